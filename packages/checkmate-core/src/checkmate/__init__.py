@@ -1,0 +1,1 @@
+"""Checkmate: train within a byte budget, by optimal tensor rematerialization."""

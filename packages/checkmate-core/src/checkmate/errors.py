@@ -1,0 +1,112 @@
+"""Everything that Checkmate raises: one tree, so that ``except CheckmateError`` catches it all.
+
+Each error also subclasses the builtin that careful code would already catch, and its message says what
+happened, to which op, tensor or file, and what to do next.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = [
+    "BudgetError",
+    "CheckmateError",
+    "FormatError",
+    "GraphError",
+    "InfeasibleBudgetError",
+    "InvalidScheduleError",
+    "MissingDistributionError",
+    "PluginError",
+    "Reason",
+    "SolverError",
+]
+
+
+class CheckmateError(Exception):
+    """The root of every error of this project."""
+
+
+class GraphError(CheckmateError, ValueError):
+    """A graph that is not a valid DFGraph; the message names the op or tensor at fault."""
+
+
+class FormatError(CheckmateError, ValueError):
+    """A file that is not in a wire format we read; the message names the place (``$.ops[3].cost``)."""
+
+
+class BudgetError(CheckmateError, ValueError):
+    """A budget or size that can't be read as bytes, or that makes no sense."""
+
+
+class PluginError(CheckmateError, LookupError):
+    """A plugin that was asked for is not installed, is ambiguous, or failed to load."""
+
+
+class SolverError(CheckmateError, RuntimeError):
+    """A solver broke its contract: its answer did not pass the judge."""
+
+
+class MissingDistributionError(CheckmateError, ImportError):
+    """A part of Checkmate that ships in another distribution is not installed."""
+
+
+class Reason(StrEnum):
+    """Why the judge rejected a schedule: a closed list."""
+
+    MISSING_INPUT = "an input of the op is not resident"
+    NOT_RESIDENT = "the freed tensor is not resident"
+    FREED_INPUT = "a graph input may never be freed"
+    RECOMPUTED_ONCE_ONLY = "an op that may run only once was computed again"
+    LOST_OUTPUT = "a graph output is not resident at the end"
+    UNKNOWN_OP = "the graph has no such op"
+    UNKNOWN_TENSOR = "the graph has no such tensor"
+
+
+class InvalidScheduleError(CheckmateError, ValueError):
+    """The judge rejected a schedule.
+
+    Attributes:
+        step: index of the offending step; ``len(schedule)`` when the fault shows at the end.
+        subject: the op or tensor at fault, as ``op 3 'conv1'`` or ``tensor 7 'x'``.
+        reason: one of the closed list :class:`Reason`.
+    """
+
+    def __init__(self, step: int, subject: str, reason: Reason) -> None:
+        """Name the step, the op or tensor, and the reason."""
+        super().__init__(f"step {step}, {subject}: {reason.name}: {reason.value}")
+        self.step = step
+        self.subject = subject
+        self.reason = reason
+
+
+class InfeasibleBudgetError(CheckmateError, ValueError):
+    """No schedule within the budget was found.
+
+    Attributes:
+        budget: the budget asked for, in bytes.
+        minimum: the least budget, in bytes, for which a schedule is known; None if none is known.
+        floor: a proved lower limit in bytes: no schedule can need less.
+        bottleneck: name of the op whose working set makes that floor.
+        proved: True when infeasibility is proved, False when we only found nothing.
+    """
+
+    def __init__(
+        self, *, budget: int, minimum: int | None, floor: int, bottleneck: str, proved: bool
+    ) -> None:
+        """Say what was asked, what is known to work, and which op stands in the way."""
+        known = (
+            f"the least budget known to work is {minimum} bytes ({minimum / 2**20:.2f} MiB)"
+            if minimum is not None
+            else "no budget is known to work"
+        )
+        verdict = "is proved infeasible" if proved else "was not met by any schedule that we found"
+        super().__init__(
+            f"a budget of {budget} bytes ({budget / 2**20:.2f} MiB) {verdict}; {known}. "
+            f"No schedule can need less than {floor} bytes: op {bottleneck!r} sets that floor. "
+            "Raise the budget, or make the batch or that op smaller."
+        )
+        self.budget = budget
+        self.minimum = minimum
+        self.floor = floor
+        self.bottleneck = bottleneck
+        self.proved = proved

@@ -1,0 +1,314 @@
+"""The two-sided data-flow graph of a training step: ops, and the tensors that they read and make.
+
+Let V be the ops in a valid execution order and T the tensors. Each tensor is one storage of |t| bytes and
+is made by exactly one op, or is resident from the start. One op may make several tensors: that is where
+this graph departs from the one of the Checkmate paper (Jain et al., MLSys 2020, section 4.1), in which
+op and tensor are the same node; :meth:`DFGraph.from_nodes` builds that classic form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate.errors import GraphError
+
+__all__ = ["CSR", "DFGraph", "Op", "Tensor"]
+
+_LARGEST_TOTAL = 2**62
+_Array = TypeVar("_Array", bound=npt.NDArray[np.generic])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """One storage of ``size`` bytes. Views and aliases of it are not tensors of their own."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operation: reads tensors, makes tensors.
+
+    Attributes:
+        name: for people; need not be unique.
+        inputs: indices of the tensors that it reads, each once.
+        outputs: indices of the tensors that it makes, each once.
+        cost: what one run costs, ≥ 0, in the graph's ``cost_unit``.
+        workspace: bytes that it needs only while it runs.
+        recomputable: False = runs at most once (randomness that can't be replayed, side effects,
+            collectives, the loss boundary).
+        backward: belongs to the backward pass; for pictures and heuristics.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    cost: float
+    workspace: int = 0
+    recomputable: bool = True
+    backward: bool = False
+
+
+class CSR(NamedTuple):
+    """Rows of indices, compressed: row i is ``indices[indptr[i]:indptr[i + 1]]``; read-only int64 arrays."""
+
+    indptr: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
+
+    def row(self, i: int) -> npt.NDArray[np.int64]:
+        """The indices of row ``i``, as a view."""
+        return self.indices[self.indptr[i] : self.indptr[i + 1]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> Self:
+        """Compress a list of rows."""
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum([len(row) for row in rows], out=indptr[1:])
+        indices = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=int(indptr[-1]))
+        return cls(_frozen(indptr), _frozen(indices))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DFGraph:
+    """A training step as ops and tensors.
+
+    Attributes:
+        ops: in a valid execution order, the *base order*.
+        tensors: every storage that the step touches.
+        inputs: tensors resident from the start and never freed (parameters, buffers, the batch).
+        outputs: tensors that must be resident at the end (loss, gradients, updated statistics).
+        fixed_size: further bytes that are always resident (optimizer state, framework overhead).
+        cost_unit: unit of every ``Op.cost``, for example ``"s"`` or ``"flop"``.
+        name: for people.
+
+    Raises:
+        GraphError: on a dangling index, a tensor with no or several producers, an op that stands before
+            its inputs, a negative size or cost; the message names the place.
+
+    >>> chain = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [1]])
+    >>> chain.n_ops, chain.outputs, chain.ideal_cost
+    (3, (2,), 3.0)
+    """
+
+    ops: tuple[Op, ...]
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    fixed_size: int = 0
+    cost_unit: str = ""
+    name: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        """Reject anything that is not a valid graph."""
+        _validate(self)
+
+    @classmethod
+    def from_nodes(
+        cls,
+        *,
+        cost: Sequence[float],
+        size: Sequence[int],
+        deps: Sequence[Iterable[int]],
+        names: Sequence[str] | None = None,
+        backward: Sequence[bool] | None = None,
+        outputs: Sequence[int] | None = None,
+        fixed_size: int = 0,
+        cost_unit: str = "",
+        name: str = "",
+    ) -> Self:
+        """The classic graph of the paper: node i is one op that makes one tensor, both with index i.
+
+        Args:
+            cost: cost of each node.
+            size: bytes of what each node makes.
+            deps: ``deps[i]`` are the nodes that node i reads, all < i.
+            names: of the nodes; default ``"0"``, ``"1"``, ….
+            backward: which nodes belong to the backward pass; default none.
+            outputs: nodes that must be resident at the end; default those that nobody reads.
+            fixed_size: bytes that are always resident.
+            cost_unit: unit of ``cost``.
+            name: of the graph.
+        """
+        n = len(cost)
+        if len(size) != n or len(deps) != n or any(len(x) != n for x in (names, backward) if x is not None):
+            raise GraphError(f"from_nodes: {n} costs, but other columns have another length")
+        labels = names if names is not None else [str(i) for i in range(n)]
+        reads = [tuple(dict.fromkeys(row)) for row in deps]
+        read = {i for row in reads for i in row}
+        return cls(
+            ops=tuple(
+                Op(
+                    name=labels[i],
+                    inputs=reads[i],
+                    outputs=(i,),
+                    cost=float(cost[i]),
+                    backward=bool(backward[i]) if backward is not None else False,
+                )
+                for i in range(n)
+            ),
+            tensors=tuple(Tensor(name=labels[i], size=size[i]) for i in range(n)),
+            outputs=tuple(outputs) if outputs is not None else tuple(i for i in range(n) if i not in read),
+            fixed_size=fixed_size,
+            cost_unit=cost_unit,
+            name=name,
+        )
+
+    @property
+    def n_ops(self) -> int:
+        """Number of ops."""
+        return len(self.ops)
+
+    @property
+    def n_tensors(self) -> int:
+        """Number of tensors."""
+        return len(self.tensors)
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Bytes of each tensor, shape ``[n_tensors]``, read-only."""
+        return _frozen(np.array([t.size for t in self.tensors], dtype=np.int64))
+
+    @cached_property
+    def costs(self) -> npt.NDArray[np.float64]:
+        """Cost of each op, shape ``[n_ops]``, read-only."""
+        return _frozen(np.array([op.cost for op in self.ops], dtype=np.float64))
+
+    @cached_property
+    def workspaces(self) -> npt.NDArray[np.int64]:
+        """Workspace bytes of each op, shape ``[n_ops]``, read-only."""
+        return _frozen(np.array([op.workspace for op in self.ops], dtype=np.int64))
+
+    @cached_property
+    def reads(self) -> CSR:
+        """The tensors that each op reads."""
+        return CSR.of([op.inputs for op in self.ops])
+
+    @cached_property
+    def makes(self) -> CSR:
+        """The tensors that each op makes."""
+        return CSR.of([op.outputs for op in self.ops])
+
+    @cached_property
+    def readers(self) -> CSR:
+        """The ops that read each tensor, in base order."""
+        rows: list[list[int]] = [[] for _ in self.tensors]
+        for i, op in enumerate(self.ops):
+            for t in op.inputs:
+                rows[t].append(i)
+        return CSR.of(rows)
+
+    @cached_property
+    def producer(self) -> npt.NDArray[np.int64]:
+        """The op that makes each tensor, −1 for graph inputs; shape ``[n_tensors]``, read-only."""
+        made_by = np.full(self.n_tensors, -1, dtype=np.int64)
+        for i, op in enumerate(self.ops):
+            made_by[list(op.outputs)] = i
+        return _frozen(made_by)
+
+    @cached_property
+    def base_size(self) -> int:
+        """Bytes that no schedule can free: ``fixed_size`` and all graph inputs."""
+        return self.fixed_size + sum(self.tensors[t].size for t in self.inputs)
+
+    @cached_property
+    def ideal_cost(self) -> float:
+        """Cost of computing every op once."""
+        return math.fsum(op.cost for op in self.ops)
+
+    @cached_property
+    def digest(self) -> str:
+        """Stable hash of the content, names left out: SHA-256 over little-endian int64 and float64 arrays.
+
+        In order: reads, makes (indptr, indices), costs, workspaces, flags, sizes, inputs, outputs,
+        fixed_size, each preceded by its length; then ``cost_unit`` in UTF-8.
+        """
+        flags = np.array([2 * op.backward + op.recomputable for op in self.ops], dtype=np.int64)
+        parts = (*self.reads, *self.makes, self.costs, self.workspaces, flags, self.sizes)
+        lists = [np.array(x, dtype=np.int64) for x in (self.inputs, self.outputs, [self.fixed_size])]
+        sha = hashlib.sha256()
+        for array in (*parts, *lists):
+            sha.update(np.int64(len(array)).astype("<i8").tobytes())
+            sha.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+        sha.update(self.cost_unit.encode())
+        return sha.hexdigest()
+
+    def op_label(self, i: int) -> str:
+        """How messages name an op: ``op 3 'conv1'``."""
+        return f"op {i} {self.ops[i].name!r}" if 0 <= i < self.n_ops else f"op {i}"
+
+    def tensor_label(self, t: int) -> str:
+        """How messages name a tensor: ``tensor 7 'x'``."""
+        return f"tensor {t} {self.tensors[t].name!r}" if 0 <= t < self.n_tensors else f"tensor {t}"
+
+    def __repr__(self) -> str:
+        """Short: name, counts, cost unit."""
+        unit = f", cost in {self.cost_unit}" if self.cost_unit else ""
+        return f"<DFGraph {self.name!r}: {self.n_ops} ops, {self.n_tensors} tensors{unit}>"
+
+
+def _frozen(array: _Array) -> _Array:
+    array.flags.writeable = False
+    return array
+
+
+def _validate(graph: DFGraph) -> None:
+    """Raise GraphError at the first violation, in reading order of the wire format."""
+    _check_bytes(graph.fixed_size, "fixed_size")
+    total = graph.fixed_size
+    for t, tensor in enumerate(graph.tensors):
+        total += _check_bytes(tensor.size, f"tensors[{t}] ({tensor.name!r}): size")
+    if total >= _LARGEST_TOTAL:
+        raise GraphError(f"all tensors together have {total} bytes: more than 2^62")
+
+    available = bytearray(len(graph.tensors))
+    for t in _check_indices(graph.inputs, len(available), "inputs"):
+        available[t] = 1
+    made = bytearray(available)
+    for i, op in enumerate(graph.ops):
+        for t in _check_indices(op.outputs, len(made), f"ops[{i}] ({op.name!r}): outputs"):
+            if made[t]:
+                raise GraphError(
+                    f"ops[{i}] ({op.name!r}): makes {graph.tensor_label(t)}, which is a graph input or has another producer"
+                )
+            made[t] = 1
+    if not all(made):
+        raise GraphError(f"{graph.tensor_label(made.index(0))} has no producer and is no graph input")
+
+    for i, op in enumerate(graph.ops):
+        place = f"ops[{i}] ({op.name!r})"
+        for t in _check_indices(op.inputs, len(available), f"{place}: inputs"):
+            if not available[t]:
+                raise GraphError(
+                    f"{place}: reads {graph.tensor_label(t)}, which is made at or after it: "
+                    "a cycle, or ops out of execution order"
+                )
+        for t in op.outputs:
+            available[t] = 1
+        if not isinstance(op.cost, int | float) or not (math.isfinite(op.cost) and op.cost >= 0):
+            raise GraphError(f"{place}: cost is {op.cost!r}, must be a finite number ≥ 0")
+        _check_bytes(op.workspace, f"{place}: workspace")
+    _check_indices(graph.outputs, len(available), "outputs")
+
+
+def _check_bytes(size: object, place: str) -> int:
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+        raise GraphError(f"{place} is {size!r}, must be an integer ≥ 0 (bytes)")
+    return int(size)
+
+
+def _check_indices(indices: tuple[int, ...], n: int, place: str) -> tuple[int, ...]:
+    if len(set(indices)) != len(indices):
+        raise GraphError(f"{place} lists a tensor twice: {indices}; list each once")
+    for t in indices:
+        if isinstance(t, bool) or not isinstance(t, int | np.integer) or not 0 <= t < n:
+            raise GraphError(f"{place} has the index {t!r}, but there are {n} tensors")
+    return indices

@@ -1,0 +1,64 @@
+"""What a plugin registers: light, frozen descriptions; nothing heavy is imported until ``load`` is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from checkmate.graph import DFGraph
+    from checkmate.problem import Problem
+    from checkmate.solution import Solution
+
+__all__ = ["CostModel", "CostModelSpec", "Solver", "SolverSpec"]
+
+
+class Solver(Protocol):
+    """Answers problems. A solver is a value: its fields are its settings, and it keeps no state."""
+
+    def solve(self, problem: Problem) -> Solution:
+        """Find a schedule; return ``Solution.found``, ``.infeasible`` (proved) or ``.unknown``."""
+        ...
+
+
+class CostModel(Protocol):
+    """Gives every op of a graph a cost, and the graph its cost unit."""
+
+    def annotate(self, graph: DFGraph) -> DFGraph:
+        """Return the graph with other costs; nothing else may change."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverSpec:
+    """One solver that a plugin offers.
+
+    Attributes:
+        name: what users type for ``solver=``; unique among all installed plugins.
+        summary: one line for listings.
+        load: makes the solver; called only when it is used.
+        guarantee: ``"exact"``, ``"bound"`` (gives a lower bound too) or ``"heuristic"``.
+        features: what it can do beyond the minimum, e.g. ``"reorders"``, ``"anytime"``.
+        requires: distributions that ``load`` needs, for a helpful error.
+        cite: where the method was published.
+    """
+
+    name: str
+    summary: str
+    load: Callable[[], Solver]
+    guarantee: str = "heuristic"
+    features: frozenset[str] = frozenset()
+    requires: tuple[str, ...] = ()
+    cite: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostModelSpec:
+    """One cost model that a plugin offers; fields as in :class:`SolverSpec`."""
+
+    name: str
+    summary: str
+    load: Callable[[], CostModel]
+    requires: tuple[str, ...] = ()
+    cite: str = ""

@@ -1,0 +1,77 @@
+"""The question: the cheapest schedule of a graph whose peak is within a byte budget.
+
+    min cost(σ)  over schedules σ with  peak(σ) ≤ budget
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from checkmate.errors import BudgetError
+from checkmate.graph import DFGraph
+from checkmate.schedule import Schedule
+from checkmate.simulate import simulate
+
+__all__ = ["Problem", "Progress", "keep_all_peak"]
+
+
+def keep_all_peak(graph: DFGraph) -> int:
+    """Peak, in bytes, of computing every op once in base order and freeing after the last use.
+
+    It is what "100 %" means wherever a budget is a share.
+
+    >>> keep_all_peak(DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]]))
+    6
+    """
+    return simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops))).peak
+
+
+class Progress(NamedTuple):
+    """One report of a running solver.
+
+    Attributes:
+        incumbent: cost of the best schedule so far; None while there is none.
+        bound: proved lower bound on the cost.
+        seconds: since the solver started.
+        step: what the solver is doing, for people.
+    """
+
+    incumbent: float | None
+    bound: float
+    seconds: float
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A graph, a budget, and how hard to try.
+
+    Attributes:
+        graph: the training step.
+        budget: bytes, > 0; bounds everything resident, graph inputs and ``fixed_size`` included.
+        time_limit: seconds of wall time that a solver may use; it then returns the best so far.
+        fixed_order: True = the first runs of the ops keep the base order.
+        seed: for every random choice; the same seed gives the same schedule while the time limit does
+            not cut in.
+        threads: how many threads or processes a solver may use.
+        on_progress: called with each :class:`Progress`; may be None.
+    """
+
+    graph: DFGraph
+    budget: int
+    time_limit: float = 10.0
+    fixed_order: bool = False
+    seed: int = 0
+    threads: int = 1
+    on_progress: Callable[[Progress], None] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Reject senseless settings."""
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget <= 0:
+            raise BudgetError(f"budget is {self.budget!r}, must be an integer > 0 (bytes)")
+        if not self.time_limit > 0:
+            raise ValueError(f"time_limit is {self.time_limit!r}, must be > 0 seconds")
+        if self.threads < 1:
+            raise ValueError(f"threads is {self.threads!r}, must be ≥ 1")

@@ -1,0 +1,125 @@
+"""A schedule: a finite word over {compute(v) : v an op} ∪ {free(t) : t a tensor}.
+
+It is what solvers make, the judge replays, executors run and people exchange. An op may be computed many
+times; what that means, and which words are valid, :mod:`checkmate.simulate` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate.errors import GraphError
+from checkmate.graph import DFGraph
+
+__all__ = ["Compute", "Free", "Schedule", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Read as: run op ``op``; afterwards everything that it makes is resident."""
+
+    op: int
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Read as: release the bytes of tensor ``tensor``."""
+
+    tensor: int
+
+
+Step = Compute | Free
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Schedule:
+    """A sequence of steps, held as one read-only int64 array: ``op`` for a compute, ``~tensor`` for a free.
+
+    >>> schedule = Schedule.of([Compute(0), Compute(1), Free(0)])
+    >>> list(schedule)
+    [Compute(op=0), Compute(op=1), Free(tensor=0)]
+    >>> schedule.codes
+    array([ 0,  1, -1])
+    """
+
+    codes: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Take a private read-only copy."""
+        codes = np.array(self.codes, dtype=np.int64, ndmin=1)
+        codes.flags.writeable = False
+        object.__setattr__(self, "codes", codes)
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> Self:
+        """The schedule of these steps."""
+        return cls(np.array([s.op if isinstance(s, Compute) else ~s.tensor for s in steps], dtype=np.int64))
+
+    @classmethod
+    def from_sequence(cls, graph: DFGraph, sequence: Sequence[int]) -> Self:
+        """Compute these ops in this order and free every tensor as early as is legal.
+
+        A read uses the latest copy. A copy is freed right after its last reader, or right after it was
+        made if nobody reads it, unless it is the last copy of a graph output.
+
+        Args:
+            graph: whose ops the indices are.
+            sequence: op indices, with repeats for recomputation.
+
+        >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
+        >>> list(Schedule.from_sequence(graph, [0, 1]))
+        [Compute(op=0), Compute(op=1), Free(tensor=0)]
+        """
+        ops = [int(i) for i in sequence]
+        if any(not 0 <= i < graph.n_ops for i in ops):
+            raise GraphError(f"the sequence names an op outside of 0 … {graph.n_ops - 1}")
+        dying: list[list[int]] = [[] for _ in ops]
+        needed_later = [False] * graph.n_tensors
+        for t in (*graph.outputs, *graph.inputs):
+            needed_later[t] = True
+        for position in range(len(ops) - 1, -1, -1):
+            op = graph.ops[ops[position]]
+            for t in op.outputs:
+                if not needed_later[t]:
+                    dying[position].append(t)
+                needed_later[t] = False
+            for t in op.inputs:
+                if not needed_later[t]:
+                    dying[position].append(t)
+                    needed_later[t] = True
+        codes: list[int] = []
+        for i, freed in zip(ops, dying, strict=True):
+            codes.append(i)
+            codes.extend(~t for t in sorted(freed))
+        return cls(np.array(codes, dtype=np.int64))
+
+    @property
+    def sequence(self) -> npt.NDArray[np.int64]:
+        """The ops in the order in which they are computed, with repeats."""
+        return self.codes[self.codes >= 0]
+
+    def __len__(self) -> int:
+        """Number of steps."""
+        return len(self.codes)
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps, in order."""
+        return (Compute(code) if code >= 0 else Free(~code) for code in self.codes.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        """Equal steps in equal order."""
+        return isinstance(other, Schedule) and np.array_equal(self.codes, other.codes)
+
+    def __hash__(self) -> int:
+        """By content."""
+        return hash(self.codes.tobytes())
+
+    def __repr__(self) -> str:
+        """Short: the counts."""
+        computes = int(np.count_nonzero(self.codes >= 0))
+        return f"<Schedule: {computes} computes, {len(self) - computes} frees>"

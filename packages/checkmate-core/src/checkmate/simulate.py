@@ -1,0 +1,141 @@
+"""The judge: replays a schedule on its graph, and is the only word on validity, cost and peak.
+
+State: the set R of resident tensors, at first the graph inputs. Memory = fixed_size + Σ_{t ∈ R} |t|.
+
+- compute(v): every input of v must be in R; if v is not recomputable it must not have run before. While it
+  runs, memory is that of R plus **all** of its outputs (freshly allocated, even if an older copy is
+  resident) plus its workspace. Afterwards its outputs are in R; older copies are dropped.
+- free(t): t must be in R and not be a graph input.
+- At the end every graph output must be in R.
+
+This module imports nothing that makes schedules: the judge shares no code with the judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate.errors import InvalidScheduleError, Reason
+from checkmate.graph import DFGraph
+from checkmate.schedule import Schedule
+
+__all__ = ["Timeline", "simulate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Timeline:
+    """What the judge saw: a valid schedule, step by step.
+
+    Attributes:
+        graph: the graph.
+        schedule: the schedule that was replayed.
+        memory: bytes held while each step runs (a compute: with its outputs and workspace; a free: what
+            is left after it); int64, shape ``[len(schedule)]``, read-only.
+        runs: how often each op was computed; int64, shape ``[n_ops]``, read-only.
+        peak: the largest memory seen, in bytes, the state before the first step included.
+        cost: sum of the costs of all computes, in the graph's cost unit.
+    """
+
+    graph: DFGraph
+    schedule: Schedule
+    memory: npt.NDArray[np.int64]
+    runs: npt.NDArray[np.int64]
+    peak: int
+    cost: float
+
+    @property
+    def overhead(self) -> float:
+        """``cost`` over the cost of computing every op once, minus 1; 0 if that cost is 0."""
+        ideal = self.graph.ideal_cost
+        return self.cost / ideal - 1.0 if ideal > 0 else 0.0
+
+    @property
+    def peak_step(self) -> int:
+        """Index of the first step at which ``memory`` is largest; −1 for an empty schedule."""
+        return int(self.memory.argmax()) if len(self.memory) else -1
+
+    @property
+    def recomputes(self) -> int:
+        """How many computes were not the first of their op."""
+        return int(np.maximum(self.runs - 1, 0).sum())
+
+    def resident_at(self, step: int) -> frozenset[int]:
+        """The tensors resident just before ``step`` (0 … len(schedule), the last being the end)."""
+        resident = set(self.graph.inputs)
+        for code in self.schedule.codes[:step].tolist():
+            if code >= 0:
+                resident.update(self.graph.ops[code].outputs)
+            else:
+                resident.discard(~code)
+        return frozenset(resident)
+
+    def __repr__(self) -> str:
+        """Short: peak, cost, overhead."""
+        return f"<Timeline: peak {self.peak} bytes, cost {self.cost:.6g}, overhead {self.overhead:.2%}>"
+
+
+def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:
+    """Replay ``schedule`` on ``graph``; see the module for the exact semantics.
+
+    Raises:
+        InvalidScheduleError: with the step, the op or tensor, and the reason.
+
+    >>> from checkmate.graph import DFGraph
+    >>> chain = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
+    >>> simulate(chain, Schedule.from_sequence(chain, [0, 1]))
+    <Timeline: peak 6 bytes, cost 2, overhead 0.00%>
+    """
+    sizes = [t.size for t in graph.tensors]
+    resident = bytearray(graph.n_tensors)
+    pinned = bytearray(graph.n_tensors)
+    for t in graph.inputs:
+        resident[t] = pinned[t] = 1
+    runs = [0] * graph.n_ops
+    held = graph.base_size
+    memory: list[int] = []
+
+    for step, code in enumerate(schedule.codes.tolist()):
+        if code >= 0:
+            if code >= graph.n_ops:
+                raise InvalidScheduleError(step, graph.op_label(code), Reason.UNKNOWN_OP)
+            op = graph.ops[code]
+            for t in op.inputs:
+                if not resident[t]:
+                    subject = f"{graph.op_label(code)}, input {graph.tensor_label(t)}"
+                    raise InvalidScheduleError(step, subject, Reason.MISSING_INPUT)
+            if runs[code] and not op.recomputable:
+                raise InvalidScheduleError(step, graph.op_label(code), Reason.RECOMPUTED_ONCE_ONLY)
+            runs[code] += 1
+            memory.append(held + sum(sizes[t] for t in op.outputs) + op.workspace)
+            for t in op.outputs:
+                held += 0 if resident[t] else sizes[t]
+                resident[t] = 1
+        else:
+            t = ~code
+            if t >= graph.n_tensors:
+                raise InvalidScheduleError(step, graph.tensor_label(t), Reason.UNKNOWN_TENSOR)
+            if pinned[t]:
+                raise InvalidScheduleError(step, graph.tensor_label(t), Reason.FREED_INPUT)
+            if not resident[t]:
+                raise InvalidScheduleError(step, graph.tensor_label(t), Reason.NOT_RESIDENT)
+            resident[t] = 0
+            held -= sizes[t]
+            memory.append(held)
+
+    for t in graph.outputs:
+        if not resident[t]:
+            raise InvalidScheduleError(len(memory), graph.tensor_label(t), Reason.LOST_OUTPUT)
+    seen = np.array(memory, dtype=np.int64)
+    counts = np.array(runs, dtype=np.int64)
+    seen.flags.writeable = counts.flags.writeable = False
+    return Timeline(
+        graph=graph,
+        schedule=schedule,
+        memory=seen,
+        runs=counts,
+        peak=max(memory, default=graph.base_size),
+        cost=float(counts @ graph.costs),
+    )

@@ -1,0 +1,166 @@
+"""The answer to a problem: a judged schedule, a lower bound on the cost, and what is proved.
+
+For the optimum c* of the problem: ``bound ≤ c* ≤ cost``; the gap is ``(cost − bound) / cost``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+import numpy as np
+
+from checkmate.analysis import needed_ops
+from checkmate.errors import SolverError
+from checkmate.problem import Problem
+from checkmate.schedule import Schedule
+from checkmate.simulate import Timeline, simulate
+from checkmate.units import format_bytes
+
+__all__ = ["Solution", "Status"]
+
+_TOLERANCE = 1e-9
+"""Relative: costs are floats, so a cost this near to the bound counts as equal to it."""
+
+
+class Status(StrEnum):
+    """What a solver knows of a problem."""
+
+    OPTIMAL = "optimal"  # a schedule, proved cheapest
+    FEASIBLE = "feasible"  # a schedule within the budget
+    INFEASIBLE = "infeasible"  # proved: there is none
+    UNKNOWN = "unknown"  # none found, nothing proved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Solution:
+    """What a solver found; make it with :meth:`found`, :meth:`infeasible` or :meth:`unknown`.
+
+    Attributes:
+        problem: the question.
+        status: see :class:`Status`.
+        timeline: the judge's replay of the schedule; None if there is no schedule.
+        bound: proved lower bound on the cost of any schedule within the budget.
+        solver: name of the solver.
+        seconds: wall time that the solver took.
+        origin: which step of the solver gave what, e.g. ``{"schedule": "min-cut", "bound": "cut-milp"}``.
+    """
+
+    problem: Problem
+    status: Status
+    timeline: Timeline | None = None
+    bound: float = 0.0
+    solver: str = ""
+    seconds: float = 0.0
+    origin: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def found(
+        cls,
+        problem: Problem,
+        schedule: Schedule,
+        *,
+        bound: float = 0.0,
+        solver: str = "",
+        origin: Mapping[str, str] | None = None,
+    ) -> Self:
+        """A schedule that the judge accepts and whose peak is within the budget.
+
+        Args:
+            problem: the question.
+            schedule: the answer.
+            bound: a proved lower bound; the cost of running each needed op once is one for free.
+            solver: name of the solver; ``checkmate.solve`` fills it in.
+            origin: which step of the solver gave what.
+
+        Raises:
+            InvalidScheduleError: if the judge rejects the schedule.
+            SolverError: if its peak is over the budget, or its cost below the claimed bound.
+        """
+        timeline = simulate(problem.graph, schedule)
+        if timeline.peak > problem.budget:
+            raise SolverError(
+                f"solver {solver!r} gave a schedule with a peak of {timeline.peak} bytes, "
+                f"over the budget of {problem.budget}"
+            )
+        if bound > timeline.cost * (1 + _TOLERANCE):
+            raise SolverError(
+                f"solver {solver!r} claims that no schedule costs less than {bound}, but its own costs {timeline.cost}"
+            )
+        bound = min(max(bound, float(problem.graph.costs[needed_ops(problem.graph)].sum())), timeline.cost)
+        optimal = timeline.cost - bound <= _TOLERANCE * timeline.cost
+        return cls(
+            problem=problem,
+            status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+            timeline=timeline,
+            bound=bound,
+            solver=solver,
+            origin=dict(origin or {}),
+        )
+
+    @classmethod
+    def infeasible(cls, problem: Problem, *, solver: str = "") -> Self:
+        """Proved: no schedule is within the budget."""
+        return cls(problem=problem, status=Status.INFEASIBLE, bound=math.inf, solver=solver)
+
+    @classmethod
+    def unknown(cls, problem: Problem, *, bound: float = 0.0, solver: str = "") -> Self:
+        """No schedule found, and no proof that there is none."""
+        return cls(problem=problem, status=Status.UNKNOWN, bound=bound, solver=solver)
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The schedule, or None."""
+        return self.timeline.schedule if self.timeline else None
+
+    @property
+    def cost(self) -> float:
+        """Cost of the schedule; infinite if there is none."""
+        return self.timeline.cost if self.timeline else math.inf
+
+    @property
+    def overhead(self) -> float:
+        """Extra cost over computing every op once, as a fraction; infinite if there is no schedule."""
+        return self.timeline.overhead if self.timeline else math.inf
+
+    @property
+    def peak(self) -> int | None:
+        """Peak of the schedule in bytes, or None."""
+        return self.timeline.peak if self.timeline else None
+
+    @property
+    def gap(self) -> float:
+        """``(cost − bound) / cost``: how far from the optimum we may at most be; 0 is proved optimal."""
+        if self.timeline is None:
+            return math.inf
+        return (self.cost - self.bound) / self.cost if self.cost > 0 else 0.0
+
+    def explain(self, rows: int = 10) -> str:
+        """The most expensive recomputations, ranked: how often, bytes made again, extra cost."""
+        if self.timeline is None:
+            return f"no schedule ({self.status}): nothing to explain"
+        graph, extra = self.problem.graph, np.maximum(self.timeline.runs - 1, 0)
+        if not extra.any():
+            return "nothing is recomputed"
+        paid = extra * graph.costs
+        ranked = [int(i) for i in np.argsort(-paid, kind="stable") if extra[i]]
+        lines = [f"{'op':<40} {'again':>5} {'makes':>11} {'extra cost':>11}"]
+        for i in ranked[:rows]:
+            made = format_bytes(int(graph.sizes[graph.makes.row(i)].sum()))
+            lines.append(f"{graph.ops[i].name[:40]:<40} {extra[i]:>5} {made:>11} {paid[i]:>11.4g}")
+        if len(ranked) > rows:
+            lines.append(f"… and {len(ranked) - rows} more")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """A short table in one line."""
+        head = f"<Solution: {self.status} by {self.solver or '?'}"
+        if self.timeline is None:
+            return f"{head}, budget {format_bytes(self.problem.budget)}>"
+        return (
+            f"{head}, peak {format_bytes(self.timeline.peak)} of {format_bytes(self.problem.budget)}, "
+            f"overhead {self.overhead:.2%}, gap {self.gap:.2%}, {self.seconds:.2f} s>"
+        )

@@ -1,0 +1,96 @@
+"""Bytes as people write them: ``8GiB``, ``512 MB``, ``60%``; parsed exactly, never through floats.
+
+Binary suffixes (KiB, MiB, …) are powers of 1024, decimal ones (kB, MB, …) powers of 1000, as in IEC 80000-13.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+from checkmate.errors import BudgetError
+
+__all__ = ["Budget", "format_bytes", "parse_budget", "parse_bytes"]
+
+Budget = int | float | str
+"""What a user may write for a budget: bytes, a fraction (float), ``"8GiB"`` or ``"60%"``."""
+
+_FACTORS = {"": 1, "b": 1} | {
+    prefix + suffix: base ** (power + 1)
+    for power, prefix in enumerate("kmgtp")
+    for suffix, base in (("ib", 1024), ("b", 1000))
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zA-Z]*)\s*")
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*%\s*")
+_LARGEST_FRACTION = 10.0
+_ADVICE = "write bytes (8589934592), a size ('8GiB', '512 MB') or a share ('60%', 0.6)"
+
+
+def parse_bytes(text: int | str) -> int:
+    """Read an absolute, non-negative number of bytes; fractions of a byte are rounded down.
+
+    >>> parse_bytes("1.5KiB"), parse_bytes("2 MB"), parse_bytes(7)
+    (1536, 2000000, 7)
+
+    Raises:
+        BudgetError: if the text is no size, or is negative.
+    """
+    if isinstance(text, bool) or not isinstance(text, int | str):
+        raise BudgetError(f"{text!r} is no number of bytes: write an int or a size such as '8GiB'")
+    if isinstance(text, int):
+        if text < 0:
+            raise BudgetError(f"{text} bytes: a number of bytes can't be negative")
+        return text
+    match = _SIZE.fullmatch(text)
+    factor = _FACTORS.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise BudgetError(f"can't read {text!r} as bytes: {_ADVICE}")
+    return int(Decimal(match[1]) * factor)
+
+
+def parse_budget(budget: Budget, whole: int) -> int:
+    """Read a memory budget as bytes; shares are of ``whole``, the peak of keeping everything.
+
+    >>> parse_budget("60%", whole=1000), parse_budget(0.5, whole=1000), parse_budget("1KiB", whole=1000)
+    (600, 500, 1024)
+
+    Raises:
+        BudgetError: if the budget can't be read, or is not positive.
+    """
+    value = _share(budget, whole)
+    if value is None:
+        value = parse_bytes(budget)  # type: ignore[arg-type]  # a float is always a share
+    if value <= 0:
+        raise BudgetError(f"budget {budget!r} is {value} bytes: a budget must be positive; {_ADVICE}")
+    return value
+
+
+def _share(budget: Budget, whole: int) -> int | None:
+    """Bytes of a budget given as a share of ``whole``, or None if it is an absolute one."""
+    if isinstance(budget, str):
+        match = _PERCENT.fullmatch(budget)
+        return int(Decimal(match[1]) * whole / 100) if match else None
+    if not isinstance(budget, float):
+        return None
+    if not math.isfinite(budget) or budget > _LARGEST_FRACTION:
+        raise BudgetError(
+            f"budget {budget!r}: a float is a share of the keep-everything peak; for bytes pass an int"
+        )
+    return math.floor(budget * whole)
+
+
+def format_bytes(size: int) -> str:
+    """Bytes for people, in binary units, with three or four significant digits.
+
+    >>> format_bytes(1536), format_bytes(8 * 2**30), format_bytes(12)
+    ('1.50 KiB', '8.00 GiB', '12 B')
+    """
+    if abs(size) < 1024:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        value /= 1024
+        if abs(value) < 1024 or unit == "PiB":
+            break
+    return f"{value:.2f} {unit}" if abs(value) < 100 else f"{value:.1f} {unit}"
