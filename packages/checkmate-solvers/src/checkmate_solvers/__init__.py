@@ -1,0 +1,1 @@
+"""Checkmate for solvers."""
