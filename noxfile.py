@@ -1,0 +1,89 @@
+"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``lint`` or ``wheels``.
+
+The first three share one environment, ``.nox/dev``: PyTorch is large, install it once. Afterwards
+``nox -R -s tests -- -k judge`` skips the installation and hands the rest to pytest.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.sessions = ["lint", "types", "tests"]
+
+ROOT = Path(__file__).parent
+CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
+PACKAGES = ROOT / "packages"
+PARTS = ("core", "solvers", "torch")
+DEV = ROOT / ".nox" / "dev" / ("Scripts" if os.name == "nt" else "bin")
+
+
+@nox.session(reuse_venv=True)
+def dev(session: nox.Session) -> None:
+    """Make the environment .nox/dev: the packages from the source tree, editable, with all extras."""
+    editable = (
+        f"{PACKAGES}/checkmate-core[cli,plot,testing]",
+        f"{PACKAGES}/checkmate-solvers",
+        f"{PACKAGES}/checkmate-torch[demo]",
+        f"{ROOT}/tests/sample_plugin",
+    )
+    session.install(*CONSTRAINTS, *(x for path in editable for x in ("-e", path)), "mypy", "pytest-timeout")
+
+
+@nox.session(venv_backend="none", requires=["dev"])
+def demo(session: nox.Session) -> None:
+    """Train a real network twice, plainly and within half its memory; compare."""
+    session.run(str(DEV / "checkmate"), "demo", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=["dev"])
+def tests(session: nox.Session) -> None:
+    """Run every test and doctest; arguments after -- go to pytest."""
+    session.run(str(DEV / "pytest"), "--timeout=600", "--durations=10", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=["dev"])
+def types(session: nox.Session) -> None:
+    """Check the types of all packages, strictly."""
+    session.run(str(DEV / "mypy"))
+
+
+@nox.session(reuse_venv=True)
+def lint(session: nox.Session) -> None:
+    """Check style, format and the floors (which package may import which)."""
+    session.install(*CONSTRAINTS, "ruff", "import-linter")
+    session.install("--no-deps", *(x for part in PARTS for x in ("-e", f"{PACKAGES}/checkmate-{part}")))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports")
+
+
+@nox.session
+@nox.parametrize("installed", [*PARTS, "all"], ids=[*PARTS, "all"])
+def wheels(session: nox.Session, installed: str) -> None:
+    """Build wheels, install them in a fresh environment, and test what was installed.
+
+    A distribution is installed with its own dependencies and nothing else; "all" with every extra.
+    """
+    parts = PARTS if installed == "all" else sorted({"core", installed})
+    scratch = Path(session.create_tmp()).resolve()
+    sources = [f"{PACKAGES}/checkmate-{part}" for part in parts]
+    session.run("pip", "wheel", "-q", "--no-deps", "-w", f"{scratch}/wheels", *sources)
+    found = {part: str(next(scratch.glob(f"wheels/checkmate_{part}-*.whl"))) for part in parts}
+    if installed == "all":
+        found["core"] += "[cli,plot,testing]"
+        found["torch"] += "[demo]"
+    session.install(*CONSTRAINTS, *found.values(), "pytest")
+    session.run("pip", "check")
+
+    # The tests run on a copy outside the source tree: only what was installed can be imported.
+    outside = scratch / "outside"
+    shutil.copytree(ROOT / "tests" / "integration", outside, dirs_exist_ok=True)
+    session.chdir(outside)
+    session.run(
+        *("pytest", "-c", f"{ROOT}/pyproject.toml", "--rootdir=.", ".", *session.posargs),
+        env={"CHECKMATE_INSTALLED": installed},
+    )
