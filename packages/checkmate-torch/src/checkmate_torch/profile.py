@@ -1,0 +1,105 @@
+"""What one op costs on one device: seconds of a run, and bytes that it needs beyond its outputs.
+
+With L(t) the live bytes during a run, relative to its start and with its outputs alive at its end T,
+``workspace = max L − L(T)``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+
+from checkmate_torch.allocations import AllocationRecorder
+
+__all__ = ["OpProfile", "profile_op"]
+
+_SPENT_S = 0.02
+_MOST_RUNS = 20
+_QUEUED_RUNS = 5
+_SLEEP_CYCLES = 1_000_000
+
+
+class OpProfile(NamedTuple):
+    """The cost of one op.
+
+    Attributes:
+        seconds: of the fastest run.
+        workspace: bytes allocated at most at once while it runs, minus those alive at its end.
+    """
+
+    seconds: float
+    workspace: int
+
+
+def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:
+    """Run an op a few times and measure it; about 30 ms at most, or two runs of a longer op.
+
+    The first run is the warm-up and measures the workspace; the fastest of the others, at least one, gives
+    the time. The random number generators are left as they were, and autograd is off.
+
+    Args:
+        call: runs the op on tensors that it holds, and returns its outputs; must not modify its inputs in a
+            way that changes its cost.
+        device: where those tensors are.
+
+    Raises:
+        ProfilerBusyError: inside of another profiler (CPU only).
+    """
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.no_grad():
+        if device.type == "cuda":
+            return OpProfile(workspace=_workspace_cuda(call, device), seconds=_seconds_cuda(call, device))
+        return OpProfile(workspace=_workspace_cpu(call), seconds=_fastest(lambda: _seconds_cpu(call)))
+
+
+def _workspace_cpu(call: Callable[[], object]) -> int:
+    with AllocationRecorder() as recorder:
+        outputs = call()
+    del outputs  # held until here: what is alive at the end of the recording belongs to it
+    return recorder.events.peak - max(recorder.events.final, 0)
+
+
+def _workspace_cuda(call: Callable[[], object], device: torch.device) -> int:
+    call()  # library handles and their lasting buffers come with the first run
+    torch.cuda.reset_peak_memory_stats(device)
+    outputs = call()
+    # Requested bytes: the allocator's own rounding depends on what it has cached.
+    stats = torch.cuda.memory_stats(device)
+    del outputs
+    return int(stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"])
+
+
+def _seconds_cpu(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    outputs = call()
+    seconds = time.perf_counter() - start
+    del outputs
+    return seconds
+
+
+def _seconds_cuda(call: Callable[[], object], device: torch.device) -> float:
+    """Between events around runs that queue behind a sleeping kernel: the device's time, not the launch's."""
+    with torch.cuda.device(device):
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(_QUEUED_RUNS + 1)]  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]
+        marks[0].record()
+        for mark in marks[1:]:
+            call()
+            mark.record()
+        marks[-1].synchronize()
+    return min(float(start.elapsed_time(end)) for start, end in pairwise(marks)) / 1e3
+
+
+def _fastest(measure: Callable[[], float]) -> float:
+    """The least of several measurements, which stop once they have taken ``_SPENT_S`` in all."""
+    deadline = time.perf_counter() + _SPENT_S
+    best = measure()
+    for _ in range(_MOST_RUNS - 1):
+        if time.perf_counter() > deadline:
+            break
+        best = min(best, measure())
+    return best

@@ -1,0 +1,111 @@
+"""Per-op profiles: workspaces that are known exactly, and nothing left behind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from checkmate_torch.allocations import AllocationRecorder, ProfilerBusyError, allocation_events
+from checkmate_torch.profile import profile_op
+from torch import profiler
+
+CPU = torch.device("cpu")
+KIB = 1024
+
+
+def test_workspace_is_what_the_op_allocates_beyond_its_outputs() -> None:
+    x = torch.zeros(256)  # 1 KiB
+
+    def call() -> torch.Tensor:
+        return (x + 1) * 2 + 3  # two temporaries, of which one dies before the output is made
+
+    assert profile_op(call, CPU).workspace == KIB
+
+
+def test_all_outputs_count_as_outputs() -> None:
+    x = torch.zeros(256)
+    assert profile_op(lambda: (x + 1, x + 2, [x + 3]), CPU).workspace == 0
+
+
+def test_views_and_inputs_as_outputs_need_no_workspace() -> None:
+    x = torch.zeros(256)
+    assert profile_op(lambda: (x, x.view(16, 16)), CPU).workspace == 0
+
+
+def test_temporaries_inside_of_a_native_op_are_seen() -> None:
+    x, w = torch.zeros(2, 8, 16, 16), torch.zeros(8, 8, 3, 3)
+    grad = torch.zeros(2, 8, 16, 16)
+    backward = torch.ops.aten.convolution_backward.default
+    args = ([0], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
+    first, second = (profile_op(lambda: backward(grad, x, w, *args), CPU) for _ in range(2))
+    assert first.workspace == second.workspace
+
+
+def test_seconds_are_positive_and_the_random_stream_is_untouched() -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    assert profile_op(lambda: torch.rand(100), CPU).seconds > 0
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_op_runs_at_least_twice_and_a_bounded_number_of_times() -> None:
+    runs: list[int] = []
+    profile_op(lambda: runs.append(1), CPU)
+    assert 2 <= len(runs) <= 30
+
+
+def test_an_error_in_the_op_passes_through_and_ends_the_recording() -> None:
+    with pytest.raises(ZeroDivisionError):
+        profile_op(lambda: 1 / 0, CPU)
+    assert profile_op(lambda: torch.zeros(1), CPU).workspace == 0
+
+
+def test_recorder_sees_every_event_in_order() -> None:
+    old = torch.zeros(100)
+    with AllocationRecorder() as recorder:
+        x = torch.zeros(256)
+        del old
+        y = x.repeat(2)
+        del x
+    assert recorder.events.deltas.tolist() == [KIB, -400, 2 * KIB, -KIB]
+    assert (recorder.events.peak, recorder.events.final) == (3 * KIB - 400, 2 * KIB - 400)
+    assert (recorder.events.times_s[1:] >= recorder.events.times_s[:-1]).all()
+    assert y.numel() == 512
+
+
+def test_recorder_agrees_with_the_public_profiler() -> None:
+    x = torch.randn(64, 64, requires_grad=True)
+
+    def step() -> None:
+        torch.nn.functional.gelu(x @ x).sum().backward()
+        x.grad = None
+
+    step()
+    with AllocationRecorder() as recorder:
+        step()
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU], profile_memory=True) as prof:
+        step()
+    tree = prof.profiler.kineto_results.experimental_event_tree()
+    assert recorder.events.deltas.tolist() == allocation_events(tree).deltas.tolist()
+
+
+def test_nesting_is_refused() -> None:
+    with AllocationRecorder(), pytest.raises(ProfilerBusyError, match="inside of another"):
+        AllocationRecorder().__enter__()
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU]), pytest.raises(ProfilerBusyError):
+        AllocationRecorder().__enter__()
+
+
+def test_an_empty_recording_is_zero() -> None:
+    with AllocationRecorder() as recorder:
+        pass
+    assert (recorder.events.peak, recorder.events.final, len(recorder.events.deltas)) == (0, 0, 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_workspace_is_exact() -> None:
+    device = torch.device("cuda")
+    x = torch.zeros(256 * KIB, device=device)
+    profile = profile_op(lambda: (x + 1) * 2 + 3, device)
+    assert profile.workspace == 1024 * KIB
+    assert profile.seconds > 0
