@@ -1,7 +1,7 @@
 """The allocation process of a stretch of CPU code: times t₁ ≤ t₂ ≤ … and signed bytes δ₁, δ₂, ….
 
 Every tensor storage that is allocated gives a δ > 0, every one that is released a δ < 0, so that the running
-sum is the number of live bytes relative to the start. PyTorch's profiler sees each event exactly, the
+sum is the number of live bytes made since the start. PyTorch's profiler sees each event exactly, the
 temporaries inside of an op too; scratch memory that a kernel library takes from the operating system is no
 tensor and is not seen.
 """
@@ -9,6 +9,7 @@ tensor and is not seen.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -21,7 +22,6 @@ from torch._C._profiler import (
     ProfilerConfig,
     ProfilerState,
     RecordScope,
-    _EventType,
     _ExperimentalConfig,
     _ExtraFields_Allocation,
     _ProfilerEvent,
@@ -46,7 +46,8 @@ class Allocations:
 
     Attributes:
         times_s: seconds on the clock of ``time.time``, float64 ``[n]``, not decreasing.
-        deltas: bytes, int64 ``[n]``; negative for a release, also of storages older than the recording.
+        deltas: bytes, int64 ``[n]``; negative for a release. Releases of storages that are older than the
+            recording are not in it: PyTorch doesn't know their size.
     """
 
     times_s: npt.NDArray[np.float64]
@@ -54,12 +55,12 @@ class Allocations:
 
     @property
     def peak(self) -> int:
-        """The most live bytes at any time, relative to the start; 0 if they only fell."""
+        """The most bytes alive at any time."""
         return int(np.cumsum(self.deltas).max(initial=0))
 
     @property
     def final(self) -> int:
-        """Live bytes at the end, relative to the start."""
+        """Bytes alive at the end."""
         return int(self.deltas.sum())
 
 
@@ -69,7 +70,7 @@ class AllocationRecorder:
     >>> import torch
     >>> with AllocationRecorder() as recorder:
     ...     x = torch.zeros(256)
-    ...     y = x + 1
+    ...     y = x.neg()
     ...     del x
     >>> recorder.events.deltas, recorder.events.peak, recorder.events.final
     (array([ 1024,  1024, -1024]), 2048, 1024)
@@ -112,24 +113,28 @@ def allocation_events(tree: list[_ProfilerEvent]) -> Allocations:
         tree: of a profile taken with ``profile_memory=True``; from ``torch.profiler.profile`` it is
             ``prof.profiler.kineto_results.experimental_event_tree()``.
     """
-    times: list[int] = []
-    deltas: list[int] = []
-    stack = list(tree)
-    while stack:
-        event = stack.pop()
-        stack.extend(event.children)
+    events = sorted(_cpu_allocations(tree), key=lambda event: event[0])
+    alive: set[int] = set()
+    kept: list[tuple[int, int]] = []
+    for time_ns, address, delta in events:
+        if delta > 0:
+            alive.add(address)
+        elif address not in alive:
+            continue  # older than the recording; what the profiler takes for its size may be a stale one
+        else:
+            alive.remove(address)
+        kept.append((time_ns, delta))
+    table = np.array(kept, dtype=np.int64).reshape(-1, 2)
+    return Allocations(times_s=table[:, 0] / 1e9, deltas=table[:, 1])
+
+
+def _cpu_allocations(tree: list[_ProfilerEvent]) -> Iterator[tuple[int, int, int]]:
+    """(time in ns, address, signed bytes) of every CPU allocation event, parents before children."""
+    for event in tree:
         fields = event.extra_fields
-        if (
-            event.tag == _EventType.Allocation
-            and isinstance(fields, _ExtraFields_Allocation)
-            and fields.device.type == "cpu"
-        ):
-            times.append(event.start_time_ns)
-            deltas.append(fields.alloc_size)
-    # The stack yields later events first; reversed before a stable sort, ties keep the order of the tree.
-    times_ns = np.array(times[::-1], dtype=np.int64)
-    order = np.argsort(times_ns, kind="stable")
-    return Allocations(times_s=times_ns[order] / 1e9, deltas=np.array(deltas[::-1], dtype=np.int64)[order])
+        if isinstance(fields, _ExtraFields_Allocation) and fields.device.type == "cpu":
+            yield event.start_time_ns, fields.ptr, fields.alloc_size
+        yield from _cpu_allocations(event.children)
 
 
 def _prepare_quietly(config: ProfilerConfig, activities: set[ProfilerActivity]) -> None:

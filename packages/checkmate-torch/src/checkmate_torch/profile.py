@@ -60,7 +60,7 @@ def _workspace_cpu(call: Callable[[], object]) -> int:
     with AllocationRecorder() as recorder:
         outputs = call()
     del outputs  # held until here: what is alive at the end of the recording belongs to it
-    return recorder.events.peak - max(recorder.events.final, 0)
+    return recorder.events.peak - recorder.events.final
 
 
 def _workspace_cuda(call: Callable[[], object], device: torch.device) -> int:
