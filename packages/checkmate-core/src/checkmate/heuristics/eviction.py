@@ -1,0 +1,299 @@
+"""Static eviction: run the base order inside the budget, evict when memory is short, recompute on demand.
+
+This is paging with a known future. The state is the set of resident tensors; before an op runs, what it
+reads is brought back, ops in turn bringing back what they read. When an op does not fit, resident tensors
+leave in the order of a score that a rule gives to tensor t at moment p:
+
+    score(t) = |t|^a · distance(t)^b / again(t)^c            (largest leaves first)
+
+|t| are its bytes and again(t) the cost of bringing it back, with everything that it needs in turn.
+
+- *Belady* (1966): distance = how far the next use lies ahead; uses in bringing back other tensors count.
+- *DTR* (Kirisame et al., ICLR 2021, h_DTR): distance = staleness, the time since the last use.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate.analysis import floor, needed_ops
+from checkmate.graph import DFGraph
+from checkmate.heuristics.prune import pruned
+from checkmate.problem import Problem
+from checkmate.schedule import Schedule
+from checkmate.solution import Solution
+
+__all__ = ["Rule", "StaticEviction", "Weights", "evicting_sequence"]
+
+Rule = Literal["belady", "dtr"]
+
+
+class Weights(NamedTuple):
+    """Exponents of the score: of the size, of the distance, of the cost of bringing it back.
+
+    With ``stale`` the distance is the time since the last use, else the time until the next one.
+    """
+
+    size: float
+    distance: float
+    cost: float
+    stale: bool = False
+
+
+_WEIGHTS: Mapping[Rule, tuple[Weights, ...]] = {
+    "belady": (Weights(0, 1, 0), Weights(0.5, 1, 0), Weights(1, 1, 0), Weights(1, 1, 0.5), Weights(1, 1, 1)),
+    "dtr": (Weights(1, 1, 1, stale=True), Weights(1, 0, 1, stale=True), Weights(0, 1, 1, stale=True)),
+}
+_NEVER = 1 << 60
+_MOST_RUNS = 30
+"""Give up when there are more computes than this many times the ops: evictions then chase each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticEviction:
+    """Evict by a rule, with several weights; the cheapest pruned schedule wins.
+
+    Attributes:
+        rule: ``"belady"`` or ``"dtr"``; see the module.
+    """
+
+    rule: Rule = "belady"
+
+    def solve(self, problem: Problem) -> Solution:
+        """Run the base order under the budget; infeasible only if the budget is below the proved floor."""
+        graph, budget = problem.graph, problem.budget
+        if budget < floor(graph).size:
+            return Solution.infeasible(problem)
+        best: list[int] | None = None
+        for weights in _WEIGHTS[self.rule]:
+            sequence = evicting_sequence(graph, budget, weights)
+            if sequence is not None:
+                sequence = pruned(graph, sequence, budget, fixed_order=problem.fixed_order)
+                if best is None or _cost(graph, sequence) < _cost(graph, best):
+                    best = sequence
+        if best is None:
+            return Solution.unknown(problem)
+        return Solution.found(
+            problem, Schedule.from_sequence(graph, best), origin={"schedule": f"evict-{self.rule}"}
+        )
+
+
+def _cost(graph: DFGraph, sequence: Iterable[int]) -> float:
+    return math.fsum(graph.ops[v].cost for v in sequence)
+
+
+def evicting_sequence(
+    graph: DFGraph,
+    budget: int,
+    weights: Weights = _WEIGHTS["belady"][3],
+    plan: Mapping[int, npt.NDArray[np.bool_]] | None = None,
+) -> list[int] | None:
+    """The base order under a byte budget, with evictions and recomputation.
+
+    Args:
+        graph: the graph; ops that no output needs are left out.
+        budget: bytes.
+        weights: the rule by which tensors leave.
+        plan: for some moments (ops of the base order), which tensors a plan keeps there, shape
+            ``[n_tensors]``. Until that moment, tensors that it does not keep and that are next used after
+            it leave first: the plan has already paid for them.
+
+    Returns:
+        Op indices with repeats, peak within the budget; None if the rule got stuck.
+    """
+    return _Machine(graph, budget, weights, plan or {}).run()
+
+
+class _Machine:
+    """A run of the base order inside a budget; all fields are its state."""
+
+    def __init__(
+        self, graph: DFGraph, budget: int, weights: Weights, plan: Mapping[int, npt.NDArray[np.bool_]]
+    ) -> None:
+        self.graph, self.budget, self.weights = graph, budget, weights
+        self.plan = sorted(plan.items())
+        self.order = np.flatnonzero(needed_ops(graph)).tolist()
+        self.sizes: list[int] = graph.sizes.tolist()
+        self.costs: list[float] = graph.costs.tolist()
+        self.producer: list[int] = graph.producer.tolist()
+        self.uses: list[list[int]] = [[] for _ in graph.tensors]
+        for v in self.order:
+            for t in graph.ops[v].inputs:
+                self.uses[t].append(v)
+        for t in graph.outputs:
+            self.uses[t].append(graph.n_ops)
+        for row in self.uses:
+            row.reverse()
+        self.sequence: list[int] = []
+        self.now = 0
+        self.held = graph.base_size
+        self.resident: dict[int, None] = {}
+        self.lost: dict[int, None] = {}
+        self.present = bytearray(graph.n_tensors)
+        for t in graph.inputs:
+            self.present[t] = True
+        self.again = [0.0] * graph.n_tensors
+        self.touched = [0] * graph.n_tensors
+
+    def run(self) -> list[int] | None:
+        """The whole base order, then the graph outputs."""
+        for self.now in self.order:
+            if not self._compute(self.now):
+                return None
+        self.now = self.graph.n_ops
+        for t in self.graph.outputs:
+            if not self.present[t] and not self._compute(self.producer[t]):
+                return None
+        return self.sequence if all(self.present[t] for t in self.graph.outputs) else None
+
+    def _compute(self, v: int) -> bool:
+        """Run op ``v``, and before it whatever brings back its inputs; False if stuck."""
+        limit = _MOST_RUNS * self.graph.n_ops
+        stack = [v]
+        while stack:
+            op = self.graph.ops[stack[-1]]
+            missing = next((t for t in op.inputs if not self.present[t]), None)
+            if missing is not None:
+                stack.append(self.producer[missing])
+                continue
+            if len(self.sequence) >= limit or not self._room(stack):
+                return False
+            self._run(stack.pop())
+        return True
+
+    def _run(self, v: int) -> None:
+        op = self.graph.ops[v]
+        self.sequence.append(v)
+        for t in op.outputs:
+            if not self.present[t]:
+                self.present[t] = True
+                self.resident[t] = None
+                self.lost.pop(t, None)
+                self.held += self.sizes[t]
+        for t in (*op.inputs, *op.outputs):
+            self.touched[t] = len(self.sequence)
+
+    def _room(self, stack: list[int]) -> bool:
+        """Evict until the op on top of the stack fits; False if it can't."""
+        op = self.graph.ops[stack[-1]]
+        fresh = sum(self.sizes[t] for t in op.outputs if not self.present[t])
+        short = self.held + fresh + op.workspace - self.budget
+        if short <= 0:
+            return True
+        due = self._due(stack)
+        victims: list[tuple[tuple[int, float, int], int]] = []
+        for t in list(self.resident):
+            if t in op.inputs or t in op.outputs or not self.sizes[t]:
+                continue
+            if due.get(t, _NEVER) == _NEVER and self._next_use(t) == _NEVER:
+                self._evict(t)
+                short -= self.sizes[t]
+            else:
+                victims.append((self._rank(t, due), t))
+        victims.sort()
+        chosen: list[int] = []
+        for _, t in victims:
+            if short <= 0:
+                break
+            if self._can_return(t):
+                self._evict(t)
+                chosen.append(t)
+                short -= self.sizes[t]
+        for t in chosen[-2::-1]:
+            if short + self.sizes[t] <= 0:
+                self._restore(t)
+                short += self.sizes[t]
+        return short <= 0
+
+    def _rank(self, t: int, due: dict[int, int]) -> tuple[int, float, int]:
+        """Sort key of a victim: what the plan gives up, then by the rule, then what is read right now."""
+        moment = min(due.get(t, _NEVER), self._next_use(t))
+        if moment <= self.now:
+            return (2, -self.sizes[t], t)
+        distance = len(self.sequence) - self.touched[t] if self.weights.stale else moment - self.now
+        again = self._price(t)
+        score = (
+            math.log(self.sizes[t]) * self.weights.size
+            + math.log(distance + 1) * self.weights.distance
+            - math.log(again + 1e-12) * self.weights.cost
+        )
+        return (0 if self._given_up(t, moment) else 1, -score, t)
+
+    def _given_up(self, t: int, moment: int) -> bool:
+        """Whether the next planned moment does without ``t``, and nothing needs it before."""
+        for at, keep in self.plan:
+            if at >= self.now:
+                return moment > at and not keep[t]
+        return False
+
+    def _price(self, t: int) -> float:
+        """Cost of bringing ``t`` back; shared ancestors may count twice."""
+        v = self.producer[t]
+        return self.costs[v] + sum(self.again[u] for u in self.graph.ops[v].inputs if not self.present[u])
+
+    def _next_use(self, t: int) -> int:
+        """The next op of the base order that reads ``t``; n_ops for a graph output, else _NEVER."""
+        uses = self.uses[t]
+        while uses and uses[-1] < self.now:
+            uses.pop()
+        return uses[-1] if uses else _NEVER
+
+    def _due(self, stack: list[int]) -> dict[int, int]:
+        """When tensors are next needed to bring back others, those of the ops in progress included."""
+        due: dict[int, int] = {}
+        heap: list[int] = []
+
+        def wanted(v: int, moment: int) -> None:
+            for u in self.graph.ops[v].inputs:
+                if not self.present[u] and u not in due:
+                    heapq.heappush(heap, -self.producer[u])
+                due[u] = min(moment, due.get(u, _NEVER))
+
+        for t in list(self.lost):
+            due[t] = self._next_use(t)
+            if due[t] == _NEVER:
+                del due[t], self.lost[t]
+            else:
+                heapq.heappush(heap, -self.producer[t])
+        for v in stack:
+            wanted(v, self.now)
+        seen = set(stack)
+        while heap:
+            v = -heapq.heappop(heap)
+            if v not in seen:
+                seen.add(v)
+                wanted(v, min(due[t] for t in self.graph.ops[v].outputs if t in due))
+        return due
+
+    def _can_return(self, t: int) -> bool:
+        """Whether ``t`` could be computed again from what else is resident."""
+        seen, stack = set(), [self.producer[t]]
+        while stack:
+            v = stack.pop()
+            if not self.graph.ops[v].recomputable:
+                return False
+            for u in self.graph.ops[v].inputs:
+                if not self.present[u] and self.producer[u] not in seen:
+                    seen.add(self.producer[u])
+                    stack.append(self.producer[u])
+        return True
+
+    def _evict(self, t: int) -> None:
+        self.again[t] = self._price(t)
+        self.present[t] = False
+        del self.resident[t]
+        self.lost[t] = None
+        self.held -= self.sizes[t]
+
+    def _restore(self, t: int) -> None:
+        self.present[t] = True
+        self.resident[t] = None
+        del self.lost[t]
+        self.held += self.sizes[t]

@@ -1,0 +1,128 @@
+"""Pruning a sequence of computes: the memory profile of copies, and which computes it can do without.
+
+Every compute makes one copy of each of its outputs; a read uses the latest copy. The copy made at position i
+and last read at position l is resident during [i, l]. Removing a compute at i prolongs the previous copies
+of what it makes, from their own last reads to i; where the budget has room for that, the compute is waste.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate.analysis import needed_ops
+from checkmate.graph import DFGraph
+
+__all__ = ["pruned"]
+
+_MOST_PASSES = 4
+_STRUCK = -1
+"""Stands in a sequence where a compute was removed, so that positions keep their meaning."""
+
+
+class _Copies(NamedTuple):
+    """Where the copies of a sequence live.
+
+    Attributes:
+        memory: bytes during each compute, as the judge counts them; int64, shape ``[len(sequence)]``.
+        last_read: for each position, the last read of each of its outputs, in the order of
+            ``op.outputs``; its own position if nobody reads it, ``len(sequence)`` if it must stay.
+        previous: for each position, the position that made the previous copies of its outputs, or −1.
+    """
+
+    memory: npt.NDArray[np.int64]
+    last_read: list[list[int]]
+    previous: list[int]
+
+
+def pruned(graph: DFGraph, sequence: Sequence[int], budget: int, *, fixed_order: bool) -> list[int]:
+    """Remove every compute whose absence keeps the sequence valid and within the budget.
+
+    Computes that nobody reads go first, then the dearest ones; each removal can make others unread.
+
+    Args:
+        graph: the graph.
+        sequence: a valid sequence of ops with repeats, its peak within the budget.
+        budget: bytes.
+        fixed_order: keep all first runs of needed ops, and with them their order.
+    """
+    must_run = needed_ops(graph).tolist() if fixed_order else [False] * graph.n_ops
+    kept = list(sequence)
+    _strike_unread(graph, kept, must_run)
+    by_cost = sorted(range(len(kept)), key=lambda i: -graph.ops[sequence[i]].cost)
+    for _ in range(_MOST_PASSES):
+        copies, struck = _copies_of(graph, kept), False
+        for i in by_cost:
+            if kept[i] != _STRUCK and _is_waste(graph, kept, copies, i, budget):
+                kept[i], struck = _STRUCK, True
+                _strike_unread(graph, kept, must_run)
+                copies = _copies_of(graph, kept)
+        if not struck:
+            break
+    return [v for v in kept if v != _STRUCK]
+
+
+def _strike_unread(graph: DFGraph, sequence: list[int], must_run: list[bool]) -> None:
+    """Strike computes of which no output is read, but no first run of an op that must run."""
+    first: dict[int, int] = {}
+    for i, v in enumerate(sequence):
+        first.setdefault(v, i)
+    wanted = [False] * graph.n_tensors
+    for t in graph.outputs:
+        wanted[t] = True
+    for i in range(len(sequence) - 1, -1, -1):
+        v = sequence[i]
+        if v == _STRUCK:
+            continue
+        op = graph.ops[v]
+        if not any(wanted[t] for t in op.outputs) and not (must_run[v] and first[v] == i):
+            sequence[i] = _STRUCK
+            continue
+        for t in op.outputs:
+            wanted[t] = False
+        for t in op.inputs:
+            wanted[t] = True
+
+
+def _copies_of(graph: DFGraph, sequence: list[int]) -> _Copies:
+    """Follow every copy from its compute to its last read."""
+    length = len(sequence)
+    last = [-1] * graph.n_tensors
+    for t in graph.outputs:
+        last[t] = length
+    last_read: list[list[int]] = [[]] * length
+    change, transient = [0] * (length + 1), [graph.base_size] * length
+    for i in range(length - 1, -1, -1):
+        if sequence[i] == _STRUCK:
+            continue
+        op = graph.ops[sequence[i]]
+        transient[i] += op.workspace
+        last_read[i] = [last[t] if last[t] >= 0 else i for t in op.outputs]
+        for t, death in zip(op.outputs, last_read[i], strict=True):
+            change[i] += graph.tensors[t].size
+            change[min(death + 1, length)] -= graph.tensors[t].size
+            last[t] = -1
+        for t in op.inputs:
+            last[t] = max(last[t], i)
+    latest, previous = [-1] * graph.n_ops, [-1] * length
+    for i, v in enumerate(sequence):
+        if v != _STRUCK:
+            previous[i], latest[v] = latest[v], i
+    memory = np.cumsum(change[:length], dtype=np.int64) + np.array(transient, dtype=np.int64)
+    return _Copies(memory, last_read, previous)
+
+
+def _is_waste(graph: DFGraph, sequence: list[int], copies: _Copies, i: int, budget: int) -> bool:
+    """Whether the budget has room for the previous copies to last until those made at ``i`` would end."""
+    before = copies.previous[i]
+    if before < 0:
+        return False
+    memory = copies.memory[before + 1 : i].copy()
+    outputs = graph.ops[sequence[i]].outputs
+    for t, death, gone in zip(outputs, copies.last_read[i], copies.last_read[before], strict=True):
+        if death > i:
+            memory[gone - before :] += graph.tensors[t].size
+    return len(memory) == 0 or int(memory.max()) <= budget
