@@ -1,0 +1,197 @@
+"""What someone has after ``pip install``: the packages as installed, from outside, in processes of their own.
+
+``CHECKMATE_INSTALLED`` names what must be there and nothing more of ours: ``core``, ``solvers`` or ``torch``
+(with core), or ``all`` with every extra. Unset, as in a development environment: all, editable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from importlib import metadata, util
+from pathlib import Path
+
+import pytest
+
+INSTALLED = os.environ.get("CHECKMATE_INSTALLED", "all")
+PARTS = {"core", "solvers", "torch"} if INSTALLED == "all" else {"core", INSTALLED}
+FROM_WHEELS = "CHECKMATE_INSTALLED" in os.environ
+PACKAGES = {"core": "checkmate", "solvers": "checkmate_solvers", "torch": "checkmate_torch"}
+HEAVY = [
+    "torch",
+    "tensorflow",
+    "scipy",
+    "matplotlib",
+    "click",
+    "rich",
+    "hypothesis",
+    "sklearn",
+    "checkmate_torch",
+]
+
+needs_all = pytest.mark.skipif(INSTALLED != "all", reason="needs all distributions, with extras")
+
+
+def python(code: str, *flags: str) -> str:
+    """What an isolated interpreter prints: the working directory and PYTHONPATH are not on its path."""
+    done = subprocess.run(
+        [sys.executable, "-I", *flags, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def checkmate(*arguments: str | Path, exit_code: int = 0) -> str:
+    """What the installed command prints."""
+    command = Path(sysconfig.get_path("scripts")) / "checkmate"
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == exit_code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout if exit_code == 0 else done.stderr
+
+
+def chain(n: int) -> dict[str, object]:
+    """Wire format of a training step: n forward ops in a row, then n backward ops that read them back."""
+    forward = [{"name": f"f{i}", "inputs": [i], "outputs": [i + 1], "cost": 1.0} for i in range(n)]
+    backward = [
+        {"name": f"b{i}", "inputs": [i, 2 * n - i - 1], "outputs": [2 * n - i], "cost": 1.0, "backward": True}
+        for i in range(n - 1, -1, -1)
+    ]
+    backward[0]["inputs"] = [n - 1, n]
+    return {
+        "format": "checkmate.graph", "version": 1, "name": "chain",
+        "tensors": [{"name": str(i), "size": 64} for i in range(2 * n + 1)],
+        "ops": [*forward, *backward],
+        "inputs": [0], "outputs": [2 * n],
+    }  # fmt: skip
+
+
+def test_only_what_is_named_is_installed() -> None:
+    present = {part for part, package in PACKAGES.items() if util.find_spec(package) is not None}
+    assert present == PARTS
+
+
+@pytest.mark.skipif(not FROM_WHEELS, reason="the packages are editable here")
+def test_the_source_tree_is_not_used() -> None:
+    for part in PARTS:
+        file = Path(python(f"import {PACKAGES[part]} as p; print(p.__file__)"))
+        assert file.is_relative_to(sysconfig.get_path("purelib")), file
+        assert (file.parent / "py.typed").is_file()
+
+
+def test_each_package_imports_and_knows_its_version() -> None:
+    for part in PARTS:
+        version = python(
+            f"import {PACKAGES[part]}; import checkmate; print(checkmate.__version__)", "-Werror"
+        )
+        assert version == metadata.version(f"checkmate-{part}")
+
+
+def test_import_checkmate_loads_no_framework() -> None:
+    loaded = python(f"import sys, checkmate; print(sorted(set({HEAVY}) & set(sys.modules)))")
+    assert loaded == "[]"
+
+
+def test_listing_solvers_loads_no_framework() -> None:
+    code = f"""
+import sys
+from checkmate.plugins import solver_specs
+assert len(solver_specs()) > 1
+print(sorted((set({HEAVY}) - {{"checkmate_torch"}}) & set(sys.modules)))
+"""
+    assert python(code) == "[]"
+
+
+def test_no_plugin_is_broken() -> None:
+    broken = python("from checkmate.plugins import plugins; print([p.name for p in plugins() if p.error])")
+    assert broken == "[]"
+
+
+@pytest.mark.parametrize(
+    ("face", "distribution"),
+    [("tf2", "checkmate-tf")] + [("torch", "checkmate-torch")] * ("torch" not in PARTS),
+)
+@pytest.mark.parametrize("access", ["import checkmate.{face}", "import checkmate; checkmate.{face}.compile"])
+def test_a_missing_distribution_is_named(face: str, distribution: str, access: str) -> None:
+    code = f"""
+from checkmate import MissingDistributionError
+try:
+    {access.format(face=face)}
+except MissingDistributionError as error:
+    print(error)
+"""
+    assert (
+        python(code)
+        == f"'checkmate.{face}' needs the '{distribution}' distribution: pip install {distribution}"
+    )
+
+
+@pytest.mark.skipif("torch" not in PARTS, reason="needs checkmate-torch")
+@pytest.mark.parametrize(
+    "access",
+    [
+        "import checkmate; f = checkmate.torch.compile",
+        "import checkmate.torch; f = checkmate.torch.compile",
+        "from checkmate import torch as face; f = face.compile",
+    ],
+)
+def test_the_face_of_torch_has_three_doors(access: str) -> None:
+    code = f"{access}; import checkmate_torch; print(f is checkmate_torch.compile)"
+    assert python(code) == "True"
+
+
+@pytest.mark.skipif("torch" not in PARTS, reason="needs checkmate-torch")
+def test_torch_compile_lists_the_backend() -> None:
+    assert python("import torch; print('checkmate' in torch._dynamo.list_backends())") == "True"
+
+
+def test_a_graph_is_solved_within_its_budget(tmp_path: Path) -> None:
+    file = tmp_path / "graph.json"
+    file.write_text(json.dumps(chain(8)))
+    code = f"""
+import checkmate
+graph = checkmate.read_graph({str(file)!r})
+solution = checkmate.solve(graph, "60%")
+judged = checkmate.simulate(graph, solution.schedule)
+print(judged.peak <= 0.6 * checkmate.keep_all_peak(graph), judged.recomputes > 0)
+"""
+    assert python(code) == "True True"
+
+
+@pytest.mark.skipif(INSTALLED == "all", reason="the extra 'cli' is installed")
+def test_the_command_names_the_missing_extra() -> None:
+    assert "checkmate-core[cli]" in checkmate("plugins", exit_code=2)
+
+
+@needs_all
+def test_the_command_lists_solvers() -> None:
+    listed = json.loads(checkmate("plugins", "--json"))
+    assert {"auto", "keep-all"} <= {solver["name"] for solver in listed["solvers"]}
+
+
+@needs_all
+def test_the_command_solves_and_judges(tmp_path: Path) -> None:
+    graph, schedule = tmp_path / "graph.json", tmp_path / "schedule.json"
+    graph.write_text(json.dumps(chain(8)))
+    solved = json.loads(checkmate("solve", graph, "--budget", "60%", "-o", schedule, "--json"))
+    judged = json.loads(checkmate("simulate", graph, schedule, "--json"))
+    assert solved["status"] in {"optimal", "feasible"}
+    assert solved["solver"] == "auto"
+    assert judged["valid"]
+    assert (judged["peak"], judged["cost"]) == (solved["peak"], solved["cost"])
+    assert judged["peak"] <= solved["budget"]
+    assert solved["ideal_cost"] == 16.0
+    assert solved["bound"] <= solved["cost"]
+
+
+@needs_all
+def test_the_command_tells_failures_apart(tmp_path: Path) -> None:
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps(chain(8)))
+    infeasible = checkmate("solve", graph, "--budget", "100B", exit_code=1)
+    assert "sets that floor" in infeasible
+    graph.write_text('{"format": "checkmate.graph", "version": 99}')
+    assert "version 99" in checkmate("solve", graph, "--budget", "60%", exit_code=2)
+    assert "no-such.json" in checkmate("solve", tmp_path / "no-such.json", "--budget", "60%", exit_code=2)
