@@ -1,0 +1,179 @@
+"""Live tensor bytes over time, M(t) = M₀ + Σ_{tᵢ ≤ t} δᵢ, measured while real code runs.
+
+M₀ is what was resident before: the storages of the modules, optimizers and tensors that the caller names,
+each counted once. Every δ is an allocation or a release; max M is the number that a budget bounds.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from checkmate_torch.allocations import AllocationRecorder, Allocations
+
+__all__ = ["MemoryMeter", "memory_meter", "resident_bytes"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class MemoryMeter:
+    """What :func:`memory_meter` measured; complete once its block has ended.
+
+    Attributes:
+        base: bytes resident at entry.
+        peak: the most bytes alive at any time, ``base`` included.
+        times_s: seconds since entry, float64 ``[n]``, starting at 0.
+        bytes: live bytes from each of these times on, int64 ``[n]``, starting at ``base``. On CUDA only the
+            end points and the peak are known.
+    """
+
+    base: int
+    peak: int
+    times_s: npt.NDArray[np.float64]
+    bytes: npt.NDArray[np.int64]
+
+
+@contextmanager
+def memory_meter(*resident: object, device: torch.device | str | None = None) -> Iterator[MemoryMeter]:
+    """Measure the live tensor bytes of a block of code on one device.
+
+    On the CPU every tensor allocation of this thread, and of autograd on its behalf, is seen, the temporaries
+    inside of ops too; the scratch memory of kernel libraries is no tensor and is not counted. On CUDA the
+    peak is ``torch.cuda.max_memory_allocated``, with the allocator's rounding.
+
+    Args:
+        resident: what is in memory at entry and belongs to the account: modules (parameters, buffers and
+            gradients), optimizers (state), tensors, and containers of these. Releasing one of their storages
+            inside of the block lowers the count. Name all that matters: on the CPU what is not named does not
+            exist for the meter; on CUDA everything that is allocated counts.
+        device: the device to watch; default the one of ``resident``, or the CPU.
+
+    Yields:
+        The meter; ``base`` is known at once, the rest when the block has ended.
+
+    Raises:
+        ProfilerBusyError: inside of another profiler or meter (CPU only).
+        ValueError: if ``resident`` is spread over several devices and none is chosen, or is neither on the
+            CPU nor on CUDA.
+
+    >>> x = torch.zeros(256)
+    >>> with memory_meter(x) as meter:
+    ...     y = x.neg()
+    >>> meter.base, meter.peak, meter.bytes
+    (1024, 2048, array([1024, 2048]))
+    """
+    storages = list(_storages(resident).values())
+    where = torch.device(device) if device is not None else _device_of(storages)
+    if where.type not in ("cpu", "cuda"):
+        raise ValueError(f"can't measure memory on {where}: only on the CPU and on CUDA")
+    watch = _Releases([storage for storage in storages if storage.device.type == "cpu"])
+    del resident, storages  # the block may release them: keep nothing alive
+    with _meter_cpu(watch) if where.type == "cpu" else _meter_cuda(where) as meter:
+        yield meter
+
+
+def resident_bytes(*resident: object) -> int:
+    """Bytes of the storages of modules, optimizers, tensors and containers of these, each counted once.
+
+    >>> x = torch.zeros(256)
+    >>> resident_bytes(x, [x[:3], {"weight": torch.zeros(2)}])
+    1032
+    """
+    return sum(storage.nbytes() for storage in _storages(resident).values())
+
+
+class _Releases:
+    """Notes when storages end that are older than the recording: the profiler doesn't know their sizes."""
+
+    def __init__(self, storages: list[torch.UntypedStorage]) -> None:
+        self.base = sum(storage.nbytes() for storage in storages)
+        self._noted: list[tuple[float, int]] = []
+        self._watches = [weakref.finalize(s, self._note, s.nbytes()) for s in storages]
+
+    def _note(self, size: int) -> None:
+        self._noted.append((time.time(), size))
+
+    def stop(self) -> Allocations:
+        """What was noted."""
+        for watch in self._watches:
+            watch.detach()
+        table = np.array(self._noted, dtype=np.float64).reshape(-1, 2)
+        return Allocations(times_s=table[:, 0], deltas=-table[:, 1].astype(np.int64))
+
+
+@contextmanager
+def _meter_cpu(watch: _Releases) -> Iterator[MemoryMeter]:
+    meter = MemoryMeter(base=watch.base, peak=watch.base, times_s=np.zeros(1), bytes=np.array([watch.base]))
+    start_s = time.time()
+    try:
+        with AllocationRecorder() as recorder:
+            yield meter
+    finally:
+        older = watch.stop()
+    times_s = np.concatenate([recorder.events.times_s, older.times_s])
+    deltas = np.concatenate([recorder.events.deltas, older.deltas])
+    order = np.argsort(times_s, kind="stable")
+    meter.times_s = np.concatenate([[0.0], np.maximum(times_s[order] - start_s, 0.0)])
+    meter.bytes = watch.base + np.concatenate([[0], np.cumsum(deltas[order])])
+    meter.peak = int(meter.bytes.max())
+
+
+@contextmanager
+def _meter_cuda(device: torch.device) -> Iterator[MemoryMeter]:
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    base = torch.cuda.memory_allocated(device)
+    meter = MemoryMeter(base=base, peak=base, times_s=np.zeros(1), bytes=np.array([base]))
+    start_s = time.perf_counter()
+    yield meter
+    torch.cuda.synchronize(device)
+    end_s = time.perf_counter() - start_s
+    meter.peak = torch.cuda.max_memory_allocated(device)
+    meter.times_s = np.array([0.0, end_s / 2, end_s])
+    meter.bytes = np.array([base, meter.peak, torch.cuda.memory_allocated(device)])
+
+
+def _storages(resident: object) -> dict[int, torch.UntypedStorage]:
+    """The distinct storages below ``resident``, by identity."""
+    found: dict[int, torch.UntypedStorage] = {}
+    for tensor in _tensors(resident):
+        storage = tensor.untyped_storage()
+        found.setdefault(storage._cdata, storage)
+    return found
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """Every tensor that belongs to a value; other leaves have none."""
+    if isinstance(value, Tensor):
+        yield value
+        if value.is_leaf and value.grad is not None:
+            yield value.grad
+    elif isinstance(value, nn.Module):
+        yield from _tensors([*value.parameters(), *value.buffers()])
+    elif isinstance(value, Optimizer):
+        yield from _tensors(value.state)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _tensors(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _tensors([getattr(value, field.name) for field in fields(value)])
+
+
+def _device_of(storages: Iterable[torch.UntypedStorage]) -> torch.device:
+    devices = {storage.device for storage in storages}
+    if len(devices) > 1:
+        raise ValueError(
+            f"what is resident is on {sorted(map(str, devices))}: say which one to measure with device="
+        )
+    return devices.pop() if devices else torch.device("cpu")
