@@ -1,21 +1,22 @@
-"""From what is kept to what is computed: the op sequence that a set of retained tensors implies.
+"""From what is kept to what is computed: the op sequence that sets of retained tensors imply.
 
-Let ``at`` be a moment of the base order and K a set of tensors. Run the base order; just before op ``at``
-first runs, forget every tensor that is not in K; afterwards recompute what is missing, as late as possible:
-just before the op that reads it, with everything that it needs in turn, in base order. No op runs twice
-after ``at``, so the cost is that of the base order plus that of the closure of what is missing.
+Let a plan name, for some moments of the base order, a set of tensors. Run the base order; just before the op
+of such a moment first runs, forget every tensor made so far that is not in its set; afterwards recompute what
+is missing, as late as possible: just before the op that reads it, with everything that it needs in turn, in
+base order. Between two moments no op runs again twice, so the cost is that of the base order plus, for each
+moment, that of the closure of what is missed after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from checkmate.graph import DFGraph
 
-__all__ = ["lazy_sequence"]
+__all__ = ["lazy_sequence", "planned_sequence"]
 
 
 def lazy_sequence(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int) -> list[int]:
@@ -40,22 +41,31 @@ def lazy_sequence(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int) -> list[
     >>> lazy_sequence(graph, np.array([False, True, True, True]), at=2)
     [0, 1, 2, 0, 3]
     """
-    if keep.shape != (graph.n_tensors,):
-        raise ValueError(f"keep has the shape {keep.shape}, must be ({graph.n_tensors},): one entry a tensor")
-    if not 0 <= at <= graph.n_ops:
-        raise ValueError(f"at is {at}, must be within 0 … {graph.n_ops}")
+    return planned_sequence(graph, {at: keep})
+
+
+def planned_sequence(graph: DFGraph, plan: Mapping[int, npt.NDArray[np.bool_]]) -> list[int]:
+    """As :func:`lazy_sequence`, with any number of moments: ``plan[at]`` is what survives moment ``at``."""
+    for at, keep in plan.items():
+        if keep.shape != (graph.n_tensors,):
+            raise ValueError(f"keep has the shape {keep.shape}, must be ({graph.n_tensors},)")
+        if not 0 <= at <= graph.n_ops:
+            raise ValueError(f"at is {at}, must be within 0 … {graph.n_ops}")
     missing = bytearray(graph.n_tensors)
+    sequence: list[int] = []
+    for v in range(graph.n_ops + 1):
+        if v in plan:
+            _forget(graph, plan[v], v, missing)
+        if v < graph.n_ops:
+            sequence += [*_restored(graph, graph.ops[v].inputs, missing), v]
+    return sequence + _restored(graph, graph.outputs, missing)
+
+
+def _forget(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int, missing: bytearray) -> None:
     for op in graph.ops[:at]:
         if op.recomputable:
             for t in op.outputs:
-                missing[t] = not keep[t]
-
-    sequence = list(range(at))
-    for v in range(at, graph.n_ops):
-        sequence += _restored(graph, graph.ops[v].inputs, missing)
-        sequence.append(v)
-    sequence += _restored(graph, graph.outputs, missing)
-    return sequence
+                missing[t] = missing[t] or not keep[t]
 
 
 def _restored(graph: DFGraph, wanted: Iterable[int], missing: bytearray) -> list[int]:

@@ -144,8 +144,9 @@ class _Machine:
 
     def run(self) -> list[int] | None:
         """The whole base order, then the graph outputs."""
-        for self.now in self.order:
-            if not self._compute(self.now):
+        for v in self.order:
+            self.now = v
+            if not self._compute(v):
                 return None
         self.now = self.graph.n_ops
         for t in self.graph.outputs:
