@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from checkmate.graph import DFGraph
     from checkmate.problem import Problem
+    from checkmate.schedule import Schedule
+    from checkmate.simulate import Timeline
     from checkmate.solution import Solution
 
-__all__ = ["CostModel", "CostModelSpec", "Solver", "SolverSpec"]
+__all__ = [
+    "CostModel",
+    "CostModelSpec",
+    "Executor",
+    "ExecutorSpec",
+    "Exporter",
+    "ExporterSpec",
+    "Frontend",
+    "FrontendSpec",
+    "Solver",
+    "SolverSpec",
+    "Traced",
+]
 
 
 class Solver(Protocol):
@@ -27,6 +42,39 @@ class CostModel(Protocol):
 
     def annotate(self, graph: DFGraph) -> DFGraph:
         """Return the graph with other costs; nothing else may change."""
+        ...
+
+
+class Traced(Protocol):
+    """A traced program: its graph, and whatever the matching executor needs beside it."""
+
+    @property
+    def graph(self) -> DFGraph:
+        """The training step."""
+        ...
+
+
+class Frontend(Protocol):
+    """Traces a program of one framework into a graph."""
+
+    def trace(self, program: Any, /, *args: Any, **kwargs: Any) -> Traced:
+        """Trace ``program``; the other arguments are the frontend's own."""
+        ...
+
+
+class Executor(Protocol):
+    """Makes a schedule really happen."""
+
+    def bind(self, traced: Any, schedule: Schedule) -> Callable[..., Any]:
+        """A callable that runs the traced program as the schedule says."""
+        ...
+
+
+class Exporter(Protocol):
+    """Writes a judged schedule in some format."""
+
+    def write(self, timeline: Timeline, file: Path) -> None:
+        """Write ``timeline`` to ``file``."""
         ...
 
 
@@ -62,3 +110,33 @@ class CostModelSpec:
     load: Callable[[], CostModel]
     requires: tuple[str, ...] = ()
     cite: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontendSpec:
+    """One frontend that a plugin offers; fields as in :class:`SolverSpec`."""
+
+    name: str
+    summary: str
+    load: Callable[[], Frontend]
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorSpec:
+    """One executor that a plugin offers; fields as in :class:`SolverSpec`."""
+
+    name: str
+    summary: str
+    load: Callable[[], Executor]
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterSpec:
+    """One exporter that a plugin offers; fields as in :class:`SolverSpec`."""
+
+    name: str
+    summary: str
+    load: Callable[[], Exporter]
+    requires: tuple[str, ...] = ()

@@ -1,0 +1,55 @@
+"""Feasibility only: is there any schedule within the budget? The cheapest question, answered the quickest.
+
+Its answer costs more than it must; bisecting over budgets asks it a dozen times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkmate.analysis import floor
+from checkmate.heuristics.eviction import Weights, evicting_sequence
+from checkmate.lower import lazy_sequence
+from checkmate.problem import Problem
+from checkmate.schedule import Schedule
+from checkmate.simulate import simulate
+from checkmate.solution import Solution
+
+__all__ = ["FirstFit"]
+
+_WEIGHTS = (
+    Weights(1, 1, 0.5),
+    Weights(0.5, 1, 0),
+    Weights(1, 1, 1, stale=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstFit:
+    """The first schedule that fits, of keep-all, three eviction rules, and keeping nothing."""
+
+    def solve(self, problem: Problem) -> Solution:
+        """A schedule, however expensive; unknown if no rule finds one in time; infeasible below the floor."""
+        graph, deadline = problem.graph, time.monotonic() + problem.time_limit
+        if problem.budget < floor(graph).size:
+            return Solution.infeasible(problem)
+        for sequence in self._sequences(problem):
+            if sequence is not None:
+                schedule = Schedule.from_sequence(graph, sequence)
+                if simulate(graph, schedule).peak <= problem.budget:
+                    return Solution.found(problem, schedule)
+            if time.monotonic() > deadline:
+                break
+        return Solution.unknown(problem)
+
+    def _sequences(self, problem: Problem) -> Iterator[Sequence[int] | None]:
+        graph = problem.graph
+        yield range(graph.n_ops)
+        for weights in _WEIGHTS:
+            yield evicting_sequence(graph, problem.budget, weights)
+        turn = next((i for i, op in enumerate(graph.ops) if op.backward), graph.n_ops)
+        yield lazy_sequence(graph, np.zeros(graph.n_tensors, dtype=np.bool_), turn)

@@ -1,0 +1,175 @@
+"""The isolating plugin loader: one broken plugin never stops another, and is never forgotten.
+
+For each entry point of the group ``checkmate``: load it, register it, check that every hook it defines
+exists, ask it for what it offers. If any of these fails, that one plugin is dropped and kept with its error.
+Built-ins come first. Loading happens once, at the first lookup; the environment variable
+``CHECKMATE_PLUGINS`` restricts it to a comma-separated list of entry-point names (empty: built-ins only).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module, metadata
+from typing import Any
+
+import pluggy
+
+from checkmate.errors import PluginError
+from checkmate.plugins import hookspecs
+from checkmate.plugins.hookspecs import PROJECT
+from checkmate.plugins.specs import CostModelSpec, ExecutorSpec, ExporterSpec, FrontendSpec, SolverSpec
+
+__all__ = ["ENVIRONMENT_VARIABLE", "LoadedPlugin", "Spec", "installed_plugins", "register_commands", "reset"]
+
+ENVIRONMENT_VARIABLE = "CHECKMATE_PLUGINS"
+
+Spec = SolverSpec | CostModelSpec | FrontendSpec | ExecutorSpec | ExporterSpec
+
+_BUILT_IN = "checkmate.heuristics.plugin"  # by name: heuristics stand above plugins
+_KINDS: dict[str, type[Spec]] = {
+    "solvers": SolverSpec,
+    "cost_models": CostModelSpec,
+    "frontends": FrontendSpec,
+    "executors": ExecutorSpec,
+    "exporters": ExporterSpec,
+}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedPlugin:
+    """One plugin and what became of it.
+
+    Attributes:
+        name: of its entry point.
+        distribution: that it came with, e.g. ``"checkmate-solvers 0.1.0"``.
+        offers: every spec that it registered; empty if it failed.
+        error: why it failed, on one line; None if it works.
+    """
+
+    name: str
+    distribution: str
+    offers: tuple[Spec, ...] = ()
+    error: str | None = None
+
+    @property
+    def owner(self) -> str:
+        """How messages name it: ``'solvers' (checkmate-solvers 0.1.0)``."""
+        return f"{self.name!r} ({self.distribution})"
+
+
+def installed_plugins() -> tuple[LoadedPlugin, ...]:
+    """Every plugin, built-ins first, then in order of distribution and name; broken ones included."""
+    return _load()[1]
+
+
+def register_commands(cli: Any) -> dict[str, str]:
+    """Let every plugin add its commands to ``cli``, a ``click.Group``.
+
+    Returns:
+        the error, on one line, of each plugin that failed to, by its name.
+    """
+    manager, _ = _load()
+    errors = {}
+    for name, plugin in manager.list_name_plugin():
+        if plugin is not None:
+            try:
+                _call(manager, plugin, "checkmate_register_commands", cli=cli)
+            except _ANYTHING as error:
+                errors[name] = _one_line(error)
+    return errors
+
+
+def reset() -> None:
+    """Forget what is loaded; the next lookup loads again. For tests, and after installing a plugin."""
+    _load.cache_clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    name: str
+    distribution: str
+    load: Callable[[], object]
+
+
+_ANYTHING: tuple[type[BaseException], ...] = (Exception, SystemExit)
+"""What foreign code may raise while it loads; isolation means to survive all of it."""
+
+
+@cache
+def _load() -> tuple[pluggy.PluginManager, tuple[LoadedPlugin, ...]]:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    loaded = tuple(_isolated(manager, candidate) for candidate in _candidates())
+    for plugin in loaded:
+        if plugin.error is not None:
+            _log.info("plugin %s failed to load: %s", plugin.owner, plugin.error)
+    return manager, loaded
+
+
+def _candidates() -> Iterator[_Candidate]:
+    """Built-ins, then the wanted entry points; one that is wanted and not installed fails when loaded."""
+    yield _Candidate("built-in", "checkmate-core", lambda: import_module(_BUILT_IN))
+    found = [_candidate(entry_point) for entry_point in metadata.entry_points(group=PROJECT)]
+    found.sort(key=lambda c: (c.distribution, c.name))
+    setting = os.environ.get(ENVIRONMENT_VARIABLE)
+    if setting is None:
+        yield from found
+        return
+    wanted = dict.fromkeys(name for part in setting.split(",") if (name := part.strip()))
+    yield from (c for c in found if c.name in wanted)
+    for name in wanted:
+        if name not in {c.name for c in found}:
+            yield _Candidate(name, f"named in {ENVIRONMENT_VARIABLE}", _not_installed)
+
+
+def _candidate(entry_point: metadata.EntryPoint) -> _Candidate:
+    dist = entry_point.dist
+    return _Candidate(entry_point.name, f"{dist.name} {dist.version}" if dist else "?", entry_point.load)
+
+
+def _not_installed() -> object:
+    raise PluginError("no installed distribution has a plugin of this name")
+
+
+def _isolated(manager: pluggy.PluginManager, candidate: _Candidate) -> LoadedPlugin:
+    """Load one plugin; whatever goes wrong, the manager is left as if it did not exist."""
+    key = f"{candidate.name} ({candidate.distribution})"
+    try:
+        manager.register(candidate.load(), name=key)
+        manager.check_pending()
+        offers = tuple(_offers(manager, manager.get_plugin(key)))
+    except _ANYTHING as error:
+        if manager.get_plugin(key) is not None:
+            manager.unregister(name=key)
+        return LoadedPlugin(name=candidate.name, distribution=candidate.distribution, error=_one_line(error))
+    return LoadedPlugin(name=candidate.name, distribution=candidate.distribution, offers=offers)
+
+
+def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
+    """All specs that one plugin registers, each checked to be of the kind that its hook is for."""
+    for kind, expected in _KINDS.items():
+        hook = f"checkmate_register_{kind}"
+        for specs in _call(manager, plugin, hook):
+            if not isinstance(specs, Iterable):
+                raise PluginError(f"{hook} returned {specs!r}, not an iterable of {expected.__name__}")
+            for spec in specs:
+                if not isinstance(spec, expected):
+                    raise PluginError(f"{hook} returned {spec!r}, which is no {expected.__name__}")
+                yield spec
+
+
+def _call(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments: object) -> list[Any]:
+    """Call a hook of one plugin only."""
+    others = [other for other in manager.get_plugins() if other is not plugin]
+    results: list[Any] = manager.subset_hook_caller(hook, others)(**arguments)
+    return results
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
