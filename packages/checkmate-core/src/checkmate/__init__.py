@@ -1,1 +1,95 @@
-"""Checkmate: train within a byte budget, by optimal tensor rematerialization."""
+"""Checkmate: train within a byte budget, by optimal tensor rematerialization.
+
+A training step is a :class:`DFGraph`; a :class:`Schedule` says in which order to compute and free its
+tensors, perhaps several times; :func:`simulate` judges it; :func:`solve` finds the cheapest one whose peak
+is within a budget. The faces ``checkmate.torch`` and ``checkmate.tf2`` do all of that to a real model.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata, util
+from typing import TYPE_CHECKING
+
+from checkmate.analysis import Floor, floor
+from checkmate.api import minimum_budget, solve
+from checkmate.errors import (
+    BudgetError,
+    CheckmateError,
+    FormatError,
+    GraphError,
+    InfeasibleBudgetError,
+    InvalidScheduleError,
+    MissingDistributionError,
+    PluginError,
+    Reason,
+    SolverError,
+)
+from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.problem import Problem, Progress, keep_all_peak
+from checkmate.schedule import Compute, Free, Schedule, Step
+from checkmate.serialize import read_graph, read_schedule, write_graph, write_schedule
+from checkmate.simulate import Timeline, simulate
+from checkmate.solution import Solution, Status
+
+if TYPE_CHECKING:
+    from . import heuristics as heuristics
+    from . import plugins as plugins
+    from . import report as report
+    from . import testing as testing
+    from . import tf2 as tf2
+    from . import torch as torch
+
+__all__ = [
+    "BudgetError",
+    "CheckmateError",
+    "Compute",
+    "DFGraph",
+    "Floor",
+    "FormatError",
+    "Free",
+    "GraphError",
+    "InfeasibleBudgetError",
+    "InvalidScheduleError",
+    "MissingDistributionError",
+    "Op",
+    "PluginError",
+    "Problem",
+    "Progress",
+    "Reason",
+    "Schedule",
+    "Solution",
+    "SolverError",
+    "Status",
+    "Step",
+    "Tensor",
+    "Timeline",
+    "__version__",
+    "floor",
+    "keep_all_peak",
+    "minimum_budget",
+    "read_graph",
+    "read_schedule",
+    "simulate",
+    "solve",
+    "write_graph",
+    "write_schedule",
+]
+
+__version__ = metadata.version("checkmate-core")
+
+_FACES = {"tf2": "checkmate_tf", "torch": "checkmate_torch"}
+_LAZY = ("heuristics", "plugins", "report", "testing")
+
+if not TYPE_CHECKING:  # hidden from type checkers, which must see a typing error in checkmate.slove
+
+    def __getattr__(name):
+        """Import a submodule at its first use, so that ``import checkmate`` loads no framework."""
+        if name in _FACES or name in _LAZY:
+            return import_module(f"checkmate.{name}")
+        raise AttributeError(f"module 'checkmate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Everything public; a face only where its distribution is installed."""
+    faces = [face for face, package in _FACES.items() if util.find_spec(package) is not None]
+    return sorted([*__all__, *_LAZY, *faces])

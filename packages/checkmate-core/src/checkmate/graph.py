@@ -261,7 +261,7 @@ def _frozen(array: _Array) -> _Array:
 
 
 def _validate(graph: DFGraph) -> None:
-    """Raise GraphError at the first violation, in reading order of the wire format."""
+    """Raise GraphError at the first violation: sizes, then producers, then the order of the ops."""
     _check_bytes(graph.fixed_size, "fixed_size")
     total = graph.fixed_size
     for t, tensor in enumerate(graph.tensors):
@@ -269,20 +269,33 @@ def _validate(graph: DFGraph) -> None:
     if total >= _LARGEST_TOTAL:
         raise GraphError(f"all tensors together have {total} bytes: more than 2^62")
 
-    available = bytearray(len(graph.tensors))
-    for t in _check_indices(graph.inputs, len(available), "inputs"):
-        available[t] = 1
-    made = bytearray(available)
+    _check_producers(graph)
+    _check_order(graph)
+    _check_indices(graph.outputs, graph.n_tensors, "outputs")
+
+
+def _check_producers(graph: DFGraph) -> None:
+    """Every tensor is a graph input or has exactly one producer."""
+    made = bytearray(graph.n_tensors)
+    for t in _check_indices(graph.inputs, len(made), "inputs"):
+        made[t] = 1
     for i, op in enumerate(graph.ops):
         for t in _check_indices(op.outputs, len(made), f"ops[{i}] ({op.name!r}): outputs"):
             if made[t]:
                 raise GraphError(
-                    f"ops[{i}] ({op.name!r}): makes {graph.tensor_label(t)}, which is a graph input or has another producer"
+                    f"ops[{i}] ({op.name!r}): makes {graph.tensor_label(t)}, "
+                    "which is a graph input or has another producer"
                 )
             made[t] = 1
     if not all(made):
         raise GraphError(f"{graph.tensor_label(made.index(0))} has no producer and is no graph input")
 
+
+def _check_order(graph: DFGraph) -> None:
+    """Every op stands after the producers of what it reads, and has a finite cost and workspace."""
+    available = bytearray(graph.n_tensors)
+    for t in graph.inputs:
+        available[t] = 1
     for i, op in enumerate(graph.ops):
         place = f"ops[{i}] ({op.name!r})"
         for t in _check_indices(op.inputs, len(available), f"{place}: inputs"):
@@ -293,10 +306,11 @@ def _validate(graph: DFGraph) -> None:
                 )
         for t in op.outputs:
             available[t] = 1
-        if not isinstance(op.cost, int | float) or not (math.isfinite(op.cost) and op.cost >= 0):
-            raise GraphError(f"{place}: cost is {op.cost!r}, must be a finite number ≥ 0")
-        _check_bytes(op.workspace, f"{place}: workspace")
-    _check_indices(graph.outputs, len(available), "outputs")
+        cost: object = op.cost
+        if not isinstance(cost, int | float) or not (math.isfinite(cost) and cost >= 0):
+            raise GraphError(f"{place}: cost is {cost!r}, must be a finite number ≥ 0")
+        if _check_bytes(op.workspace, f"{place}: workspace") >= _LARGEST_TOTAL:
+            raise GraphError(f"{place}: workspace is {op.workspace} bytes: more than 2^62")
 
 
 def _check_bytes(size: object, place: str) -> int:
@@ -308,7 +322,8 @@ def _check_bytes(size: object, place: str) -> int:
 def _check_indices(indices: tuple[int, ...], n: int, place: str) -> tuple[int, ...]:
     if len(set(indices)) != len(indices):
         raise GraphError(f"{place} lists a tensor twice: {indices}; list each once")
-    for t in indices:
+    entries: tuple[object, ...] = indices
+    for t in entries:
         if isinstance(t, bool) or not isinstance(t, int | np.integer) or not 0 <= t < n:
             raise GraphError(f"{place} has the index {t!r}, but there are {n} tensors")
     return indices

@@ -1,5 +1,7 @@
 """The question: the cheapest schedule of a graph whose peak is within a byte budget.
 
+In symbols::
+
     min cost(σ)  over schedules σ with  peak(σ) ≤ budget
 """
 
@@ -69,8 +71,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Reject senseless settings."""
-        if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget <= 0:
-            raise BudgetError(f"budget is {self.budget!r}, must be an integer > 0 (bytes)")
+        budget: object = self.budget
+        if isinstance(budget, bool) or not isinstance(budget, int) or budget <= 0:
+            raise BudgetError(f"budget is {budget!r}, must be an integer > 0 (bytes)")
         if not self.time_limit > 0:
             raise ValueError(f"time_limit is {self.time_limit!r}, must be > 0 seconds")
         if self.threads < 1:

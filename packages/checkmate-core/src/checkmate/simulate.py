@@ -77,7 +77,7 @@ class Timeline:
         return f"<Timeline: peak {self.peak} bytes, cost {self.cost:.6g}, overhead {self.overhead:.2%}>"
 
 
-def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:
+def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - one loop, read in one go
     """Replay ``schedule`` on ``graph``; see the module for the exact semantics.
 
     Raises:

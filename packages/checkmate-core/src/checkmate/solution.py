@@ -88,7 +88,8 @@ class Solution:
             )
         if bound > timeline.cost * (1 + _TOLERANCE):
             raise SolverError(
-                f"solver {solver!r} claims that no schedule costs less than {bound}, but its own costs {timeline.cost}"
+                f"solver {solver!r} claims that no schedule costs less than {bound}, "
+                f"but its own costs {timeline.cost}"
             )
         bound = min(max(bound, float(problem.graph.costs[needed_ops(problem.graph)].sum())), timeline.cost)
         optimal = timeline.cost - bound <= _TOLERANCE * timeline.cost

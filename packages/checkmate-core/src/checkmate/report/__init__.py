@@ -1,0 +1,1 @@
+"""Pictures and tables of judged schedules; each needs its own extra."""

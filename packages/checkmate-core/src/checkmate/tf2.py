@@ -1,0 +1,12 @@
+"""The face of the ``checkmate-tf`` distribution: everything public in :mod:`checkmate_tf`."""
+
+from checkmate.errors import MissingDistributionError
+
+try:
+    from checkmate_tf import *  # type: ignore[import-not-found,unused-ignore] # noqa: F403
+    from checkmate_tf import __all__ as __all__
+except ModuleNotFoundError as error:
+    if error.name != "checkmate_tf":
+        raise
+    message = "'checkmate.tf2' needs the 'checkmate-tf' distribution: pip install checkmate-tf"
+    raise MissingDistributionError(message, name=error.name) from None

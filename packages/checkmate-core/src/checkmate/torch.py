@@ -1,0 +1,12 @@
+"""The face of the ``checkmate-torch`` distribution: everything public in :mod:`checkmate_torch`."""
+
+from checkmate.errors import MissingDistributionError
+
+try:
+    from checkmate_torch import *  # noqa: F403
+    from checkmate_torch import __all__ as __all__
+except ModuleNotFoundError as error:
+    if error.name != "checkmate_torch":
+        raise
+    message = "'checkmate.torch' needs the 'checkmate-torch' distribution: pip install checkmate-torch"
+    raise MissingDistributionError(message, name=error.name) from None
