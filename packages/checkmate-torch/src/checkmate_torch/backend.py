@@ -1,0 +1,170 @@
+"""The Dynamo backend: plan at trace time, run generated code whose order is the schedule.
+
+A model reaches it through :func:`checkmate_torch.compile` or ``torch.compile(model, backend="checkmate",
+options={"budget": "8GiB"})``. AOTAutograd traces the joint graph and asks for a partition; the plan is made
+there. Graphs without a backward pass run as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from checkmate import Solution
+from checkmate.api import solve
+from checkmate.units import Budget
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch.fx import GraphModule
+from torch.fx.graph import _BoxedCodeGen
+
+from checkmate_torch.costs import profile_node
+from checkmate_torch.emit import emit
+from checkmate_torch.trace import Traced, trace_joint
+
+__all__ = ["Options", "Plan", "Planner", "checkmate_backend"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to plan: the options of the backend.
+
+    Attributes:
+        budget: bytes of everything that the step holds at once, or a share of the plain step's peak.
+        solver: name of an installed solver, or a solver.
+        time_limit: seconds for the solver, for each traced graph.
+        reserve: bytes that the step holds besides what is traced, e.g. optimizer state.
+        loss_workspace: bytes that a loss computed outside of the model needs while it runs; None = twice
+            the outputs' bytes, which is what cross entropy takes.
+    """
+
+    budget: Budget
+    solver: object = "auto"
+    time_limit: float = 10.0
+    reserve: int = 0
+    loss_workspace: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """What was decided for one traced graph.
+
+    Attributes:
+        traced: the joint graph and its DFGraph.
+        solution: the judged schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
+    """
+
+    traced: Traced
+    solution: Solution
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planner:
+    """A Dynamo backend with its settings and the plans that it has made.
+
+    Attributes:
+        options: how to plan.
+        module: whose parameters, buffers and gradients are resident too where the graph does not take them.
+        plans: one for each traced graph with a backward pass, in the order of tracing.
+    """
+
+    options: Options
+    module: nn.Module | None = None
+    plans: list[Plan] = field(default_factory=list)
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., object]:
+        """Compile a graph that Dynamo captured."""
+        owned = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in self._owned()}
+        batch = [x for x in example_inputs if isinstance(x, torch.Tensor) and not isinstance(x, nn.Parameter)]
+        batch = [x for x in batch if x.untyped_storage()._cdata not in owned]
+        for x in example_inputs:
+            if isinstance(x, torch.Tensor):
+                owned.pop(x.untyped_storage()._cdata, None)
+        label = ", ".join(str(tuple(x.shape)) for x in batch)
+        partition = partial(self._partition, unseen=sum(owned.values()), label=label)
+        compiler = aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed, partition_fn=partition)
+        with torch._functorch.config.patch(donated_buffer=False):
+            return compiler(gm, example_inputs)  # type: ignore[no-any-return]
+
+    def _owned(self) -> list[torch.Tensor]:
+        """What is resident with the module: parameters, buffers, gradients of earlier steps."""
+        if self.module is None:
+            return []
+        parameters = list(self.module.parameters())
+        return [*parameters, *self.module.buffers(), *(p.grad for p in parameters if p.grad is not None)]
+
+    def _partition(
+        self,
+        joint: GraphModule,
+        joint_inputs: Sequence[Sequence[object]],
+        *,
+        num_fwd_outputs: int,
+        unseen: int,
+        label: str,
+        **_: object,
+    ) -> tuple[GraphModule, GraphModule]:
+        """Split a joint graph so that what is saved and what is recomputed follow the best schedule."""
+        options = self.options
+        traced = trace_joint(
+            joint,
+            n_primals=len(joint_inputs[0]),
+            n_forward_outputs=num_fwd_outputs,
+            profile=profile_node,
+            reserve=options.reserve + unseen,
+            loss_workspace=options.loss_workspace,
+        )
+        solution = solve(
+            traced.graph,
+            options.budget,
+            solver=options.solver,
+            time_limit=options.time_limit,
+            fixed_order=True,
+        )
+        if solution.schedule is None:
+            raise RuntimeError("solve returned no schedule and raised nothing")
+        modules = emit(traced, solution.schedule)
+        self.plans.append(Plan(traced=traced, solution=solution))
+        level = logging.INFO if len(self.plans) == 1 else logging.WARNING
+        _log.log(level, "plan %d, for %s: %r", len(self.plans), label, solution)
+        return modules
+
+
+def checkmate_backend(
+    gm: GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    *,
+    options: Mapping[str, object] | None = None,
+    mode: str | None = None,
+) -> Callable[..., object]:
+    """The entry point behind ``torch.compile(model, backend="checkmate", options={"budget": "8GiB"})``.
+
+    Each graph that Dynamo captures is planned alone, so with graph breaks the budget bounds each piece.
+    The options are the fields of :class:`Options`.
+    """
+    if mode is not None:
+        raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
+    if not options or "budget" not in options:
+        raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")
+    known = Options.__dataclass_fields__
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ValueError(f"backend 'checkmate' has no option {unknown[0]!r}; it has {sorted(known)}")
+    return Planner(Options(**options))(gm, example_inputs)  # type: ignore[arg-type]
+
+
+def _boxed(gm: GraphModule, _example_inputs: Sequence[object]) -> Callable[[list[object]], object]:
+    """Generated code that takes its arguments in one list and empties it: arguments die when they may."""
+    gm.graph.set_codegen(_BoxedCodeGen())
+    gm.recompile()
+    forward = gm.forward
+
+    def call(args: list[object]) -> object:
+        return forward(args)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call

@@ -1,0 +1,135 @@
+"""A module that trains within a byte budget: :func:`compile` and what it returns.
+
+The compiled module is called as the original is, and ``loss.backward()`` and any optimizer work as ever. It
+plans once for every new combination of input shapes, when it first meets them.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from checkmate import CheckmateError
+from checkmate.plugins import Solver
+from checkmate.units import Budget, parse_bytes
+from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported
+
+from checkmate_torch.backend import Options, Plan, Planner
+from checkmate_torch.trace import UnsupportedModelError
+
+__all__ = ["CompiledModule", "TooManyPlansError", "compile"]
+
+_log = logging.getLogger(__name__)
+
+
+class TooManyPlansError(CheckmateError, RuntimeError):
+    """The inputs keep changing shape, so that every step would be planned anew."""
+
+
+def compile(
+    model: nn.Module,
+    budget: Budget,
+    *,
+    solver: str | Solver = "auto",
+    time_limit: float = 10.0,
+    reserve: int | str = 0,
+    loss_workspace: int | str | None = None,
+    max_plans: int = 8,
+) -> CompiledModule:
+    """Make a module train within a byte budget: same gradients, lower peak, least extra time.
+
+    The budget bounds all that a training step holds on the device at once: parameters, buffers, the batch,
+    activations, gradients and the temporaries of each op, plus ``reserve``. Nothing is traced before the
+    first call, which then takes some seconds.
+
+    Args:
+        model: any module that Dynamo can capture in one graph.
+        budget: bytes (``8 * 2**30``, ``"8GiB"``), or a share of the peak of the same step without
+            recomputation (``"60%"``, ``0.6``).
+        solver: name of an installed solver, or a solver.
+        time_limit: seconds that the solver may take, for each plan.
+        reserve: bytes that the step holds besides: optimizer state; the gradients so far when they are
+            accumulated over several backward passes.
+        loss_workspace: bytes that a loss computed outside of the model needs while it runs; default twice
+            the bytes of the model's outputs, which is what cross entropy takes. A loss computed in the
+            model is traced, and needs none.
+        max_plans: how many combinations of input shapes to plan for; then :class:`TooManyPlansError`.
+
+    Returns:
+        The compiled module; it shares parameters, buffers and submodules with ``model``.
+
+    Raises:
+        InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
+        UnsupportedModelError: at the first call, if the model can't be captured or planned.
+    """
+    options = Options(
+        budget=budget,
+        solver=solver,
+        time_limit=time_limit,
+        reserve=parse_bytes(reserve),
+        loss_workspace=None if loss_workspace is None else parse_bytes(loss_workspace),
+    )
+    return CompiledModule(model, Planner(options, module=model), max_plans=max_plans)
+
+
+class CompiledModule(nn.Module):
+    """A module whose forward and backward pass follow a schedule; made by :func:`compile`.
+
+    Parameters, buffers and submodules are those of the original, under the same names: ``state_dict``,
+    ``parameters``, ``to`` and ``train`` act on both.
+    """
+
+    def __init__(self, model: nn.Module, planner: Planner, *, max_plans: int) -> None:
+        """Wrap ``model``; nothing is compiled before the first call."""
+        super().__init__()
+        self._parameters = model._parameters
+        self._buffers = model._buffers
+        self._modules = model._modules
+        self._non_persistent_buffers_set = model._non_persistent_buffers_set
+        self.training = model.training
+        # Not attributes of nn.Module's kind: the original must not become a submodule of its twin.
+        self.__dict__["original"] = model
+        self.__dict__["_planner"] = planner
+        self.__dict__["_max_plans"] = max_plans
+        self.__dict__["_run"] = torch.compile(
+            model, backend=planner, fullgraph=True, dynamic=False, isolate_recompiles=True
+        )
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans so far: one for each combination of input shapes that was trained with."""
+        return tuple(self._planner.plans)
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Run the model's forward pass; plan first if these input shapes are new."""
+        try:
+            with torch._dynamo.config.patch(recompile_limit=self._max_plans):
+                return self._run(*args, **kwargs)
+        except BackendCompilerFailed as failure:
+            if isinstance(failure.inner_exception, CheckmateError):
+                raise failure.inner_exception from None
+            raise
+        except FailOnRecompileLimitHit as failure:
+            raise TooManyPlansError(
+                f"inputs of more than {self._max_plans} different kinds were met: pad them to few shapes, "
+                f"or raise max_plans. The last reason to plan again: {failure}"
+            ) from failure
+        except Unsupported as failure:
+            raise UnsupportedModelError(
+                f"the model can't be captured as one graph: {failure}\n"
+                "A budget for the whole step needs one graph. Move that code out of forward, or compile with "
+                'torch.compile(model, backend="checkmate", options={"budget": …}), which plans each piece alone.'
+            ) from failure
+
+    def train(self, mode: bool = True) -> CompiledModule:
+        """Set training mode, of the original too."""
+        self.original.train(mode)
+        return super().train(mode)
+
+    def __getattr__(self, name: str) -> object:
+        """Everything else is the original's."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["original"], name)

@@ -1,0 +1,183 @@
+"""From a schedule to two FX graphs that really follow it: what to recompute, and when bytes die.
+
+Generated FX code drops a value right after its last use, and a schedule made by liveness frees a tensor
+right after its last read: so the order of the nodes is the schedule, frees included. A read uses the latest
+copy; views are made again from it. What backward reads and forward made last becomes an output of the
+forward graph and an input of the backward graph: that is what is saved.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from checkmate import Schedule
+from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument, map_arg
+
+from checkmate_torch.safety import as_copy, is_batch_norm_training, is_random, rng_state_like
+from checkmate_torch.trace import Traced
+
+__all__ = ["emit"]
+
+_BATCH_NORM_STATS = 3
+"""From this output on, a training batch norm makes new running statistics; copies don't."""
+
+
+def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
+    """The forward and the backward graph that execute a valid schedule of ``traced.graph``."""
+    sequence = schedule.sequence.tolist()
+    split = sequence.index(traced.boundary)
+    repeated = frozenset(op for op, runs in Counter(sequence).items() if runs > 1)
+
+    forward = _Pass(traced, repeated)
+    for primal in traced.primals:
+        forward.add_placeholder(primal)
+    for op in sequence[:split]:
+        forward.compute(op)
+    returned = [forward.value(x) for x in traced.forward_outputs]
+
+    backward = _Pass(traced, repeated, before=forward)
+    saved = _saved_sources(traced, sequence[split + 1 :], forward.done)
+    replayed = [op for op in forward.states if op in sequence[split + 1 :]]
+    for op in replayed:
+        backward.add_state(op, forward.states[op])
+    for source in (*saved, *traced.tangents):
+        backward.add_placeholder(source)
+    for op in sequence[split + 1 :]:
+        backward.compute(op)
+    backward.graph.output([backward.value(x) for x in traced.gradients])
+
+    kept = [*(forward.states[op] for op in replayed), *(forward.value(s) for s in saved)]
+    forward.graph.output([*returned, *kept])
+    roles = list(traced.joint.graph.output_node().meta["desc"])
+    saved_roles = [SavedForBackwardsAOTOutput(k) for k in range(len(kept))]
+    return (
+        forward.module([*roles[: len(returned)], *saved_roles]),
+        backward.module(roles[len(returned) :]),
+    )
+
+
+def _saved_sources(traced: Traced, sequence: Sequence[int], done: set[int]) -> list[Node]:
+    """The joint nodes whose forward values a backward sequence reads, in the order AOTAutograd wants.
+
+    Tensors that an ``autograd.Function`` put on its ctx, without a version check, stand last.
+    """
+    made: set[Node] = set(traced.tangents)
+    saved: dict[Node, None] = {}
+
+    def read(node: Node) -> None:
+        saved.update(dict.fromkeys(s for s in traced.sources(node) if s not in made))
+
+    for op in sequence:
+        node = traced.nodes[op]
+        if node is not None:
+            map_arg((as_copy(node)[1] if op in done else node.args, node.kwargs), read)
+            made.update((node, *(user for user in node.users if user.target is operator.getitem)))
+    map_arg(traced.gradients, read)
+    sources = [s for s in saved if s.op != "get_attr"]
+    return sorted(sources, key=lambda s: bool(s.meta.get("saved_tensor_with_no_vc_check")))
+
+
+class _Pass:
+    """One graph under construction: copies of joint nodes, each as often as scheduled.
+
+    Attributes:
+        graph: what has been written so far.
+        values: joint node → the node here that holds its latest value.
+        states: random op → the node that holds the random state before its first run.
+        done: ops that have run, in this pass or the one before.
+    """
+
+    def __init__(self, traced: Traced, repeated: frozenset[int], before: _Pass | None = None) -> None:
+        self.traced = traced
+        self.repeated = repeated
+        self.graph = Graph()
+        self.values: dict[Node, Node] = {}
+        self.states: dict[int, Node] = {}
+        self.done: set[int] = set(before.done) if before else set()
+        self.views: dict[Node, list[Node]] = {}  # source → joint views of it that are in `values`
+        self.cheap: list[Node] = []  # views and getitems: dropped again if nobody reads them
+
+    def add_placeholder(self, node: Node) -> None:
+        """Take the value of a joint node as an argument."""
+        self.values[node] = self._with_meta(self.graph.placeholder(node.name), node)
+
+    def add_state(self, op: int, state: Node) -> None:
+        """Take the random state before the first run of ``op`` as an argument."""
+        self.states[op] = self._with_meta(self.graph.placeholder(f"rng_state_{op}"), state)
+
+    def compute(self, op: int) -> None:
+        """Run an op, for the first time or again; views of its older copy are forgotten."""
+        node = self.traced.nodes[op]
+        if node is None:
+            raise RuntimeError("the loss boundary runs once, between the passes")
+        items = [user for user in node.users if user.target is operator.getitem]
+        for source in (node, *items):
+            for view in self.views.pop(source, ()):
+                self.values.pop(view, None)
+        run = self._run(op, node)
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            self.values[node] = run
+        for item in items:
+            k = item.args[1]
+            if op in self.done and is_batch_norm_training(node) and k >= _BATCH_NORM_STATS:  # type: ignore[operator]
+                continue
+            self.values[item] = self._item(run, k, item)
+        self.done.add(op)
+
+    def value(self, arg: object) -> Argument:
+        """What stands for an argument of a joint node: the latest copy, a view made again, a number."""
+        if not isinstance(arg, Node):
+            return arg  # type: ignore[return-value]
+        if arg in self.values:
+            return self.values[arg]
+        shown = arg.meta.get("val")
+        if isinstance(shown, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return shown.node.guard_int("", 0) if isinstance(shown, torch.SymInt) else bool(shown)
+        if self.traced.is_op(arg):
+            raise RuntimeError(f"the schedule reads {arg.name!r} where it isn't resident")
+        copy = self.graph.node_copy(arg, self.value)  # type: ignore[arg-type]
+        self.values[arg] = copy
+        self.cheap.append(copy)
+        for source in self.traced.sources(arg):
+            self.views.setdefault(source, []).append(arg)
+        return copy
+
+    def module(self, roles: Sequence[object]) -> GraphModule:
+        """The finished graph; ``roles`` describe its outputs."""
+        self.graph.output_node().meta["desc"] = list(roles)
+        for node in reversed(self.cheap):
+            if not node.users:
+                self.graph.erase_node(node)
+        return GraphModule(self.traced.joint, self.graph)
+
+    def _run(self, op: int, node: Node) -> Node:
+        target, given = as_copy(node) if op in self.done else (node.target, node.args)
+        args, kwargs = map_arg((given, node.kwargs), self.value)
+        if is_random(node) and op in self.repeated:
+            if op in self.states:
+                replay = (self.states[op], target, *args)  # type: ignore[misc]
+                return self._call(run_with_rng_state, replay, kwargs, node)
+            pair = self.graph.call_function(run_and_save_rng_state, (target, *args), kwargs)  # type: ignore[arg-type,misc]
+            self.states[op] = self.graph.call_function(operator.getitem, (pair, 0))
+            self.states[op].meta["val"] = rng_state_like(node)
+            return self._with_meta(self.graph.call_function(operator.getitem, (pair, 1)), node)
+        return self._call(target, args, kwargs, node)
+
+    def _call(self, target: object, args: object, kwargs: object, node: Node) -> Node:
+        return self._with_meta(self.graph.call_function(target, args, kwargs), node)  # type: ignore[arg-type]
+
+    def _item(self, run: Node, k: object, item: Node) -> Node:
+        copy = self._with_meta(self.graph.call_function(operator.getitem, (run, k)), item)  # type: ignore[arg-type]
+        self.cheap.append(copy)
+        return copy
+
+    @staticmethod
+    def _with_meta(copy: Node, node: Node) -> Node:
+        copy.meta = dict(node.meta)
+        return copy

@@ -1,0 +1,69 @@
+"""What may be computed twice: the properties of an op that decide it, read from its schema and tags.
+
+An op may be recomputed iff a second run gives the same bits and changes nothing else. Random ops qualify
+because the random state is saved at the first run and restored around each copy.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Node
+from torch.fx.node import Argument, Target
+from torch.utils._pytree import tree_leaves
+
+__all__ = ["as_copy", "is_batch_norm_training", "is_random", "may_recompute", "rng_state_like"]
+
+_KNOWN_NAMESPACES = frozenset({"aten", "prims"})
+"""Ops of other libraries run once: nothing says that a second run is safe."""
+
+_CUDA_STATE_BYTES = 16
+"""Seed and offset of the Philox generator."""
+
+
+def may_recompute(node: Node) -> bool:
+    """Whether a second run of this node, with the random state replayed, is safe."""
+    op = node.target
+    if not isinstance(op, torch._ops.OpOverload):
+        return False
+    return op.namespace in _KNOWN_NAMESPACES and not op._schema.is_mutable
+
+
+def is_random(node: Node) -> bool:
+    """Whether the node draws from the global random number generator."""
+    op = node.target
+    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
+        return False
+    names = [argument.name for argument in op._schema.arguments]
+    if "dropout_p" not in names:
+        return True
+    position = names.index("dropout_p")
+    p = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+    return p != 0.0
+
+
+def rng_state_like(node: Node) -> torch.Tensor:
+    """A fake tensor in the shape of the random state that a replay of this node needs."""
+    shown = [
+        value
+        for arg in (node, *node.all_input_nodes)
+        for value in tree_leaves(arg.meta.get("val"))
+        if isinstance(value, FakeTensor)
+    ]
+    on_cuda = any(value.device.type == "cuda" for value in shown)
+    size = _CUDA_STATE_BYTES if on_cuda else torch.default_generator.get_state().nbytes
+    with shown[0].fake_mode:
+        return torch.empty(size, dtype=torch.uint8)
+
+
+def is_batch_norm_training(node: Node) -> bool:
+    """Whether the node is a batch norm that updates running statistics (which a copy must not do)."""
+    return node.target is torch.ops.aten._native_batch_norm_legit_functional.default and node.args[5] is True
+
+
+def as_copy(node: Node) -> tuple[Target, tuple[Argument, ...]]:
+    """Function and arguments of a second run: a batch norm leaves the running statistics alone."""
+    if is_batch_norm_training(node):
+        x, weight, bias, _mean, _var, *rest = node.args
+        return torch.ops.aten._native_batch_norm_legit.no_stats, (x, weight, bias, *rest)
+    return node.target, node.args

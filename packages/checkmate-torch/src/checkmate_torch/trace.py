@@ -1,0 +1,326 @@
+"""From PyTorch's joint graph to a DFGraph: which nodes are ops, which are views, which bytes are one tensor.
+
+AOTAutograd traces forward and backward of a module into one functional FX graph whose nodes carry fake
+tensors. Two fake tensors that share a storage are one tensor of ours; a node is an *op* iff it shows a
+storage that none of its inputs has. Everything else (views, ``getitem``, shape arithmetic) costs nothing
+and is made again wherever it is read.
+
+Between the two passes stands an op of its own, the *boundary*: the caller's loss. It reads what forward
+returns, makes the incoming gradients (tangents), and runs exactly once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from checkmate import CheckmateError, DFGraph, Op, Tensor
+from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, PlainAOTInput, PlainAOTOutput
+from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
+
+from checkmate_torch.profile import OpProfile
+from checkmate_torch.safety import is_batch_norm_training, is_random, may_recompute, rng_state_like
+
+__all__ = ["Traced", "UnsupportedModelError", "trace_joint"]
+
+_CUDA_GRANULE = 512
+"""The CUDA caching allocator rounds every block up to a multiple of this many bytes."""
+
+
+class UnsupportedModelError(CheckmateError, NotImplementedError):
+    """The model does something that can't be planned; the message names it and the way out."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Traced:
+    """A joint graph and the DFGraph that stands for it.
+
+    Attributes:
+        graph: the training step.
+        joint: the joint FX graph; forward nodes stand before backward nodes.
+        nodes: the FX node of each op of ``graph``; None for the boundary.
+        boundary: index of the boundary op.
+        tensor_of: index of the tensor (storage) that a tensor-valued node shows. A node with several
+            outputs has none; its ``getitem`` users do.
+        primals: placeholders of the forward pass: parameters, buffers, the batch.
+        tangents: placeholders of the backward pass: the incoming gradients.
+        forward_outputs: what the forward graph must return, in order.
+        gradients: what the backward graph must return, in order; None where there is no gradient.
+    """
+
+    graph: DFGraph
+    joint: GraphModule
+    nodes: tuple[Node | None, ...]
+    boundary: int
+    tensor_of: Mapping[Node, int]
+    primals: tuple[Node, ...]
+    tangents: tuple[Node, ...]
+    forward_outputs: tuple[object, ...]
+    gradients: tuple[object, ...]
+
+    @cached_property
+    def _op_nodes(self) -> frozenset[Node]:
+        return frozenset(node for node in self.nodes if node is not None)
+
+    def is_op(self, node: Node) -> bool:
+        """Whether the node is one of the graph's ops, or picks an output of one."""
+        if node.target is operator.getitem:
+            node = node.args[0]  # type: ignore[assignment]
+        return node in self._op_nodes
+
+    def sources(self, node: Node) -> tuple[Node, ...]:
+        """What a node's value is made of through views: ops (or items of ops), placeholders, constants."""
+        if self.is_op(node) or node.op in ("placeholder", "get_attr"):
+            return (node,)
+        return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in self.sources(arg)))
+
+
+def trace_joint(
+    joint: GraphModule,
+    *,
+    n_primals: int,
+    n_forward_outputs: int,
+    profile: Callable[[Node], OpProfile],
+    reserve: int = 0,
+    loss_workspace: int | None = None,
+) -> Traced:
+    """Read a joint graph as a DFGraph.
+
+    Args:
+        joint: as AOTAutograd hands it to a partitioner. Batch-norm backward nodes lose their (unused)
+            running statistics in place.
+        n_primals: how many placeholders belong to the forward pass.
+        n_forward_outputs: how many of its outputs are forward's.
+        profile: seconds and workspace bytes of an op's node.
+        reserve: bytes that the step holds besides, e.g. optimizer state.
+        loss_workspace: bytes that the caller's loss needs while it runs, beyond the gradients that it
+            hands back; None = twice the bytes of the outputs that get a gradient, which is what
+            cross entropy takes.
+
+    Raises:
+        UnsupportedModelError: if the graph holds something that can't be planned.
+    """
+    _forget_running_stats(joint)
+    builder = _Builder(joint, n_primals, n_forward_outputs)
+    builder.add_placeholders()
+    for node in builder.forward:
+        builder.add_node(node, profile)
+    builder.add_boundary(loss_workspace)
+    for node in builder.backward:
+        builder.add_node(node, profile)
+    return builder.traced(reserve)
+
+
+class _Builder:
+    """Collects ops and tensors while walking the joint graph in base order."""
+
+    def __init__(self, joint: GraphModule, n_primals: int, n_forward_outputs: int) -> None:
+        self.joint = joint
+        placeholders = joint.graph.find_nodes(op="placeholder")
+        self.primals, self.tangents = placeholders[:n_primals], placeholders[n_primals:]
+        output = joint.graph.output_node()
+        (returned,) = output.args
+        self.forward_outputs = tuple(returned[:n_forward_outputs])  # type: ignore[index]
+        self.gradients = tuple(returned[n_forward_outputs:])  # type: ignore[index]
+        self.output_roles = list(output.meta["desc"])[:n_forward_outputs]
+        self.forward, self.backward = self._split()
+
+        self.ops: list[Op] = []
+        self.nodes: list[Node | None] = []
+        self.tensors: list[Tensor] = []
+        self.inputs: list[int] = []
+        self.index: dict[int, int] = {}  # storage → tensor
+        self.tensor_of: dict[Node, int] = {}
+        self.rng_bytes = 0
+        self.user_outputs = self._user_outputs()
+        self.mutated = self._mutated_primals()
+        self.boundary = -1
+
+    def _split(self) -> tuple[list[Node], list[Node]]:
+        """Live call nodes of both passes, each in trace order; what forward returns needs is forward."""
+        needed_forward = _ancestors(self.forward_outputs)
+        live = needed_forward | _ancestors(self.gradients)
+        late = set(self.tangents)
+        forward, backward = [], []
+        for node in self.joint.graph.nodes:
+            if node not in live or node.op in ("placeholder", "output"):
+                continue
+            tagged = node.meta.get("partitioner_tag") == "is_backward"
+            if node not in needed_forward and (tagged or any(arg in late for arg in node.all_input_nodes)):
+                late.add(node)
+                backward.append(node)
+            else:
+                forward.append(node)
+        return forward, backward
+
+    def _user_outputs(self) -> list[Node]:
+        """Forward outputs that the caller holds: all but the new values of mutated inputs."""
+        pairs = zip(self.forward_outputs, self.output_roles, strict=True)
+        return [n for n, role in pairs if isinstance(n, Node) and not isinstance(role, InputMutationAOTOutput)]
+
+    def _mutated_primals(self) -> set[Node]:
+        """Placeholders that the runtime overwrites right after forward."""
+        indices = {
+            role.mutated_input.idx
+            for role in self.output_roles
+            if isinstance(role, InputMutationAOTOutput) and isinstance(role.mutated_input, PlainAOTInput)
+        }
+        return {p for p in self.primals if getattr(p.meta.get("desc"), "idx", None) in indices}
+
+    def add_placeholders(self) -> None:
+        for node in self.primals:
+            for value in _tensors_of(node):
+                key = _storage(value)
+                if key not in self.index:
+                    self.inputs.append(self._tensor(node.name, value))
+                self.tensor_of[node] = self.index[key]
+
+    def add_node(self, node: Node, profile: Callable[[Node], OpProfile]) -> None:
+        if node.op == "get_attr":
+            self._add_constant(node)
+            return
+        if node.op != "call_function":
+            raise UnsupportedModelError(f"node {node.name!r} is a {node.op}: only functions can be planned")
+        reads = self._reads(node)
+        values = list(_tensors_of(node))
+        keys = [_storage(v) for v in values]
+        fresh = [k for k in dict.fromkeys(keys) if k not in self.index]
+        if fresh:
+            self._add_op(node, reads, [values[keys.index(k)] for k in fresh], profile)
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            self.tensor_of[node] = self.index[keys[0]]
+
+    def _add_constant(self, node: Node) -> None:
+        value = node.meta.get("val", getattr(self.joint, str(node.target), None))
+        if isinstance(value, torch.Tensor):
+            key = _storage(value)
+            if key not in self.index:
+                self.inputs.append(self._tensor(node.name, value))
+            self.tensor_of[node] = self.index[key]
+
+    def _add_op(
+        self, node: Node, reads: list[int], fresh: list[torch.Tensor], profile: Callable[[Node], OpProfile]
+    ) -> None:
+        outputs = tuple(self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh))
+        measured = profile(node)
+        if is_random(node):
+            self.rng_bytes += rng_state_like(node).nbytes
+        held = any(isinstance(user, Node) and self._shows(user, outputs) for user in self.user_outputs)
+        reads_mutated = not is_batch_norm_training(node) and bool(self._roots(node) & self.mutated)
+        self.ops.append(
+            Op(
+                name=node.name,
+                inputs=tuple(reads),
+                outputs=outputs,
+                cost=measured.seconds,
+                workspace=measured.workspace,
+                recomputable=may_recompute(node) and not held and not reads_mutated,
+                backward=self.boundary >= 0,
+            )
+        )
+        self.nodes.append(node)
+
+    def add_boundary(self, loss_workspace: int | None) -> None:
+        self.boundary = len(self.ops)
+        made, size = [], 0
+        for node in self.tangents:
+            for value in _tensors_of(node):
+                made.append(self._tensor(node.name, value))
+                self.tensor_of[node] = made[-1]
+                size += self.tensors[made[-1]].size
+        returned = [n for n in self.forward_outputs if isinstance(n, Node)]
+        reads = dict.fromkeys(self.tensor_of[n] for n in returned if n in self.tensor_of)
+        self.ops.append(
+            Op(
+                name="loss",
+                inputs=tuple(reads),
+                outputs=tuple(made),
+                cost=0.0,
+                workspace=2 * size if loss_workspace is None else loss_workspace,
+                recomputable=False,
+            )
+        )
+        self.nodes.append(None)
+
+    def traced(self, reserve: int) -> Traced:
+        held = [n for n in (*self.user_outputs, *self.gradients) if isinstance(n, Node)]
+        graph = DFGraph(
+            ops=tuple(self.ops),
+            tensors=tuple(self.tensors),
+            inputs=tuple(self.inputs),
+            outputs=tuple(dict.fromkeys(self.tensor_of[n] for n in held if n in self.tensor_of)),
+            fixed_size=reserve + self.rng_bytes,
+            cost_unit="s",
+        )
+        return Traced(
+            graph=graph,
+            joint=self.joint,
+            nodes=tuple(self.nodes),
+            boundary=self.boundary,
+            tensor_of=self.tensor_of,
+            primals=tuple(self.primals),
+            tangents=tuple(self.tangents),
+            forward_outputs=self.forward_outputs,
+            gradients=self.gradients,
+        )
+
+    def _tensor(self, name: str, value: torch.Tensor) -> int:
+        self.index[_storage(value)] = len(self.tensors)
+        self.tensors.append(Tensor(name=name, size=_bytes(value)))
+        return len(self.tensors) - 1
+
+    def _reads(self, node: Node) -> list[int]:
+        """The tensors that a node reads, straight or through views, each once."""
+        keys = (_storage(v) for arg in node.all_input_nodes for v in _tensors_of(arg))
+        return list(dict.fromkeys(self.index[k] for k in keys if k in self.index))
+
+    def _roots(self, node: Node) -> set[Node]:
+        """The primals whose storage a node reads."""
+        read = set(self._reads(node))
+        return {p for p in self.primals if self.tensor_of.get(p) in read}
+
+    def _shows(self, node: Node, tensors: tuple[int, ...]) -> bool:
+        return any(self.index.get(_storage(v)) in tensors for v in _tensors_of(node))
+
+
+def _forget_running_stats(joint: GraphModule) -> None:
+    """Training-mode batch-norm backward takes running statistics but never reads them: drop the edge."""
+    target = torch.ops.aten.native_batch_norm_backward.default
+    for node in joint.graph.find_nodes(op="call_function", target=target):
+        grad, x, weight, _mean, _var, *rest = node.args
+        if rest[2] is True:
+            node.args = (grad, x, weight, None, None, *rest)
+
+
+def _ancestors(roots: tuple[object, ...]) -> set[Node]:
+    seen: set[Node] = set()
+    stack = [n for n in roots if isinstance(n, Node)]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.all_input_nodes)
+    return seen
+
+
+def _tensors_of(node: Node) -> Iterator[torch.Tensor]:
+    return (v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor))
+
+
+def _storage(value: torch.Tensor) -> int:
+    try:
+        return int(value.untyped_storage()._cdata)
+    except NotImplementedError as error:
+        raise UnsupportedModelError(
+            f"a {value.layout} tensor has no plain storage: Checkmate plans dense (strided) tensors only"
+        ) from error
+
+
+def _bytes(value: torch.Tensor) -> int:
+    """Bytes that the allocator gives to a storage."""
+    size = int(value.untyped_storage().nbytes())
+    return -(-size // _CUDA_GRANULE) * _CUDA_GRANULE if value.device.type == "cuda" else size
