@@ -59,7 +59,7 @@ def test_checkpointing_blocks_saves_memory_and_changes_no_gradient(name: str) ->
         with memory_meter(case.module, case.inputs) as meter:
             step(case)
         peaks.append(meter.peak)
-    assert peaks[1] < 0.8 * peaks[0]
+    assert peaks[1] < 0.9 * peaks[0]
 
 
 @pytest.mark.parametrize("name", CASES)
