@@ -71,7 +71,7 @@ def register_commands(cli: Any) -> dict[str, str]:
     """Let every plugin add its commands to ``cli``, a ``click.Group``.
 
     Returns:
-        the error, on one line, of each plugin that failed to, by its name.
+        the error, on one line, of each plugin that failed to, by its ``owner``.
     """
     manager, _ = _load()
     errors = {}
@@ -138,7 +138,7 @@ def _not_installed() -> object:
 
 def _isolated(manager: pluggy.PluginManager, candidate: _Candidate) -> LoadedPlugin:
     """Load one plugin; whatever goes wrong, the manager is left as if it did not exist."""
-    key = f"{candidate.name} ({candidate.distribution})"
+    key = f"{candidate.name!r} ({candidate.distribution})"  # as LoadedPlugin.owner
     try:
         manager.register(candidate.load(), name=key)
         manager.check_pending()

@@ -1,0 +1,19 @@
+"""The command line, ``checkmate``: needs the extra ``checkmate-core[cli]`` (click and rich)."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; exit 0 ok, 1 infeasible or none found, 2 bad input."""
+    try:
+        from checkmate.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        sys.stderr.write("Error: the command line needs click and rich: pip install 'checkmate-core[cli]'\n")
+        raise SystemExit(2) from None
+    app(prog_name="checkmate")
