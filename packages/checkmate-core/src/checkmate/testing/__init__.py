@@ -1,1 +1,1 @@
-"""For tests of plugins, and our own: :mod:`checkmate.testing.strategies` (needs hypothesis)."""
+"""For tests of plugins and our own: Hypothesis strategies (extra ``checkmate-core[testing]``)."""

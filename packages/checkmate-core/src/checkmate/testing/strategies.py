@@ -1,0 +1,129 @@
+"""Hypothesis strategies: random two-sided graphs, and random schedules of them, valid and not.
+
+Needs hypothesis: ``pip install 'checkmate-core[testing]'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.schedule import Compute, Free, Schedule, Step
+
+__all__ = ["graphs", "schedules", "valid_schedules"]
+
+_SIZES = st.integers(0, 8)
+_COSTS = st.sampled_from([0.0, 1.0, 2.0, 5.0, 0.25])
+
+
+@st.composite
+def graphs(draw: st.DrawFn, *, max_ops: int = 8, recomputable: bool = False) -> DFGraph:
+    """Any kind of graph: ops with no, one or several outputs, workspaces, ops that run only once, ops that
+    nobody needs, zero sizes and costs, graph inputs (which may be outputs too), fixed bytes.
+
+    Args:
+        draw: given by Hypothesis.
+        max_ops: at most so many ops, and at least one.
+        recomputable: True = every op may run many times.
+    """
+    n_ops = draw(st.integers(1, max_ops))
+    n_inputs = draw(st.integers(0, 2))
+    turn = draw(st.integers(0, n_ops))
+    sizes = [draw(_SIZES) for _ in range(n_inputs)]
+    ops: list[Op] = []
+    for i in range(n_ops):
+        read = _some(draw, range(len(sizes)), 3)
+        made = range(len(sizes), len(sizes) + draw(st.sampled_from([1, 1, 1, 2, 3, 0])))
+        sizes += [draw(_SIZES) for _ in made]
+        ops.append(
+            Op(
+                name=f"op{i}",
+                inputs=read,
+                outputs=tuple(made),
+                cost=draw(_COSTS),
+                workspace=draw(st.sampled_from([0, 0, 3])),
+                recomputable=recomputable or draw(st.sampled_from([True, True, True, False])),
+                backward=i >= turn,
+            )
+        )
+    return DFGraph(
+        ops=tuple(ops),
+        tensors=tuple(Tensor(name=f"t{t}", size=size) for t, size in enumerate(sizes)),
+        inputs=tuple(range(n_inputs)),
+        outputs=_some(draw, range(len(sizes)), 3),
+        fixed_size=draw(st.sampled_from([0, 0, 5])),
+        cost_unit=draw(st.sampled_from(["", "s"])),
+        name=draw(st.sampled_from(["", "a graph"])),
+    )
+
+
+@st.composite
+def valid_schedules(draw: st.DrawFn, graph: DFGraph) -> Schedule:
+    """Schedules that the judge accepts: the base order, with random frees and needless recomputations.
+
+    What is freed comes back when it is read: only outputs of recomputable ops are freed before the end, and
+    by induction those can always be recomputed from what stays.
+    """
+    steps: list[Step] = []
+    resident = set(graph.inputs)
+    mobile = {t for op in graph.ops if op.recomputable for t in op.outputs}
+
+    def compute(v: int) -> None:
+        for t in graph.ops[v].inputs:
+            if t not in resident:
+                compute(int(graph.producer[t]))
+        resident.update(graph.ops[v].outputs)
+        steps.append(Compute(v))
+
+    def free(candidates: set[int]) -> None:
+        if candidates and draw(st.booleans()):
+            t = draw(st.sampled_from(sorted(candidates)))
+            resident.remove(t)
+            steps.append(Free(t))
+
+    for v in range(graph.n_ops):
+        compute(v)
+        free(resident & mobile)
+        free(resident & mobile)
+        if graph.ops[v].recomputable and draw(st.integers(0, 4)) == 0:
+            compute(v)
+    for t in graph.outputs:
+        if t not in resident:
+            compute(int(graph.producer[t]))
+    free(resident - set(graph.inputs) - set(graph.outputs))
+    return Schedule.of(steps)
+
+
+@st.composite
+def schedules(draw: st.DrawFn, graph: DFGraph) -> Schedule:
+    """Schedules of every kind: valid ones, valid ones with a few random edits, and noise.
+
+    The edits drop, double, swap or insert steps, with indices that may be out of range; most of the
+    results break exactly one rule of the judge.
+    """
+    steps = list(draw(valid_schedules(graph)))
+    any_step = st.one_of(
+        st.builds(Compute, st.integers(0, graph.n_ops)), st.builds(Free, st.integers(0, graph.n_tensors))
+    )
+    if draw(st.integers(0, 9)) == 0:
+        return Schedule.of(draw(st.lists(any_step, max_size=12)))
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(steps)))
+        match draw(st.sampled_from(["drop", "double", "swap", "insert"])):
+            case "drop":
+                del steps[at : at + 1]
+            case "double":
+                steps[at:at] = steps[at : at + 1]
+            case "swap":
+                steps[at : at + 2] = reversed(steps[at : at + 2])
+            case _:
+                steps.insert(at, draw(any_step))
+    return Schedule.of(steps)
+
+
+def _some(draw: st.DrawFn, pool: Sequence[int], most: int) -> tuple[int, ...]:
+    if not pool:
+        return ()
+    return tuple(draw(st.lists(st.sampled_from(pool), max_size=min(most, len(pool)), unique=True)))

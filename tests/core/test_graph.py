@@ -1,0 +1,122 @@
+"""DFGraph: what is derived from ops and tensors, and what is rejected, with the place named."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from checkmate import DFGraph, GraphError, Op, Tensor, floor
+from checkmate.analysis import needed_ops, working_sets
+from checkmate.testing.strategies import graphs
+
+A, B = Tensor(name="a", size=1), Tensor(name="b", size=2)
+
+
+def op(**fields: Any) -> Op:
+    return Op(**({"name": "f", "inputs": (), "outputs": (), "cost": 1.0} | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tensors": (A,)}, r"tensor 0 'a' has no producer and is no graph input"),
+        ({"tensors": (A,), "inputs": (0, 0)}, r"inputs lists a tensor twice"),
+        ({"tensors": (A,), "inputs": (1,)}, r"inputs has the index 1, but there are 1 tensors"),
+        ({"tensors": (A,), "inputs": (-1,)}, r"inputs has the index -1"),
+        ({"tensors": (A,), "inputs": (True,)}, r"inputs has the index True"),
+        ({"tensors": (A,), "inputs": (0,), "outputs": (3,)}, r"outputs has the index 3"),
+        ({"tensors": (A,), "inputs": (0,), "fixed_size": -1}, r"fixed_size is -1"),
+        ({"tensors": (Tensor(name="a", size=-1),), "inputs": (0,)}, r"tensors\[0\] \('a'\): size is -1"),
+        ({"tensors": (Tensor(name="a", size=1.5),), "inputs": (0,)}, r"tensors\[0\] \('a'\): size is 1.5"),  # type: ignore[arg-type]
+        ({"tensors": (Tensor(name="a", size=True),), "inputs": (0,)}, r"size is True"),
+        ({"tensors": (Tensor(name="a", size=2**62),), "inputs": (0,)}, r"more than 2\^62"),
+        ({"tensors": (A,), "ops": (op(outputs=(0,)), op(outputs=(0,)))}, r"ops\[1\] \('f'\): makes tensor 0"),
+        ({"tensors": (A,), "inputs": (0,), "ops": (op(outputs=(0,)),)}, r"ops\[0\] \('f'\): makes tensor 0"),
+        ({"tensors": (A,), "ops": (op(inputs=(0,), outputs=(0,)),)}, r"a cycle, or ops out of"),
+        (
+            {
+                "tensors": (A, B),
+                "ops": (op(inputs=(1,), outputs=(0,)), op(inputs=(0,), outputs=(1,))),
+            },
+            r"ops\[0\] \('f'\): reads tensor 1 'b', which is made at or after it",
+        ),
+        ({"tensors": (), "ops": (op(cost=-1.0),)}, r"ops\[0\] \('f'\): cost is -1.0"),
+        ({"tensors": (), "ops": (op(cost=float("nan")),)}, r"cost is nan"),
+        ({"tensors": (), "ops": (op(cost=float("inf")),)}, r"cost is inf"),
+        ({"tensors": (), "ops": (op(cost="1"),)}, r"cost is '1'"),
+        ({"tensors": (), "ops": (op(workspace=-3),)}, r"workspace is -3"),
+        ({"tensors": (), "ops": (op(workspace=2**62),)}, r"workspace .* more than 2\^62"),
+    ],
+)
+def test_what_is_no_graph_is_rejected(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        DFGraph(**({"ops": ()} | fields))
+
+
+def test_from_nodes_checks_its_columns() -> None:
+    with pytest.raises(GraphError, match="another length"):
+        DFGraph.from_nodes(cost=[1, 1], size=[1], deps=[[], []])
+    with pytest.raises(GraphError, match="index 5"):
+        DFGraph.from_nodes(cost=[1], size=[1], deps=[[5]])
+
+
+@given(graph=graphs())
+def test_derived_arrays_say_what_the_ops_say(graph: DFGraph) -> None:
+    for i, node in enumerate(graph.ops):
+        assert tuple(graph.reads.row(i)) == node.inputs
+        assert tuple(graph.makes.row(i)) == node.outputs
+        assert all(graph.producer[t] == i for t in node.outputs)
+    for t in range(graph.n_tensors):
+        assert [i for i, node in enumerate(graph.ops) if t in node.inputs] == list(graph.readers.row(t))
+        assert (graph.producer[t] == -1) == (t in graph.inputs)
+    for array in (graph.sizes, graph.costs, graph.workspaces, graph.producer, *graph.reads, *graph.readers):
+        assert not array.flags.writeable
+
+
+@given(graph=graphs())
+def test_the_digest_knows_content_but_no_names(graph: DFGraph) -> None:
+    renamed = dataclasses.replace(
+        graph,
+        name="other",
+        ops=tuple(dataclasses.replace(node, name="x") for node in graph.ops),
+        tensors=tuple(dataclasses.replace(tensor, name="y") for tensor in graph.tensors),
+    )
+    assert renamed.digest == graph.digest
+    for other in (
+        dataclasses.replace(graph, fixed_size=graph.fixed_size + 1),
+        dataclasses.replace(graph, cost_unit="furlong"),
+        dataclasses.replace(
+            graph, ops=(dataclasses.replace(graph.ops[0], cost=graph.ops[0].cost + 1), *graph.ops[1:])
+        ),
+        dataclasses.replace(
+            graph,
+            ops=(dataclasses.replace(graph.ops[0], recomputable=not graph.ops[0].recomputable), *graph.ops[1:]),
+        ),
+    ):
+        assert other.digest != graph.digest
+
+
+def test_the_digest_is_the_same_on_every_machine() -> None:
+    chain = DFGraph.from_nodes(cost=[1, 0.5], size=[4, 2], deps=[[], [0]], cost_unit="s")
+    assert chain.digest == "0be42819bd2b350c3fdf52d5f539fe03364b59f63e75423b27d1b2f3a1e02fa0"
+
+
+@given(graph=graphs())
+def test_needed_ops_are_the_ancestors_of_the_outputs(graph: DFGraph) -> None:
+    def ancestors(tensors: tuple[int, ...]) -> set[int]:
+        makers = {int(graph.producer[t]) for t in tensors} - {-1}
+        return makers.union(*(ancestors(graph.ops[v].inputs) for v in makers))
+
+    assert set(np.flatnonzero(needed_ops(graph))) == ancestors(graph.outputs)
+
+
+def test_the_floor_names_its_bottleneck() -> None:
+    graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 9, 2], deps=[[], [0], [1]], fixed_size=10)
+    assert working_sets(graph).tolist() == [14, 23, 21]
+    assert floor(graph) == (23, 1)
+    outputs_only = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [], []])
+    assert floor(outputs_only) == (12, None)

@@ -1,0 +1,62 @@
+"""Bytes as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkmate import BudgetError
+from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("8GiB", 8 * 2**30),
+        ("512 MB", 512 * 10**6),
+        ("1.5KiB", 1536),
+        (" 7 ", 7),
+        ("7b", 7),
+        (".5kB", 500),
+        ("2TiB", 2**41),
+        ("1PB", 10**15),
+        ("0.1B", 0),
+        ("9007199254740993", 2**53 + 1),
+        (12, 12),
+    ],
+)
+def test_sizes_are_read_exactly(text: int | str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "8 GiBs", "-1", "1e9", "1,5GB", "0x10", "８GiBx", -1, True, 1.0, None])
+def test_what_is_no_size_is_rejected(text: object) -> None:
+    with pytest.raises(BudgetError):
+        parse_bytes(text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("budget", "size"),
+    [("60%", 600), (0.6, 600), ("12.5 %", 125), ("1KiB", 1024), (5, 5), (1.0, 1000), ("100%", 1000)],
+)
+def test_budgets_may_be_shares(budget: Budget, size: int) -> None:
+    assert parse_budget(budget, whole=1000) == size
+
+
+@pytest.mark.parametrize(
+    "budget", [0, -5, 0.0, -0.5, "0%", "0", float("nan"), float("inf"), 8e9, "%", "60 percent", True, "0.01%"]
+)
+def test_senseless_budgets_are_rejected(budget: Budget) -> None:
+    with pytest.raises(BudgetError):
+        parse_budget(budget, whole=1000)
+
+
+@given(st.integers(0, 2**62))
+def test_a_plain_number_is_itself(size: int) -> None:
+    assert parse_bytes(str(size)) == parse_bytes(size) == size
+
+
+@given(st.integers(0, 2**60))
+def test_formatted_sizes_read_back_nearly(size: int) -> None:
+    assert abs(parse_bytes(format_bytes(size)) - size) <= size * 0.006
