@@ -1,10 +1,11 @@
 """From what is kept to what is computed: the op sequence that sets of retained tensors imply.
 
 Let a plan name, for some moments of the base order, a set of tensors. Run the base order; just before the op
-of such a moment first runs, forget every tensor made so far that is not in its set; afterwards recompute what
-is missing, as late as possible: just before the op that reads it, with everything that it needs in turn, in
-base order. Between two moments no op runs again twice, so the cost is that of the base order plus, for each
-moment, that of the closure of what is missed after it.
+of such a moment first runs, bring back what the set has gained since the moment before, and forget every
+tensor made so far that is not in it; afterwards recompute what is missing, as late as possible: just before
+the op that reads it, with everything that it needs in turn, in base order. Between two moments no op runs
+again twice, so the cost is that of the base order plus, for each moment, that of the closure of what is
+missed after it.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def planned_sequence(graph: DFGraph, plan: Mapping[int, npt.NDArray[np.bool_]]) 
     sequence: list[int] = []
     for v in range(graph.n_ops + 1):
         if v in plan:
+            sequence += _restored(graph, np.flatnonzero(plan[v]).tolist(), missing)
             _forget(graph, plan[v], v, missing)
         if v < graph.n_ops:
             sequence += [*_restored(graph, graph.ops[v].inputs, missing), v]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -54,6 +54,8 @@ _WEIGHTS: Mapping[Rule, tuple[Weights, ...]] = {
 _NEVER = 1 << 60
 _MOST_RUNS = 30
 """Give up when there are more computes than this many times the ops: evictions then chase each other."""
+_WORSE = 1.3
+"""How much dearer than the best a run may become before it is pruned: beyond that, give it up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,8 @@ class StaticEviction:
             return Solution.infeasible(problem)
         best: list[int] | None = None
         for weights in _WEIGHTS[self.rule]:
-            sequence = evicting_sequence(graph, budget, weights)
+            ceiling = _WORSE * _cost(graph, best) if best is not None else math.inf
+            sequence = evicting_sequence(graph, budget, weights, ceiling=ceiling)
             if sequence is not None:
                 sequence = pruned(graph, sequence, budget, fixed_order=problem.fixed_order)
                 if best is None or _cost(graph, sequence) < _cost(graph, best):
@@ -94,6 +97,7 @@ def evicting_sequence(
     budget: int,
     weights: Weights = _WEIGHTS["belady"][3],
     plan: Mapping[int, npt.NDArray[np.bool_]] | None = None,
+    ceiling: float = math.inf,
 ) -> list[int] | None:
     """The base order under a byte budget, with evictions and recomputation.
 
@@ -103,22 +107,30 @@ def evicting_sequence(
         weights: the rule by which tensors leave.
         plan: for some moments (ops of the base order), which tensors a plan keeps there, shape
             ``[n_tensors]``. Until that moment, tensors that it does not keep and that are next used after
-            it leave first: the plan has already paid for them.
+            it leave first: the plan has already paid for them. What a set gains over the one of the moment
+            before is brought back there.
+        ceiling: give up when the cost exceeds this.
 
     Returns:
         Op indices with repeats, peak within the budget; None if the rule got stuck.
     """
-    return _Machine(graph, budget, weights, plan or {}).run()
+    return _Machine(graph, budget, weights, plan or {}, ceiling).run()
 
 
 class _Machine:
     """A run of the base order inside a budget; all fields are its state."""
 
     def __init__(
-        self, graph: DFGraph, budget: int, weights: Weights, plan: Mapping[int, npt.NDArray[np.bool_]]
+        self,
+        graph: DFGraph,
+        budget: int,
+        weights: Weights,
+        plan: Mapping[int, npt.NDArray[np.bool_]],
+        ceiling: float,
     ) -> None:
         self.graph, self.budget, self.weights = graph, budget, weights
         self.plan = sorted(plan.items())
+        self.left = ceiling
         self.order = np.flatnonzero(needed_ops(graph)).tolist()
         self.sizes: list[int] = graph.sizes.tolist()
         self.costs: list[float] = graph.costs.tolist()
@@ -146,13 +158,21 @@ class _Machine:
         """The whole base order, then the graph outputs."""
         for v in self.order:
             self.now = v
-            if not self._compute(v):
+            if not all(self._compute(u) for u in self._gained(v)) or not self._compute(v):
                 return None
         self.now = self.graph.n_ops
         for t in self.graph.outputs:
             if not self.present[t] and not self._compute(self.producer[t]):
                 return None
         return self.sequence if all(self.present[t] for t in self.graph.outputs) else None
+
+    def _gained(self, moment: int) -> Iterator[int]:
+        """Ops to run again because the plan wants at ``moment`` what it gave up the moment before."""
+        plans = [keep for at, keep in self.plan if at <= moment]
+        if len(plans) > 1 and any(at == moment for at, _ in self.plan):
+            for t in np.flatnonzero(plans[-1] & ~plans[-2]).tolist():
+                if t in self.lost and not self.present[t]:
+                    yield self.producer[t]
 
     def _compute(self, v: int) -> bool:
         """Run op ``v``, and before it whatever brings back its inputs; False if stuck."""
@@ -164,7 +184,7 @@ class _Machine:
             if missing is not None:
                 stack.append(self.producer[missing])
                 continue
-            if len(self.sequence) >= limit or not self._room(stack):
+            if len(self.sequence) >= limit or self.left < 0 or not self._room(stack):
                 return False
             self._run(stack.pop())
         return True
@@ -172,6 +192,7 @@ class _Machine:
     def _run(self, v: int) -> None:
         op = self.graph.ops[v]
         self.sequence.append(v)
+        self.left -= self.costs[v]
         for t in op.outputs:
             if not self.present[t]:
                 self.present[t] = True

@@ -1,0 +1,126 @@
+r"""One moment of a schedule: what is resident while op t runs for the first time, and what runs again after.
+
+Let A be ops that certainly ran before that moment and D ops that certainly run after it. For a tensor T made
+in A let x_T say that T is resident at the moment, and for an op o in A let r_o say that o runs again after
+it. Every schedule within the budget satisfies
+
+    x_T + r_p(T) ≥ 1      if T is read in D or is a graph output           (p(T) makes T)
+    x_T + r_p(T) ≥ r_o    if o reads T
+    r_o = 0               if o is not recomputable
+    x_T = 1               if t reads T
+    Σ |T| x_T ≤ budget − fixed bytes − graph inputs − outputs and workspace of t
+
+and costs at least Σ c_v over all needed ops v plus Σ_{o ∈ A} c_o r_o. Whatever minimises that is therefore
+a lower bound, and its x a good plan. With a fixed order, A and D are the needed ops before and after t in
+the base order. If schedules may reorder, only ancestors and descendants of t are certain: take those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate import DFGraph, Problem, Schedule, simulate
+from checkmate.analysis import needed_ops
+
+__all__ = ["Frontier", "Mask", "crowded_ops", "frontier"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Frontier:
+    """The moment at which op ``at`` first runs.
+
+    Attributes:
+        graph: the graph.
+        at: the op t.
+        before: A, shape ``[n_ops]``.
+        after: D, shape ``[n_ops]``.
+        needed: tensors made in A that are read in D or are graph outputs, shape ``[n_tensors]``.
+        pinned: tensors made in A that t reads, shape ``[n_tensors]``.
+        room: bytes for the tensors made in A while t runs, pinned ones included; negative if t can't run.
+    """
+
+    graph: DFGraph
+    at: int
+    before: Mask
+    after: Mask
+    needed: Mask
+    pinned: Mask
+    room: int
+
+    def made_before(self, t: int) -> bool:
+        """Whether an op in A makes tensor ``t``."""
+        p = int(self.graph.producer[t])
+        return p >= 0 and bool(self.before[p])
+
+
+def frontier(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Frontier:
+    """The moment at which op ``at`` first runs under ``budget`` bytes; the op must be a needed one."""
+    needed = needed_ops(graph)
+    index = np.arange(graph.n_ops)
+    before = needed & (index < at if fixed_order else _ancestors(graph, at))
+    after = needed & (index > at if fixed_order else _descendants(graph, at))
+    made = _outputs(graph, np.flatnonzero(before))
+    read = _inputs(graph, np.flatnonzero(after))
+    read[list(graph.outputs)] = True
+    op = graph.ops[at]
+    fresh = int(graph.sizes[list(op.outputs)].sum()) + op.workspace
+    return Frontier(
+        graph=graph,
+        at=at,
+        before=before,
+        after=after,
+        needed=made & read,
+        pinned=made & _inputs(graph, [at]),
+        room=budget - graph.base_size - fresh,
+    )
+
+
+def crowded_ops(problem: Problem, most: int) -> list[int]:
+    """Ops during which keeping everything is over the budget: the worst, and others evenly spread."""
+    graph = problem.graph
+    order = np.flatnonzero(needed_ops(graph))
+    timeline = simulate(graph, Schedule.from_sequence(graph, order.tolist()))
+    memory = timeline.memory[timeline.schedule.codes >= 0]
+    crowded = order[memory > problem.budget]
+    if not len(crowded):
+        return []
+    spread = crowded[np.linspace(0, len(crowded) - 1, num=most).astype(int)]
+    return list(dict.fromkeys([int(order[memory.argmax()]), *spread.tolist()]))[:most]
+
+
+def _ancestors(graph: DFGraph, at: int) -> Mask:
+    found, wanted = np.zeros(graph.n_ops, dtype=np.bool_), _inputs(graph, [at])
+    for v in range(at - 1, -1, -1):
+        if wanted[graph.makes.row(v)].any():
+            found[v] = True
+            wanted[graph.reads.row(v)] = True
+    return found
+
+
+def _descendants(graph: DFGraph, at: int) -> Mask:
+    found, reached = np.zeros(graph.n_ops, dtype=np.bool_), _outputs(graph, [at])
+    for v in range(at + 1, graph.n_ops):
+        if reached[graph.reads.row(v)].any():
+            found[v] = True
+            reached[graph.makes.row(v)] = True
+    return found
+
+
+def _inputs(graph: DFGraph, ops: Iterable[int]) -> Mask:
+    mask = np.zeros(graph.n_tensors, dtype=np.bool_)
+    for v in ops:
+        mask[graph.reads.row(v)] = True
+    return mask
+
+
+def _outputs(graph: DFGraph, ops: Iterable[int]) -> Mask:
+    mask = np.zeros(graph.n_tensors, dtype=np.bool_)
+    for v in ops:
+        mask[graph.makes.row(v)] = True
+    return mask

@@ -1,0 +1,136 @@
+"""The state of one solve: the cheapest judged schedule so far, the best proved bound, and who gave them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from checkmate import Problem, Progress, Schedule, Solution, floor, simulate
+from checkmate.analysis import needed_ops
+from checkmate.heuristics.eviction import Weights, evicting_sequence
+from checkmate.heuristics.prune import pruned
+from checkmate.lower import planned_sequence
+from checkmate_solvers.frontier import Mask
+
+__all__ = ["Search"]
+
+_GOOD_ENOUGH = 5e-4
+"""Relative gap at which a search stops."""
+_WORSE = 1.2
+"""How much dearer than the incumbent a repaired sequence may be before it is pruned."""
+_REPAIRS = (Weights(1, 1, 1), Weights(1, 1, 0.5), Weights(1, 0, 1), Weights(0.5, 0.5, 1))
+
+
+class Search:
+    """Collects schedules and bounds for one problem, and reports each improvement.
+
+    Attributes:
+        problem: the question.
+        cost: of the cheapest schedule so far; infinite if there is none.
+        bound: proved lower bound; infinite if the problem is proved infeasible.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        """Start the clock."""
+        self.problem = problem
+        self.cost = math.inf
+        costs = problem.graph.costs[needed_ops(problem.graph)]
+        self._base = self.bound = math.fsum(costs)
+        whole = all(float(c).is_integer() for c in costs)
+        self._step = math.gcd(*(int(c) for c in costs)) if whole and self._base < 2**52 else 0
+        self._schedule: Schedule | None = None
+        self._origin = {"bound": "every op once"}
+        self._started = time.monotonic()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the time limit."""
+        return self.problem.time_limit - (time.monotonic() - self._started)
+
+    @property
+    def done(self) -> bool:
+        """Whether the gap is closed or the time is over."""
+        closed = math.isfinite(self.cost) and self.cost - self.bound <= _GOOD_ENOUGH * self.cost
+        return closed or math.isinf(self.bound) or self.left_s <= 0
+
+    def start(self) -> bool:
+        """The two easy ends: whether the budget is below the floor, or has room for everything."""
+        graph = self.problem.graph
+        if self.problem.budget < floor(graph).size:
+            self.prove(math.inf, "floor")
+            return True
+        self.offer(range(graph.n_ops), "keep-all")
+        return self.done
+
+    def offer(self, sequence: Sequence[int] | None, origin: str) -> bool:
+        """Prune and judge a sequence of ops; keep it if it is within the budget and the cheapest."""
+        problem = self.problem
+        if sequence is None:
+            return False
+        schedule = Schedule.from_sequence(problem.graph, sequence)
+        if simulate(problem.graph, schedule).peak > problem.budget:
+            return False
+        lean = pruned(problem.graph, sequence, problem.budget, fixed_order=problem.fixed_order)
+        schedule = Schedule.from_sequence(problem.graph, lean)
+        timeline = simulate(problem.graph, schedule)
+        if timeline.peak <= problem.budget and timeline.cost < self.cost:
+            self.cost, self._schedule = timeline.cost, schedule
+            self._report("schedule", origin)
+        return True
+
+    def decode(self, plan: Mapping[int, Mask], origin: str) -> list[int]:
+        """Offer what a plan implies: followed to the letter, and repaired by eviction under the budget.
+
+        Returns:
+            The sequence that follows it to the letter, for whoever wants to know where it is too large.
+        """
+        graph, budget = self.problem.graph, self.problem.budget
+        literal = planned_sequence(graph, plan)
+        if not self.offer(literal, origin):
+            for weights in _REPAIRS:
+                repaired = evicting_sequence(graph, budget, weights, plan, ceiling=_WORSE * self.cost)
+                self.offer(repaired, f"{origin}, repaired")
+                if self.done:
+                    break
+        return literal
+
+    def prove(self, recompute: float, origin: str) -> None:
+        """Raise the bound: every schedule costs at least this much more than running each needed op once."""
+        bound = self._base + recompute
+        if self._step and math.isfinite(bound):
+            bound = float(self._step * math.ceil(bound / self._step))
+        if bound > self.bound:
+            self.bound = bound
+            self._report("bound", origin)
+
+    def solution(self) -> Solution:
+        """What we know now."""
+        if self._schedule is not None:
+            return Solution.found(self.problem, self._schedule, bound=self.bound, origin=self._origin)
+        if math.isinf(self.bound):
+            return Solution.infeasible(self.problem)
+        return Solution.unknown(self.problem, bound=self.bound)
+
+    def overflow(self, sequence: Sequence[int], known: Sequence[int]) -> int | None:
+        """The op before or in whose first run a sequence is most over budget; None if only known ones are."""
+        graph = self.problem.graph
+        timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
+        memory = timeline.memory[timeline.schedule.codes >= 0]
+        first = {v: i for i, v in reversed(list(enumerate(sequence)))}
+        worst: tuple[int, int] | None = None
+        upcoming = graph.n_ops
+        for i in range(len(sequence) - 1, -1, -1):
+            if first[sequence[i]] == i:
+                upcoming = sequence[i]
+            size = int(memory[i])
+            if size > self.problem.budget and upcoming < graph.n_ops and upcoming not in known:
+                worst = max(worst or (0, 0), (size, upcoming))
+        return worst[1] if worst else None
+
+    def _report(self, what: str, origin: str) -> None:
+        self._origin[what] = origin
+        if self.problem.on_progress is not None:
+            incumbent = self.cost if self._schedule is not None else None
+            seconds = time.monotonic() - self._started
+            self.problem.on_progress(Progress(incumbent, min(self.bound, self.cost), seconds, origin))
