@@ -94,7 +94,10 @@ def test_the_digest_knows_content_but_no_names(graph: DFGraph) -> None:
         ),
         dataclasses.replace(
             graph,
-            ops=(dataclasses.replace(graph.ops[0], recomputable=not graph.ops[0].recomputable), *graph.ops[1:]),
+            ops=(
+                dataclasses.replace(graph.ops[0], recomputable=not graph.ops[0].recomputable),
+                *graph.ops[1:],
+            ),
         ),
     ):
         assert other.digest != graph.digest

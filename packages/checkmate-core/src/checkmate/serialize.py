@@ -49,12 +49,16 @@ class _Header(msgspec.Struct):
     version: int
 
 
-class _TensorV1(msgspec.Struct, frozen=True):
+class TensorV1(msgspec.Struct, frozen=True):
+    """One entry of ``$.tensors``."""
+
     name: str
     size: _Bytes
 
 
-class _OpV1(msgspec.Struct, frozen=True, omit_defaults=True):
+class OpV1(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of ``$.ops``."""
+
     name: str
     inputs: tuple[_Index, ...]
     outputs: tuple[_Index, ...]
@@ -64,19 +68,23 @@ class _OpV1(msgspec.Struct, frozen=True, omit_defaults=True):
     backward: bool = False
 
 
-class _GraphV1(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class GraphV1(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A graph file."""
+
     format: Literal["checkmate.graph"]
     version: Literal[1]
     name: str = ""
     cost_unit: str = ""
     fixed_size: _Bytes = 0
-    tensors: tuple[_TensorV1, ...]
-    ops: tuple[_OpV1, ...]
+    tensors: tuple[TensorV1, ...]
+    ops: tuple[OpV1, ...]
     inputs: tuple[_Index, ...]
     outputs: tuple[_Index, ...]
 
 
-class _ScheduleV1(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleV1(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule file."""
+
     format: Literal["checkmate.schedule"]
     version: Literal[1]
     graph: Annotated[str, msgspec.Meta(description="digest of the graph: see DFGraph.digest")]
@@ -100,7 +108,7 @@ def read_graph(source: Source) -> DFGraph:
     True
     """
     content, where = _content(source)
-    wire = _decoded(content, where, _GRAPH, _GraphV1)
+    wire = _decoded(content, where, _GRAPH, GraphV1)
     try:
         return DFGraph(
             ops=tuple(Op(**msgspec.structs.asdict(op)) for op in wire.ops),
@@ -118,15 +126,15 @@ def read_graph(source: Source) -> DFGraph:
 
 def graph_bytes(graph: DFGraph) -> bytes:
     """The graph in the wire format, UTF-8, one line."""
-    wire = _GraphV1(
+    wire = GraphV1(
         format="checkmate.graph",
         version=1,
         name=graph.name,
         cost_unit=graph.cost_unit,
         fixed_size=int(graph.fixed_size),
-        tensors=tuple(_TensorV1(tensor.name, int(tensor.size)) for tensor in graph.tensors),
+        tensors=tuple(TensorV1(tensor.name, int(tensor.size)) for tensor in graph.tensors),
         ops=tuple(
-            _OpV1(
+            OpV1(
                 op.name,
                 _ints(op.inputs),
                 _ints(op.outputs),
@@ -160,7 +168,7 @@ def read_schedule(source: Source, graph: DFGraph) -> Schedule:
         OSError: if the file can't be read.
     """
     content, where = _content(source)
-    wire = _decoded(content, where, _SCHEDULE, _ScheduleV1)
+    wire = _decoded(content, where, _SCHEDULE, ScheduleV1)
     if wire.graph != graph.digest:
         raise FormatError(
             f"{where}: this schedule is of another graph: its digest is {wire.graph[:12]}…, "
@@ -183,7 +191,7 @@ def schedule_bytes(schedule: Schedule, graph: DFGraph, meta: Mapping[str, object
     steps: list[tuple[Literal["compute", "free"], int]] = [
         ("compute", code) if code >= 0 else ("free", ~code) for code in codes
     ]
-    wire = _ScheduleV1(
+    wire = ScheduleV1(
         format="checkmate.schedule",
         version=1,
         graph=graph.digest,
@@ -209,7 +217,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     >>> sorted(json_schemas())
     ['checkmate.graph', 'checkmate.schedule']
     """
-    return {_GRAPH: msgspec.json.schema(_GraphV1), _SCHEDULE: msgspec.json.schema(_ScheduleV1)}
+    return {_GRAPH: msgspec.json.schema(GraphV1), _SCHEDULE: msgspec.json.schema(ScheduleV1)}
 
 
 def _content(source: Source) -> tuple[bytes, str]:

@@ -1,0 +1,3 @@
+"""A plugin that can't be imported."""
+
+raise RuntimeError("this plugin is broken\non purpose")

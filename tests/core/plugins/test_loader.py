@@ -1,0 +1,165 @@
+"""The loader on real entry points: what works, works; what is broken is dropped alone and reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from checkmate import PluginError
+from checkmate.plugins import SolverSpec, installed_plugins, loader, reset, solver_spec, solver_specs
+
+Run = Callable[..., str]
+
+REPORT = """
+import json
+from checkmate.plugins import installed_plugins, solver_specs, ambiguous_solvers
+print(json.dumps({
+    "plugins": {p.name: [p.distribution, p.error] for p in installed_plugins()},
+    "solvers": [s.name for s in solver_specs()],
+    "ambiguous": ambiguous_solvers(),
+}))
+"""
+ASK = """
+from checkmate import PluginError
+from checkmate.plugins import load_solver
+try:
+    print("loaded", load_solver({name!r}))
+except PluginError as error:
+    print(error)
+"""
+
+
+def test_a_third_party_solver_is_found_and_solves(run: Run) -> None:
+    code = """
+import checkmate
+deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
+graph = checkmate.DFGraph.from_nodes(cost=[1] * 8, size=[1] * 8, deps=deps)
+solution = checkmate.solve(graph, "80%", solver="luck")
+print(solution.status, solution.peak <= 4, solution.solver)
+"""
+    assert run(code, "sample") == "feasible True luck"
+
+
+def test_built_ins_come_first(run: Run) -> None:
+    solvers = json.loads(run(REPORT, "sample"))["solvers"]
+    assert solvers[0] == "heuristics"
+    assert solvers[-1] == "luck"
+
+
+def test_broken_plugins_are_dropped_alone_and_reported(run: Run) -> None:
+    report = json.loads(run(REPORT, "sample", "raises", "misspelt"))
+    assert "luck" in report["solvers"]
+    assert "typo" not in report["solvers"]
+    assert report["plugins"]["sample"] == ["checkmate-sample 1.0", None]
+    assert report["plugins"]["raises"] == [
+        "checkmate-raises 0.1",
+        "RuntimeError: this plugin is broken on purpose",
+    ]
+    distribution, error = report["plugins"]["misspelt"]
+    assert distribution == "checkmate-misspelt 0.1"
+    assert "checkmate_register_solver" in error
+
+
+def test_an_unknown_solver_says_what_is_there_and_what_failed(run: Run) -> None:
+    message = run(ASK.format(name="lucky"), "sample", "raises")
+    assert message.startswith("no solver 'lucky'; installed: ['heuristics',")
+    assert "failed to load: ['raises']" in message
+    assert "did you mean 'luck'?" in message
+
+
+def test_two_owners_of_a_name_are_both_named(run: Run) -> None:
+    message = run(ASK.format(name="luck"), "sample", "duplicate")
+    assert "'duplicate' (checkmate-duplicate 0.1) and by 'sample' (checkmate-sample 1.0)" in message
+    report = json.loads(run(REPORT, "sample", "duplicate"))
+    assert "own" in report["solvers"]
+    assert "luck" not in report["solvers"]
+    assert list(report["ambiguous"]) == ["luck"]
+
+
+def test_a_solver_that_can_not_load_names_its_owner_and_what_it_needs(run: Run) -> None:
+    message = run(ASK.format(name="absent"), "hostile")
+    assert "solver 'absent' of 'hostile' (checkmate-hostile 0.1) failed to load" in message
+    assert "No module named 'everest'; it needs: pip install everest" in message
+    assert "it has no solve()" in run(ASK.format(name="nothing"), "hostile")
+
+
+def test_a_solver_that_returns_nonsense_is_named(run: Run) -> None:
+    code = """
+import checkmate
+try:
+    checkmate.solve(checkmate.DFGraph.from_nodes(cost=[1], size=[1], deps=[[]]), 1, solver="liar")
+except checkmate.SolverError as error:
+    print(error)
+"""
+    assert run(code, "hostile") == "solver 'liar' returned a str, not a Solution"
+
+
+def test_the_environment_chooses_what_is_loaded(run: Run) -> None:
+    plugins = json.loads(run(REPORT, "sample", "raises", only=" sample , nix,"))["plugins"]
+    assert set(plugins) == {"built-in", "sample", "nix"}
+    assert "no installed distribution" in plugins["nix"][1]
+    assert set(json.loads(run(REPORT, "sample", only=""))["plugins"]) == {"built-in"}
+
+
+def test_a_plugin_that_is_not_wanted_is_not_imported(run: Run) -> None:
+    code = "import sys; from checkmate.plugins import solver_specs; solver_specs(); print('checkmate_sample' in sys.modules)"
+    assert run(code, "sample") == "True"
+    assert run(code, "sample", only="") == "False"
+
+
+def test_import_loads_no_plugin(run: Run) -> None:
+    code = "import sys, checkmate; print('checkmate_sample' in sys.modules)"
+    assert run(code, "sample") == "False"
+
+
+def test_commands_of_a_broken_plugin_are_reported(run: Run) -> None:
+    code = "from checkmate.plugins import register_commands; print(register_commands(None))"
+    errors = run(code, "hostile")
+    assert "'hostile' (checkmate-hostile 0.1)" in errors
+    assert "KeyError" in errors
+
+
+def test_auto_falls_back_with_a_warning(run: Run) -> None:
+    code = """
+import logging, checkmate
+records = []
+logging.getLogger("checkmate").addHandler(type("H", (logging.Handler,), {"emit": lambda s, r: records.append(r)})())
+graph = checkmate.DFGraph.from_nodes(cost=[1], size=[1], deps=[[]])
+print(checkmate.solve(graph, 1).solver, [r.getMessage() for r in records if r.levelname == "WARNING"])
+"""
+    answer = run(code, "raises")
+    assert answer.startswith("heuristics [")
+    assert "pip install checkmate-solvers" in answer
+    assert "'raises' (checkmate-raises 0.1): RuntimeError" in answer
+
+
+def test_a_hook_must_return_specs_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong:
+        @staticmethod
+        @loader.hookspecs.hookimpl
+        def checkmate_register_solvers() -> object:
+            return offered
+
+    monkeypatch.setattr(loader, "_candidates", lambda: iter([loader._Candidate("wrong", "someone 1", Wrong)]))
+    for offered in ("abc", 7, [None]):
+        reset()
+        (plugin,) = installed_plugins()
+        assert plugin.error is not None
+        assert plugin.error.startswith("PluginError: checkmate_register_solvers returned")
+        assert plugin.offers == ()
+    reset()
+
+
+def test_lookup_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(loader.ENVIRONMENT_VARIABLE, "")
+    reset()
+    spec = solver_spec("chen-sqrt-n")
+    assert isinstance(spec, SolverSpec)
+    assert "Chen" in spec.cite
+    assert spec in solver_specs()
+    assert installed_plugins() is installed_plugins()
+    with pytest.raises(PluginError, match="did you mean 'chen-sqrt-n'"):
+        solver_spec("chen-sqrt")
+    reset()

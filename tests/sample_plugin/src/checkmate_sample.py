@@ -1,0 +1,34 @@
+"""A third-party solver: at a random moment forget random tensors; the cheapest of many tries wins."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkmate import Problem, Schedule, Solution, simulate
+from checkmate.lower import lazy_sequence
+from checkmate.plugins import SolverSpec, hookimpl
+
+
+@dataclass(frozen=True)
+class Luck:
+    """Tries its luck so many times."""
+
+    tries: int = 300
+
+    def solve(self, problem: Problem) -> Solution:
+        """The cheapest try whose peak is within the budget."""
+        graph, random = problem.graph, np.random.default_rng(problem.seed)
+        best = Solution.unknown(problem)
+        for _ in range(self.tries):
+            kept = random.random(graph.n_tensors) < random.random()
+            sequence = lazy_sequence(graph, kept, at=int(random.integers(graph.n_ops + 1)))
+            timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
+            if timeline.peak <= problem.budget and timeline.cost < best.cost:
+                best = Solution.found(problem, timeline.schedule)
+        return best
+
+
+@hookimpl
+def checkmate_register_solvers() -> list[SolverSpec]:
+    """Offer the solver ``luck``."""
+    return [SolverSpec(name="luck", summary="forgets at random", load=Luck)]
