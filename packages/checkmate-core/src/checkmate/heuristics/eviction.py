@@ -52,8 +52,6 @@ _WEIGHTS: Mapping[Rule, tuple[Weights, ...]] = {
     "dtr": (Weights(1, 1, 1, stale=True), Weights(1, 0, 1, stale=True), Weights(0, 1, 1, stale=True)),
 }
 _NEVER = 1 << 60
-_MOST_RUNS = 30
-"""Give up when there are more computes than this many times the ops: evictions then chase each other."""
 _WORSE = 1.3
 """How much dearer than the best a run may become before it is pruned: beyond that, give it up."""
 
@@ -175,8 +173,11 @@ class _Machine:
                     yield self.producer[t]
 
     def _compute(self, v: int) -> bool:
-        """Run op ``v``, and before it whatever brings back its inputs; False if stuck."""
-        limit = _MOST_RUNS * self.graph.n_ops
+        """Run op ``v``, and before it whatever brings back its inputs; False if stuck.
+
+        Stuck is also who needs more than 2n computes for that: there evictions chase each other.
+        """
+        limit = len(self.sequence) + 2 * self.graph.n_ops
         stack = [v]
         while stack:
             op = self.graph.ops[stack[-1]]
