@@ -7,6 +7,7 @@ of the second never exceed its budget. ``checkmate demo`` checks both and draws 
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -174,16 +175,15 @@ def register(cli: click.Group) -> None:
     @click.option("--steps", type=click.IntRange(min=3), default=30, show_default=True)
     @click.option("--budget", default="50%", show_default=True, help="Bytes, 80MiB, or share of plain peak.")
     @click.option("--output", type=output, default=Path("checkmate-demo.png"), show_default=True)
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     @click.pass_context
-    def demo(ctx: click.Context, /, steps: int, budget: str, output: Path) -> None:
+    def demo(ctx: click.Context, /, steps: int, budget: str, output: Path, as_json: bool) -> None:
         """Train a residual network on handwritten digits twice: plainly, and within half its peak memory.
 
         Exit 1 if the budget was exceeded, or if the losses of both runs differ.
         """
         from rich.console import Console
         from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
-
-        from checkmate.report.plot import plot_memory
 
         parse_budget(budget, 2**62)  # a budget that can't be read is an error before the work, not after
         model = resnet18(channels=1, batch=1, image=8, stages=_STAGES).module
@@ -200,17 +200,13 @@ def register(cli: click.Group) -> None:
 
             result = compare(model, digits(steps), budget, advance=advance)
             progress.update(task, completed=2 * steps)
-        console = Console()
-        console.print(
-            _table(result, title=f"Residual network, {count / 1e6:.1f} M parameters, {steps} steps")
-        )
-        curves = {
-            name: (run.last.times_s.tolist(), run.last.bytes.tolist())
-            for name, run in (("plain PyTorch", result.plain), ("checkmate", result.checkmate))
-        }
-        title = "Memory held during one training step"
-        plot_memory(curves, result.budget, output, title=title, time_label="time within the step [s]")
-        console.print(f"Memory over one step of both runs: {output.resolve()}", soft_wrap=True)
+        _draw(result, output)
+        if as_json:
+            click.echo(json.dumps(_facts(result) | {"picture": str(output)}, indent=2))
+        else:
+            title = f"Residual network, {count / 1e6:.1f} M parameters, {steps} steps"
+            Console().print(_table(result, title=title))
+            click.echo(f"Memory over one step of both runs: {output.resolve()}")
         for passed, fault in (
             (result.within_budget, "the budget was exceeded"),
             (result.same_losses, "the losses of both runs differ"),
@@ -218,7 +214,37 @@ def register(cli: click.Group) -> None:
             if not passed:
                 click.echo(f"Failed: {fault}.", err=True)
                 ctx.exit(1)
-        console.print("Within the budget, and the losses are the same.")
+        click.echo("Within the budget, and the losses are the same.", err=as_json)
+
+
+def _draw(result: Comparison, path: Path) -> None:
+    """The memory of the last step of both runs, and the budget, as a PNG."""
+    from checkmate.report.plot import plot_memory
+
+    curves = {
+        name: (run.last.times_s.tolist(), run.last.bytes.tolist())
+        for name, run in (("plain PyTorch", result.plain), ("checkmate", result.checkmate))
+    }
+    title = "Memory held during one training step"
+    plot_memory(curves, result.budget, path, title=title, time_label="time within the step [s]")
+
+
+def _facts(result: Comparison) -> dict[str, object]:
+    """The comparison as plain values: bytes, seconds, fractions."""
+    plain, within, solution = result.plain, result.checkmate, result.solution
+
+    def of(run: Run, predicted: int | None) -> dict[str, object]:
+        return {"predicted_peak": predicted, "peak": run.peak, "step_s": run.step_s, "losses": run.losses}
+
+    return {
+        "budget": result.budget,
+        "plain": of(plain, keep_all_peak(solution.problem.graph)),
+        "checkmate": of(within, solution.peak),
+        "overhead_predicted": solution.overhead,
+        "overhead_measured": within.step_s / plain.step_s - 1,
+        "within_budget": result.within_budget,
+        "same_losses": result.same_losses,
+    }
 
 
 def _table(result: Comparison, *, title: str) -> Table:
