@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,8 @@ def test_derived_arrays_say_what_the_ops_say(graph: DFGraph) -> None:
 
 @given(graph=graphs())
 def test_the_digest_knows_content_but_no_names(graph: DFGraph) -> None:
+    first = graph.ops[0]
+    first_with = functools.partial(dataclasses.replace, first)
     renamed = dataclasses.replace(
         graph,
         name="other",
@@ -89,9 +92,7 @@ def test_the_digest_knows_content_but_no_names(graph: DFGraph) -> None:
     for other in (
         dataclasses.replace(graph, fixed_size=graph.fixed_size + 1),
         dataclasses.replace(graph, cost_unit="furlong"),
-        dataclasses.replace(
-            graph, ops=(dataclasses.replace(graph.ops[0], cost=graph.ops[0].cost + 1), *graph.ops[1:])
-        ),
+        dataclasses.replace(graph, ops=(first_with(cost=first.cost + 1), *graph.ops[1:])),
         dataclasses.replace(
             graph,
             ops=(

@@ -30,9 +30,7 @@ def test_sizes_are_read_exactly(text: int | str, size: int) -> None:
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize(
-    "text", ["", "GiB", "8 GiBs", "-1", "1e9", "1,5GB", "0x10", "８GiBx", -1, True, 1.0, None]
-)
+@pytest.mark.parametrize("text", ["", "GiB", "8 GiBs", "-1", "1e9", "1,5GB", "0x10", -1, True, 1.0, None])
 def test_what_is_no_size_is_rejected(text: object) -> None:
     with pytest.raises(BudgetError):
         parse_bytes(text)  # type: ignore[arg-type]

@@ -8,7 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from checkmate import PluginError
-from checkmate.plugins import SolverSpec, installed_plugins, loader, reset, solver_spec, solver_specs
+from checkmate.plugins import (
+    SolverSpec,
+    hookimpl,
+    installed_plugins,
+    loader,
+    reset,
+    solver_spec,
+    solver_specs,
+)
 
 Run = Callable[..., str]
 
@@ -104,7 +112,12 @@ def test_the_environment_chooses_what_is_loaded(run: Run) -> None:
 
 
 def test_a_plugin_that_is_not_wanted_is_not_imported(run: Run) -> None:
-    code = "import sys; from checkmate.plugins import solver_specs; solver_specs(); print('checkmate_sample' in sys.modules)"
+    code = """
+import sys
+from checkmate.plugins import solver_specs
+solver_specs()
+print('checkmate_sample' in sys.modules)
+"""
     assert run(code, "sample") == "True"
     assert run(code, "sample", only="") == "False"
 
@@ -125,7 +138,9 @@ def test_auto_falls_back_with_a_warning(run: Run) -> None:
     code = """
 import logging, checkmate
 records = []
-logging.getLogger("checkmate").addHandler(type("H", (logging.Handler,), {"emit": lambda s, r: records.append(r)})())
+handler = logging.Handler()
+handler.emit = records.append
+logging.getLogger("checkmate").addHandler(handler)
 graph = checkmate.DFGraph.from_nodes(cost=[1], size=[1], deps=[[]])
 print(checkmate.solve(graph, 1).solver, [r.getMessage() for r in records if r.levelname == "WARNING"])
 """
@@ -135,21 +150,22 @@ print(checkmate.solve(graph, 1).solver, [r.getMessage() for r in records if r.le
     assert "'raises' (checkmate-raises 0.1): RuntimeError" in answer
 
 
-def test_a_hook_must_return_specs_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("offered", ["abc", 7, [None]])
+def test_a_hook_must_return_specs_of_its_kind(monkeypatch: pytest.MonkeyPatch, offered: object) -> None:
     class Wrong:
         @staticmethod
-        @loader.hookspecs.hookimpl
+        @hookimpl
         def checkmate_register_solvers() -> object:
             return offered
 
-    monkeypatch.setattr(loader, "_candidates", lambda: iter([loader._Candidate("wrong", "someone 1", Wrong)]))
-    for offered in ("abc", 7, [None]):
-        reset()
-        (plugin,) = installed_plugins()
-        assert plugin.error is not None
-        assert plugin.error.startswith("PluginError: checkmate_register_solvers returned")
-        assert plugin.offers == ()
+    candidate = loader._Candidate("wrong", "someone 1", Wrong)
+    monkeypatch.setattr(loader, "_candidates", lambda: iter([candidate]))
     reset()
+    (plugin,) = installed_plugins()
+    reset()
+    assert plugin.error is not None
+    assert plugin.error.startswith("PluginError: checkmate_register_solvers returned")
+    assert plugin.offers == ()
 
 
 def test_lookup_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

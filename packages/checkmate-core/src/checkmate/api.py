@@ -30,7 +30,7 @@ __all__ = ["infeasible_error", "minimum_budget", "solve"]
 
 _AUTO = "auto"
 _FALLBACK = "heuristics"
-_QUICK = "first-fit"
+_QUICK = FirstFit()
 _MINIMUM_TIME_S = 5.0
 _log = logging.getLogger(__name__)
 
@@ -117,8 +117,8 @@ def minimum_budget(
     >>> minimum_budget(graph).peak
     8
     """
-    deadline = time.monotonic() + time_limit
     name, engine = _engine(solver)
+    deadline = time.monotonic() + time_limit
     everything = Schedule.from_sequence(graph, range(graph.n_ops))
     high = keep_all_peak(graph)
     best = Solution.found(Problem(graph=graph, budget=max(high, 1)), everything, solver="keep-all")

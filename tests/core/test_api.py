@@ -1,0 +1,204 @@
+"""``solve`` believes no solver: each lie is caught, and named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from checkmate import (
+    BudgetError,
+    Compute,
+    DFGraph,
+    InfeasibleBudgetError,
+    PluginError,
+    Problem,
+    Schedule,
+    Solution,
+    SolverError,
+    Status,
+    Timeline,
+    floor,
+    keep_all_peak,
+    minimum_budget,
+    simulate,
+    solve,
+)
+from checkmate.heuristics import BestHeuristic, KeepAll
+from checkmate.testing.strategies import graphs
+
+CHAIN = DFGraph.from_nodes(
+    cost=[1] * 8,
+    size=[8] * 8,
+    deps=[[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]],
+    backward=[False] * 4 + [True] * 4,
+)
+DIAMOND = DFGraph.from_nodes(cost=[1, 1, 1, 1], size=[1] * 4, deps=[[], [0], [0], [1, 2]])
+
+
+@dataclass(frozen=True)
+class Says:
+    """A solver that answers whatever it is told to."""
+
+    answer: Callable[[Problem], object]
+
+    def solve(self, problem: Problem) -> Solution:
+        return self.answer(problem)  # type: ignore[return-value]
+
+
+def everything(graph: DFGraph) -> Schedule:
+    return Schedule.from_sequence(graph, range(graph.n_ops))
+
+
+def forged(problem: Problem, schedule: Schedule, **fields: object) -> Solution:
+    """A Solution around the constructor's back: its timeline never met the judge."""
+    n = problem.graph.n_ops
+    timeline = Timeline(
+        graph=problem.graph,
+        schedule=schedule,
+        memory=np.zeros(len(schedule), dtype=np.int64),
+        runs=np.ones(n, dtype=np.int64),
+        peak=1,
+        cost=0.5,
+    )
+    return Solution(problem=problem, **({"status": Status.FEASIBLE, "timeline": timeline} | fields))  # type: ignore[arg-type]
+
+
+def elsewhere(problem: Problem) -> Solution:
+    other = dataclasses.replace(problem, graph=dataclasses.replace(problem.graph, fixed_size=1))
+    return Solution.found(dataclasses.replace(other, budget=10**6), everything(other.graph))
+
+
+LIES: dict[str, tuple[str, Callable[[Problem], object], str]] = {
+    "over the budget": ("60%", lambda p: forged(p, everything(p.graph)), "over the budget of 24"),
+    "invalid": ("60%", lambda p: forged(p, Schedule.of([Compute(1)])), "invalid schedule: step 0, op 1"),
+    "another graph": ("60%", elsewhere, "another graph"),
+    "bound above cost": (
+        "100%",
+        lambda p: forged(p, everything(p.graph), bound=8.5),
+        "no schedule costs less than",
+    ),
+    "bound is nan": ("100%", lambda p: forged(p, everything(p.graph), bound=float("nan")), "not a number"),
+    "not optimal": (
+        "100%",
+        lambda p: forged(p, Schedule.from_sequence(p.graph, [0, 0, *range(1, 8)]), status=Status.OPTIMAL),
+        "claims an optimum, but its schedule costs 9.0",
+    ),
+    "feasible without schedule": (
+        "60%",
+        lambda p: Solution(problem=p, status=Status.FEASIBLE),
+        "gave no schedule",
+    ),
+    "infeasible with schedule": (
+        "100%",
+        lambda p: forged(p, everything(p.graph), status=Status.INFEASIBLE),
+        "infeasible, but gave a schedule",
+    ),
+    "infeasible though it is not": ("100%", Solution.infeasible, "built-in heuristics found a schedule"),
+    "infeasible though recomputation helps": ("80%", Solution.infeasible, "built-in heuristics found"),
+    "no solution at all": ("60%", lambda p: {"status": "optimal"}, "returned a dict, not a Solution"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_is_caught_and_the_liar_named(lie: str) -> None:
+    budget, answer, complaint = LIES[lie]
+    with pytest.raises(SolverError, match=complaint) as caught:
+        solve(CHAIN, budget, solver=Says(answer))
+    assert "solver 'Says'" in str(caught.value)
+
+
+def test_a_solver_that_reorders_first_runs_is_caught_only_if_asked_to_keep_them() -> None:
+    liar = Says(lambda p: Solution.found(p, Schedule.from_sequence(p.graph, [0, 2, 1, 3])))
+    assert solve(DIAMOND, "100%", solver=liar).cost == 4.0
+    with pytest.raises(SolverError, match="base order"):
+        solve(DIAMOND, "100%", solver=liar, fixed_order=True)
+    honest = Says(lambda p: Solution.found(p, Schedule.from_sequence(p.graph, [0, 1, 0, 2, 3])))
+    assert solve(DIAMOND, "100%", solver=honest, fixed_order=True).cost == 5.0
+
+
+def test_numbers_of_the_answer_are_the_judges() -> None:
+    solution = solve(CHAIN, "100%", solver=Says(lambda p: forged(p, everything(p.graph), solver="me")))
+    assert (solution.peak, solution.cost, solution.solver) == (keep_all_peak(CHAIN), 8.0, "Says")
+    assert solution.status is Status.OPTIMAL  # it costs no more than computing everything once
+    assert solution.seconds >= 0
+
+
+def test_settings_reach_the_solver() -> None:
+    seen: list[Problem] = []
+    spy = Says(lambda p: seen.append(p) or KeepAll().solve(p))
+    solve(CHAIN, 40, solver=spy, time_limit=3, fixed_order=True, threads=2, seed=5, on_progress=print)
+    assert seen == [Problem(graph=CHAIN, budget=40, time_limit=3, fixed_order=True, threads=2, seed=5)]
+    assert seen[0].on_progress is print
+
+
+@pytest.mark.parametrize("budget", [0, -1, "0%", "much", True, 1e9])
+def test_a_senseless_budget_is_rejected(budget: int | float | str) -> None:
+    with pytest.raises(BudgetError):
+        solve(CHAIN, budget)
+
+
+def test_below_the_floor_is_proved_infeasible_without_asking() -> None:
+    def never(problem: Problem) -> Solution:
+        raise AssertionError("asked")
+
+    solution = solve(CHAIN, 23, solver=Says(never), throw=False)
+    assert solution.status is Status.INFEASIBLE
+    with pytest.raises(InfeasibleBudgetError, match="is proved infeasible") as caught:
+        solve(CHAIN, 23, solver=Says(never))
+    error = caught.value
+    assert (error.budget, error.floor, error.proved) == (23, 24, True)
+    assert error.bottleneck == "5"
+    assert error.minimum == minimum_budget(CHAIN).peak
+    assert str(error.minimum) in str(error)
+
+
+def test_none_found_is_no_proof() -> None:
+    assert solve(CHAIN, 24, solver=KeepAll(), throw=False).status is Status.UNKNOWN
+    with pytest.raises(InfeasibleBudgetError, match="was not met by any schedule that we found") as caught:
+        solve(CHAIN, 24, solver=KeepAll())
+    assert not caught.value.proved
+
+
+def test_an_unknown_solver_is_an_error() -> None:
+    with pytest.raises(PluginError, match="no solver 'everst'; installed: "):
+        solve(CHAIN, "60%", solver="everst")
+
+
+@settings(max_examples=60)
+@given(graph=graphs())
+def test_the_minimum_budget_works_and_is_not_below_the_floor(graph: DFGraph) -> None:
+    least = minimum_budget(graph)
+    assert least.schedule is not None
+    assert least.peak == simulate(graph, least.schedule).peak
+    assert floor(graph).size <= least.peak <= keep_all_peak(graph)
+    assert least.problem.budget == max(least.peak, 1)
+    if least.peak > 0:
+        assert solve(graph, least.peak, solver="first-fit").peak == least.peak
+
+
+@settings(max_examples=60)
+@given(graph=graphs())
+def test_everything_fits_at_the_keep_all_peak(graph: DFGraph) -> None:
+    if keep_all_peak(graph) > 0:
+        solution = solve(graph, "100%", solver=BestHeuristic())
+        assert solution.cost <= graph.ideal_cost * (1 + 1e-12)
+
+
+def test_the_minimum_of_a_chain_is_its_floor() -> None:
+    assert minimum_budget(CHAIN).peak == floor(CHAIN).size == 24
+    assert minimum_budget(CHAIN, solver="keep-all").peak == keep_all_peak(CHAIN)
+
+
+def test_an_empty_graph_is_solved() -> None:
+    solution = solve(DFGraph(ops=(), tensors=()), 1, solver="heuristics")
+    assert (solution.status, solution.cost, solution.overhead, solution.gap) == (
+        Status.OPTIMAL,
+        0.0,
+        0.0,
+        0.0,
+    )
