@@ -54,7 +54,7 @@ def test_chen_keeps_two_roots_and_pays_less_than_one_more_forward_pass(n: int) -
     problem = Problem(graph=graph, budget=2 * root)
     solution = ChenSqrtN(segment=root).solve(problem)
     assert (solution.peak, solution.cost) == (2 * root, 2 * n + (n - root))
-    assert ChenSqrtN().solve(problem).cost == solution.cost
+    assert ChenSqrtN().solve(problem).cost <= solution.cost
 
 
 def test_chens_sweep_takes_the_cheapest_segment_that_fits() -> None:

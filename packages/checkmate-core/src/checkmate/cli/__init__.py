@@ -12,7 +12,7 @@ def main() -> None:
     try:
         from checkmate.cli.app import app
     except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
+        if (error.name or "").partition(".")[0] not in ("click", "rich"):
             raise
         sys.stderr.write("Error: the command line needs click and rich: pip install 'checkmate-core[cli]'\n")
         raise SystemExit(2) from None
