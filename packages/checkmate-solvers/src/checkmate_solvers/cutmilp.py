@@ -99,6 +99,8 @@ def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int) ->
         nodes: the most branch-and-bound nodes.
     """
     model = _Model(moments)
+    if not model.n:  # nothing ran before: nothing to decide
+        return CutPlan(recompute=0.0, keep=model.kept(model.objective))
     result = milp(
         model.objective,
         integrality=model.integrality,

@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from checkmate import Problem, Progress, Schedule, Solution, floor, simulate
 from checkmate.analysis import needed_ops
 from checkmate.heuristics.eviction import Weights, evicting_sequence
@@ -60,7 +62,7 @@ class Search:
         if self.problem.budget < floor(graph).size:
             self.prove(math.inf, "floor")
             return True
-        self.offer(range(graph.n_ops), "keep-all")
+        self.offer(np.flatnonzero(needed_ops(graph)).tolist(), "keep-all")
         return self.done
 
     def offer(self, sequence: Sequence[int] | None, origin: str) -> bool:
