@@ -39,15 +39,15 @@ class Options:
         solver: name of an installed solver, or a solver.
         time_limit: seconds for the solver, for each traced graph.
         reserve: bytes that the step holds besides what is traced, e.g. optimizer state.
-        loss_workspace: bytes that a loss computed outside of the model needs while it runs; None = twice
-            the outputs' bytes, which is what cross entropy takes.
+        loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
+            included; None = twice the bytes of the model's outputs.
     """
 
     budget: Budget
     solver: object = "auto"
     time_limit: float = 10.0
     reserve: int = 0
-    loss_workspace: int | None = None
+    loss_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,7 +116,7 @@ class Planner:
             n_forward_outputs=num_fwd_outputs,
             profile=profile_node,
             reserve=options.reserve + unseen,
-            loss_workspace=options.loss_workspace,
+            loss_bytes=options.loss_bytes,
         )
         solution = solve(
             traced.graph,

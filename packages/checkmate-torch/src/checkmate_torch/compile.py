@@ -34,7 +34,7 @@ def compile(
     solver: str | Solver = "auto",
     time_limit: float = 10.0,
     reserve: int | str = 0,
-    loss_workspace: int | str | None = None,
+    loss_bytes: int | str | None = None,
     max_plans: int = 8,
 ) -> CompiledModule:
     """Make a module train within a byte budget: same gradients, lower peak, least extra time.
@@ -51,9 +51,9 @@ def compile(
         time_limit: seconds that the solver may take, for each plan.
         reserve: bytes that the step holds besides: optimizer state; the gradients so far when they are
             accumulated over several backward passes.
-        loss_workspace: bytes that a loss computed outside of the model needs while it runs; default twice
-            the bytes of the model's outputs, which is what cross entropy takes. A loss computed in the
-            model is traced, and needs none.
+        loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
+            included; default twice the bytes of the model's outputs, which is what mean squared error
+            takes and more than cross entropy does. A loss computed in the model is traced and needs none.
         max_plans: how many combinations of input shapes to plan for; then :class:`TooManyPlansError`.
 
     Returns:
@@ -68,7 +68,7 @@ def compile(
         solver=solver,
         time_limit=time_limit,
         reserve=parse_bytes(reserve),
-        loss_workspace=None if loss_workspace is None else parse_bytes(loss_workspace),
+        loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),
     )
     return CompiledModule(model, Planner(options, module=model), max_plans=max_plans)
 

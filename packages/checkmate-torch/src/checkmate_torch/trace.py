@@ -86,7 +86,7 @@ def trace_joint(
     n_forward_outputs: int,
     profile: Callable[[Node], OpProfile],
     reserve: int = 0,
-    loss_workspace: int | None = None,
+    loss_bytes: int | None = None,
 ) -> Traced:
     """Read a joint graph as a DFGraph.
 
@@ -97,9 +97,9 @@ def trace_joint(
         n_forward_outputs: how many of its outputs are forward's.
         profile: seconds and workspace bytes of an op's node.
         reserve: bytes that the step holds besides, e.g. optimizer state.
-        loss_workspace: bytes that the caller's loss needs while it runs, beyond the gradients that it
-            hands back; None = twice the bytes of the outputs that get a gradient, which is what
-            cross entropy takes.
+        loss_bytes: bytes that the caller's loss keeps to the end of the step, targets included; None = twice
+            the bytes of the outputs that get a gradient, which is what mean squared error keeps. While it
+            runs it is charged twice those bytes besides, which is what cross entropy needs.
 
     Raises:
         UnsupportedModelError: if the graph holds something that can't be planned.
@@ -109,7 +109,7 @@ def trace_joint(
     builder.add_placeholders()
     for node in builder.forward:
         builder.add_node(node, profile)
-    builder.add_boundary(loss_workspace)
+    builder.add_boundary(loss_bytes)
     for node in builder.backward:
         builder.add_node(node, profile)
     return builder.traced(reserve)
@@ -138,7 +138,7 @@ class _Builder:
         self.rng_bytes = 0
         self.user_outputs = self._user_outputs()
         self.mutated = self._mutated_primals()
-        self.boundary = -1
+        self.boundary = self.loss_state = -1
 
     def _split(self) -> tuple[list[Node], list[Node]]:
         """Live call nodes of both passes, each in trace order; what forward returns needs is forward."""
@@ -224,23 +224,25 @@ class _Builder:
         )
         self.nodes.append(node)
 
-    def add_boundary(self, loss_workspace: int | None) -> None:
+    def add_boundary(self, loss_bytes: int | None) -> None:
         self.boundary = len(self.ops)
-        made, size = [], 0
+        made: list[int] = []
         for node in self.tangents:
             for value in _tensors_of(node):
                 made.append(self._tensor(node.name, value))
                 self.tensor_of[node] = made[-1]
-                size += self.tensors[made[-1]].size
+        size = sum(self.tensors[t].size for t in made)
+        self.loss_state = len(self.tensors)
+        self.tensors.append(Tensor(name="loss state", size=2 * size if loss_bytes is None else loss_bytes))
         returned = [n for n in self.forward_outputs if isinstance(n, Node)]
         reads = dict.fromkeys(self.tensor_of[n] for n in returned if n in self.tensor_of)
         self.ops.append(
             Op(
                 name="loss",
                 inputs=tuple(reads),
-                outputs=tuple(made),
+                outputs=(*made, self.loss_state),
                 cost=0.0,
-                workspace=2 * size if loss_workspace is None else loss_workspace,
+                workspace=2 * size,
                 recomputable=False,
             )
         )
@@ -248,11 +250,12 @@ class _Builder:
 
     def traced(self, reserve: int) -> Traced:
         held = [n for n in (*self.user_outputs, *self.gradients) if isinstance(n, Node)]
+        outputs = dict.fromkeys([*(self.tensor_of[n] for n in held if n in self.tensor_of), self.loss_state])
         graph = DFGraph(
             ops=tuple(self.ops),
             tensors=tuple(self.tensors),
             inputs=tuple(self.inputs),
-            outputs=tuple(dict.fromkeys(self.tensor_of[n] for n in held if n in self.tensor_of)),
+            outputs=tuple(outputs),
             fixed_size=reserve + self.rng_bytes,
             cost_unit="s",
         )

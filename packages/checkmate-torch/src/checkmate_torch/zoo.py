@@ -31,12 +31,14 @@ class Case:
         module: in train mode, with seeded random weights.
         inputs: a random batch, without gradients.
         loss: maps what the module returns to a scalar.
+        targets: what the loss compares with; None if the module computes its loss itself.
     """
 
     name: str
     module: nn.Module
     inputs: tuple[Tensor, ...]
     loss: Callable[[Tensor], Tensor]
+    targets: Tensor | None = None
 
 
 class Residual(nn.Module):
@@ -176,12 +178,13 @@ def mlp(
         )
         for _ in range(blocks)
     ]
-    x, target = torch.randn(2, batch, width)
+    x, target = torch.randn(batch, width), torch.randn(batch, width)
     return Case(
         name="mlp",
         module=nn.Sequential(*layers),
-        inputs=(x.clone(),),
+        inputs=(x,),
         loss=lambda out: functional.mse_loss(out, target),
+        targets=target,
     )
 
 
@@ -220,6 +223,7 @@ def resnet18(
         module=nn.Sequential(*layers),
         inputs=(x,),
         loss=lambda out: functional.cross_entropy(out, target),
+        targets=target,
     )
 
 
@@ -239,7 +243,11 @@ def unet(
     module = UNet(channels, classes, width, levels, _wrap(checkpoint_blocks))
     x, target = torch.randn(batch, channels, image, image), torch.randint(classes, (batch, image, image))
     return Case(
-        name="unet", module=module, inputs=(x,), loss=lambda out: functional.cross_entropy(out, target)
+        name="unet",
+        module=module,
+        inputs=(x,),
+        loss=lambda out: functional.cross_entropy(out, target),
+        targets=target,
     )
 
 
