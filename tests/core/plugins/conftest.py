@@ -50,9 +50,10 @@ def run(sites: dict[str, Path]) -> Run:
     """Run Python code in a process in which the named plugins are installed, and only they are loaded."""
 
     def run(code: str, *plugins: str, only: str | None = None) -> str:
+        inherited = filter(None, [os.environ.get("PYTHONPATH")])
         environment = os.environ | {
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": os.pathsep.join(str(sites[name]) for name in plugins),
+            "PYTHONPATH": os.pathsep.join([*(str(sites[name]) for name in plugins), *inherited]),
             "CHECKMATE_PLUGINS": ",".join(plugins) if only is None else only,
         }
         done = subprocess.run(

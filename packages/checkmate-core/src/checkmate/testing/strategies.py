@@ -20,8 +20,10 @@ _COSTS = st.sampled_from([0.0, 1.0, 2.0, 5.0, 0.25])
 
 @st.composite
 def graphs(draw: st.DrawFn, *, max_ops: int = 8, recomputable: bool = False) -> DFGraph:
-    """Any kind of graph: ops with no, one or several outputs, workspaces, ops that run only once, ops that
-    nobody needs, zero sizes and costs, graph inputs (which may be outputs too), fixed bytes.
+    """Graphs of every kind.
+
+    Ops with no, one or several outputs, with workspace, that run only once, that nobody needs; zero sizes
+    and costs; graph inputs, which may be outputs too; fixed bytes.
 
     Args:
         draw: given by Hypothesis.
