@@ -88,7 +88,7 @@ def simulate(ctx: click.Context, /, graph: Path, schedule: Path, as_json: bool) 
     """
     whole = read_graph(graph)
     steps = read_schedule(schedule, whole)
-    facts: dict[str, object] = dict.fromkeys(("valid", "reason", "peak", "cost", "overhead"))
+    facts: dict[str, object] = {"valid": True, "reason": None, "peak": None, "cost": None, "overhead": None}
     facts["steps"] = len(steps)
     try:
         timeline = judge(whole, steps)
@@ -98,7 +98,7 @@ def simulate(ctx: click.Context, /, graph: Path, schedule: Path, as_json: bool) 
             _print_json(facts)
         click.echo(f"Not valid: {error}", err=True)
         ctx.exit(1)
-    facts |= {"valid": True, "peak": timeline.peak, "cost": timeline.cost, "overhead": timeline.overhead}
+    facts |= {"peak": timeline.peak, "cost": timeline.cost, "overhead": timeline.overhead}
     if as_json:
         _print_json(facts)
     else:

@@ -80,7 +80,7 @@ def valid_schedules(draw: st.DrawFn, graph: DFGraph) -> Schedule:
         steps.append(Compute(v))
 
     def free(candidates: set[int]) -> None:
-        if candidates and draw(st.booleans()):
+        if draw(st.booleans()) and candidates:
             t = draw(st.sampled_from(sorted(candidates)))
             resident.remove(t)
             steps.append(Free(t))
