@@ -1,10 +1,11 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done.
-2. Static eviction by several rules: a first schedule, in milliseconds.
+2. Static eviction by a few rules: a first schedule, in milliseconds.
 3. Minimum cuts at several moments: a bound, and better schedules.
 4. The cut MILP, with more and more moments: a better bound, and better schedules still.
 5. If ops may be reordered, the cut MILP once more for the order as it stands, for its schedules alone.
+6. If the gap is still wide, or there is no schedule yet: static eviction by all its rules.
 
 It stops as soon as the gap is at most 0.05 %, or at the time limit. Nothing is random; as long as the time
 limit does not cut in, the same problem gets the same answer.
@@ -28,26 +29,30 @@ class Auto:
     """All steps of the module in turn, with one incumbent and one bound.
 
     Attributes:
-        eviction: the rules of step 2.
         min_cut: step 3.
         cut_milp: steps 4 and 5.
+        eviction: step 6.
+        wide_gap: relative gap from which on step 6 is worth its time.
     """
 
-    eviction: tuple[StaticEviction, ...] = (StaticEviction(rule="dtr"), StaticEviction(rule="belady"))
     min_cut: MinCut = field(default_factory=MinCut)
     cut_milp: CutMilp = field(default_factory=CutMilp)
+    eviction: tuple[StaticEviction, ...] = (StaticEviction(rule="dtr"), StaticEviction(rule="belady"))
+    wide_gap: float = 0.01
 
     def solve(self, problem: Problem) -> Solution:
         """Follow the decision tree."""
         search = Search(problem)
         if search.start():
             return search.solution()
-        for heuristic in self.eviction:
-            quick = heuristic.solve(problem)
-            if quick.schedule is not None:
-                search.offer(quick.schedule.sequence.tolist(), f"evict-{heuristic.rule}")
+        search.decode({}, "eviction")
         strongest = self.min_cut.improve(search)
         self.cut_milp.improve(search, fixed_order=problem.fixed_order, first=strongest)
         if not problem.fixed_order:
             self.cut_milp.improve(search, fixed_order=True)
+        for heuristic in self.eviction:
+            if not search.done and search.gap > self.wide_gap:
+                quick = heuristic.solve(problem)
+                if quick.schedule is not None:
+                    search.offer(quick.schedule.sequence.tolist(), f"evict-{heuristic.rule}")
         return search.solution()

@@ -54,9 +54,11 @@ class MinCut:
 
     Attributes:
         moments: at how many moments of the order to look.
+        plans: of how many of them, the strongest, to try the plans.
     """
 
     moments: int = 8
+    plans: int = 2
 
     def solve(self, problem: Problem) -> Solution:
         """The best of all moments."""
@@ -67,16 +69,19 @@ class MinCut:
 
     def improve(self, search: Search) -> int | None:
         """Prove bounds and offer plans; returns the op of the strongest moment, None if there is none."""
-        problem, strongest, highest = search.problem, None, -1.0
-        for at in crowded_ops(problem, self.moments):
+        graph, budget, fixed_order = search.problem.graph, search.problem.budget, search.problem.fixed_order
+        cuts: list[tuple[float, int, Mask]] = []
+        for at in crowded_ops(search.problem, self.moments):
+            cut = min_cut(frontier(graph, budget, at, fixed_order=fixed_order))
+            search.prove(cut.recompute, f"min-cut at {graph.op_label(at)}")
+            cuts.append((cut.recompute, at, cut.keep))
             if search.done:
                 break
-            cut = min_cut(frontier(problem.graph, problem.budget, at, fixed_order=problem.fixed_order))
-            search.prove(cut.recompute, f"min-cut at {problem.graph.op_label(at)}")
-            search.decode({at: cut.keep}, "min-cut")
-            if cut.recompute > highest:
-                strongest, highest = at, cut.recompute
-        return strongest
+        cuts.sort(key=lambda cut: -cut[0])
+        for _, at, keep in cuts[: self.plans]:
+            if not search.done:
+                search.decode({at: keep}, "min-cut")
+        return cuts[0][1] if cuts else None
 
 
 class _Line(NamedTuple):

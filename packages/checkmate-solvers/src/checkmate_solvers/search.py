@@ -21,7 +21,9 @@ _GOOD_ENOUGH = 5e-4
 """Relative gap at which a search stops."""
 _WORSE = 1.2
 """How much dearer than the incumbent a repaired sequence may be before it is pruned."""
-_REPAIRS = (Weights(1, 1, 1), Weights(1, 1, 0.5), Weights(1, 0, 1), Weights(0.5, 0.5, 1))
+_REPAIRS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
+_REPAIRED_OPS = 1200
+"""How many ops all repairs of one plan may have together: large graphs get fewer, but at least one."""
 
 
 class Search:
@@ -53,8 +55,14 @@ class Search:
     @property
     def done(self) -> bool:
         """Whether the gap is closed or the time is over."""
-        closed = math.isfinite(self.cost) and self.cost - self.bound <= _GOOD_ENOUGH * self.cost
-        return closed or math.isinf(self.bound) or self.left_s <= 0
+        return self.gap <= _GOOD_ENOUGH or math.isinf(self.bound) or self.left_s <= 0
+
+    @property
+    def gap(self) -> float:
+        """Relative distance of cost and bound; infinite while there is no schedule."""
+        if math.isinf(self.cost):
+            return math.inf
+        return (self.cost - self.bound) / self.cost if self.cost > 0 else 0.0
 
     def start(self) -> bool:
         """The two easy ends: whether the budget is below the floor, or has room for everything."""
@@ -90,7 +98,7 @@ class Search:
         graph, budget = self.problem.graph, self.problem.budget
         literal = planned_sequence(graph, plan)
         if not self.offer(literal, origin):
-            for weights in _REPAIRS:
+            for weights in _REPAIRS[: max(1, _REPAIRED_OPS // graph.n_ops)]:
                 repaired = evicting_sequence(graph, budget, weights, plan, ceiling=_WORSE * self.cost)
                 self.offer(repaired, f"{origin}, repaired")
                 if self.done:

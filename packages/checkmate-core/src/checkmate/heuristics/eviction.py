@@ -38,18 +38,31 @@ Rule = Literal["belady", "dtr"]
 class Weights(NamedTuple):
     """Exponents of the score: of the size, of the distance, of the cost of bringing it back.
 
-    With ``stale`` the distance is the time since the last use, else the time until the next one.
+    With ``stale`` the distance is the time since the last use, else the time until the next one. Tensors that
+    wait for nothing but the end leave last, unless ``outputs_too``.
     """
 
     size: float
     distance: float
     cost: float
     stale: bool = False
+    outputs_too: bool = False
 
 
 _WEIGHTS: Mapping[Rule, tuple[Weights, ...]] = {
-    "belady": (Weights(0, 1, 0), Weights(0.5, 1, 0), Weights(1, 1, 0), Weights(1, 1, 0.5), Weights(1, 1, 1)),
-    "dtr": (Weights(1, 1, 1, stale=True), Weights(1, 0, 1, stale=True), Weights(0, 1, 1, stale=True)),
+    "belady": (
+        Weights(1, 1, 1),
+        Weights(1, 1, 0.5, outputs_too=True),
+        Weights(1, 1, 0),
+        Weights(0.5, 1, 0),
+        Weights(0, 1, 0),
+    ),
+    "dtr": (
+        Weights(1, 1, 1, stale=True, outputs_too=True),
+        Weights(1, 1, 1, stale=True),
+        Weights(1, 0, 1, stale=True),
+        Weights(0, 1, 1, stale=True),
+    ),
 }
 _NEVER = 1 << 60
 _WORSE = 1.3
@@ -93,7 +106,7 @@ def _cost(graph: DFGraph, sequence: Iterable[int]) -> float:
 def evicting_sequence(
     graph: DFGraph,
     budget: int,
-    weights: Weights = _WEIGHTS["belady"][3],
+    weights: Weights = _WEIGHTS["belady"][0],
     plan: Mapping[int, npt.NDArray[np.bool_]] | None = None,
     ceiling: float = math.inf,
 ) -> list[int] | None:
@@ -133,6 +146,7 @@ class _Machine:
         self.sizes: list[int] = graph.sizes.tolist()
         self.costs: list[float] = graph.costs.tolist()
         self.producer: list[int] = graph.producer.tolist()
+        self.readers = graph.readers
         self.uses: list[list[int]] = [[] for _ in graph.tensors]
         for v in self.order:
             for t in graph.ops[v].inputs:
@@ -154,6 +168,8 @@ class _Machine:
 
     def run(self) -> list[int] | None:
         """The whole base order, then the graph outputs."""
+        if self.held > self.budget:
+            return None
         for v in self.order:
             self.now = v
             if not all(self._compute(u) for u in self._gained(v)) or not self._compute(v):
@@ -175,9 +191,9 @@ class _Machine:
     def _compute(self, v: int) -> bool:
         """Run op ``v``, and before it whatever brings back its inputs; False if stuck.
 
-        Stuck is also who needs more than 2n computes for that: there evictions chase each other.
+        Stuck is also who needs more than n computes for that: there evictions chase each other.
         """
-        limit = len(self.sequence) + 2 * self.graph.n_ops
+        limit = len(self.sequence) + self.graph.n_ops
         stack = [v]
         while stack:
             op = self.graph.ops[stack[-1]]
@@ -207,39 +223,60 @@ class _Machine:
         """Evict until the op on top of the stack fits; False if it can't."""
         op = self.graph.ops[stack[-1]]
         fresh = sum(self.sizes[t] for t in op.outputs if not self.present[t])
-        short = self.held + fresh + op.workspace - self.budget
-        if short <= 0:
+        target = self.budget - fresh - op.workspace
+        if self.held <= target:
             return True
         due = self._due(stack)
-        victims: list[tuple[tuple[int, float, int], int]] = []
-        for t in list(self.resident):
-            if t in op.inputs or t in op.outputs or not self.sizes[t]:
-                continue
-            if due.get(t, _NEVER) == _NEVER and self._next_use(t) == _NEVER:
-                self._evict(t)
-                short -= self.sizes[t]
-            else:
-                victims.append((self._rank(t, due), t))
-        victims.sort()
+        movable = [t for t in self.resident if self.sizes[t] and t not in op.inputs and t not in op.outputs]
+        unread = [t for t in movable if t not in due and self._next_use(t) == _NEVER]
+        keys = [t for t in unread if self._is_key(t)]
+        for t in set(unread).difference(keys):
+            self._evict(t)
+        if self.held > target:
+            victims = sorted((self._rank(t, due), t) for t in set(movable).difference(unread))
+            self._evict_until(target, [t for _, t in victims])
+        if self.held > target:
+            due = self._due(stack)
+            for t in keys:
+                if t not in due:
+                    self._evict(t)
+        return self.held <= target
+
+    def _evict_until(self, target: int, victims: list[int]) -> None:
+        """Evict in this order until no more than ``target`` bytes are held; spare whom that made needless."""
         chosen: list[int] = []
-        for _, t in victims:
-            if short <= 0:
+        for t in victims:
+            if self.held <= target:
                 break
             if self._can_return(t):
                 self._evict(t)
                 chosen.append(t)
-                short -= self.sizes[t]
-        for t in chosen[-2::-1]:
-            if short + self.sizes[t] <= 0:
+        for t in reversed(chosen):
+            if self.held + self.sizes[t] <= target:
                 self._restore(t)
-                short += self.sizes[t]
-        return short <= 0
+
+    def _is_key(self, t: int) -> bool:
+        """Whether unread ``t`` can't come back, but could bring back more bytes than it holds."""
+        if self._can_return(t):
+            return False
+        unlocked, seen, stack = 0, {t}, [t]
+        while stack:
+            for v in self.readers.row(stack.pop()).tolist():
+                op = self.graph.ops[v]
+                for u in op.outputs if op.recomputable and v < self.now else ():
+                    if u not in seen:
+                        seen.add(u)
+                        if not self.present[u]:
+                            stack.append(u)
+                        elif self._next_use(u) < self.graph.n_ops:
+                            unlocked += self.sizes[u]
+        return unlocked > self.sizes[t]
 
     def _rank(self, t: int, due: dict[int, int]) -> tuple[int, float, int]:
         """Sort key of a victim: what the plan gives up, then by the rule, then what is read right now."""
         moment = min(due.get(t, _NEVER), self._next_use(t))
         if moment <= self.now:
-            return (2, -self.sizes[t], t)
+            return (3, -self.sizes[t], t)
         distance = len(self.sequence) - self.touched[t] if self.weights.stale else moment - self.now
         again = self._price(t)
         score = (
@@ -247,7 +284,9 @@ class _Machine:
             + math.log(distance + 1) * self.weights.distance
             - math.log(again + 1e-12) * self.weights.cost
         )
-        return (0 if self._given_up(t, moment) else 1, -score, t)
+        if self._given_up(t, moment):
+            return (0, -score, t)
+        return (1 if moment < self.graph.n_ops or self.weights.outputs_too else 2, -score, t)
 
     def _given_up(self, t: int, moment: int) -> bool:
         """Whether the next planned moment does without ``t``, and nothing needs it before."""

@@ -1,0 +1,84 @@
+"""Laws of static eviction: within the budget or nothing, the base order if there is room, deep if not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkmate.analysis import floor, needed_ops
+from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.heuristics.eviction import StaticEviction, Weights, evicting_sequence
+from checkmate.problem import Problem, keep_all_peak
+from checkmate.schedule import Schedule
+from checkmate.simulate import simulate
+from checkmate.solution import Status
+from checkmate.testing.strategies import graphs
+
+_WEIGHTS = st.builds(
+    Weights, *[st.sampled_from([0.0, 0.5, 1.0])] * 3, stale=st.booleans(), outputs_too=st.booleans()
+)
+
+
+def _chain(layers: int) -> DFGraph:
+    """Unit chain with a mirrored backward pass: gradient j reads gradient j − 1 and its layer's input."""
+    n = 2 * layers + 1
+    reads = [[i - 1] if i else [] for i in range(layers + 1)]
+    reads += [[j - 1, n - 1 - j] for j in range(layers + 1, n)]
+    return DFGraph.from_nodes(cost=[1] * n, size=[1] * n, deps=reads)
+
+
+@given(st.data(), graphs(max_ops=12), _WEIGHTS)
+def test_a_sequence_is_valid_within_the_budget_and_first_runs_keep_the_base_order(
+    data: st.DataObject, graph: DFGraph, weights: Weights
+) -> None:
+    budget = data.draw(st.integers(max(1, floor(graph).size - 1), max(1, keep_all_peak(graph))))
+    plan = {
+        at: np.array(
+            data.draw(st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)), dtype=bool
+        )
+        for at in data.draw(st.sets(st.integers(0, graph.n_ops - 1), max_size=2))
+    }
+    sequence = evicting_sequence(graph, budget, weights, plan)
+    if sequence is not None:
+        assert simulate(graph, Schedule.from_sequence(graph, sequence)).peak <= budget
+        assert list(dict.fromkeys(sequence)) == np.flatnonzero(needed_ops(graph)).tolist()
+    assert sequence is not None or budget < keep_all_peak(graph)
+
+
+@pytest.mark.parametrize("rule", ["belady", "dtr"])
+def test_a_chain_is_scheduled_at_its_floor(rule: str) -> None:
+    graph = _chain(16)
+    solution = StaticEviction(rule=rule).solve(Problem(graph=graph, budget=floor(graph).size))
+    assert solution.status is Status.FEASIBLE
+    assert solution.peak == floor(graph).size == 3
+    below = StaticEviction(rule=rule).solve(Problem(graph=graph, budget=floor(graph).size - 1))
+    assert below.status is Status.INFEASIBLE
+
+
+def test_a_plan_names_the_first_victims() -> None:
+    """Tensors 0 and 1 are read last; the plan decides which of them is recomputed."""
+    graph = DFGraph.from_nodes(
+        cost=[1, 1, 1, 1, 1], size=[2, 2, 4, 3, 1], deps=[[], [], [], [2], [0, 1, 3]], outputs=[4]
+    )
+    for victim in (0, 1):
+        keep = np.arange(5) != victim
+        assert evicting_sequence(graph, 9, plan={3: keep}) == [0, 1, 2, 3, victim, 4]
+
+
+def test_what_cannot_come_back_is_kept_while_it_can_bring_others_back() -> None:
+    """A tiny seed that only the forward pass reads: without it, the large mask could never be evicted."""
+    graph = DFGraph(
+        ops=(
+            Op(name="seed", inputs=(), outputs=(0,), cost=1, recomputable=False),
+            Op(name="mask", inputs=(0,), outputs=(1,), cost=1),
+            Op(name="wide", inputs=(), outputs=(2,), cost=1, workspace=8),
+            Op(name="narrow", inputs=(2,), outputs=(3,), cost=1),
+            Op(name="last", inputs=(1, 3), outputs=(4,), cost=1),
+        ),
+        tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([1, 8, 8, 1, 1])),
+        outputs=(4,),
+    )
+    assert keep_all_peak(graph) == 24
+    assert evicting_sequence(graph, 17) == [0, 1, 2, 3, 1, 4]
