@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from checkmate import Solution
-from checkmate.api import solve
-from checkmate.units import Budget
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
+from checkmate import Solution
+from checkmate.api import solve
+from checkmate.plugins import Solver
+from checkmate.units import Budget
 from checkmate_torch.costs import profile_node
 from checkmate_torch.emit import emit
-from checkmate_torch.trace import Traced, trace_joint
+from checkmate_torch.trace import Traced, storage_key, trace_joint
 
 __all__ = ["Options", "Plan", "Planner", "checkmate_backend"]
 
@@ -44,7 +45,7 @@ class Options:
     """
 
     budget: Budget
-    solver: object = "auto"
+    solver: str | Solver = "auto"
     time_limit: float = 10.0
     reserve: int = 0
     loss_bytes: int | None = None
@@ -77,19 +78,22 @@ class Planner:
     module: nn.Module | None = None
     plans: list[Plan] = field(default_factory=list)
 
-    def __call__(self, gm: GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., object]:
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
-        owned = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in self._owned()}
-        batch = [x for x in example_inputs if isinstance(x, torch.Tensor) and not isinstance(x, nn.Parameter)]
-        batch = [x for x in batch if x.untyped_storage()._cdata not in owned]
-        for x in example_inputs:
-            if isinstance(x, torch.Tensor):
-                owned.pop(x.untyped_storage()._cdata, None)
-        label = ", ".join(str(tuple(x.shape)) for x in batch)
-        partition = partial(self._partition, unseen=sum(owned.values()), label=label)
+        inputs = {storage_key(x): x for x in example_inputs if isinstance(x, torch.Tensor)}
+        owned = {storage_key(t): t.untyped_storage().nbytes() for t in self._owned()}
+        partition = partial(
+            self._partition,
+            unseen=sum(size for key, size in owned.items() if key not in inputs),
+            label=", ".join(
+                str(tuple(x.shape))
+                for key, x in inputs.items()
+                if key not in owned and not isinstance(x, nn.Parameter)
+            ),
+        )
         compiler = aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed, partition_fn=partition)
         with torch._functorch.config.patch(donated_buffer=False):
-            return compiler(gm, example_inputs)  # type: ignore[no-any-return]
+            return compiler(gm, example_inputs)
 
     def _owned(self) -> list[torch.Tensor]:
         """What is resident with the module: parameters, buffers, gradients of earlier steps."""
@@ -136,7 +140,7 @@ class Planner:
 
 def checkmate_backend(
     gm: GraphModule,
-    example_inputs: Sequence[torch.Tensor],
+    example_inputs: Sequence[object],
     *,
     options: Mapping[str, object] | None = None,
     mode: str | None = None,

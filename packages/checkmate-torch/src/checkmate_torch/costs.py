@@ -1,4 +1,4 @@
-"""What each op costs on this device: every distinct (function, shapes, strides, dtypes) is run and timed once.
+"""What each op costs on this device: each distinct (function, shapes, strides, dtypes) is timed once.
 
 The joint graph holds fake tensors; the op is run on real ones of the same layout. Floats are random, integers
 and booleans zero, so that indices stay in range.

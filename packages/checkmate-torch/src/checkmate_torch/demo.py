@@ -24,7 +24,7 @@ from checkmate import Solution
 from checkmate.errors import MissingDistributionError
 from checkmate.problem import keep_all_peak
 from checkmate.units import Budget, format_bytes, parse_budget
-from checkmate_torch.compile import compile
+from checkmate_torch.compiled import compile
 from checkmate_torch.meter import MemoryMeter, memory_meter, resident_bytes
 from checkmate_torch.zoo import resnet18
 

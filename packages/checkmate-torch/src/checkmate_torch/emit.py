@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 import torch
-from checkmate import Schedule
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, map_arg
 
+from checkmate import Schedule
 from checkmate_torch.safety import as_copy, is_batch_norm_training, is_random, rng_state_like
 from checkmate_torch.trace import Traced
 
@@ -141,7 +141,7 @@ class _Pass:
             return shown.node.guard_int("", 0) if isinstance(shown, torch.SymInt) else bool(shown)
         if self.traced.is_op(arg):
             raise RuntimeError(f"the schedule reads {arg.name!r} where it isn't resident")
-        copy = self.graph.node_copy(arg, self.value)  # type: ignore[arg-type]
+        copy = self.graph.node_copy(arg, self.value)
         self.values[arg] = copy
         self.cheap.append(copy)
         for source in self.traced.sources(arg):
@@ -161,9 +161,9 @@ class _Pass:
         args, kwargs = map_arg((given, node.kwargs), self.value)
         if is_random(node) and op in self.repeated:
             if op in self.states:
-                replay = (self.states[op], target, *args)  # type: ignore[misc]
+                replay = (self.states[op], target, *args)
                 return self._call(run_with_rng_state, replay, kwargs, node)
-            pair = self.graph.call_function(run_and_save_rng_state, (target, *args), kwargs)  # type: ignore[arg-type,misc]
+            pair = self.graph.call_function(run_and_save_rng_state, (target, *args), kwargs)  # type: ignore[arg-type]
             self.states[op] = self.graph.call_function(operator.getitem, (pair, 0))
             self.states[op].meta["val"] = rng_state_like(node)
             return self._with_meta(self.graph.call_function(operator.getitem, (pair, 1)), node)

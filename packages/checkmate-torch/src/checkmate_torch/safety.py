@@ -39,7 +39,7 @@ def is_random(node: Node) -> bool:
         return True
     position = names.index("dropout_p")
     p = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
-    return p != 0.0
+    return bool(p != 0.0)
 
 
 def rng_state_like(node: Node) -> torch.Tensor:

@@ -12,20 +12,22 @@ returns, makes the incoming gradients (tangents), and runs exactly once.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import torch
-from checkmate import CheckmateError, DFGraph, Op, Tensor
-from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, PlainAOTInput, PlainAOTOutput
+from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, PlainAOTInput
 from torch.fx import GraphModule, Node
+from torch.fx.node import Argument
 from torch.utils._pytree import tree_leaves
 
+from checkmate import CheckmateError, DFGraph, Op, Tensor
 from checkmate_torch.profile import OpProfile
 from checkmate_torch.safety import is_batch_norm_training, is_random, may_recompute, rng_state_like
 
-__all__ = ["Traced", "UnsupportedModelError", "trace_joint"]
+__all__ = ["Traced", "UnsupportedModelError", "storage_key", "trace_joint"]
 
 _CUDA_GRANULE = 512
 """The CUDA caching allocator rounds every block up to a multiple of this many bytes."""
@@ -59,8 +61,8 @@ class Traced:
     tensor_of: Mapping[Node, int]
     primals: tuple[Node, ...]
     tangents: tuple[Node, ...]
-    forward_outputs: tuple[object, ...]
-    gradients: tuple[object, ...]
+    forward_outputs: tuple[Argument, ...]
+    gradients: tuple[Argument, ...]
 
     @cached_property
     def _op_nodes(self) -> frozenset[Node]:
@@ -123,9 +125,9 @@ class _Builder:
         placeholders = joint.graph.find_nodes(op="placeholder")
         self.primals, self.tangents = placeholders[:n_primals], placeholders[n_primals:]
         output = joint.graph.output_node()
-        (returned,) = output.args
-        self.forward_outputs = tuple(returned[:n_forward_outputs])  # type: ignore[index]
-        self.gradients = tuple(returned[n_forward_outputs:])  # type: ignore[index]
+        returned = cast("Sequence[Argument]", output.args[0])
+        self.forward_outputs = tuple(returned[:n_forward_outputs])
+        self.gradients = tuple(returned[n_forward_outputs:])
         self.output_roles = list(output.meta["desc"])[:n_forward_outputs]
         self.forward, self.backward = self._split()
 
@@ -160,7 +162,9 @@ class _Builder:
     def _user_outputs(self) -> list[Node]:
         """Forward outputs that the caller holds: all but the new values of mutated inputs."""
         pairs = zip(self.forward_outputs, self.output_roles, strict=True)
-        return [n for n, role in pairs if isinstance(n, Node) and not isinstance(role, InputMutationAOTOutput)]
+        return [
+            n for n, role in pairs if isinstance(n, Node) and not isinstance(role, InputMutationAOTOutput)
+        ]
 
     def _mutated_primals(self) -> set[Node]:
         """Placeholders that the runtime overwrites right after forward."""
@@ -174,7 +178,7 @@ class _Builder:
     def add_placeholders(self) -> None:
         for node in self.primals:
             for value in _tensors_of(node):
-                key = _storage(value)
+                key = storage_key(value)
                 if key not in self.index:
                     self.inputs.append(self._tensor(node.name, value))
                 self.tensor_of[node] = self.index[key]
@@ -187,7 +191,7 @@ class _Builder:
             raise UnsupportedModelError(f"node {node.name!r} is a {node.op}: only functions can be planned")
         reads = self._reads(node)
         values = list(_tensors_of(node))
-        keys = [_storage(v) for v in values]
+        keys = [storage_key(v) for v in values]
         fresh = [k for k in dict.fromkeys(keys) if k not in self.index]
         if fresh:
             self._add_op(node, reads, [values[keys.index(k)] for k in fresh], profile)
@@ -197,7 +201,7 @@ class _Builder:
     def _add_constant(self, node: Node) -> None:
         value = node.meta.get("val", getattr(self.joint, str(node.target), None))
         if isinstance(value, torch.Tensor):
-            key = _storage(value)
+            key = storage_key(value)
             if key not in self.index:
                 self.inputs.append(self._tensor(node.name, value))
             self.tensor_of[node] = self.index[key]
@@ -209,7 +213,7 @@ class _Builder:
         measured = profile(node)
         if is_random(node):
             self.rng_bytes += rng_state_like(node).nbytes
-        held = any(isinstance(user, Node) and self._shows(user, outputs) for user in self.user_outputs)
+        held = any(self._shows(user, outputs) for user in self.user_outputs)
         reads_mutated = not is_batch_norm_training(node) and bool(self._roots(node) & self.mutated)
         self.ops.append(
             Op(
@@ -272,13 +276,13 @@ class _Builder:
         )
 
     def _tensor(self, name: str, value: torch.Tensor) -> int:
-        self.index[_storage(value)] = len(self.tensors)
+        self.index[storage_key(value)] = len(self.tensors)
         self.tensors.append(Tensor(name=name, size=_bytes(value)))
         return len(self.tensors) - 1
 
     def _reads(self, node: Node) -> list[int]:
         """The tensors that a node reads, straight or through views, each once."""
-        keys = (_storage(v) for arg in node.all_input_nodes for v in _tensors_of(arg))
+        keys = (storage_key(v) for arg in node.all_input_nodes for v in _tensors_of(arg))
         return list(dict.fromkeys(self.index[k] for k in keys if k in self.index))
 
     def _roots(self, node: Node) -> set[Node]:
@@ -287,7 +291,7 @@ class _Builder:
         return {p for p in self.primals if self.tensor_of.get(p) in read}
 
     def _shows(self, node: Node, tensors: tuple[int, ...]) -> bool:
-        return any(self.index.get(_storage(v)) in tensors for v in _tensors_of(node))
+        return any(self.index.get(storage_key(v)) in tensors for v in _tensors_of(node))
 
 
 def _forget_running_stats(joint: GraphModule) -> None:
@@ -299,7 +303,7 @@ def _forget_running_stats(joint: GraphModule) -> None:
             node.args = (grad, x, weight, None, None, *rest)
 
 
-def _ancestors(roots: tuple[object, ...]) -> set[Node]:
+def _ancestors(roots: tuple[Argument, ...]) -> set[Node]:
     seen: set[Node] = set()
     stack = [n for n in roots if isinstance(n, Node)]
     while stack:
@@ -314,7 +318,12 @@ def _tensors_of(node: Node) -> Iterator[torch.Tensor]:
     return (v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor))
 
 
-def _storage(value: torch.Tensor) -> int:
+def storage_key(value: torch.Tensor) -> int:
+    """What identifies the storage of a tensor, real or fake, as long as the tensor lives.
+
+    Raises:
+        UnsupportedModelError: for tensors without a plain storage, e.g. sparse ones.
+    """
     try:
         return int(value.untyped_storage()._cdata)
     except NotImplementedError as error:

@@ -6,21 +6,23 @@ plans once for every new combination of input shapes, when it first meets them.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported, UserError
+
 from checkmate import CheckmateError
 from checkmate.plugins import Solver
-from checkmate.units import Budget, parse_bytes
-from torch import nn
-from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported
-
+from checkmate.units import Budget, parse_budget, parse_bytes
 from checkmate_torch.backend import Options, Plan, Planner
 from checkmate_torch.trace import UnsupportedModelError
 
 __all__ = ["CompiledModule", "TooManyPlansError", "compile"]
 
-_log = logging.getLogger(__name__)
+_LARGEST = 2**62
+"""Stands in for the plain step's peak, which is unknown before tracing, when a budget is checked."""
 
 
 class TooManyPlansError(CheckmateError, RuntimeError):
@@ -60,9 +62,11 @@ def compile(
         The compiled module; it shares parameters, buffers and submodules with ``model``.
 
     Raises:
+        BudgetError: if the budget, or another number of bytes, can't be read.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the model can't be captured or planned.
     """
+    parse_budget(budget, whole=_LARGEST)
     options = Options(
         budget=budget,
         solver=solver,
@@ -80,6 +84,9 @@ class CompiledModule(nn.Module):
     ``parameters``, ``to`` and ``train`` act on both.
     """
 
+    _original: nn.Module
+    _run: Callable[..., object]
+
     def __init__(self, model: nn.Module, planner: Planner, *, max_plans: int) -> None:
         """Wrap ``model``; nothing is compiled before the first call."""
         super().__init__()
@@ -88,13 +95,13 @@ class CompiledModule(nn.Module):
         self._modules = model._modules
         self._non_persistent_buffers_set = model._non_persistent_buffers_set
         self.training = model.training
-        # Not attributes of nn.Module's kind: the original must not become a submodule of its twin.
-        self.__dict__["original"] = model
-        self.__dict__["_planner"] = planner
-        self.__dict__["_max_plans"] = max_plans
-        self.__dict__["_run"] = torch.compile(
+        self._planner = planner
+        self._max_plans = max_plans
+        run = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is not in the overloads
             model, backend=planner, fullgraph=True, dynamic=False, isolate_recompiles=True
         )
+        # Past nn.Module.__setattr__: neither may become a submodule of the twin.
+        self.__dict__.update(_original=model, _run=run)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -112,24 +119,31 @@ class CompiledModule(nn.Module):
             raise
         except FailOnRecompileLimitHit as failure:
             raise TooManyPlansError(
-                f"inputs of more than {self._max_plans} different kinds were met: pad them to few shapes, "
-                f"or raise max_plans. The last reason to plan again: {failure}"
+                f"more than {self._max_plans} kinds of inputs were met, each with a plan of its own: "
+                "pad them to few shapes, or raise max_plans"
             ) from failure
-        except Unsupported as failure:
+        except (Unsupported, UserError) as failure:
             raise UnsupportedModelError(
-                f"the model can't be captured as one graph: {failure}\n"
-                "A budget for the whole step needs one graph. Move that code out of forward, or compile with "
-                'torch.compile(model, backend="checkmate", options={"budget": …}), which plans each piece alone.'
+                f"the model can't be captured as one graph: {_reason(failure)}\n"
+                "A budget for the whole step needs one graph. Move that code out of forward, or plan each "
+                'piece alone: torch.compile(model, backend="checkmate", options={"budget": …})'
             ) from failure
 
     def train(self, mode: bool = True) -> CompiledModule:
         """Set training mode, of the original too."""
-        self.original.train(mode)
+        self._original.train(mode)
         return super().train(mode)
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         """Everything else is the original's."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(self.__dict__["original"], name)
+            return getattr(self.__dict__["_original"], name)
+
+
+def _reason(failure: Exception) -> str:
+    """What Dynamo stumbled over and where, without its hints on debugging Dynamo."""
+    lines = [line.strip() for line in str(failure).splitlines()]
+    wanted = ("Explanation:", "Caused by:", "File ")
+    return " ".join(lines[:1] + [line for line in lines[1:] if line.startswith(wanted)])
