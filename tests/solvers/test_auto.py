@@ -1,0 +1,129 @@
+"""Golden cases with known optima, and what ``auto`` says beside its schedule."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from checkmate import DFGraph, Op, Problem, Progress, Status, Tensor, floor, keep_all_peak, read_graph, solve
+from checkmate.plugins import load_solver, solver_specs
+from checkmate_solvers.auto import Auto
+from checkmate_solvers.cutmilp import CutMilp, solve_cuts
+from checkmate_solvers.frontier import crowded_ops, frontier
+from checkmate_solvers.mincut import MinCut, min_cut
+
+_GRAPHS = os.environ.get("CHECKMATE_GRAPHS")
+
+
+def _chain(layers: int) -> DFGraph:
+    """The unit chain of the Checkmate paper: ``layers`` ops, a loss, and a mirrored backward pass."""
+    n = 2 * layers + 1
+    reads = [[i - 1] if i else [] for i in range(layers + 1)]
+    reads += [[j - 1, n - 1 - j] for j in range(layers + 1, n)]
+    return DFGraph.from_nodes(cost=[1] * n, size=[1] * n, deps=reads)
+
+
+@pytest.mark.parametrize(
+    ("layers", "budget", "optimum"),
+    [(8, 4, 26), (8, 5, 22), (8, 6, 21), (16, 9, 42), (16, 12, 39), (32, 17, 82), (64, 33, 162)],
+)
+def test_unit_chains(layers: int, budget: int, optimum: int) -> None:
+    solution = Auto().solve(Problem(graph=_chain(layers), budget=budget, fixed_order=True))
+    assert solution.cost == optimum
+    assert solution.bound <= optimum
+
+
+@pytest.mark.parametrize("layers", [16, 64])
+def test_half_the_memory_of_a_chain_is_proved_optimal(layers: int) -> None:
+    graph = _chain(layers)
+    for fixed_order in (True, False):
+        problem = Problem(graph=graph, budget=keep_all_peak(graph) // 2, fixed_order=fixed_order)
+        assert Auto().solve(problem).status is Status.OPTIMAL
+
+
+def test_room_for_everything_costs_nothing_and_less_than_the_floor_is_infeasible() -> None:
+    graph = _chain(8)
+    roomy = Auto().solve(Problem(graph=graph, budget=keep_all_peak(graph)))
+    assert (roomy.status, roomy.overhead, roomy.origin["schedule"]) == (Status.OPTIMAL, 0.0, "keep-all")
+    tight = Auto().solve(Problem(graph=graph, budget=floor(graph).size - 1))
+    assert (tight.status, tight.schedule) == (Status.INFEASIBLE, None)
+
+
+def test_a_moment_can_prove_what_the_floor_does_not() -> None:
+    """Two masks that can't come back must both be resident between the passes: no budget below 9 works."""
+    graph = DFGraph(
+        ops=(
+            Op(name="mask a", inputs=(), outputs=(0,), cost=1, recomputable=False),
+            Op(name="mask b", inputs=(), outputs=(1,), cost=1, recomputable=False),
+            Op(name="use a", inputs=(0,), outputs=(2,), cost=1),
+            Op(name="use b", inputs=(1,), outputs=(3,), cost=1),
+            Op(name="again a", inputs=(0, 3), outputs=(4,), cost=1),
+            Op(name="again b", inputs=(1, 4, 2), outputs=(5,), cost=1),
+        ),
+        tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([4, 4, 1, 1, 1, 1])),
+        outputs=(5,),
+    )
+    assert floor(graph).size < 9
+    assert Auto().solve(Problem(graph=graph, budget=8, fixed_order=True)).status is Status.INFEASIBLE
+
+
+def test_the_relaxations_are_ordered() -> None:
+    """Min-cut ≤ cut MILP at one moment ≤ cut MILP at two; order-free ≤ fixed order."""
+    graph = _chain(12)
+    for budget in range(5, keep_all_peak(graph)):
+        at = crowded_ops(Problem(graph=graph, budget=budget), 1)[0]
+        one, free = (frontier(graph, budget, at, fixed_order=fixed) for fixed in (True, False))
+        two = frontier(graph, budget, at + 2, fixed_order=True)
+        bounds = [
+            min_cut(free).recompute,
+            min_cut(one).recompute,
+            *(solve_cuts(cuts, time_limit=10, nodes=100).recompute for cuts in ([one], [one, two])),
+        ]
+        assert all(low <= high + 1e-4 for low, high in itertools.pairwise(bounds))
+        assert bounds[1] > 0
+
+
+def test_progress_only_ever_improves_and_says_who() -> None:
+    reports: list[Progress] = []
+    problem = Problem(graph=_chain(12), budget=6, fixed_order=True, on_progress=reports.append)
+    solution = Auto().solve(problem)
+    assert [r.incumbent for r in reports if r.incumbent is not None][-1] == solution.cost
+    assert max(r.bound for r in reports) == solution.bound
+    for earlier, later in itertools.pairwise(reports):
+        assert later.bound >= earlier.bound
+        assert earlier.incumbent is None or (later.incumbent or 0) <= earlier.incumbent
+        assert later.seconds >= earlier.seconds
+    assert solution.origin.keys() == {"schedule", "bound"}
+
+
+def test_the_same_problem_gets_the_same_answer() -> None:
+    problem = Problem(graph=_chain(12), budget=6, fixed_order=True)
+    assert Auto().solve(problem).schedule == Auto().solve(problem).schedule
+
+
+@pytest.mark.parametrize(("name", "kind"), [("auto", Auto), ("min-cut", MinCut), ("cut-milp", CutMilp)])
+def test_the_plugin_offers_each_by_name(name: str, kind: type) -> None:
+    assert isinstance(load_solver(name), kind)
+    assert {spec.name: spec.guarantee for spec in solver_specs()}[name] == "bound"
+
+
+def test_solve_uses_auto() -> None:
+    assert solve(_chain(8), budget=5).solver == "auto"
+
+
+@pytest.mark.skipif(_GRAPHS is None, reason="set CHECKMATE_GRAPHS to a folder of problem graphs")
+def test_known_results() -> None:
+    folder = Path(_GRAPHS or "")
+    known = json.loads((folder.parent / "best_known.json").read_text())
+    for key, facts in known.items():
+        name, share = key.split(":")
+        if float(share) < 0.4 or name.startswith("rl"):
+            continue
+        graph = read_graph(folder / f"{name}.json")
+        budget = int(float(share) * keep_all_peak(graph))
+        solution = Auto().solve(Problem(graph=graph, budget=budget, fixed_order=True))
+        assert solution.cost / graph.ideal_cost <= facts["best"] * 1.005, key
