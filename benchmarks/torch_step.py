@@ -1,0 +1,362 @@
+"""Peak memory against step time: what each way to save memory costs, on the four networks of the zoo.
+
+Methods, all in one run on one machine, each measurement in a process of its own:
+
+- ``plain``: PyTorch as it is.
+- ``checkpoint``: ``torch.utils.checkpoint`` around every block.
+- ``checkmate``: ``checkmate_torch.compile`` at shares of the plain peak, down to the least budget found.
+- ``torch``: PyTorch's own ``activation_memory_budget`` (min-cut partitioner) at 0.9 … 0.1, on the ops as they
+  are traced; its graphs run by the same kind of generated code as Checkmate's.
+- ``torch-decomposed``: the same on Inductor's decompositions, which it needs for batch norm.
+
+A step is forward, loss and backward; live tensor bytes are measured after a warm-up. Wall times are medians
+of steps that alternate with plain ones in the same process, to which they are relative. A method that fails
+gives a row with its error. Run it on a machine that is otherwise idle:
+
+    python benchmarks/torch_step.py [--quick] [--models mlp,unet] [--device cuda] [--output FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+MODELS = ("mlp", "resnet18", "unet", "gpt2")
+METHODS = ("plain", "checkpoint", "checkmate", "torch", "torch-decomposed")
+SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
+FRACTIONS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+SIZES: dict[str, dict[str, Row]] = {
+    "cpu": {model: {} for model in MODELS},
+    "cuda": {
+        "mlp": {"width": 1024, "batch": 8192},
+        "resnet18": {"width": 64, "image": 128, "batch": 64},
+        "unet": {"width": 64, "image": 256, "batch": 16},
+        "gpt2": {"layers": 12, "width": 768, "heads": 12, "length": 1024, "batch": 8, "vocabulary": 16384},
+    },
+}
+"""Larger than the zoo's own where a step would take no time."""
+LEAST = 0.0
+"""Instead of a share: the least budget that is known to work."""
+
+
+def main() -> None:
+    """Measure everything, print the table, write JSON, table and plot."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="three budgets, short timings and searches")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--time-limit", type=float, help="seconds for the solver, for each plan")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--device", choices=tuple(SIZES), default="cpu")
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # a measurement in this process, as JSON
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(measure(**json.loads(arguments.one))))
+        return
+    time_limit = arguments.time_limit or (3.0 if arguments.quick else 20.0)
+    effort = {"quick": arguments.quick, "time_limit": time_limit, "device": arguments.device}
+    rows = [row for model in arguments.models.split(",") for row in rows_of(model, effort)]
+    report(rows, arguments.output, effort)
+
+
+# --- one row ----------------------------------------------------------------------------------------------
+
+
+def rows_of(model: str, effort: Row) -> Iterable[Row]:
+    """All rows of one network, the plain one first; the others are relative to it."""
+    quick = effort["quick"]
+    plain = in_process({"model": model, "method": "plain", "setting": None, "budget": None, **effort})
+    settings: dict[str, Iterable[float | None]] = {
+        "checkpoint": [None],
+        "checkmate": (1.0, 0.7, 0.5, LEAST) if quick else (*SHARES, LEAST),
+        "torch": (0.8, 0.5, 0.2) if quick else FRACTIONS,
+        "torch-decomposed": (0.8, 0.5, 0.2) if quick else FRACTIONS,
+    }
+    yield relative(plain, plain)
+    for method, values in settings.items():
+        for setting in values:
+            budget = int(setting * plain["peak"]) if method == "checkmate" and setting is not None else None
+            task = {"model": model, "method": method, "setting": setting, "budget": budget, **effort}
+            yield relative(in_process(task), plain)
+
+
+def in_process(task: Row) -> Row:
+    """Measure in a fresh process; if it dies, the end of its output is the error."""
+    command = [sys.executable, __file__, "--one", json.dumps(task)]
+    environment = {**os.environ, "TORCH_LOGS": "-all"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    lines = done.stdout.splitlines()
+    row = json.loads(lines[-1]) if done.returncode == 0 and lines else {"error": done.stderr.strip()[-300:]}
+    row = {key: task[key] for key in ("model", "method", "setting", "budget")} | row
+    print(json.dumps(row), file=sys.stderr, flush=True)
+    return row
+
+
+def relative(row: Row, plain: Row) -> Row:
+    """Add the share of the plain step's peak."""
+    if "peak" in row and "peak" in plain:
+        row["peak_share"] = row["peak"] / plain["peak"]
+    return row
+
+
+def measure(
+    *,
+    model: str,
+    method: str,
+    setting: float | None,
+    budget: int | None,
+    quick: bool,
+    time_limit: float,
+    device: str,
+) -> Row:
+    """Peak, median time and gradients of one method at one setting, in this process."""
+    import torch
+
+    from checkmate_torch.meter import memory_meter, resident_bytes
+    from checkmate_torch.zoo import CASES, Case
+
+    with torch.device(device):
+        plain = CASES[model](**SIZES[device][model])
+        case = CASES[model](**SIZES[device][model], checkpoint_blocks=method == "checkpoint")
+
+    def step(case: Case, module: Any) -> None:
+        for parameter in case.module.parameters():
+            parameter.grad = None
+        case.loss(module(*case.inputs)).backward()  # type: ignore[no-untyped-call]
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    try:
+        module, facts = prepared(case, method, setting, budget, time_limit, partial(step, case))
+        step(plain, plain.module)
+        step(case, module)
+        error = gradient_error(case.module, plain.module)
+        for parameter in (*case.module.parameters(), *plain.module.parameters()):
+            parameter.grad = None
+        held = resident_bytes(plain.module, plain.inputs, plain.targets) if device == "cuda" else 0
+        with memory_meter(case.module, case.inputs, case.targets) as meter:
+            step(case, module)
+        seconds = timed(
+            lambda: step(plain, plain.module), lambda: step(case, module), spend_s=2.0 if quick else 8.0
+        )
+    except Exception as failure:  # noqa: BLE001  # whatever a method raises is its row
+        return {"error": f"{type(failure).__name__}: {str(failure).splitlines()[0][:200]}"}
+    plain_s, step_s = map(statistics.median, seconds)
+    times = {"step_s": step_s, "time_overhead": step_s / plain_s - 1}
+    return {"peak": meter.peak - held, **times, "gradient_error": error, **facts}
+
+
+def gradient_error(module: Any, plain: Any) -> float:
+    """|g − g'| / |g'| over all parameters together."""
+    pairs = list(zip(module.parameters(), plain.parameters(), strict=True))
+    wrong = sum(float((p.grad.double() - q.grad.double()).square().sum()) for p, q in pairs)
+    return math.sqrt(wrong / sum(float(q.grad.double().square().sum()) for _, q in pairs))
+
+
+def prepared(
+    case: Any,
+    method: str,
+    setting: float | None,
+    budget: int | None,
+    time_limit: float,
+    step: Callable[[Any], None],
+) -> tuple[Any, Row]:
+    """The module as the method runs it, after its first step, and what the method says of it."""
+    start = time.perf_counter()
+    module, facts = case.module, Row()
+    if method == "checkmate":
+        module, facts = checkmate_module(case, setting, budget, time_limit, step)
+    elif method.startswith("torch"):
+        module = torch_module(module, setting, decomposed=method.endswith("decomposed"))
+        step(module)
+    else:
+        step(module)
+    return module, {"first_step_s": time.perf_counter() - start, **facts}
+
+
+def checkmate_module(
+    case: Any, setting: float | None, budget: int | None, time_limit: float, step: Callable[[Any], None]
+) -> tuple[Any, Row]:
+    """Compile within the budget, or within the least one known to work."""
+    import checkmate
+    import checkmate_torch
+
+    # The losses of the zoo keep nothing to the end but their targets.
+    loss_bytes = 0 if case.targets is None else case.targets.nbytes
+    compile = partial(checkmate_torch.compile, case.module, time_limit=time_limit, loss_bytes=loss_bytes)
+    compiled = compile(max(budget or 0, 1))
+    try:
+        step(compiled)
+    except checkmate.InfeasibleBudgetError as error:
+        if setting != LEAST or error.minimum is None:
+            raise
+        budget = error.minimum
+        compiled = compile(budget)
+        step(compiled)
+    solution = compiled.plans[0].solution
+    return compiled, {
+        "budget": budget,
+        "predicted_peak": solution.peak,
+        "predicted_overhead": solution.overhead,
+        "gap": solution.gap,
+        "ops": solution.problem.graph.n_ops,
+        "solver": solution.solver,
+        "solver_s": solution.seconds,
+        "origin": dict(solution.origin),
+    }
+
+
+def torch_module(module: Any, setting: float | None, *, decomposed: bool) -> Any:
+    """PyTorch's own partitioner at a memory budget, its graphs as boxed generated code."""
+    import torch
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.graph import _BoxedCodeGen
+
+    def boxed(graph: Any, _inputs: Any) -> Any:
+        graph.graph.set_codegen(_BoxedCodeGen())
+        graph.recompile()
+
+        def call(args: list[Any]) -> Any:
+            return graph.forward(args)
+
+        call._boxed_call = True  # type: ignore[attr-defined]
+        return call
+
+    torch._functorch.config.activation_memory_budget = 1.0 if setting is None else setting
+    keywords: Row = {"decompositions": select_decomp_table} if decomposed else {}
+    backend = aot_autograd(
+        fw_compiler=boxed, bw_compiler=boxed, partition_fn=min_cut_rematerialization_partition, **keywords
+    )
+    return torch.compile(module, backend=backend, fullgraph=True)
+
+
+def timed(*steps: Callable[[], None], spend_s: float) -> list[list[float]]:
+    """Seconds of each step, run in turn so that what else the machine does hits all alike."""
+    seconds: list[list[float]] = [[] for _ in steps]
+    end = time.perf_counter() + spend_s
+    while len(seconds[0]) < 3 or time.perf_counter() < end:
+        for step, mine in zip(steps, seconds, strict=True):
+            start = time.perf_counter()
+            step()
+            mine.append(time.perf_counter() - start)
+    return seconds
+
+
+# --- the report -------------------------------------------------------------------------------------------
+
+
+def report(rows: list[Row], folder: Path, effort: Row) -> None:
+    """Print the table; write it, JSON and a plot, named after the device."""
+    from rich.console import Console
+
+    folder.mkdir(parents=True, exist_ok=True)
+    about = machine() | effort
+    name = f"torch_step_{effort['device']}"
+    console = Console(record=True, width=150)
+    console.print(", ".join(f"{key}: {value}" for key, value in about.items()), soft_wrap=True)
+    for model in dict.fromkeys(row["model"] for row in rows):
+        console.print(table(model, [row for row in rows if row["model"] == model]))
+    (folder / f"{name}.txt").write_text(console.export_text())
+    (folder / f"{name}.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+    plot(rows, folder / f"{name}.png")
+    print(f"written: {folder}/{name}.json, .txt, .png")
+
+
+def machine() -> Row:
+    """What the numbers depend on."""
+    import torch
+
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = {line.split(":")[1].strip() for line in lines if line.startswith("model name")}
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": ", ".join(sorted(models)) or platform.processor(),
+        "cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "threads": torch.get_num_threads(),
+        "load": round(os.getloadavg()[0], 2),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def table(model: str, rows: list[Row]) -> Any:
+    """One network's rows."""
+    from rich.table import Table
+
+    columns = ("setting", "budget MiB", "predicted MiB", "measured MiB", "of plain", "cost model", "step s")
+    result = Table("method", *columns, "wall time", "gradient error", title=model, title_justify="left")
+    for column in result.columns[1:]:
+        column.justify = "right"
+    for row in rows:
+        setting = {None: "", LEAST: "least"}.get(row["setting"], f"{row['setting'] or 0:.0%}")
+        budget = show(row.get("budget"), lambda b: f"{b / 2**20:.1f}")
+        if "error" in row:
+            result.add_row(row["method"], setting, budget, "failed", end_section=row["method"] == "plain")
+            continue
+        result.add_row(
+            row["method"],
+            setting,
+            budget,
+            show(row.get("predicted_peak"), lambda b: f"{b / 2**20:.1f}"),
+            f"{row['peak'] / 2**20:.1f}",
+            show(row.get("peak_share"), lambda x: f"{x:.0%}"),
+            show(row.get("predicted_overhead"), lambda x: f"{x:+.1%}"),
+            f"{row['step_s']:.3f}",
+            show(row.get("time_overhead"), lambda x: f"{x:+.1%}"),
+            f"{row['gradient_error']:.0e}",
+        )
+    failures = [f"{row['method']} {row['setting']}: {row['error']}" for row in rows if "error" in row]
+    result.caption = "\n".join(failures)
+    result.caption_justify = "left"
+    return result
+
+
+def show(value: Any, style: Callable[[Any], str]) -> str:
+    """A cell, empty if there is no value."""
+    return "" if value is None else style(value)
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """Peak against step-time overhead, one panel for each network."""
+    from matplotlib.figure import Figure
+
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    figure = Figure(figsize=(4.5 * len(models), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(models), squeeze=False)[0]
+    for panel, model in zip(panels, models, strict=True):
+        for method, marker in zip(METHODS, "*sovx", strict=True):
+            mine = [r for r in rows if (r["model"], r["method"]) == (model, method) and "peak_share" in r]
+            mine.sort(key=lambda row: row["peak_share"])
+            shares = [100 * row["peak_share"] for row in mine]
+            line = "-" if method == "checkmate" else ":"
+            panel.plot(
+                shares, [100 * r["time_overhead"] for r in mine], marker=marker, ls=line, lw=1, label=method
+            )
+        panel.set_title(model)
+        panel.set_xlabel("measured peak, % of plain")
+        panel.grid(alpha=0.25)
+    panels[0].set_ylabel("extra time of a step, %")
+    panels[0].legend()
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
