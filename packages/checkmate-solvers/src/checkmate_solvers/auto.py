@@ -4,7 +4,7 @@
 2. Static eviction by a few rules: a first schedule, in milliseconds.
 3. Minimum cuts at several moments: a bound, and better schedules.
 4. The cut MILP, with more and more moments: a better bound, and better schedules still.
-5. If ops may be reordered, the cut MILP once more for the order as it stands, for its schedules alone.
+5. If ops may be reordered, 3 and 4 once more for the order as it stands, for their schedules alone.
 6. If the gap is still wide, or there is no schedule yet: static eviction by all its rules.
 
 It stops as soon as the gap is at most 0.05 %, or at the time limit. Nothing is random; as long as the time
@@ -13,7 +13,7 @@ limit does not cut in, the same problem gets the same answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from checkmate import Problem, Solution
 from checkmate.heuristics.eviction import StaticEviction
@@ -29,7 +29,7 @@ class Auto:
     """All steps of the module in turn, with one incumbent and one bound.
 
     Attributes:
-        min_cut: step 3.
+        min_cut: steps 3 and 5.
         cut_milp: steps 4 and 5.
         eviction: step 6.
         wide_gap: relative gap from which on step 6 is worth its time.
@@ -46,13 +46,12 @@ class Auto:
         if search.start():
             return search.solution()
         search.decode({}, "eviction")
-        strongest = self.min_cut.improve(search)
-        self.cut_milp.improve(search, fixed_order=problem.fixed_order, first=strongest)
-        if not problem.fixed_order:
-            self.cut_milp.improve(search, fixed_order=True)
+        for fixed_order in (True,) if problem.fixed_order else (False, True):
+            strongest = self.min_cut.improve(search, fixed_order=fixed_order)
+            self.cut_milp.improve(search, fixed_order=fixed_order, first=strongest)
         for heuristic in self.eviction:
             if not search.done and search.gap > self.wide_gap:
-                quick = heuristic.solve(problem)
+                quick = heuristic.solve(replace(problem, time_limit=search.left_s))
                 if quick.schedule is not None:
                     search.offer(quick.schedule.sequence.tolist(), f"evict-{heuristic.rule}")
         return search.solution()

@@ -64,16 +64,26 @@ class MinCut:
         """The best of all moments."""
         search = Search(problem)
         if not search.start():
-            self.improve(search)
+            self.improve(search, fixed_order=problem.fixed_order)
         return search.solution()
 
-    def improve(self, search: Search) -> int | None:
-        """Prove bounds and offer plans; returns the op of the strongest moment, None if there is none."""
-        graph, budget, fixed_order = search.problem.graph, search.problem.budget, search.problem.fixed_order
+    def improve(self, search: Search, *, fixed_order: bool) -> int | None:
+        """Offer plans, and prove bounds where they hold.
+
+        Args:
+            search: what is known so far.
+            fixed_order: take all of the base order as given. The bounds are then proofs only if the
+                problem says so too, but the plans may be better.
+
+        Returns:
+            The op of the strongest moment; None if no moment is crowded.
+        """
+        problem = search.problem
         cuts: list[tuple[float, int, Mask]] = []
-        for at in crowded_ops(search.problem, self.moments):
-            cut = min_cut(frontier(graph, budget, at, fixed_order=fixed_order))
-            search.prove(cut.recompute, f"min-cut at {graph.op_label(at)}")
+        for at in crowded_ops(problem, self.moments):
+            cut = min_cut(frontier(problem.graph, problem.budget, at, fixed_order=fixed_order))
+            if fixed_order <= problem.fixed_order:
+                search.prove(cut.recompute, f"min-cut at {problem.graph.op_label(at)}")
             cuts.append((cut.recompute, at, cut.keep))
             if search.done:
                 break

@@ -81,12 +81,13 @@ class Search:
         schedule = Schedule.from_sequence(problem.graph, sequence)
         if simulate(problem.graph, schedule).peak > problem.budget:
             return False
-        lean = pruned(problem.graph, sequence, problem.budget, fixed_order=problem.fixed_order)
-        schedule = Schedule.from_sequence(problem.graph, lean)
-        timeline = simulate(problem.graph, schedule)
-        if timeline.peak <= problem.budget and timeline.cost < self.cost:
-            self.cost, self._schedule = timeline.cost, schedule
-            self._report("schedule", origin)
+        for fixed_order in {problem.fixed_order, True}:
+            lean = pruned(problem.graph, sequence, problem.budget, fixed_order=fixed_order)
+            schedule = Schedule.from_sequence(problem.graph, lean)
+            timeline = simulate(problem.graph, schedule)
+            if timeline.peak <= problem.budget and timeline.cost < self.cost:
+                self.cost, self._schedule = timeline.cost, schedule
+                self._report("schedule", origin)
         return True
 
     def decode(self, plan: Mapping[int, Mask], origin: str) -> list[int]:
@@ -99,7 +100,8 @@ class Search:
         literal = planned_sequence(graph, plan)
         if not self.offer(literal, origin):
             for weights in _REPAIRS[: max(1, _REPAIRED_OPS // graph.n_ops)]:
-                repaired = evicting_sequence(graph, budget, weights, plan, ceiling=_WORSE * self.cost)
+                ceiling, deadline = _WORSE * self.cost, time.monotonic() + self.left_s
+                repaired = evicting_sequence(graph, budget, weights, plan, ceiling=ceiling, deadline=deadline)
                 self.offer(repaired, f"{origin}, repaired")
                 if self.done:
                     break

@@ -147,8 +147,8 @@ def checkmate_backend(
 ) -> Callable[..., object]:
     """The entry point behind ``torch.compile(model, backend="checkmate", options={"budget": "8GiB"})``.
 
-    Each graph that Dynamo captures is planned alone, so with graph breaks the budget bounds each piece.
-    The options are the fields of :class:`Options`.
+    Each graph that Dynamo captures is planned alone: with graph breaks the budget bounds each piece, not the
+    step, and a warning says where it broke. The options are the fields of :class:`Options`.
     """
     if mode is not None:
         raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
@@ -158,6 +158,9 @@ def checkmate_backend(
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(f"backend 'checkmate' has no option {unknown[0]!r}; it has {sorted(known)}")
+    broken = getattr(gm, "compile_subgraph_reason", None)
+    if broken is not None and broken.graph_break:
+        _log.warning("graph break: the budget bounds each piece alone, not the step: %s", broken.reason)
     return Planner(Options(**options))(gm, example_inputs)  # type: ignore[arg-type]
 
 

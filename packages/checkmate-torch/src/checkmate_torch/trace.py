@@ -194,6 +194,10 @@ class _Builder:
         keys = [storage_key(v) for v in values]
         fresh = [k for k in dict.fromkeys(keys) if k not in self.index]
         if fresh:
+            if len(fresh) < len(set(keys)):
+                raise UnsupportedModelError(
+                    f"{node.target} returns a new tensor and a view of an old one: it can't be planned"
+                )
             self._add_op(node, reads, [values[keys.index(k)] for k in fresh], profile)
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.tensor_of[node] = self.index[keys[0]]

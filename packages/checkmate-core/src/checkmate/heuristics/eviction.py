@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -84,10 +85,11 @@ class StaticEviction:
         graph, budget = problem.graph, problem.budget
         if budget < floor(graph).size:
             return Solution.infeasible(problem)
+        deadline = time.monotonic() + problem.time_limit
         best: list[int] | None = None
         for weights in _WEIGHTS[self.rule]:
             ceiling = _WORSE * _cost(graph, best) if best is not None else math.inf
-            sequence = evicting_sequence(graph, budget, weights, ceiling=ceiling)
+            sequence = evicting_sequence(graph, budget, weights, ceiling=ceiling, deadline=deadline)
             if sequence is not None:
                 sequence = pruned(graph, sequence, budget, fixed_order=problem.fixed_order)
                 if best is None or _cost(graph, sequence) < _cost(graph, best):
@@ -109,6 +111,7 @@ def evicting_sequence(
     weights: Weights = _WEIGHTS["belady"][0],
     plan: Mapping[int, npt.NDArray[np.bool_]] | None = None,
     ceiling: float = math.inf,
+    deadline: float = math.inf,
 ) -> list[int] | None:
     """The base order under a byte budget, with evictions and recomputation.
 
@@ -121,11 +124,12 @@ def evicting_sequence(
             it leave first: the plan has already paid for them. What a set gains over the one of the moment
             before is brought back there.
         ceiling: give up when the cost exceeds this.
+        deadline: give up at this time, as ``time.monotonic()`` counts.
 
     Returns:
         Op indices with repeats, peak within the budget; None if the rule got stuck.
     """
-    return _Machine(graph, budget, weights, plan or {}, ceiling).run()
+    return _Machine(graph, budget, weights, plan or {}, ceiling, deadline).run()
 
 
 class _Machine:
@@ -138,10 +142,11 @@ class _Machine:
         weights: Weights,
         plan: Mapping[int, npt.NDArray[np.bool_]],
         ceiling: float,
+        deadline: float,
     ) -> None:
         self.graph, self.budget, self.weights = graph, budget, weights
         self.plan = sorted(plan.items())
-        self.left = ceiling
+        self.left, self.deadline = ceiling, deadline
         self.order = np.flatnonzero(needed_ops(graph)).tolist()
         self.sizes: list[int] = graph.sizes.tolist()
         self.costs: list[float] = graph.costs.tolist()
@@ -201,7 +206,9 @@ class _Machine:
             if missing is not None:
                 stack.append(self.producer[missing])
                 continue
-            if len(self.sequence) >= limit or self.left < 0 or not self._room(stack):
+            if len(self.sequence) >= limit or self.left < 0 or time.monotonic() > self.deadline:
+                return False
+            if not self._room(stack):
                 return False
             self._run(stack.pop())
         return True
