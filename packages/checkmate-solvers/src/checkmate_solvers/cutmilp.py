@@ -27,7 +27,9 @@ from checkmate_solvers.search import Search
 __all__ = ["CutMilp", "CutPlan", "solve_cuts"]
 
 _GAP = 1e-4
-"""Relative to the recomputation, which is all that the objective counts."""
+"""Relative to the cost of the whole schedule; the objective counts recomputation only."""
+_WIDEST_GAP = 0.05
+"""Relative to the recomputation."""
 _SAFETY = 1e-6
 """HiGHS's own tolerance: its bound is taken this much lower."""
 
@@ -81,7 +83,9 @@ class CutMilp:
             chosen = sorted([*chosen, moment], key=lambda m: m.at)
             if not all(b.before[a.at] for a, b in itertools.pairwise(chosen)):
                 break
-            plan = solve_cuts(chosen, time_limit=search.left_s / 2, nodes=self.nodes)
+            share = search.bound / max(search.bound - search.base, _GAP * search.bound, 1e-300)
+            gap = min(_GAP * share, _WIDEST_GAP)
+            plan = solve_cuts(chosen, time_limit=search.left_s / 2, nodes=self.nodes, gap=gap)
             if fixed_order <= problem.fixed_order:
                 search.prove(plan.recompute, f"cut-milp with {len(chosen)} moments")
             if plan.keep is None:
@@ -90,13 +94,14 @@ class CutMilp:
             at = search.overflow(literal, list(plan.keep))
 
 
-def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int) -> CutPlan:
+def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int, gap: float = _GAP) -> CutPlan:
     """Solve the MILP of these moments, given in the order in which they come.
 
     Args:
         moments: in base order; if schedules may reorder, each must be an ancestor of the next.
         time_limit: seconds.
         nodes: the most branch-and-bound nodes.
+        gap: relative to the recomputation, at which to stop.
     """
     model = _Model(moments)
     if not model.n:  # nothing ran before: nothing to decide
@@ -106,7 +111,7 @@ def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int) ->
         integrality=model.integrality,
         bounds=Bounds(model.least, 1.0),
         constraints=LinearConstraint(model.matrix(), lb=model.lower),
-        options={"time_limit": max(time_limit, 0.05), "node_limit": nodes, "mip_rel_gap": _GAP},
+        options={"time_limit": max(time_limit, 0.05), "node_limit": nodes, "mip_rel_gap": gap},
     )
     if result.status == 2:
         return CutPlan(recompute=np.inf, keep=None)

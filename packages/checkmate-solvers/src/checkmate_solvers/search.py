@@ -31,6 +31,7 @@ class Search:
 
     Attributes:
         problem: the question.
+        base: cost of running every needed op once.
         cost: of the cheapest schedule so far; infinite if there is none.
         bound: proved lower bound; infinite if the problem is proved infeasible.
     """
@@ -40,9 +41,9 @@ class Search:
         self.problem = problem
         self.cost = math.inf
         costs = problem.graph.costs[needed_ops(problem.graph)]
-        self._base = self.bound = math.fsum(costs)
+        self.base = self.bound = math.fsum(costs)
         whole = all(float(c).is_integer() for c in costs)
-        self._step = math.gcd(*(int(c) for c in costs)) if whole and self._base < 2**52 else 0
+        self._step = math.gcd(*(int(c) for c in costs)) if whole and self.base < 2**52 else 0
         self._schedule: Schedule | None = None
         self._origin = {"bound": "every op once"}
         self._started = time.monotonic()
@@ -109,7 +110,7 @@ class Search:
 
     def prove(self, recompute: float, origin: str) -> None:
         """Raise the bound: every schedule costs at least this much more than running each needed op once."""
-        bound = self._base + recompute
+        bound = self.base + recompute
         if self._step and math.isfinite(bound):
             bound = float(self._step * math.ceil(bound / self._step))
         if bound > self.bound:
