@@ -26,7 +26,7 @@ from checkmate_solvers.search import Search
 
 __all__ = ["CutMilp", "CutPlan", "solve_cuts"]
 
-_GAP = 1e-4
+_GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
 _WIDEST_GAP = 0.05
 """Relative to the recomputation."""
