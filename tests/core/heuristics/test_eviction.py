@@ -82,3 +82,20 @@ def test_what_cannot_come_back_is_kept_while_it_can_bring_others_back() -> None:
     )
     assert keep_all_peak(graph) == 24
     assert evicting_sequence(graph, 17) == [0, 1, 2, 3, 1, 4]
+
+
+def test_a_key_unlocks_through_what_is_dead() -> None:
+    """As before, with a tensor between seed and mask that nobody reads any more when memory is short."""
+    graph = DFGraph(
+        ops=(
+            Op(name="seed", inputs=(), outputs=(0,), cost=1, recomputable=False),
+            Op(name="bits", inputs=(0,), outputs=(1,), cost=1),
+            Op(name="mask", inputs=(1,), outputs=(2,), cost=1),
+            Op(name="wide", inputs=(), outputs=(3,), cost=1, workspace=8),
+            Op(name="narrow", inputs=(3,), outputs=(4,), cost=1),
+            Op(name="last", inputs=(2, 4), outputs=(5,), cost=1),
+        ),
+        tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([1, 1, 8, 8, 1, 1])),
+        outputs=(5,),
+    )
+    assert evicting_sequence(graph, 17) == [0, 1, 2, 3, 4, 1, 2, 5]

@@ -273,7 +273,7 @@ class _Machine:
                 for u in op.outputs if op.recomputable and v < self.now else ():
                     if u not in seen:
                         seen.add(u)
-                        if not self.present[u]:
+                        if not self.present[u] or self._next_use(u) == _NEVER:
                             stack.append(u)
                         elif self._next_use(u) < self.graph.n_ops:
                             unlocked += self.sizes[u]
