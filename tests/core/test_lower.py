@@ -8,34 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate.graph import DFGraph, Op, Tensor
-from checkmate.lower import lazy_sequence
+from checkmate.lower import lazy_sequence, planned_sequence
 from checkmate.schedule import Schedule
 from checkmate.simulate import simulate
-
-
-@st.composite
-def graphs(draw: st.DrawFn, max_ops: int = 9) -> DFGraph:
-    n_inputs = draw(st.integers(0, 2))
-    tensors = [Tensor(name=f"x{i}", size=draw(st.integers(0, 5))) for i in range(n_inputs)]
-    ops = []
-    for i in range(draw(st.integers(1, max_ops))):
-        reads = draw(st.sets(st.integers(0, len(tensors) - 1), max_size=3)) if tensors else set()
-        made = range(len(tensors), len(tensors) + draw(st.integers(1, 2)))
-        tensors += [Tensor(name=f"t{t}", size=draw(st.integers(0, 5))) for t in made]
-        ops.append(
-            Op(
-                name=f"op{i}",
-                inputs=tuple(sorted(reads)),
-                outputs=tuple(made),
-                cost=draw(st.integers(0, 4)),
-                workspace=draw(st.integers(0, 2)),
-                recomputable=draw(st.integers(0, 3)) > 0,
-            )
-        )
-    outputs = draw(st.sets(st.integers(0, len(tensors) - 1), max_size=2))
-    return DFGraph(
-        ops=tuple(ops), tensors=tuple(tensors), inputs=tuple(range(n_inputs)), outputs=tuple(outputs)
-    )
+from checkmate.testing.strategies import graphs
 
 
 @given(graphs(), st.data())
@@ -65,6 +41,27 @@ def _made_again(graph: DFGraph, tail: list[int], at: int) -> set[int]:
 def test_keeping_everything_is_the_base_order(graph: DFGraph, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, graph.n_ops))
     assert lazy_sequence(graph, np.ones(graph.n_tensors, dtype=bool), at) == list(range(graph.n_ops))
+
+
+@given(graphs(), st.data())
+def test_a_plan_of_several_moments_is_valid_and_recomputes_at_most_once_between_them(
+    graph: DFGraph, data: st.DataObject
+) -> None:
+    moments = data.draw(st.lists(st.integers(0, graph.n_ops - 1), min_size=1, max_size=3, unique=True))
+    masks = st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)
+    plan = {at: np.array(data.draw(masks), dtype=bool) for at in moments}
+    sequence = planned_sequence(graph, plan)
+    assert list(dict.fromkeys(sequence)) == list(range(graph.n_ops))
+    assert max(sequence.count(v) for v in range(graph.n_ops)) <= 1 + len(moments)
+    simulate(graph, Schedule.from_sequence(graph, sequence))
+
+
+def test_a_plan_brings_back_what_a_later_moment_gains() -> None:
+    """Tensor 0 is given up at op 1 and wanted again at op 2, although only op 3 reads it."""
+    graph = DFGraph.from_nodes(cost=[1] * 4, size=[1] * 4, deps=[[], [], [1], [0, 2]])
+    everything = np.ones(4, dtype=bool)
+    assert planned_sequence(graph, {1: ~everything, 2: everything}) == [0, 1, 0, 2, 3]
+    assert planned_sequence(graph, {1: ~everything}) == [0, 1, 2, 0, 3]
 
 
 def test_a_deep_chain_is_no_recursion() -> None:

@@ -85,7 +85,7 @@ class CutMilp:
                 break
             share = search.bound / max(search.bound - search.base, _GAP * search.bound, 1e-300)
             gap = min(_GAP * share, _WIDEST_GAP)
-            plan = solve_cuts(chosen, time_limit=search.left_s / 2, nodes=self.nodes, gap=gap)
+            plan = solve_cuts(chosen, time_limit=search.left_s / 4, nodes=self.nodes, gap=gap)
             if fixed_order <= problem.fixed_order:
                 search.prove(plan.recompute, f"cut-milp with {len(chosen)} moments")
             if plan.keep is None:
