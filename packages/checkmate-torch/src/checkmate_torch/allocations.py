@@ -75,7 +75,7 @@ class AllocationRecorder:
     >>> recorder.events.deltas, recorder.events.peak, recorder.events.final
     (array([ 1024,  1024, -1024]), 2048, 1024)
 
-    It costs under a millisecond, and under a microsecond per event.
+    It costs less than a millisecond, and some microseconds for each event.
 
     Raises:
         ProfilerBusyError: on entry, if a profiler or another recorder is running.
@@ -89,7 +89,8 @@ class AllocationRecorder:
         """Start recording."""
         if _autograd._profiler_enabled():
             raise ProfilerBusyError(
-                "memory can't be measured inside of another profiler or meter: leave that one first"
+                "memory can't be measured inside of another profiler or meter: leave that one first "
+                "(a compiled module measures its ops in its first step)"
             )
         # Scopes choose the functions to record beside the allocations: this one never runs in eager code.
         config = ProfilerConfig(ProfilerState.KINETO, False, True, False, False, False, _ExperimentalConfig())

@@ -47,7 +47,9 @@ def memory_meter(*resident: object, device: torch.device | str | None = None) ->
 
     On the CPU every tensor allocation of this thread, and of autograd on its behalf, is seen, the temporaries
     inside of ops too; the scratch memory of kernel libraries is no tensor and is not counted. On CUDA the
-    peak is ``torch.cuda.max_memory_allocated``, with the allocator's rounding.
+    peak is ``torch.cuda.max_memory_allocated``, with the allocator's rounding. Releasing a storage that is
+    older than the block may make PyTorch log a line on stderr, once: it does not know that size, but the
+    meter does.
 
     Args:
         resident: what is in memory at entry and belongs to the account: modules (parameters, buffers and
