@@ -94,6 +94,7 @@ def minimum_budget(
     *,
     solver: str | Solver = _QUICK,
     time_limit: float = _MINIMUM_TIME_S,
+    fixed_order: bool = False,
     tolerance: float = 1e-3,
 ) -> Solution:
     """The least budget for which ``solver`` finds a schedule, and that schedule.
@@ -105,6 +106,7 @@ def minimum_budget(
         graph: the training step.
         solver: as in :func:`solve`; the default is quick.
         time_limit: seconds; when they are up, the least so far is returned.
+        fixed_order: as in :func:`solve`.
         tolerance: stop when the interval is this fraction of its upper end.
 
     Returns:
@@ -125,7 +127,8 @@ def minimum_budget(
     low = floor(graph).size - 1  # proved too little
     budget = low + 1  # often enough
     while high - low > max(1, tolerance * high) and (left := deadline - time.monotonic()) > 0:
-        answer = _ask(engine, name, Problem(graph=graph, budget=max(budget, 1), time_limit=left))
+        problem = Problem(graph=graph, budget=max(budget, 1), time_limit=left, fixed_order=fixed_order)
+        answer = _ask(engine, name, problem)
         if answer.timeline is None:
             low = budget
         else:
@@ -143,7 +146,7 @@ def infeasible_error(solution: Solution) -> InfeasibleBudgetError:
     size, op = floor(graph)
     return InfeasibleBudgetError(
         budget=solution.problem.budget,
-        minimum=minimum_budget(graph).peak,
+        minimum=minimum_budget(graph, fixed_order=solution.problem.fixed_order).peak,
         floor=size,
         bottleneck=graph.ops[op].name if op is not None else "(the graph outputs)",
         proved=solution.status is Status.INFEASIBLE,

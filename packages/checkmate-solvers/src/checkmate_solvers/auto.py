@@ -1,7 +1,7 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done.
-2. Static eviction by a few rules: a first schedule, in milliseconds.
+2. Static eviction by a few rules: a first schedule, in milliseconds; whatever fits, if that finds none.
 3. Minimum cuts at several moments: a bound, and better schedules.
 4. The cut MILP, with more and more moments: a better bound, and better schedules still.
 5. If ops may be reordered, 3 and 4 once more for the order as it stands, for their schedules alone.
@@ -13,15 +13,20 @@ limit does not cut in, the same problem gets the same answer.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from checkmate import Problem, Solution
-from checkmate.heuristics.eviction import StaticEviction
+from checkmate.heuristics import FirstFit, StaticEviction
+from checkmate.plugins import Solver
 from checkmate_solvers.cutmilp import CutMilp
 from checkmate_solvers.mincut import MinCut
 from checkmate_solvers.search import Search
 
 __all__ = ["Auto"]
+
+_LEAST_S = 0.1
+"""Seconds that a heuristic gets even when the time is up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +51,18 @@ class Auto:
         if search.start():
             return search.solution()
         search.decode({}, "eviction")
+        if math.isinf(search.cost):
+            self._ask(search, FirstFit(), "first-fit")
         for fixed_order in (True,) if problem.fixed_order else (False, True):
             strongest = self.min_cut.improve(search, fixed_order=fixed_order)
             self.cut_milp.improve(search, fixed_order=fixed_order, first=strongest)
         for heuristic in self.eviction:
             if not search.done and search.gap > self.wide_gap:
-                quick = heuristic.solve(replace(problem, time_limit=search.left_s))
-                if quick.schedule is not None:
-                    search.offer(quick.schedule.sequence.tolist(), f"evict-{heuristic.rule}")
+                self._ask(search, heuristic, f"evict-{heuristic.rule}")
         return search.solution()
+
+    def _ask(self, search: Search, heuristic: Solver, origin: str) -> None:
+        """Offer what one of core's heuristics finds in the time that is left."""
+        found = heuristic.solve(replace(search.problem, time_limit=max(search.left_s, _LEAST_S)))
+        if found.schedule is not None:
+            search.offer(found.schedule.sequence.tolist(), origin)

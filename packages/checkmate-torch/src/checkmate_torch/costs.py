@@ -15,6 +15,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 
+from checkmate_torch.allocations import ProfilerBusyError
 from checkmate_torch.profile import OpProfile, profile_op
 
 __all__ = ["profile_node"]
@@ -29,6 +30,9 @@ def profile_node(node: Node) -> OpProfile:
     """Seconds and workspace bytes of a node's function, on the device of its tensors; cached.
 
     An op that fails on made-up inputs is charged by the bytes that it touches, with no workspace.
+
+    Raises:
+        ProfilerBusyError: inside of a profiler or a memory meter.
     """
     args = map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val"))
     key = repr((str(node.target), torch.get_num_threads(), tree_map(_layout, args)))
@@ -44,6 +48,11 @@ def _measure(node: Node, args: object) -> OpProfile:
         with torch._subclasses.fake_tensor.unset_fake_temporarily():
             real_args, real_kwargs = tree_map(_real, args)
             return profile_op(partial(_as_function(node), *real_args, **real_kwargs), device)
+    except ProfilerBusyError as error:
+        raise ProfilerBusyError(
+            "a new plan times its ops, which can't be done inside of a profiler or memory meter: "
+            "run one step of the compiled model before measuring it"
+        ) from error
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         _log.info("%s can't be profiled, charging its bytes: %s", node.target, error)
         size = sum(v.untyped_storage().nbytes() for v in tensors)

@@ -33,6 +33,10 @@ _CUDA_GRANULE = 512
 """The CUDA caching allocator rounds every block up to a multiple of this many bytes."""
 
 
+_SCALARS = 4 * _CUDA_GRANULE
+"""Bytes for the loss itself and the like: a handful of scalars, each a block of its own on CUDA."""
+
+
 class UnsupportedModelError(CheckmateError, NotImplementedError):
     """The model does something that can't be planned; the message names it and the way out."""
 
@@ -215,8 +219,8 @@ class _Builder:
     ) -> None:
         outputs = tuple(self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh))
         measured = profile(node)
-        if is_random(node):
-            self.rng_bytes += rng_state_like(node).nbytes
+        state = rng_state_like(node).nbytes if is_random(node) else 0
+        self.rng_bytes += state  # kept for a replay, which needs as much again while it runs
         held = any(self._shows(user, outputs) for user in self.user_outputs)
         reads_mutated = not is_batch_norm_training(node) and bool(self._roots(node) & self.mutated)
         self.ops.append(
@@ -225,7 +229,7 @@ class _Builder:
                 inputs=tuple(reads),
                 outputs=outputs,
                 cost=measured.seconds,
-                workspace=measured.workspace,
+                workspace=measured.workspace + state,
                 recomputable=may_recompute(node) and not held and not reads_mutated,
                 backward=self.boundary >= 0,
             )
@@ -241,7 +245,8 @@ class _Builder:
                 self.tensor_of[node] = made[-1]
         size = sum(self.tensors[t].size for t in made)
         self.loss_state = len(self.tensors)
-        self.tensors.append(Tensor(name="loss state", size=2 * size if loss_bytes is None else loss_bytes))
+        kept = 2 * size if loss_bytes is None else loss_bytes
+        self.tensors.append(Tensor(name="loss state", size=kept + _SCALARS))
         returned = [n for n in self.forward_outputs if isinstance(n, Node)]
         reads = dict.fromkeys(self.tensor_of[n] for n in returned if n in self.tensor_of)
         self.ops.append(

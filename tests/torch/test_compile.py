@@ -1,0 +1,293 @@
+"""What users do besides plain training: awkward models and bad input, each works or says what to do."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import checkmate
+from checkmate_torch import TooManyPlansError, UnsupportedModelError, compile, memory_meter
+from checkmate_torch.allocations import ProfilerBusyError
+
+
+def perceptron(width: int = 16) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(width, 4 * width),
+        nn.GELU(),
+        nn.Linear(4 * width, 4 * width),
+        nn.GELU(),
+        nn.Linear(4 * width, width),
+    )
+
+
+class Tied(nn.Module):
+    """A tied weight, a dict of outputs, an unused and a frozen layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        self.body = perceptron()
+        self.head = nn.Linear(16, 50, bias=False)
+        self.head.weight = self.embed.weight
+        self.unused = nn.Linear(30, 30)
+        self.frozen = nn.Linear(16, 16).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> dict[str, object]:
+        ids = x.abs().mul(10).long().clamp(max=49)
+        return {
+            "logits": self.head(self.frozen(self.body(self.embed(ids)))),
+            "more": [self.embed(ids).mean()],
+        }
+
+
+class Squared(torch.autograd.Function):
+    """Saves a tensor for backward, and puts another on ctx."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.double = 2 * x
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (ctx.double + 0 * x)
+
+
+class Custom(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = perceptron(), perceptron()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(Squared.apply(self.a(x)).tanh())
+
+
+class Autocast(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = perceptron()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.body(x).float()
+
+
+class UserCheckpoint(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Sequential(perceptron(), nn.Dropout(0.2)), perceptron()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(checkpoint(self.a, x, use_reentrant=False))
+
+
+class InPlaceInput(nn.Module):
+    """Changes its input, which the caller sees afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = perceptron()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2.0)
+        return self.body(functional.gelu(x + 1))
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = perceptron()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.irfft(torch.fft.rfft(self.body(x)) * (1 + 2j)).tanh()
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = perceptron()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.body(x)
+        return h * 2 if h.sum() > 0 else h
+
+
+AWKWARD: dict[str, Callable[[], nn.Module]] = {
+    "tied": Tied,
+    "custom function": Custom,
+    "autocast": Autocast,
+    "checkpoint inside": UserCheckpoint,
+    "in-place input": InPlaceInput,
+    "complex": Complex,
+    "batch norm without statistics": lambda: nn.Sequential(
+        perceptron(), nn.BatchNorm1d(16, track_running_stats=False), perceptron()
+    ),
+    "eval": lambda: nn.Sequential(perceptron(), nn.BatchNorm1d(16), nn.Dropout(0.5), perceptron()).eval(),
+}
+
+
+def loss_of(output: object) -> torch.Tensor:
+    if isinstance(output, dict):
+        return output["logits"].square().mean() + output["more"][0]
+    return output.square().mean()
+
+
+def training(module: nn.Module) -> list[torch.Tensor]:
+    seen = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        x = torch.randn(64, 16)
+        module.zero_grad()
+        loss = loss_of(module(x))
+        loss.backward()
+        seen += [x, loss.detach(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)]
+    return [*seen, *module.buffers(), torch.get_rng_state()]
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo does that
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_models_train_the_same_at_the_least_budget(name: str) -> None:
+    torch.manual_seed(3)
+    module = AWKWARD[name]()
+    reference = training(copy.deepcopy(module))
+    with pytest.raises(checkmate.InfeasibleBudgetError) as caught:
+        compile(copy.deepcopy(module), 1)(torch.randn(64, 16))
+    compiled = compile(module, caught.value.minimum)
+    for mine, theirs in zip(training(compiled), reference, strict=True):
+        assert torch.equal(mine, theirs)
+    assert len(compiled.plans) == 1
+
+
+@pytest.mark.parametrize(
+    "budget", [0, -1, "0%", "abc", "-5GB", "", None, True, float("nan"), float("inf"), -0.5]
+)
+def test_a_senseless_budget_is_refused_before_anything_runs(budget: object) -> None:
+    with pytest.raises(checkmate.BudgetError):
+        compile(perceptron(), budget)
+
+
+def test_infeasible_budget_names_what_would_do_and_leaves_nothing_behind() -> None:
+    module, x = perceptron(), torch.randn(64, 16)
+    compiled = compile(module, "10KiB")
+    for _ in range(2):
+        with pytest.raises(checkmate.InfeasibleBudgetError, match=r"least budget known to work") as caught:
+            compiled(x)
+    error = caught.value
+    assert error.budget == 10 * 1024 < error.floor <= error.minimum
+    assert error.bottleneck in str(error)
+    assert compiled.plans == ()
+    assert module(x).shape == (64, 16)
+    compile(module, error.minimum)(x).sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # Dynamo's own, at a break
+def test_a_branch_on_data_is_a_clear_error_here_and_works_in_pieces_with_the_backend(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    module, x = Branching(), torch.randn(8, 16)
+    with pytest.raises(UnsupportedModelError, match=r'test_compile\.py.*\n.*backend="checkmate"'):
+        compile(module, "1MiB")(x)
+    pieces = torch.compile(module, backend="checkmate", options={"budget": "1MiB"})
+    with caplog.at_level(logging.WARNING, "checkmate_torch"):
+        output = pieces(x)
+    assert "graph break" in caplog.text
+    assert torch.equal(output, module(x))
+    output.sum().backward()
+
+
+def test_batch_norm_with_cumulative_average_is_refused_clearly() -> None:
+    with pytest.raises(UnsupportedModelError, match="batchnorm"):
+        compile(nn.BatchNorm1d(16, momentum=None), "1MiB")(torch.randn(8, 16))
+
+
+def test_backend_by_name_and_its_options() -> None:
+    module, x = perceptron(), torch.randn(8, 16)
+    compiled = torch.compile(module, backend="checkmate", options={"budget": "100%"})
+    assert torch.equal(compiled(x), module(x))
+    for options, message in [({}, "needs a budget"), ({"budget": 1, "size": 2}, "no option 'size'")]:
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=message):
+            torch.compile(module, backend="checkmate", options=options)(x)
+
+
+def test_backend_takes_changing_shapes() -> None:
+    module = perceptron()
+    compiled = torch.compile(module, backend="checkmate", options={"budget": "1MiB"})
+    for batch in (4, 5, 6):
+        x = torch.randn(batch, 16)
+        assert torch.equal(compiled(x), module(x))
+        compiled(x).sum().backward()
+
+
+def test_each_new_shape_gets_a_plan_logged_and_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = compile(perceptron(), "100%", max_plans=2)
+    with caplog.at_level(logging.WARNING, "checkmate_torch"):
+        for batch in (4, 5, 4):
+            compiled(torch.randn(batch, 16)).sum().backward()
+    assert len(compiled.plans) == 2
+    assert "plan 2, for (5, 16)" in caplog.text
+    with pytest.raises(TooManyPlansError, match="max_plans"):
+        compiled(torch.randn(6, 16))
+    compiled(torch.randn(4, 16)).sum().backward()
+
+
+def test_no_parameters_and_no_grad_pass_through() -> None:
+    class Sine(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin()
+
+    compiled = compile(Sine(), "1MiB")
+    assert torch.equal(compiled(torch.ones(3)), torch.ones(3).sin())
+    x = torch.ones(3, requires_grad=True)
+    compiled(x).sum().backward()
+    assert torch.equal(x.grad, torch.ones(3).cos())
+
+
+def test_retain_graph_works_and_double_backward_is_refused() -> None:
+    compiled, x = compile(perceptron(), "100%"), torch.randn(8, 16)
+    total = compiled(x).sum()
+    total.backward(retain_graph=True)
+    total.backward()
+    weight = next(iter(compiled.parameters()))
+    (gradient,) = torch.autograd.grad(compiled(x).square().sum(), weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        gradient.sum().backward()
+
+
+def test_two_budgets_for_one_module() -> None:
+    module, x = perceptron(), torch.randn(256, 16)
+    roomy, tight = compile(module, "100%"), compile(module, "75%")
+    reference = module(x)
+    for compiled in (roomy, tight, roomy):
+        assert torch.equal(compiled(x), reference)
+    assert len(roomy.plans) == len(tight.plans) == 1
+    assert tight.plans[0].solution.peak < roomy.plans[0].solution.peak
+
+
+def test_planning_inside_of_a_meter_is_refused_with_the_way_out() -> None:
+    compiled, x = compile(perceptron(24), "100%"), torch.randn(9, 24)
+    with pytest.raises(ProfilerBusyError, match="run one step"), memory_meter(x):
+        compiled(x)
+
+
+def test_unused_parameters_and_old_gradients_count() -> None:
+    module, x = Tied(), torch.randn(64, 16)
+    compiled = compile(module, "100%")
+    loss_of(compiled(x)).backward()
+    parameters = sum(p.nbytes for p in module.parameters())
+    assert compiled.plans[0].traced.graph.base_size >= parameters + x.nbytes
+    again = compile(module, "100%")
+    loss_of(again(x)).backward()
+    gradients = sum(p.grad.nbytes for p in module.parameters() if p.grad is not None)
+    grown = again.plans[0].traced.graph.base_size - compiled.plans[0].traced.graph.base_size
+    assert grown == gradients
