@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -21,7 +22,7 @@ from torch.fx.graph import _BoxedCodeGen
 from checkmate import Solution
 from checkmate.api import solve
 from checkmate.plugins import Solver
-from checkmate.units import Budget
+from checkmate.units import Budget, parse_budget, parse_bytes
 from checkmate_torch.costs import profile_node
 from checkmate_torch.emit import emit
 from checkmate_torch.trace import Traced, storage_key, trace_joint
@@ -29,6 +30,8 @@ from checkmate_torch.trace import Traced, storage_key, trace_joint
 __all__ = ["Options", "Plan", "Planner", "checkmate_backend"]
 
 _log = logging.getLogger(__name__)
+_LARGEST = 2**62
+"""Stands in for the plain step's peak, which is unknown before tracing, when a budget is checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,30 @@ class Options:
     time_limit: float = 10.0
     reserve: int = 0
     loss_bytes: int | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        budget: Budget,
+        solver: str | Solver = "auto",
+        time_limit: float = 10.0,
+        reserve: int | str = 0,
+        loss_bytes: int | str | None = None,
+    ) -> Self:
+        """Read the options as users write them, so that a mistake shows before anything is traced.
+
+        Raises:
+            BudgetError: if the budget, or another number of bytes, can't be read.
+        """
+        parse_budget(budget, whole=_LARGEST)
+        return cls(
+            budget=budget,
+            solver=solver,
+            time_limit=time_limit,
+            reserve=parse_bytes(reserve),
+            loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,6 +148,7 @@ class Planner:
             profile=profile_node,
             reserve=options.reserve + unseen,
             loss_bytes=options.loss_bytes,
+            name=type(self.module).__name__ if self.module is not None else "",
         )
         solution = solve(
             traced.graph,
@@ -142,7 +170,7 @@ def checkmate_backend(
     gm: GraphModule,
     example_inputs: Sequence[object],
     *,
-    options: Mapping[str, object] | None = None,
+    options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., object]:
     """The entry point behind ``torch.compile(model, backend="checkmate", options={"budget": "8GiB"})``.
@@ -161,7 +189,7 @@ def checkmate_backend(
     broken = getattr(gm, "compile_subgraph_reason", None)
     if broken is not None and broken.graph_break:
         _log.warning("graph break: the budget bounds each piece alone, not the step: %s", broken.reason)
-    return Planner(Options(**options))(gm, example_inputs)  # type: ignore[arg-type]
+    return Planner(Options.parse(**options))(gm, example_inputs)
 
 
 def _boxed(gm: GraphModule, _example_inputs: Sequence[object]) -> Callable[[list[object]], object]:

@@ -15,14 +15,11 @@ from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Un
 
 from checkmate import CheckmateError
 from checkmate.plugins import Solver
-from checkmate.units import Budget, parse_budget, parse_bytes
+from checkmate.units import Budget
 from checkmate_torch.backend import Options, Plan, Planner
 from checkmate_torch.trace import UnsupportedModelError
 
 __all__ = ["CompiledModule", "TooManyPlansError", "compile"]
-
-_LARGEST = 2**62
-"""Stands in for the plain step's peak, which is unknown before tracing, when a budget is checked."""
 
 
 class TooManyPlansError(CheckmateError, RuntimeError):
@@ -66,13 +63,8 @@ def compile(
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the model can't be captured or planned.
     """
-    parse_budget(budget, whole=_LARGEST)
-    options = Options(
-        budget=budget,
-        solver=solver,
-        time_limit=time_limit,
-        reserve=parse_bytes(reserve),
-        loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),
+    options = Options.parse(
+        budget=budget, solver=solver, time_limit=time_limit, reserve=reserve, loss_bytes=loss_bytes
     )
     return CompiledModule(model, Planner(options, module=model), max_plans=max_plans)
 

@@ -93,6 +93,7 @@ def trace_joint(
     profile: Callable[[Node], OpProfile],
     reserve: int = 0,
     loss_bytes: int | None = None,
+    name: str = "",
 ) -> Traced:
     """Read a joint graph as a DFGraph.
 
@@ -106,6 +107,7 @@ def trace_joint(
         loss_bytes: bytes that the caller's loss keeps to the end of the step, targets included; None = twice
             the bytes of the outputs that get a gradient, which is what mean squared error keeps. While it
             runs it is charged twice those bytes besides, which is what cross entropy needs.
+        name: of the graph.
 
     Raises:
         UnsupportedModelError: if the graph holds something that can't be planned.
@@ -118,7 +120,7 @@ def trace_joint(
     builder.add_boundary(loss_bytes)
     for node in builder.backward:
         builder.add_node(node, profile)
-    return builder.traced(reserve)
+    return builder.traced(reserve, name)
 
 
 class _Builder:
@@ -261,7 +263,7 @@ class _Builder:
         )
         self.nodes.append(None)
 
-    def traced(self, reserve: int) -> Traced:
+    def traced(self, reserve: int, name: str) -> Traced:
         held = [n for n in (*self.user_outputs, *self.gradients) if isinstance(n, Node)]
         outputs = dict.fromkeys([*(self.tensor_of[n] for n in held if n in self.tensor_of), self.loss_state])
         graph = DFGraph(
@@ -271,6 +273,7 @@ class _Builder:
             outputs=tuple(outputs),
             fixed_size=reserve + self.rng_bytes,
             cost_unit="s",
+            name=name,
         )
         return Traced(
             graph=graph,
