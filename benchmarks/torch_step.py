@@ -69,7 +69,7 @@ def main() -> None:
     time_limit = arguments.time_limit or (3.0 if arguments.quick else 10.0)
     effort = {"quick": arguments.quick, "time_limit": time_limit, "device": arguments.device}
     rows = [row for model in arguments.models.split(",") for row in rows_of(model, effort)]
-    report(rows, arguments.output, effort)
+    report(rows, arguments.output, machine() | effort)
 
 
 # --- one row ----------------------------------------------------------------------------------------------
@@ -135,7 +135,8 @@ def measure(
     def step(case: Case, module: Any) -> None:
         for parameter in case.module.parameters():
             parameter.grad = None
-        case.loss(module(*case.inputs)).backward()  # type: ignore[no-untyped-call]
+        outputs = module(*case.inputs)  # held to the end of the step, as in most training loops
+        case.loss(outputs).backward()  # type: ignore[no-untyped-call]
         if device == "cuda":
             torch.cuda.synchronize()
 
@@ -261,13 +262,12 @@ def timed(*steps: Callable[[], None], spend_s: float) -> list[list[float]]:
 # --- the report -------------------------------------------------------------------------------------------
 
 
-def report(rows: list[Row], folder: Path, effort: Row) -> None:
+def report(rows: list[Row], folder: Path, about: Row) -> None:
     """Print the table; write it, JSON and a plot, named after the device."""
     from rich.console import Console
 
     folder.mkdir(parents=True, exist_ok=True)
-    about = machine() | effort
-    name = f"torch_step_{effort['device']}"
+    name = f"torch_step_{about['device']}"
     console = Console(record=True, width=150)
     console.print(", ".join(f"{key}: {value}" for key, value in about.items()), soft_wrap=True)
     for model in dict.fromkeys(row["model"] for row in rows):
@@ -292,7 +292,7 @@ def machine() -> Row:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "threads": torch.get_num_threads(),
         "load": round(os.getloadavg()[0], 2),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
@@ -324,8 +324,12 @@ def table(model: str, rows: list[Row]) -> Any:
             show(row.get("time_overhead"), lambda x: f"{x:+.1%}"),
             f"{row['gradient_error']:.0e}",
         )
-    failures = [f"{row['method']} {row['setting']}: {row['error']}" for row in rows if "error" in row]
-    result.caption = "\n".join(failures)
+    failures: dict[str, list[str]] = {}
+    for row in rows:
+        if "error" in row:
+            where = " ".join([row["method"], *([] if row["setting"] is None else [f"{row['setting']:.0%}"])])
+            failures.setdefault(row["error"], []).append(where)
+    result.caption = "\n".join(f"{', '.join(where)}: {error}" for error, where in failures.items())
     result.caption_justify = "left"
     return result
 
