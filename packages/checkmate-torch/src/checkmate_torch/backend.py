@@ -102,8 +102,8 @@ class Planner:
     """
 
     options: Options
-    module: nn.Module | None = None
-    plans: list[Plan] = field(default_factory=list)
+    module: nn.Module | None = field(default=None, repr=False)
+    plans: list[Plan] = field(default_factory=list, repr=False)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
