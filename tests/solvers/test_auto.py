@@ -71,6 +71,26 @@ def test_a_moment_can_prove_what_the_floor_does_not() -> None:
     assert Auto().solve(Problem(graph=graph, budget=8, fixed_order=True)).status is Status.INFEASIBLE
 
 
+def test_an_op_that_nobody_needs_proves_nothing(oracle) -> None:
+    """What is too large for the budget here is a needless op; a schedule does without it."""
+    graph = DFGraph(
+        ops=(
+            Op(name="a", inputs=(), outputs=(0, 1), cost=1),
+            Op(name="b", inputs=(), outputs=(2, 3), cost=1),
+            Op(name="once", inputs=(), outputs=(4,), cost=1, recomputable=False),
+            Op(name="needless", inputs=(3,), outputs=(), cost=1, workspace=2),
+        ),
+        tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([1, 1, 0, 3, 2])),
+        outputs=(0, 2, 4),
+    )
+    problem = Problem(graph=graph, budget=3)
+    assert oracle.optimum(problem) == 3
+    for solver in (Auto(), MinCut(), CutMilp()):
+        assert solver.solve(problem).bound == 3
+    with pytest.raises(ValueError, match="needless"):
+        frontier(graph, 3, 3, fixed_order=False)
+
+
 def test_the_relaxations_are_ordered() -> None:
     """Min-cut ≤ cut MILP at one moment ≤ cut MILP at two; order-free ≤ fixed order."""
     graph = _chain(12)

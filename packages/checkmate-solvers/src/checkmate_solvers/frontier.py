@@ -60,8 +60,14 @@ class Frontier:
 
 
 def frontier(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Frontier:
-    """The moment at which op ``at`` first runs under ``budget`` bytes; the op must be a needed one."""
+    """The moment at which op ``at`` first runs under ``budget`` bytes.
+
+    Raises:
+        ValueError: if no graph output needs the op: a schedule may never run it.
+    """
     needed = needed_ops(graph)
+    if not needed[at]:
+        raise ValueError(f"{graph.op_label(at)} is needed by no graph output: it has no moment")
     index = np.arange(graph.n_ops)
     before = needed & (index < at if fixed_order else _ancestors(graph, at))
     after = needed & (index > at if fixed_order else _descendants(graph, at))

@@ -40,7 +40,8 @@ class Search:
         """Start the clock."""
         self.problem = problem
         self.cost = math.inf
-        costs = problem.graph.costs[needed_ops(problem.graph)]
+        self._needed = needed_ops(problem.graph)
+        costs = problem.graph.costs[self._needed]
         self.base = self.bound = math.fsum(costs)
         whole = all(float(c).is_integer() for c in costs)
         self._step = math.gcd(*(int(c) for c in costs)) if whole and self.base < 2**52 else 0
@@ -67,11 +68,10 @@ class Search:
 
     def start(self) -> bool:
         """The two easy ends: whether the budget is below the floor, or has room for everything."""
-        graph = self.problem.graph
-        if self.problem.budget < floor(graph).size:
+        if self.problem.budget < floor(self.problem.graph).size:
             self.prove(math.inf, "floor")
             return True
-        self.offer(np.flatnonzero(needed_ops(graph)).tolist(), "keep-all")
+        self.offer(np.flatnonzero(self._needed).tolist(), "keep-all")
         return self.done
 
     def offer(self, sequence: Sequence[int] | None, origin: str) -> bool:
@@ -95,10 +95,11 @@ class Search:
         """Offer what a plan implies: followed to the letter, and repaired by eviction under the budget.
 
         Returns:
-            The sequence that follows it to the letter, for whoever wants to know where it is too large.
+            The sequence that follows it to the letter, needed ops only, for whoever wants to know where it is
+            too large.
         """
         graph, budget = self.problem.graph, self.problem.budget
-        literal = planned_sequence(graph, plan)
+        literal = [v for v in planned_sequence(graph, plan) if self._needed[v]]
         if not self.offer(literal, origin):
             for weights in _REPAIRS[: max(1, _REPAIRED_OPS // graph.n_ops)]:
                 ceiling, deadline = _WORSE * self.cost, time.monotonic() + self.left_s
@@ -126,7 +127,10 @@ class Search:
         return Solution.unknown(self.problem, bound=self.bound)
 
     def overflow(self, sequence: Sequence[int], known: Sequence[int]) -> int | None:
-        """The op before or in whose first run a sequence is most over budget; None if only known ones are."""
+        """The op before or in whose first run a sequence of needed ops is most over budget.
+
+        None if it is over budget nowhere but at ``known`` ops.
+        """
         graph = self.problem.graph
         timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
         memory = timeline.memory[timeline.schedule.codes >= 0]
