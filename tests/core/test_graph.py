@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from checkmate import DFGraph, GraphError, Op, Tensor, floor
+from checkmate import Compute, DFGraph, GraphError, Op, Schedule, Tensor, floor, keep_all_peak, simulate
 from checkmate.analysis import needed_ops, working_sets
 from checkmate.testing.strategies import graphs
 
@@ -34,7 +34,7 @@ def op(**fields: Any) -> Op:
         ({"tensors": (Tensor(name="a", size=-1),), "inputs": (0,)}, r"tensors\[0\] \('a'\): size is -1"),
         ({"tensors": (Tensor(name="a", size=1.5),), "inputs": (0,)}, r"tensors\[0\] \('a'\): size is 1.5"),  # type: ignore[arg-type]
         ({"tensors": (Tensor(name="a", size=True),), "inputs": (0,)}, r"size is True"),
-        ({"tensors": (Tensor(name="a", size=2**62),), "inputs": (0,)}, r"more than 2\^62"),
+        ({"tensors": (Tensor(name="a", size=2**62),), "inputs": (0,)}, r"tensors: .* less than 2\^63"),
         ({"tensors": (A,), "ops": (op(outputs=(0,)), op(outputs=(0,)))}, r"ops\[1\] \('f'\): makes tensor 0"),
         ({"tensors": (A,), "inputs": (0,), "ops": (op(outputs=(0,)),)}, r"ops\[0\] \('f'\): makes tensor 0"),
         ({"tensors": (A,), "ops": (op(inputs=(0,), outputs=(0,)),)}, r"a cycle, or ops out of"),
@@ -50,12 +50,42 @@ def op(**fields: Any) -> Op:
         ({"tensors": (), "ops": (op(cost=float("inf")),)}, r"cost is inf"),
         ({"tensors": (), "ops": (op(cost="1"),)}, r"cost is '1'"),
         ({"tensors": (), "ops": (op(workspace=-3),)}, r"workspace is -3"),
-        ({"tensors": (), "ops": (op(workspace=2**62),)}, r"workspace .* more than 2\^62"),
+        ({"tensors": (), "ops": (op(workspace=2**62),), "fixed_size": 2**62}, r"largest workspace .* 2\^63"),
+        ({"tensors": (), "ops": (op(cost=10**400),)}, r"ops\[0\] \('f'\): cost is 1000"),
+        ({"tensors": (), "ops": (op(cost=9e299), op(cost=9e299))}, r"ops: all costs together are 1.8e\+300"),
+        ({"tensors": (A,), "inputs": ([0],)}, r"inputs has the index \[0\]"),
+        ({"tensors": (A,), "ops": (op(outputs=({},)),)}, r"ops\[0\] \('f'\): outputs has the index {}"),
     ],
 )
 def test_what_is_no_graph_is_rejected(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         DFGraph(**({"ops": ()} | fields))
+
+
+def test_bytes_at_the_limit_are_counted_exactly() -> None:
+    (tensor,) = tensors = (Tensor(name="a", size=2**61),)
+    largest = op(outputs=(0,), workspace=2**61 - 1)
+    graph = DFGraph(ops=(largest,), tensors=tensors, fixed_size=2**61)
+    twice = simulate(graph, Schedule.of([Compute(0), Compute(0)]))
+    assert twice.peak == twice.memory[1] == 2**61 + 2 * tensor.size + largest.workspace == 2**63 - 1
+    with pytest.raises(GraphError, match=r"must be less than 2\^63"):
+        dataclasses.replace(graph, fixed_size=2**61 + 1)
+
+
+def test_lists_and_numpy_integers_become_tuples_of_plain_ones() -> None:
+    numbers = np.array([100, 100], dtype=np.int8)
+    lists: Any = {"inputs": [np.uint8(0)], "outputs": [np.uint8(1)], "workspace": np.int8(100)}
+    graph = DFGraph(
+        ops=[op(**lists)],  # type: ignore[arg-type]
+        tensors=[Tensor(name="a", size=numbers[0]), Tensor(name="b", size=numbers[1])],  # type: ignore[arg-type]
+        inputs=[np.uint8(0)],  # type: ignore[arg-type]
+        outputs=[np.uint8(1)],  # type: ignore[arg-type]
+        fixed_size=numbers[0],
+    )
+    assert hash(graph) == hash(dataclasses.replace(graph))
+    assert graph.inputs == (0,)
+    assert type(graph.inputs[0]) is type(graph.ops[0].inputs[0]) is int
+    assert keep_all_peak(graph) == 400
 
 
 def test_from_nodes_checks_its_columns() -> None:
@@ -102,6 +132,12 @@ def test_the_digest_knows_content_but_no_names(graph: DFGraph) -> None:
         ),
     ):
         assert other.digest != graph.digest
+
+
+def test_equal_graphs_have_equal_digests() -> None:
+    plus, minus = (DFGraph.from_nodes(cost=[cost], size=[4], deps=[[]]) for cost in (0.0, -0.0))
+    assert plus == minus
+    assert plus.digest == minus.digest
 
 
 def test_the_digest_is_the_same_on_every_machine() -> None:

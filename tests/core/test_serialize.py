@@ -140,7 +140,8 @@ def test_a_wrong_value_is_named_by_its_place(place: str, value: Any, complaint: 
         ("ops.0.outputs", [], r"tensor 1 'y' has no producer"),
         ("ops.0.outputs", [0, 1], r"\$\.ops\[0\] .*graph input or has another producer"),
         ("outputs", [9], r"\$\.outputs has the index 9"),
-        ("tensors.1.size", 2**62 - 1, r"more than 2\^62"),
+        ("tensors.1.size", 2**62 - 1, r"\$\.tensors: .* less than 2\^63"),
+        ("ops.0.cost", 1.7e308, r"\$\.ops\[0\] .*cost is 1.7e\+308"),
     ],
 )
 def test_a_graph_that_can_not_be_is_named_by_its_place(place: str, value: Any, complaint: str) -> None:

@@ -22,7 +22,8 @@ from checkmate.errors import GraphError
 
 __all__ = ["CSR", "DFGraph", "Op", "Tensor"]
 
-_LARGEST_TOTAL = 2**62
+_MEMORY_LIMIT = 2**63  # the judge counts bytes in int64
+_LARGEST_COST = 1e300  # of all ops together: leaves room for recomputation before float64 overflows
 _Array = TypeVar("_Array", bound=npt.NDArray[np.generic])
 
 
@@ -32,6 +33,10 @@ class Tensor:
 
     name: str
     size: int
+
+    def __post_init__(self) -> None:
+        """Hold a plain integer, so that sums don't wrap around."""
+        object.__setattr__(self, "size", _plain(self.size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,12 @@ class Op:
     workspace: int = 0
     recomputable: bool = True
     backward: bool = False
+
+    def __post_init__(self) -> None:
+        """Hold plain integers and tuples, whatever was given."""
+        object.__setattr__(self, "inputs", tuple(map(_plain, self.inputs)))
+        object.__setattr__(self, "outputs", tuple(map(_plain, self.outputs)))
+        object.__setattr__(self, "workspace", _plain(self.workspace))
 
 
 class CSR(NamedTuple):
@@ -92,7 +103,8 @@ class DFGraph:
 
     Raises:
         GraphError: on a dangling index, a tensor with no or several producers, an op that stands before
-            its inputs, a negative size or cost; the message names the place.
+            its inputs, a negative size or cost, or a total too large to count (bytes: int64, cost: 1e300);
+            the message names the place.
 
     >>> chain = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [1]])
     >>> chain.n_ops, chain.outputs, chain.ideal_cost
@@ -108,7 +120,12 @@ class DFGraph:
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        """Reject anything that is not a valid graph."""
+        """Hold tuples and plain integers, whatever was given; reject what is not a valid graph."""
+        object.__setattr__(self, "ops", tuple(self.ops))
+        object.__setattr__(self, "tensors", tuple(self.tensors))
+        object.__setattr__(self, "inputs", tuple(map(_plain, self.inputs)))
+        object.__setattr__(self, "outputs", tuple(map(_plain, self.outputs)))
+        object.__setattr__(self, "fixed_size", _plain(self.fixed_size))
         _validate(self)
 
     @classmethod
@@ -228,11 +245,11 @@ class DFGraph:
     def digest(self) -> str:
         """Stable hash of the content, names left out: SHA-256 over little-endian int64 and float64 arrays.
 
-        In order: reads, makes (indptr, indices), costs, workspaces, flags, sizes, inputs, outputs,
-        fixed_size, each preceded by its length; then ``cost_unit`` in UTF-8.
+        In order: reads, makes (indptr, indices), costs (−0.0 as 0.0), workspaces, flags, sizes, inputs,
+        outputs, fixed_size, each preceded by its length; then ``cost_unit`` in UTF-8.
         """
         flags = np.array([2 * op.backward + op.recomputable for op in self.ops], dtype=np.int64)
-        parts = (*self.reads, *self.makes, self.costs, self.workspaces, flags, self.sizes)
+        parts = (*self.reads, *self.makes, self.costs + 0.0, self.workspaces, flags, self.sizes)
         lists = [np.array(x, dtype=np.int64) for x in (self.inputs, self.outputs, [self.fixed_size])]
         sha = hashlib.sha256()
         for array in (*parts, *lists):
@@ -260,18 +277,39 @@ def _frozen(array: _Array) -> _Array:
     return array
 
 
-def _validate(graph: DFGraph) -> None:
-    """Raise GraphError at the first violation: sizes, then producers, then the order of the ops."""
-    _check_bytes(graph.fixed_size, "fixed_size")
-    total = graph.fixed_size
-    for t, tensor in enumerate(graph.tensors):
-        total += _check_bytes(tensor.size, f"tensors[{t}] ({tensor.name!r}): size")
-    if total >= _LARGEST_TOTAL:
-        raise GraphError(f"all tensors together have {total} bytes: more than 2^62")
+def _plain(number: int) -> int:
+    """NumPy's integers as Python's, which never wrap around; anything else as it is."""
+    return int(number) if isinstance(number, np.integer) else number
 
+
+def _validate(graph: DFGraph) -> None:
+    """Raise GraphError at the first violation: sizes and costs, then producers, then the order of the ops."""
+    _check_totals(graph)
     _check_producers(graph)
     _check_order(graph)
     _check_indices(graph.outputs, graph.n_tensors, "outputs")
+
+
+def _check_totals(graph: DFGraph) -> None:
+    """Each size and cost is one, and no schedule holds more bytes than int64 can count.
+
+    While an op runs, every tensor may be resident and its outputs twice.
+    """
+    total = sum(_check_bytes(t.size, f"tensors[{i}] ({t.name!r}): size") for i, t in enumerate(graph.tensors))
+    total_cost, workspace = 0.0, 0
+    for i, op in enumerate(graph.ops):
+        place, cost = f"ops[{i}] ({op.name!r})", op.cost
+        if not isinstance(cost, int | float) or not 0 <= cost <= _LARGEST_COST:
+            raise GraphError(f"{place}: cost is {cost!r}, must be a number from 0 to {_LARGEST_COST:g}")
+        total_cost += cost
+        workspace = max(workspace, _check_bytes(op.workspace, f"{place}: workspace"))
+    if total_cost > _LARGEST_COST:
+        raise GraphError(f"ops: all costs together are {total_cost:g}, must be at most {_LARGEST_COST:g}")
+    if 2 * total + _check_bytes(graph.fixed_size, "fixed_size") + workspace >= _MEMORY_LIMIT:
+        raise GraphError(
+            f"tensors: twice their {total} bytes, fixed_size {graph.fixed_size} and the largest workspace "
+            f"{workspace} must be less than 2^63 together"
+        )
 
 
 def _check_producers(graph: DFGraph) -> None:
@@ -292,7 +330,7 @@ def _check_producers(graph: DFGraph) -> None:
 
 
 def _check_order(graph: DFGraph) -> None:
-    """Every op stands after the producers of what it reads, and has a finite cost and workspace."""
+    """Every op stands after the producers of what it reads."""
     available = bytearray(graph.n_tensors)
     for t in graph.inputs:
         available[t] = 1
@@ -306,24 +344,19 @@ def _check_order(graph: DFGraph) -> None:
                 )
         for t in op.outputs:
             available[t] = 1
-        cost: object = op.cost
-        if not isinstance(cost, int | float) or not (math.isfinite(cost) and cost >= 0):
-            raise GraphError(f"{place}: cost is {cost!r}, must be a finite number ≥ 0")
-        if _check_bytes(op.workspace, f"{place}: workspace") >= _LARGEST_TOTAL:
-            raise GraphError(f"{place}: workspace is {op.workspace} bytes: more than 2^62")
 
 
 def _check_bytes(size: object, place: str) -> int:
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise GraphError(f"{place} is {size!r}, must be an integer ≥ 0 (bytes)")
-    return int(size)
+    return size
 
 
 def _check_indices(indices: tuple[int, ...], n: int, place: str) -> tuple[int, ...]:
-    if len(set(indices)) != len(indices):
-        raise GraphError(f"{place} lists a tensor twice: {indices}; list each once")
     entries: tuple[object, ...] = indices
     for t in entries:
-        if isinstance(t, bool) or not isinstance(t, int | np.integer) or not 0 <= t < n:
+        if isinstance(t, bool) or not isinstance(t, int) or not 0 <= t < n:
             raise GraphError(f"{place} has the index {t!r}, but there are {n} tensors")
+    if len(set(indices)) != len(indices):
+        raise GraphError(f"{place} lists a tensor twice: {indices}; list each once")
     return indices

@@ -120,7 +120,7 @@ def read_graph(source: Source) -> DFGraph:
             name=wire.name,
         )
     except GraphError as error:
-        is_path = str(error).startswith(("ops[", "tensors[", "inputs", "outputs", "fixed_size"))
+        is_path = str(error).startswith(("ops", "tensors", "inputs", "outputs", "fixed_size"))
         raise GraphError(f"{where}: {'$.' if is_path else ''}{error}") from error
 
 
@@ -131,22 +131,22 @@ def graph_bytes(graph: DFGraph) -> bytes:
         version=1,
         name=graph.name,
         cost_unit=graph.cost_unit,
-        fixed_size=int(graph.fixed_size),
-        tensors=tuple(TensorV1(tensor.name, int(tensor.size)) for tensor in graph.tensors),
+        fixed_size=graph.fixed_size,
+        tensors=tuple(TensorV1(tensor.name, tensor.size) for tensor in graph.tensors),
         ops=tuple(
             OpV1(
                 op.name,
-                _ints(op.inputs),
-                _ints(op.outputs),
+                op.inputs,
+                op.outputs,
                 float(op.cost),
-                int(op.workspace),
+                op.workspace,
                 op.recomputable,
                 op.backward,
             )
             for op in graph.ops
         ),
-        inputs=_ints(graph.inputs),
-        outputs=_ints(graph.outputs),
+        inputs=graph.inputs,
+        outputs=graph.outputs,
     )
     return msgspec.json.encode(wire)
 
@@ -240,7 +240,3 @@ def _decoded(content: bytes, where: str, expected: str, wire: type[_Wire]) -> _W
         return msgspec.json.decode(content, type=wire)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"{where}: {error}") from error
-
-
-def _ints(indices: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(i) for i in indices)
