@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,3 +53,19 @@ def test_a_sequence_names_ops_of_the_graph(sequence: list[int]) -> None:
     graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
     with pytest.raises(GraphError, match="outside of 0 … 1"):
         Schedule.from_sequence(graph, sequence)
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [[0.5], [0.0], [[0, 1]], 3, [True], ["0"], np.array([2**63], dtype=np.uint64), [2**64], [None]],
+)
+def test_what_is_no_list_of_integers_is_no_schedule(codes: Any) -> None:
+    with pytest.raises(GraphError, match="one-dimensional array of integers"):
+        Schedule(np.array(codes))
+
+
+def test_an_empty_schedule_and_small_integers_are_fine() -> None:
+    assert Schedule(np.array([])) == Schedule.of([])
+    assert Schedule(np.array([0, -1], dtype=np.int8)).codes.dtype == np.int64
+    with pytest.raises(GraphError, match="float64"):
+        Schedule.of([Compute(0.5)])  # type: ignore[arg-type]

@@ -23,6 +23,8 @@ from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
         ("1PB", 10**15),
         ("0.1B", 0),
         ("9007199254740993", 2**53 + 1),
+        ("0." + "9" * 40 + " GiB", 2**30 - 1),
+        (2**63 - 1, 2**63 - 1),
         (12, 12),
     ],
 )
@@ -36,6 +38,13 @@ def test_what_is_no_size_is_rejected(text: object) -> None:
         parse_bytes(text)  # type: ignore[arg-type]
 
 
+def test_more_than_can_be_counted_is_rejected() -> None:
+    for text in ("9" * 5000, "8192PiB", 2**63, 10**5000, "1001%", "9" * 5000 + "%"):
+        with pytest.raises(BudgetError) as caught:
+            parse_budget(text, whole=1000)
+        assert len(str(caught.value)) < 300
+
+
 @pytest.mark.parametrize(
     ("budget", "size"),
     [("60%", 600), (0.6, 600), ("12.5 %", 125), ("1KiB", 1024), (5, 5), (1.0, 1000), ("100%", 1000)],
@@ -45,7 +54,8 @@ def test_budgets_may_be_shares(budget: Budget, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "budget", [0, -5, 0.0, -0.5, "0%", "0", float("nan"), float("inf"), 8e9, "%", "60 percent", True, "0.01%"]
+    "budget",
+    [0, -5, 0.0, -0.5, "0%", "0", float("nan"), float("inf"), 8e9, "%", "60 percent", True, "0.01%"],
 )
 def test_senseless_budgets_are_rejected(budget: Budget) -> None:
     with pytest.raises(BudgetError):
@@ -55,6 +65,14 @@ def test_senseless_budgets_are_rejected(budget: Budget) -> None:
 @given(st.integers(0, 2**62))
 def test_a_plain_number_is_itself(size: int) -> None:
     assert parse_bytes(str(size)) == parse_bytes(size) == size
+
+
+@given(st.integers(1, 2**62), st.integers(0, 10**30))
+def test_shares_are_exact(whole: int, digits: int) -> None:
+    """``0.0…0 %`` to ``10 %``, in 30 decimal places."""
+    percent = f"{digits // 10**29}.{digits % 10**29:029d}%"
+    if size := digits * whole // 10**31:
+        assert parse_budget(percent, whole) == size
 
 
 @given(st.integers(0, 2**60))

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -277,7 +277,7 @@ def _frozen(array: _Array) -> _Array:
     return array
 
 
-def _plain(number: int) -> int:
+def _plain(number: Any) -> Any:
     """NumPy's integers as Python's, which never wrap around; anything else as it is."""
     return int(number) if isinstance(number, np.integer) else number
 
@@ -298,7 +298,8 @@ def _check_totals(graph: DFGraph) -> None:
     total = sum(_check_bytes(t.size, f"tensors[{i}] ({t.name!r}): size") for i, t in enumerate(graph.tensors))
     total_cost, workspace = 0.0, 0
     for i, op in enumerate(graph.ops):
-        place, cost = f"ops[{i}] ({op.name!r})", op.cost
+        place = f"ops[{i}] ({op.name!r})"
+        cost: Any = op.cost
         if not isinstance(cost, int | float) or not 0 <= cost <= _LARGEST_COST:
             raise GraphError(f"{place}: cost is {cost!r}, must be a number from 0 to {_LARGEST_COST:g}")
         total_cost += cost

@@ -6,6 +6,7 @@ times; what that means, and which words are valid, :mod:`checkmate.simulate` say
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -40,6 +41,9 @@ Step = Compute | Free
 class Schedule:
     """A sequence of steps, held as one read-only int64 array: ``op`` for a compute, ``~tensor`` for a free.
 
+    Raises:
+        GraphError: if the codes are no one-dimensional array of integers that int64 can hold.
+
     >>> schedule = Schedule.of([Compute(0), Compute(1), Free(0)])
     >>> list(schedule)
     [Compute(op=0), Compute(op=1), Free(tensor=0)]
@@ -51,14 +55,21 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Take a private read-only copy."""
-        codes = np.array(self.codes, dtype=np.int64, ndmin=1)
+        given = np.asarray(self.codes)
+        integers = given.size == 0 or (given.dtype.kind in "iu" and np.can_cast(given.dtype, np.int64))
+        if given.ndim != 1 or not integers:
+            raise GraphError(
+                "a schedule is a one-dimensional array of integers that int64 can hold, "
+                f"not of {given.dtype} with shape {given.shape}"
+            )
+        codes = given.astype(np.int64)
         codes.flags.writeable = False
         object.__setattr__(self, "codes", codes)
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Self:
         """The schedule of these steps."""
-        return cls(np.array([s.op if isinstance(s, Compute) else ~s.tensor for s in steps], dtype=np.int64))
+        return cls(np.array([s.op if isinstance(s, Compute) else ~s.tensor for s in steps]))
 
     @classmethod
     def from_sequence(cls, graph: DFGraph, sequence: Sequence[int]) -> Self:
@@ -75,7 +86,7 @@ class Schedule:
         >>> list(Schedule.from_sequence(graph, [0, 1]))
         [Compute(op=0), Compute(op=1), Free(tensor=0)]
         """
-        ops = [int(i) for i in sequence]
+        ops = [operator.index(i) for i in sequence]
         if any(not 0 <= i < graph.n_ops for i in ops):
             raise GraphError(f"the sequence names an op outside of 0 … {graph.n_ops - 1}")
         dying: list[list[int]] = [[] for _ in ops]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
+from fractions import Fraction
 
 from checkmate.errors import BudgetError
 
@@ -23,7 +24,8 @@ _FACTORS = {"": 1, "b": 1} | {
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zA-Z]*)\s*")
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*%\s*")
-_LARGEST_FRACTION = 10.0
+_LARGEST_SHARE = 10
+_LARGEST_SIZE = 2**63 - 1  # what the judge can count
 _ADVICE = "write bytes (8589934592), a size ('8GiB', '512 MB') or a share ('60%', 0.6)"
 
 
@@ -34,19 +36,23 @@ def parse_bytes(text: int | str) -> int:
     (1536, 2000000, 7)
 
     Raises:
-        BudgetError: if the text is no size, or is negative.
+        BudgetError: if the text is no size, is negative, or is more than 2^63 − 1 bytes.
     """
     if isinstance(text, bool) or not isinstance(text, int | str):
         raise BudgetError(f"{text!r} is no number of bytes: write an int or a size such as '8GiB'")
     if isinstance(text, int):
-        if text < 0:
-            raise BudgetError(f"{text} bytes: a number of bytes can't be negative")
-        return text
-    match = _SIZE.fullmatch(text)
-    factor = _FACTORS.get(match[2].lower()) if match else None
-    if match is None or factor is None:
-        raise BudgetError(f"can't read {text!r} as bytes: {_ADVICE}")
-    return int(Decimal(match[1]) * factor)
+        size = text
+    else:
+        match = _SIZE.fullmatch(text)
+        factor = _FACTORS.get(match[2].lower()) if match else None
+        if match is None or factor is None:
+            raise BudgetError(f"can't read {text!r} as bytes: {_ADVICE}")
+        size = int(_exactly(match[1]) * factor)
+    if size > _LARGEST_SIZE:
+        raise BudgetError(f"more than 2^63 - 1 bytes can't be counted: {_ADVICE}")
+    if size < 0:
+        raise BudgetError(f"{size} bytes: a number of bytes can't be negative")
+    return size
 
 
 def parse_budget(budget: Budget, whole: int) -> int:
@@ -70,14 +76,21 @@ def _share(budget: Budget, whole: int) -> int | None:
     """Bytes of a budget given as a share of ``whole``, or None if it is an absolute one."""
     if isinstance(budget, str):
         match = _PERCENT.fullmatch(budget)
-        return int(Decimal(match[1]) * whole / 100) if match else None
-    if not isinstance(budget, float):
+        share: Fraction | float | None = _exactly(match[1]) / 100 if match else None
+    else:
+        share = budget if isinstance(budget, float) else None
+    if share is None:
         return None
-    if not math.isfinite(budget) or budget > _LARGEST_FRACTION:
+    if not share <= _LARGEST_SHARE or not math.isfinite(share):
         raise BudgetError(
-            f"budget {budget!r}: a float is a share of the keep-everything peak; for bytes pass an int"
+            f"budget {budget!r:.40}: a float or percentage is a share of the keep-everything peak, "
+            f"at most {_LARGEST_SHARE:.0%}; for bytes pass an int"
         )
-    return math.floor(budget * whole)
+    return math.floor(share * whole)
+
+
+def _exactly(number: str) -> Fraction:
+    return Fraction(Decimal(number))  # Decimal first: it has no limit on digits
 
 
 def format_bytes(size: int) -> str:
