@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scipy.optimize import OptimizeResult
 
 from checkmate import DFGraph, Op, Problem, Progress, Status, Tensor, floor, keep_all_peak, read_graph, solve
 from checkmate.plugins import load_solver, solver_specs
+from checkmate_solvers import cutmilp
 from checkmate_solvers.auto import Auto
 from checkmate_solvers.cutmilp import CutMilp, solve_cuts
 from checkmate_solvers.frontier import crowded_ops, frontier
@@ -89,6 +92,44 @@ def test_an_op_that_nobody_needs_proves_nothing(oracle) -> None:
         assert solver.solve(problem).bound == 3
     with pytest.raises(ValueError, match="needless"):
         frontier(graph, 3, 3, fixed_order=False)
+
+
+@pytest.mark.parametrize("outside", [1.0, 1e4, 1e10])
+@pytest.mark.parametrize("layers", [3, 4, 5])
+def test_the_cost_of_what_never_runs_again_does_not_blur_the_bound(
+    oracle, layers: int, outside: float
+) -> None:
+    chain = _chain(layers)
+    metric = Op(name="metric", inputs=(), outputs=(chain.n_tensors,), cost=outside)
+    graph = replace(chain, ops=(*chain.ops, metric), tensors=(*chain.tensors, Tensor(name="metric", size=0)))
+    for budget in range(floor(graph).size, layers + 2):
+        problem = Problem(graph=graph, budget=budget, fixed_order=True)
+        bounds = [CutMilp().solve(replace(problem, graph=g)).bound for g in (chain, graph)]
+        assert bounds[0] == bounds[1] <= oracle.optimum(problem)
+
+
+def test_a_rejected_model_is_no_proof(monkeypatch) -> None:
+    """SciPy gives "infeasible" and "HiGHS rejects the model" the same status."""
+    graph = _chain(8)
+    moment = frontier(graph, 5, crowded_ops(Problem(graph=graph, budget=5), 1)[0], fixed_order=True)
+    message = "(HiGHS Status 2: model_status is Model error; primal_status is None)"
+    monkeypatch.setattr(cutmilp, "milp", lambda *_, **__: OptimizeResult(status=2, message=message, x=None))
+    plan = solve_cuts([moment], time_limit=1, nodes=1)
+    assert (plan.recompute, plan.keep) == (0.0, None)
+
+
+def test_tensors_larger_than_the_room_do_not_upset_the_milp(oracle) -> None:
+    """Ratios of sizes beyond what HiGHS takes as a coefficient."""
+    graph = DFGraph.from_nodes(
+        cost=[1] * 5, size=[2**57, 1, 1, 2**57, 1], deps=[[], [0], [1], [0, 1], [2, 3]], outputs=[4]
+    )
+    graph = replace(
+        graph, ops=(*graph.ops[:2], replace(graph.ops[2], workspace=2**58 + 2**57), *graph.ops[3:])
+    )
+    for budget in range(floor(graph).size, floor(graph).size + 3):
+        for fixed_order in (True, False):
+            problem = Problem(graph=graph, budget=budget, fixed_order=fixed_order)
+            assert CutMilp().solve(problem).bound <= oracle.optimum(problem)
 
 
 def test_the_relaxations_are_ordered() -> None:

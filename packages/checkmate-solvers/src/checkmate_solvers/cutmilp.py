@@ -23,6 +23,7 @@ from scipy.sparse import csr_array
 from checkmate import Problem, Solution
 from checkmate_solvers.frontier import Frontier, Mask, crowded_ops, frontier
 from checkmate_solvers.search import Search
+from checkmate_solvers.silence import native_output_on_stderr
 
 __all__ = ["CutMilp", "CutPlan", "solve_cuts"]
 
@@ -30,8 +31,10 @@ _GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
 _WIDEST_GAP = 0.05
 """Relative to the recomputation."""
-_SAFETY = 1e-6
-"""HiGHS's own tolerance: its bound is taken this much lower."""
+_FEASIBILITY = 1e-6
+"""HiGHS's tolerance on integers and rows: it takes nodes that are better by less than this for no better."""
+_OPTIMALITY = 1e-7
+"""HiGHS's tolerance on reduced costs: so much a column, of range [0, 1], may be worth more than it counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,30 +106,37 @@ def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int, ga
         nodes: the most branch-and-bound nodes.
         gap: relative to the recomputation, at which to stop.
     """
+    if any(moment.room < moment.graph.sizes[moment.pinned].sum() for moment in moments):
+        return CutPlan(recompute=np.inf, keep=None)
     model = _Model(moments)
     if not model.n:  # nothing ran before: nothing to decide
         return CutPlan(recompute=0.0, keep=model.kept(model.objective))
-    result = milp(
-        model.objective,
-        integrality=model.integrality,
-        bounds=Bounds(model.least, 1.0),
-        constraints=LinearConstraint(model.matrix(), lb=model.lower),
-        options={"time_limit": max(time_limit, 0.05), "node_limit": nodes, "mip_rel_gap": gap},
-    )
-    if result.status == 2:
+    with native_output_on_stderr():
+        result = milp(
+            model.objective,
+            integrality=model.integrality,
+            bounds=Bounds(model.least, model.most),
+            constraints=LinearConstraint(model.matrix(), lb=model.lower),
+            options={"time_limit": max(time_limit, 0.05), "node_limit": nodes, "mip_rel_gap": gap},
+        )
+    if result.status == 2 and "infeasible" in result.message:  # 2 also stands for "HiGHS rejects the model"
         return CutPlan(recompute=np.inf, keep=None)
     dual = getattr(result, "mip_dual_bound", None)
-    bound = max(float(dual), 0.0) * (1 - _SAFETY) if dual is not None and np.isfinite(dual) else 0.0
-    return CutPlan(recompute=bound * model.unit, keep=None if result.x is None else model.kept(result.x))
+    bound = 0.0 if dual is None or not np.isfinite(dual) else _lowered(float(dual), model.n) * model.unit
+    return CutPlan(recompute=bound, keep=None if result.x is None else model.kept(result.x))
+
+
+def _lowered(dual: float, columns: int) -> float:
+    """HiGHS's bound less what its tolerances may have added to it, in units of the dearest column."""
+    return max(dual * (1 - _FEASIBILITY) - _FEASIBILITY - columns * _OPTIMALITY, 0.0)
 
 
 class _Model:
-    """Columns and rows of the MILP; costs in units of their sum, bytes in units of the room."""
+    """Columns and rows of the MILP; costs in units of the dearest that may run again, bytes of the room."""
 
     def __init__(self, moments: Sequence[Frontier]) -> None:
         self.moments = moments
         self.graph = moments[0].graph
-        self.unit = max(float(self.graph.costs.sum()), 1e-300)
         self.x: list[dict[int, int]] = []
         self.r: list[dict[int, int]] = []
         self.n = 0
@@ -136,8 +146,9 @@ class _Model:
             ops = [int(v) for v in np.flatnonzero(moment.before)]
             self.x.append(self._columns([t for v in ops for t in self.graph.ops[v].outputs]))
             self.r.append(self._columns([v for v in ops if self.graph.ops[v].recomputable]))
+        self.unit = max((self.graph.ops[v].cost for r in self.r for v in r), default=0.0) or 1.0
         self.objective = np.zeros(self.n)
-        self.integrality, self.least = np.zeros(self.n), np.zeros(self.n)
+        self.integrality, self.least, self.most = np.zeros(self.n), np.zeros(self.n), np.ones(self.n)
         for k, moment in enumerate(moments):
             self._moment(k, moment)
 
@@ -178,8 +189,10 @@ class _Model:
         for t, column in x.items():
             self.integrality[column] = 1
             self.least[column] = float(moment.pinned[t])
+            self.most[column] = float(graph.tensors[t].size <= moment.room)
         room = max(moment.room, 1)
-        self._row([(c, -graph.tensors[t].size / room) for t, c in x.items()], -moment.room / room)
+        sizes = [(c, graph.tensors[t].size) for t, c in x.items()]
+        self._row([(c, -size / room) for c, size in sizes if size <= moment.room], -moment.room / room)
         wanted = moment.needed if last else self._wanted_until(moment, self.moments[k + 1])
         for t in np.flatnonzero(wanted).tolist():
             self._row(self._available(k, t), 1.0)

@@ -1,0 +1,62 @@
+"""Standard output while a native library runs: HiGHS leaves lines there that no option of it turns off.
+
+They are written by C, below Python's ``sys.stdout``: file descriptor 1 itself must point elsewhere, and C's
+buffer must be emptied before it points back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+
+__all__ = ["native_output_on_stderr"]
+
+_lock = threading.Lock()
+_users = 0
+_saved = -1
+
+
+@contextlib.contextmanager
+def native_output_on_stderr() -> Iterator[None]:
+    """Send what is written to file descriptor 1 to standard error.
+
+    The descriptor belongs to the whole process: what other threads write to it meanwhile goes there too.
+    Threads may be inside at the same time; the last one out restores it. Without the two descriptors, as in a
+    program without a console, nothing is done.
+    """
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _enter() -> None:
+    global _users, _saved
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _flush()
+            with contextlib.suppress(OSError):
+                _saved = os.dup(1)
+                os.dup2(2, 1)
+
+
+def _leave() -> None:
+    global _users, _saved
+    with _lock:
+        _users -= 1
+        if _users == 0 and _saved >= 0:
+            _flush()
+            os.dup2(_saved, 1)
+            os.close(_saved)
+            _saved = -1
+
+
+def _flush() -> None:
+    """Write out what C still holds back; Windows shares no C library between extensions to ask that of."""
+    if os.name == "posix":
+        ctypes.CDLL(None).fflush(None)
