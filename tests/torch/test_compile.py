@@ -103,6 +103,57 @@ class InPlaceInput(nn.Module):
         return self.body(functional.gelu(x + 1))
 
 
+class Counted(torch.autograd.Function):
+    """Adds up its gradients in a buffer: a side effect of the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, total):
+        ctx.save_for_backward(x)
+        ctx.total = total
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.total.add_(grad.sum(0))
+        return grad * ctx.saved_tensors[0].cos(), None
+
+
+class WritesInBackward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = perceptron(), perceptron()
+        self.register_buffer("total", torch.zeros(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(Counted.apply(self.a(x), self.total))
+
+
+class NormThenOverwrite(nn.Module):
+    """A batch norm reads its input before that is overwritten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(16, affine=False)
+        self.body = perceptron()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(x)
+        x.mul_(0.5)
+        return self.body(functional.gelu(h))
+
+
+class ReadsStatistics(nn.Module):
+    """Uses the running variance that its batch norm has just updated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.norm = perceptron(), nn.BatchNorm1d(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(self.body(x)).relu()
+        return (h * self.norm.running_var.clone().sin()).tanh()
+
+
 class Complex(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -129,6 +180,9 @@ AWKWARD: dict[str, Callable[[], nn.Module]] = {
     "checkpoint inside": UserCheckpoint,
     "in-place input": InPlaceInput,
     "complex": Complex,
+    "writes in backward": WritesInBackward,
+    "norm, then overwrite": NormThenOverwrite,
+    "reads statistics": ReadsStatistics,
     "batch norm without statistics": lambda: nn.Sequential(
         perceptron(), nn.BatchNorm1d(16, track_running_stats=False), perceptron()
     ),
@@ -229,6 +283,38 @@ def test_backend_takes_changing_shapes() -> None:
         compiled(x).sum().backward()
 
 
+class Attention(nn.Module):
+    """Sizes of the batch enter as numbers of all kinds: views, expand, division, an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.drop = perceptron(), nn.Dropout(0.3)
+
+    def forward(self, x: torch.Tensor, scale: int) -> torch.Tensor:
+        n = x.shape[0]
+        h = self.drop(self.body(x).view(1, n, 16)) + torch.full((16,), 1.5 / n)
+        h = h * h.mean(1, keepdim=True).expand(1, n, 16) * scale
+        return torch.softmax(h @ h.transpose(1, 2), -1) @ h.clamp(max=3.3 / n)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_backend_takes_symbols_of_all_kinds(dynamic: bool | None) -> None:
+    module = Attention()
+    options = {"budget": 2**40, "solver": "chen-sqrt-n"}
+    compiled = torch.compile(module, backend="checkmate", dynamic=dynamic, options=options)
+    for batch, scale in ((4, 2), (6, 2), (7, 3)):
+        x = torch.randn(batch, 16)
+        seen = []
+        for run in (module, compiled):
+            torch.manual_seed(1)
+            module.zero_grad()
+            output = run(x, scale)
+            output.sum().backward()
+            seen.append([output, *(p.grad for p in module.parameters())])
+        for mine, theirs in zip(*seen, strict=True):
+            assert torch.equal(mine, theirs)
+
+
 def test_each_new_shape_gets_a_plan_logged_and_bounded(caplog: pytest.LogCaptureFixture) -> None:
     compiled = compile(perceptron(), "100%", max_plans=2)
     with caplog.at_level(logging.WARNING, "checkmate_torch"):
@@ -251,6 +337,12 @@ def test_no_parameters_and_no_grad_pass_through() -> None:
     x = torch.ones(3, requires_grad=True)
     compiled(x).sum().backward()
     assert torch.equal(x.grad, torch.ones(3).cos())
+    module = compile(perceptron(), "100%", max_plans=1)
+    module(torch.randn(4, 16)).sum().backward()
+    with torch.no_grad():
+        for batch in range(2, 6):
+            assert module(torch.randn(batch, 16)).shape == (batch, 16)
+    assert len(module.plans) == 1
 
 
 def test_retain_graph_works_and_double_backward_is_refused() -> None:
@@ -291,3 +383,74 @@ def test_unused_parameters_and_old_gradients_count() -> None:
     gradients = sum(p.grad.nbytes for p in module.parameters() if p.grad is not None)
     grown = again.plans[0].traced.graph.base_size - compiled.plans[0].traced.graph.base_size
     assert grown == gradients
+
+
+def test_attributes_and_mode_are_shared_with_the_original() -> None:
+    module = perceptron()
+    compiled = compile(module, "100%")
+    module.eval()
+    assert not compiled.training
+    compiled.train()
+    assert module.training
+    compiled.temperature = 2.0
+    compiled.extra = nn.Linear(2, 2)
+    assert module.temperature == 2.0
+    assert "extra" in dict(module.named_modules())
+
+
+def test_a_copy_has_weights_of_its_own_and_plans_anew() -> None:
+    compiled, x = compile(perceptron(), "100%"), torch.randn(8, 16)
+    compiled(x).sum().backward()
+    twin = copy.deepcopy(compiled)
+    assert twin.plans == ()
+    assert torch.equal(twin(x), compiled(x))
+    with torch.no_grad():
+        next(twin.parameters()).zero_()
+    assert not torch.equal(twin(x), compiled(x))
+
+
+def test_custom_ops_run_once_a_step_and_not_at_all_for_profiling() -> None:
+    calls = []
+
+    @torch.library.custom_op("checkmate_test::counted", mutates_args=())
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x.shape)
+        return x.sin()
+
+    counted.register_fake(torch.empty_like)
+    counted.register_autograd(
+        lambda ctx, grad: grad * ctx.saved_tensors[0].cos(),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    )
+
+    class Calls(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = perceptron(), perceptron()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(counted(self.a(x)))
+
+    compiled = compile(Calls(), 2**40, solver="chen-sqrt-n")
+    for _ in range(2):
+        compiled(torch.randn(8, 16)).sum().backward()
+    assert len(calls) == 2
+
+
+def test_a_nested_region_trains_and_says_that_it_is_not_planned(caplog: pytest.LogCaptureFixture) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = perceptron()
+
+        @torch.compiler.nested_compile_region
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x)
+
+    module, x = nn.Sequential(Block(), Block(), Block()), torch.randn(8, 16)
+    compiled = compile(module, "1MiB")
+    with caplog.at_level(logging.WARNING, "checkmate_torch"):
+        output = compiled(x)
+    assert "nested" in caplog.text
+    assert torch.equal(output, module(x))
+    output.sum().backward()

@@ -16,6 +16,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition
 from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
@@ -140,6 +141,9 @@ class Planner:
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
         """Split a joint graph so that what is saved and what is recomputed follow the best schedule."""
+        if not joint_inputs:
+            _log.warning("a nested compiled region keeps what PyTorch keeps: the budget does not bound it")
+            return default_partition(joint, joint_inputs, num_fwd_outputs=num_fwd_outputs)
         options = self.options
         traced = trace_joint(
             joint,

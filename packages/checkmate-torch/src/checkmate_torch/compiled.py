@@ -1,7 +1,7 @@
 """A module that trains within a byte budget: :func:`compile` and what it returns.
 
 The compiled module is called as the original is, and ``loss.backward()`` and any optimizer work as ever. It
-plans once for every new combination of input shapes, when it first meets them.
+plans once for every new kind of inputs (shapes, dtypes, modes), when it first meets them.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ def compile(
         solver: name of an installed solver, or a solver.
         time_limit: seconds that the solver may take, for each plan.
         reserve: bytes that the step holds besides: optimizer state; the gradients so far when they are
-            accumulated over several backward passes.
+            accumulated over several backward passes, or set to zero instead of to None.
         loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
-            included; default twice the bytes of the model's outputs, which is what mean squared error
-            takes and more than cross entropy does. A loss computed in the model is traced and needs none.
-        max_plans: how many combinations of input shapes to plan for; then :class:`TooManyPlansError`.
+            included; default twice the bytes of the model's outputs. While it runs, three times the outputs'
+            bytes are charged besides. That covers the usual losses and is too much for most: where outputs
+            are large, compute the loss in the model, which is traced and exact.
+        max_plans: how many kinds of inputs (shapes, dtypes, modes) to plan for; then
+            :class:`TooManyPlansError`.
 
     Returns:
         The compiled module; it shares parameters, buffers and submodules with ``model``.
@@ -66,42 +68,46 @@ def compile(
     options = Options.parse(
         budget=budget, solver=solver, time_limit=time_limit, reserve=reserve, loss_bytes=loss_bytes
     )
-    return CompiledModule(model, Planner(options, module=model), max_plans=max_plans)
+    return CompiledModule(model, options, max_plans)
 
 
 class CompiledModule(nn.Module):
     """A module whose forward and backward pass follow a schedule; made by :func:`compile`.
 
-    Parameters, buffers and submodules are those of the original, under the same names: ``state_dict``,
-    ``parameters``, ``to`` and ``train`` act on both.
+    Parameters, buffers, submodules, mode and attributes are those of the original: ``state_dict``,
+    ``parameters``, ``to``, ``train`` and assignments act on both. A copy of it, deep or pickled, has a copy
+    of the original and plans anew.
     """
 
     _original: nn.Module
+    _planner: Planner
+    _max_plans: int
     _run: Callable[..., object]
 
-    def __init__(self, model: nn.Module, planner: Planner, *, max_plans: int) -> None:
+    def __init__(self, model: nn.Module, options: Options, max_plans: int) -> None:
         """Wrap ``model``; nothing is compiled before the first call."""
+        self.__dict__["_original"] = model
         super().__init__()
-        self._parameters = model._parameters
-        self._buffers = model._buffers
-        self._modules = model._modules
-        self._non_persistent_buffers_set = model._non_persistent_buffers_set
-        self.training = model.training
-        self._planner = planner
-        self._max_plans = max_plans
+        planner = Planner(options, module=model)
         run = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is not in the overloads
             model, backend=planner, fullgraph=True, dynamic=False, isolate_recompiles=True
         )
-        # Past nn.Module.__setattr__: neither may become a submodule of the twin.
-        self.__dict__.update(_original=model, _run=run)
+        shared = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+        self.__dict__.update({name: getattr(model, name) for name in shared})
+        self.__dict__.update(_planner=planner, _max_plans=max_plans, _run=run)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """The plans so far: one for each combination of input shapes that was trained with."""
+        """The plans so far: one for each kind of inputs that was trained with."""
         return tuple(self._planner.plans)
 
     def forward(self, *args: object, **kwargs: object) -> object:
-        """Run the model's forward pass; plan first if these input shapes are new."""
+        """Run the model's forward pass; plan first if inputs of this kind are new.
+
+        Without gradients there is nothing to plan: the original runs.
+        """
+        if not torch.is_grad_enabled():
+            return self._original(*args, **kwargs)
         try:
             with torch._dynamo.config.patch(recompile_limit=self._max_plans):
                 return self._run(*args, **kwargs)
@@ -121,17 +127,29 @@ class CompiledModule(nn.Module):
                 'piece alone: torch.compile(model, backend="checkmate", options={"budget": …})'
             ) from failure
 
-    def train(self, mode: bool = True) -> CompiledModule:
-        """Set training mode, of the original too."""
-        self._original.train(mode)
-        return super().train(mode)
+    @property
+    def training(self) -> bool:
+        """The mode of the original."""
+        return self._original.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self._original.training = mode
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set it on the original."""
+        setattr(self._original, name, value)
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the original's."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(self.__dict__["_original"], name)
+            return getattr(self._original, name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle as the original and the settings."""
+        return type(self), (self._original, self._planner.options, self._max_plans)
 
 
 def _reason(failure: Exception) -> str:

@@ -7,7 +7,7 @@ and booleans zero, so that indices stay in range.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from checkmate_torch.allocations import ProfilerBusyError
 from checkmate_torch.profile import OpProfile, profile_op
+from checkmate_torch.safety import may_run_twice
 
 __all__ = ["profile_node"]
 
@@ -29,7 +30,8 @@ _BYTES_PER_SECOND = 1e10
 def profile_node(node: Node) -> OpProfile:
     """Seconds and workspace bytes of a node's function, on the device of its tensors; cached.
 
-    An op that fails on made-up inputs is charged by the bytes that it touches, with no workspace.
+    An op that may run only once, or that fails on made-up inputs, is charged by the bytes that it touches,
+    with no workspace.
 
     Raises:
         ProfilerBusyError: inside of a profiler or a memory meter.
@@ -44,6 +46,8 @@ def profile_node(node: Node) -> OpProfile:
 def _measure(node: Node, args: object) -> OpProfile:
     tensors = [v for v in tree_leaves((args, node.meta.get("val"))) if isinstance(v, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
+    if not may_run_twice(node):
+        return _by_bytes(tensors)
     try:
         with torch._subclasses.fake_tensor.unset_fake_temporarily():
             real_args, real_kwargs = tree_map(_real, args)
@@ -55,8 +59,12 @@ def _measure(node: Node, args: object) -> OpProfile:
         ) from error
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         _log.info("%s can't be profiled, charging its bytes: %s", node.target, error)
-        size = sum(v.untyped_storage().nbytes() for v in tensors)
-        return OpProfile(seconds=size / _BYTES_PER_SECOND, workspace=0)
+        return _by_bytes(tensors)
+
+
+def _by_bytes(tensors: Sequence[torch.Tensor]) -> OpProfile:
+    size = sum(v.untyped_storage().nbytes() for v in tensors)
+    return OpProfile(seconds=size / _BYTES_PER_SECOND, workspace=0)
 
 
 def _as_function(node: Node) -> Callable[..., object]:

@@ -19,13 +19,10 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, map_arg
 
 from checkmate import Schedule
-from checkmate_torch.safety import as_copy, is_batch_norm_training, is_random, rng_state_like
+from checkmate_torch.safety import FIRST_STATISTIC, as_copy, is_batch_norm_training, is_random, rng_state_like
 from checkmate_torch.trace import Traced
 
 __all__ = ["emit"]
-
-_BATCH_NORM_STATS = 3
-"""From this output on, a training batch norm makes new running statistics; copies don't."""
 
 
 def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
@@ -43,7 +40,8 @@ def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
 
     backward = _Pass(traced, repeated, before=forward)
     saved = _saved_sources(traced, sequence[split + 1 :], forward.done)
-    replayed = [op for op in forward.states if op in sequence[split + 1 :]]
+    later = set(sequence[split + 1 :])
+    replayed = [op for op in forward.states if op in later]
     for op in replayed:
         backward.add_state(op, forward.states[op])
     for source in (*saved, *traced.tangents):
@@ -79,7 +77,7 @@ def _saved_sources(traced: Traced, sequence: Sequence[int], done: set[int]) -> l
             map_arg((as_copy(node)[1] if op in done else node.args, node.kwargs), read)
             made.update((node, *(user for user in node.users if user.target is operator.getitem)))
     map_arg(traced.gradients, read)
-    sources = [s for s in saved if s.op != "get_attr"]
+    sources = [s for s in saved if s.op != "get_attr" and isinstance(s.meta.get("val"), torch.Tensor)]
     return sorted(sources, key=lambda s: bool(s.meta.get("saved_tensor_with_no_vc_check")))
 
 
@@ -101,7 +99,7 @@ class _Pass:
         self.states: dict[int, Node] = {}
         self.done: set[int] = set(before.done) if before else set()
         self.views: dict[Node, list[Node]] = {}  # source → joint views of it that are in `values`
-        self.cheap: list[Node] = []  # views and getitems: dropped again if nobody reads them
+        self.unread: list[Node] = []  # views and items of ops: dropped again if nobody reads them
 
     def add_placeholder(self, node: Node) -> None:
         """Take the value of a joint node as an argument."""
@@ -125,7 +123,7 @@ class _Pass:
             self.values[node] = run
         for item in items:
             k = item.args[1]
-            if op in self.done and is_batch_norm_training(node) and k >= _BATCH_NORM_STATS:  # type: ignore[operator]
+            if op in self.done and is_batch_norm_training(node) and k >= FIRST_STATISTIC:  # type: ignore[operator]
                 continue
             self.values[item] = self._item(run, k, item)
         self.done.add(op)
@@ -138,12 +136,12 @@ class _Pass:
             return self.values[arg]
         shown = arg.meta.get("val")
         if isinstance(shown, torch.SymInt | torch.SymFloat | torch.SymBool):
-            return shown.node.guard_int("", 0) if isinstance(shown, torch.SymInt) else bool(shown)
+            return _specialized(shown)
         if self.traced.is_op(arg):
             raise RuntimeError(f"the schedule reads {arg.name!r} where it isn't resident")
         copy = self.graph.node_copy(arg, self.value)
         self.values[arg] = copy
-        self.cheap.append(copy)
+        self.unread.append(copy)
         for source in self.traced.sources(arg):
             self.views.setdefault(source, []).append(arg)
         return copy
@@ -151,7 +149,7 @@ class _Pass:
     def module(self, roles: Sequence[object]) -> GraphModule:
         """The finished graph; ``roles`` describe its outputs."""
         self.graph.output_node().meta["desc"] = list(roles)
-        for node in reversed(self.cheap):
+        for node in reversed(self.unread):
             if not node.users:
                 self.graph.erase_node(node)
         return GraphModule(self.traced.joint, self.graph)
@@ -174,10 +172,20 @@ class _Pass:
 
     def _item(self, run: Node, k: object, item: Node) -> Node:
         copy = self._with_meta(self.graph.call_function(operator.getitem, (run, k)), item)  # type: ignore[arg-type]
-        self.cheap.append(copy)
+        self.unread.append(copy)
         return copy
 
     @staticmethod
     def _with_meta(copy: Node, node: Node) -> Node:
         copy.meta = dict(node.meta)
         return copy
+
+
+def _specialized(shown: torch.SymInt | torch.SymFloat | torch.SymBool) -> int | float | bool:
+    """The number that a symbol stands for now; a guard makes sure that another one means another plan."""
+    node = shown.node
+    if isinstance(shown, torch.SymInt):
+        return int(node.guard_int("", 0))
+    if isinstance(shown, torch.SymFloat):
+        return float(node.guard_float("", 0))
+    return bool(node.guard_bool("", 0))

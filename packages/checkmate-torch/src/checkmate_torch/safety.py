@@ -6,13 +6,29 @@ because the random state is saved at the first run and restored around each copy
 
 from __future__ import annotations
 
+import operator
+from typing import cast
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 from torch.fx.node import Argument, Target
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["as_copy", "is_batch_norm_training", "is_random", "may_recompute", "rng_state_like"]
+__all__ = [
+    "FIRST_STATISTIC",
+    "as_copy",
+    "is_batch_norm_training",
+    "is_random",
+    "may_run_twice",
+    "rng_state_like",
+    "statistics_are_read",
+    "writes",
+]
+
+FIRST_STATISTIC = 3
+"""From this output on, a batch norm in training makes new running statistics; a copy doesn't."""
+
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
 """Ops of other libraries run once: nothing says that a second run is safe."""
@@ -21,12 +37,12 @@ _CUDA_STATE_BYTES = 16
 """Seed and offset of the Philox generator."""
 
 
-def may_recompute(node: Node) -> bool:
-    """Whether a second run of this node, with the random state replayed, is safe."""
+def may_run_twice(node: Node) -> bool:
+    """Whether another run of this node, with the random state replayed, is safe."""
     op = node.target
     if not isinstance(op, torch._ops.OpOverload):
         return False
-    return op.namespace in _KNOWN_NAMESPACES and not op._schema.is_mutable
+    return op.namespace in _KNOWN_NAMESPACES and not writes(node)
 
 
 def is_random(node: Node) -> bool:
@@ -59,6 +75,21 @@ def rng_state_like(node: Node) -> torch.Tensor:
 def is_batch_norm_training(node: Node) -> bool:
     """Whether the node is a batch norm that updates running statistics (which a copy must not do)."""
     return node.target is torch.ops.aten._native_batch_norm_legit_functional.default and node.args[5] is True
+
+
+def statistics_are_read(node: Node) -> bool:
+    """Whether anything but the runtime wants the new running statistics of a batch norm in training."""
+    return is_batch_norm_training(node) and any(
+        reader.op != "output"
+        for item in node.users
+        if item.target is operator.getitem and cast(int, item.args[1]) >= FIRST_STATISTIC
+        for reader in item.users
+    )
+
+
+def writes(node: Node) -> bool:
+    """Whether the node overwrites one of its arguments."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def as_copy(node: Node) -> tuple[Target, tuple[Argument, ...]]:

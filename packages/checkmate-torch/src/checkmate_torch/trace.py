@@ -18,14 +18,21 @@ from functools import cached_property
 from typing import cast
 
 import torch
-from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, PlainAOTInput
+from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_leaves
 
 from checkmate import CheckmateError, DFGraph, Op, Tensor
 from checkmate_torch.profile import OpProfile
-from checkmate_torch.safety import is_batch_norm_training, is_random, may_recompute, rng_state_like
+from checkmate_torch.safety import (
+    as_copy,
+    is_random,
+    may_run_twice,
+    rng_state_like,
+    statistics_are_read,
+    writes,
+)
 
 __all__ = ["Traced", "UnsupportedModelError", "storage_key", "trace_joint"]
 
@@ -105,8 +112,8 @@ def trace_joint(
         profile: seconds and workspace bytes of an op's node.
         reserve: bytes that the step holds besides, e.g. optimizer state.
         loss_bytes: bytes that the caller's loss keeps to the end of the step, targets included; None = twice
-            the bytes of the outputs that get a gradient, which is what mean squared error keeps. While it
-            runs it is charged twice those bytes besides, which is what cross entropy needs.
+            the bytes of the outputs that get a gradient. While it runs it is charged three times those
+            bytes besides. Together that covers the usual losses, ``((y - t) ** 2).mean()`` being the largest.
         name: of the graph.
 
     Raises:
@@ -135,6 +142,10 @@ class _Builder:
         self.forward_outputs = tuple(returned[:n_forward_outputs])
         self.gradients = tuple(returned[n_forward_outputs:])
         self.output_roles = list(output.meta["desc"])[:n_forward_outputs]
+        # What a custom function writes in its backward pass; forward's writes are the runtime's.
+        self.writes = [
+            n for n in joint.graph.nodes if writes(n) and set(n.all_input_nodes) & set(self.primals)
+        ]
         self.forward, self.backward = self._split()
 
         self.ops: list[Op] = []
@@ -143,6 +154,7 @@ class _Builder:
         self.inputs: list[int] = []
         self.index: dict[int, int] = {}  # storage → tensor
         self.tensor_of: dict[Node, int] = {}
+        self.tokens: list[int] = []
         self.rng_bytes = 0
         self.user_outputs = self._user_outputs()
         self.mutated = self._mutated_primals()
@@ -151,7 +163,7 @@ class _Builder:
     def _split(self) -> tuple[list[Node], list[Node]]:
         """Live call nodes of both passes, each in trace order; what forward returns needs is forward."""
         needed_forward = _ancestors(self.forward_outputs)
-        live = needed_forward | _ancestors(self.gradients)
+        live = needed_forward | _ancestors((*self.gradients, *self.writes))
         late = set(self.tangents)
         forward, backward = [], []
         for node in self.joint.graph.nodes:
@@ -173,13 +185,10 @@ class _Builder:
         ]
 
     def _mutated_primals(self) -> set[Node]:
-        """Placeholders that the runtime overwrites right after forward."""
-        indices = {
-            role.mutated_input.idx
-            for role in self.output_roles
-            if isinstance(role, InputMutationAOTOutput) and isinstance(role.mutated_input, PlainAOTInput)
-        }
-        return {p for p in self.primals if getattr(p.meta.get("desc"), "idx", None) in indices}
+        """Placeholders that the runtime overwrites right after forward, or the graph itself in backward."""
+        late = {arg for node in self.writes for arg in node.all_input_nodes}
+        mutated = [r.mutated_input for r in self.output_roles if isinstance(r, InputMutationAOTOutput)]
+        return {p for p in self.primals if p in late or p.meta["desc"] in mutated}
 
     def add_placeholders(self) -> None:
         for node in self.primals:
@@ -195,16 +204,13 @@ class _Builder:
             return
         if node.op != "call_function":
             raise UnsupportedModelError(f"node {node.name!r} is a {node.op}: only functions can be planned")
-        reads = self._reads(node)
         values = list(_tensors_of(node))
         keys = [storage_key(v) for v in values]
         fresh = [k for k in dict.fromkeys(keys) if k not in self.index]
-        if fresh:
-            if len(fresh) < len(set(keys)):
-                raise UnsupportedModelError(
-                    f"{node.target} returns a new tensor and a view of an old one: it can't be planned"
-                )
-            self._add_op(node, reads, [values[keys.index(k)] for k in fresh], profile)
+        if fresh or node in self.writes:
+            # Who returns new tensors beside views of old ones runs once: only then do its items stay valid.
+            mixed = len(fresh) < len(set(keys))
+            self._add_op(node, [values[keys.index(k)] for k in fresh], mixed, profile)
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.tensor_of[node] = self.index[keys[0]]
 
@@ -217,22 +223,27 @@ class _Builder:
             self.tensor_of[node] = self.index[key]
 
     def _add_op(
-        self, node: Node, reads: list[int], fresh: list[torch.Tensor], profile: Callable[[Node], OpProfile]
+        self, node: Node, fresh: list[torch.Tensor], mixed: bool, profile: Callable[[Node], OpProfile]
     ) -> None:
-        outputs = tuple(self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh))
+        reads = self._reads((node.args, node.kwargs))
+        outputs = [self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh)]
+        if node in self.writes:
+            outputs.append(self._token(node))
         measured = profile(node)
         state = rng_state_like(node).nbytes if is_random(node) else 0
         self.rng_bytes += state  # kept for a replay, which needs as much again while it runs
         held = any(self._shows(user, outputs) for user in self.user_outputs)
-        reads_mutated = not is_batch_norm_training(node) and bool(self._roots(node) & self.mutated)
+        mutated = {self.tensor_of.get(p) for p in self.mutated}
+        once = mixed or held or not may_run_twice(node) or statistics_are_read(node)
+        again = self._reads((as_copy(node)[1], node.kwargs))
         self.ops.append(
             Op(
                 name=node.name,
                 inputs=tuple(reads),
-                outputs=outputs,
+                outputs=tuple(outputs),
                 cost=measured.seconds,
                 workspace=measured.workspace + state,
-                recomputable=may_recompute(node) and not held and not reads_mutated,
+                recomputable=not once and mutated.isdisjoint(again),
                 backward=self.boundary >= 0,
             )
         )
@@ -257,7 +268,7 @@ class _Builder:
                 inputs=tuple(reads),
                 outputs=(*made, self.loss_state),
                 cost=0.0,
-                workspace=2 * size,
+                workspace=3 * size,
                 recomputable=False,
             )
         )
@@ -265,7 +276,8 @@ class _Builder:
 
     def traced(self, reserve: int, name: str) -> Traced:
         held = [n for n in (*self.user_outputs, *self.gradients) if isinstance(n, Node)]
-        outputs = dict.fromkeys([*(self.tensor_of[n] for n in held if n in self.tensor_of), self.loss_state])
+        shown = (self.tensor_of[n] for n in held if n in self.tensor_of)
+        outputs = dict.fromkeys([*shown, *self.tokens, self.loss_state])
         graph = DFGraph(
             ops=tuple(self.ops),
             tensors=tuple(self.tensors),
@@ -292,17 +304,19 @@ class _Builder:
         self.tensors.append(Tensor(name=name, size=_bytes(value)))
         return len(self.tensors) - 1
 
-    def _reads(self, node: Node) -> list[int]:
-        """The tensors that a node reads, straight or through views, each once."""
-        keys = (storage_key(v) for arg in node.all_input_nodes for v in _tensors_of(arg))
+    def _token(self, node: Node) -> int:
+        """A tensor of no bytes that stands for a side effect: as a graph output it must be made."""
+        self.tokens.append(len(self.tensors))
+        self.tensors.append(Tensor(name=f"{node.name} done", size=0))
+        return self.tokens[-1]
+
+    def _reads(self, args: object) -> list[int]:
+        """The tensors that arguments show, straight or through views, each once."""
+        nodes = (n for n in tree_leaves(args) if isinstance(n, Node))
+        keys = (storage_key(v) for n in nodes for v in _tensors_of(n))
         return list(dict.fromkeys(self.index[k] for k in keys if k in self.index))
 
-    def _roots(self, node: Node) -> set[Node]:
-        """The primals whose storage a node reads."""
-        read = set(self._reads(node))
-        return {p for p in self.primals if self.tensor_of.get(p) in read}
-
-    def _shows(self, node: Node, tensors: tuple[int, ...]) -> bool:
+    def _shows(self, node: Node, tensors: Sequence[int]) -> bool:
         return any(self.index.get(storage_key(v)) in tensors for v in _tensors_of(node))
 
 
