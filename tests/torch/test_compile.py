@@ -437,7 +437,7 @@ def test_custom_ops_run_once_a_step_and_not_at_all_for_profiling() -> None:
     assert len(calls) == 2
 
 
-def test_a_nested_region_trains_and_says_that_it_is_not_planned(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_nested_region_is_refused_clearly() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -447,10 +447,5 @@ def test_a_nested_region_trains_and_says_that_it_is_not_planned(caplog: pytest.L
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.body(x)
 
-    module, x = nn.Sequential(Block(), Block(), Block()), torch.randn(8, 16)
-    compiled = compile(module, "1MiB")
-    with caplog.at_level(logging.WARNING, "checkmate_torch"):
-        output = compiled(x)
-    assert "nested" in caplog.text
-    assert torch.equal(output, module(x))
-    output.sum().backward()
+    with pytest.raises(UnsupportedModelError, match="nested_compile_region"):
+        compile(nn.Sequential(Block(), Block(), Block()), "1MiB")(torch.randn(8, 16))

@@ -16,7 +16,6 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import default_partition
 from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
@@ -26,7 +25,7 @@ from checkmate.plugins import Solver
 from checkmate.units import Budget, parse_budget, parse_bytes
 from checkmate_torch.costs import profile_node
 from checkmate_torch.emit import emit
-from checkmate_torch.trace import Traced, storage_key, trace_joint
+from checkmate_torch.trace import Traced, UnsupportedModelError, storage_key, trace_joint
 
 __all__ = ["Options", "Plan", "Planner", "checkmate_backend"]
 
@@ -142,8 +141,9 @@ class Planner:
     ) -> tuple[GraphModule, GraphModule]:
         """Split a joint graph so that what is saved and what is recomputed follow the best schedule."""
         if not joint_inputs:
-            _log.warning("a nested compiled region keeps what PyTorch keeps: the budget does not bound it")
-            return default_partition(joint, joint_inputs, num_fwd_outputs=num_fwd_outputs)
+            raise UnsupportedModelError(
+                "a region under torch.compiler.nested_compile_region can't be planned: call it without"
+            )
         options = self.options
         traced = trace_joint(
             joint,

@@ -207,10 +207,12 @@ class _Builder:
         values = list(_tensors_of(node))
         keys = [storage_key(v) for v in values]
         fresh = [k for k in dict.fromkeys(keys) if k not in self.index]
+        if fresh and len(fresh) < len(set(keys)):
+            raise UnsupportedModelError(
+                f"{node.target} returns new tensors beside views of old ones: that can't be planned"
+            )
         if fresh or node in self.writes:
-            # Who returns new tensors beside views of old ones runs once: only then do its items stay valid.
-            mixed = len(fresh) < len(set(keys))
-            self._add_op(node, [values[keys.index(k)] for k in fresh], mixed, profile)
+            self._add_op(node, [values[keys.index(k)] for k in fresh], profile)
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.tensor_of[node] = self.index[keys[0]]
 
@@ -222,9 +224,7 @@ class _Builder:
                 self.inputs.append(self._tensor(node.name, value))
             self.tensor_of[node] = self.index[key]
 
-    def _add_op(
-        self, node: Node, fresh: list[torch.Tensor], mixed: bool, profile: Callable[[Node], OpProfile]
-    ) -> None:
+    def _add_op(self, node: Node, fresh: list[torch.Tensor], profile: Callable[[Node], OpProfile]) -> None:
         reads = self._reads((node.args, node.kwargs))
         outputs = [self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh)]
         if node in self.writes:
@@ -234,7 +234,7 @@ class _Builder:
         self.rng_bytes += state  # kept for a replay, which needs as much again while it runs
         held = any(self._shows(user, outputs) for user in self.user_outputs)
         mutated = {self.tensor_of.get(p) for p in self.mutated}
-        once = mixed or held or not may_run_twice(node) or statistics_are_read(node)
+        once = held or not may_run_twice(node) or statistics_are_read(node)
         again = self._reads((as_copy(node)[1], node.kwargs))
         self.ops.append(
             Op(
