@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -130,6 +131,33 @@ def test_tensors_larger_than_the_room_do_not_upset_the_milp(oracle) -> None:
         for fixed_order in (True, False):
             problem = Problem(graph=graph, budget=budget, fixed_order=fixed_order)
             assert CutMilp().solve(problem).bound <= oracle.optimum(problem)
+
+
+@pytest.mark.parametrize("size", [2**20, 2**30, 2**33 + 5, 2**50 + 1])
+@pytest.mark.parametrize("more", [1, 2, 7])
+def test_rounded_sizes_prove_nothing(oracle, size: int, more: int) -> None:
+    """What must stay fits to the byte: the budget has room for it, and for nothing else."""
+    graph = DFGraph(
+        ops=(
+            Op(name="a", inputs=(), outputs=(0,), cost=1, recomputable=False),
+            Op(name="b", inputs=(0,), outputs=(1,), cost=1),
+            Op(name="c", inputs=(), outputs=(4,), cost=1, recomputable=False),
+            Op(name="large", inputs=(), outputs=(2,), cost=1, workspace=size + more),
+            Op(name="end", inputs=(1, 2), outputs=(3,), cost=1),
+        ),
+        tensors=tuple(
+            Tensor(name=str(t), size=s) for t, s in enumerate([size, size + more, 0, 0, size // 3])
+        ),
+        outputs=(3, 4),
+    )
+    budget = size + size + more + size // 3
+    assert min_cut(frontier(graph, budget, 3, fixed_order=True)).recompute <= 1
+    assert min_cut(frontier(graph, budget - size, 3, fixed_order=True)).recompute == math.inf
+    problem = Problem(graph=graph, budget=budget, fixed_order=True)
+    assert oracle.optimum(problem) == 6
+    for solver in (Auto(), MinCut()):
+        solution = solver.solve(problem)
+        assert (solution.cost, solution.bound <= 6) == (6, True)
 
 
 def test_the_relaxations_are_ordered() -> None:

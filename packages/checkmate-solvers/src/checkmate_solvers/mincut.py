@@ -29,7 +29,7 @@ __all__ = ["CutBound", "MinCut", "min_cut"]
 
 _INFINITE = 2**31 - 1
 _WHOLE = 2**29
-"""What the cost of all ops together is scaled to: flows are int32."""
+"""What capacities are scaled to add up to at most, rounded down: SciPy's flows are int32."""
 _MOST_STEPS = 40
 
 
@@ -105,10 +105,10 @@ class _Line(NamedTuple):
 def min_cut(moment: Frontier) -> CutBound:
     """Maximise L(λ) over λ ≥ 0."""
     network = _Network(moment)
-    roomy, tight = network.keep_all(), network.keep_least()
-    if tight.excess > 0:
+    roomy, (proved, tight) = network.keep_all(), network.keep_least()
+    if proved > 0:
         return CutBound(recompute=np.inf, keep=tight.keep)
-    if roomy.excess <= 0:
+    if roomy.excess <= max(tight.excess, 0):
         return CutBound(recompute=0.0, keep=roomy.keep)
     best = 0.0
     for _ in range(_MOST_STEPS):
@@ -118,7 +118,7 @@ def min_cut(moment: Frontier) -> CutBound:
         value, line = network.cut(price)
         best = max(best, value)
         met = roomy.cost + price * roomy.excess
-        if line.cost + price * line.excess >= met - 1e-9 * max(abs(met), 1.0) or line.excess in (
+        if line.cost + price * line.excess >= met * (1 - 1e-9) or line.excess in (
             roomy.excess,
             tight.excess,
         ):
@@ -150,41 +150,37 @@ class _Network:
         stored = [(tensor_node[t], op_node[int(graph.producer[t])]) for t in self.tensors]
         run = [(op_node[v], 1) for v in self.ops]
         self.edges = np.array([*run, *stored, *forced], dtype=np.int64).reshape(-1, 2)
-        total = float(self.costs.sum())
-        self.scale = _WHOLE / total if total > 0 else 1.0
 
     def keep_all(self) -> _Line:
         """λ = 0: everything needed is resident, nothing runs again."""
         return self._line(self.moment.needed[self.tensors], np.zeros(len(self.ops), dtype=np.bool_))
 
-    def keep_least(self) -> _Line:
-        """λ = ∞: whatever can run again does; resident is only what can't come back."""
-        side = self._source_side(
-            self._capacities(np.where(self.runs_once, _INFINITE, 0), self._scaled_sizes())
-        )
-        return self._read(side)
+    def keep_least(self) -> tuple[int, _Line]:
+        """λ = ∞: whatever can run again does; resident is only what can't come back.
+
+        Returns:
+            A proved lower bound on the excess, and a cut near it; exact up to 2^29 bytes in all, beyond that
+            bytes are counted in whole units.
+        """
+        unit = -(-int(self.sizes.sum()) // _WHOLE) or 1
+        run = np.where(self.runs_once, _INFINITE, 0)
+        flow, side = self._flow(self._capacities(run, self.sizes // unit))
+        return flow * unit + self.pinned_size - self.moment.room, self._read(side)
 
     def cut(self, price: float) -> tuple[float, _Line]:
         """L(price), rounded down so that it is valid, and the cut that attains it."""
-        run = np.where(self.runs_once, _INFINITE, np.floor(self.costs * self.scale))
-        stored = np.minimum(np.floor(self.sizes * (price * self.scale)), _INFINITE)
-        flow, side = self._flow(self._capacities(run, stored))
-        value = (flow - 1) / self.scale - price * (self.moment.room - self.pinned_size)
+        total = max(float(self.costs[~self.runs_once].sum()), price * float(self.sizes.sum()))
+        scale = _WHOLE / total
+        run = np.where(self.runs_once, _INFINITE, np.floor(self.costs * scale))
+        flow, side = self._flow(self._capacities(run, np.floor(self.sizes * (price * scale))))
+        value = (flow - 1) / scale - price * (self.moment.room - self.pinned_size)
         return value, self._read(side)
 
-    def _scaled_sizes(self) -> npt.NDArray[np.float64]:
-        total = max(int(self.sizes.sum()), 1)
-        scaled: npt.NDArray[np.float64] = np.ceil(self.sizes * (_WHOLE / total))
-        return scaled
-
     def _capacities(
-        self, run: npt.NDArray[np.float64], stored: npt.NDArray[np.float64]
+        self, run: npt.NDArray[np.number], stored: npt.NDArray[np.number]
     ) -> npt.NDArray[np.int32]:
         free = np.full(len(self.edges) - len(run) - len(stored), _INFINITE)
         return np.concatenate([run, stored, free]).astype(np.int32)
-
-    def _source_side(self, capacities: npt.NDArray[np.int32]) -> Mask:
-        return self._flow(capacities)[1]
 
     def _flow(self, capacities: npt.NDArray[np.int32]) -> tuple[int, Mask]:
         """Maximum flow and the source side of a minimum cut."""
