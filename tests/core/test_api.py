@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from checkmate import (
     BudgetError,
@@ -17,6 +20,7 @@ from checkmate import (
     InfeasibleBudgetError,
     PluginError,
     Problem,
+    Progress,
     Schedule,
     Solution,
     SolverError,
@@ -28,6 +32,7 @@ from checkmate import (
     simulate,
     solve,
 )
+from checkmate.api import infeasible_error
 from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.testing.strategies import graphs
 
@@ -83,6 +88,8 @@ LIES: dict[str, tuple[str, Callable[[Problem], object], str]] = {
         "no schedule costs less than",
     ),
     "bound is nan": ("100%", lambda p: forged(p, everything(p.graph), bound=float("nan")), "not a number"),
+    "bound is None": ("100%", lambda p: forged(p, everything(p.graph), bound=None), "not a number: None"),
+    "bound without schedule": ("60%", lambda p: Solution.unknown(p, bound="7"), "not a number: '7'"),  # type: ignore[arg-type]
     "not optimal": (
         "100%",
         lambda p: forged(p, Schedule.from_sequence(p.graph, [0, 0, *range(1, 8)]), status=Status.OPTIMAL),
@@ -97,6 +104,11 @@ LIES: dict[str, tuple[str, Callable[[Problem], object], str]] = {
         "100%",
         lambda p: forged(p, everything(p.graph), status=Status.INFEASIBLE),
         "infeasible, but gave a schedule",
+    ),
+    "infeasible, in other words": (
+        "100%",
+        lambda p: Solution(problem=p, status="infeasible"),  # type: ignore[arg-type]
+        "heuristics found a schedule",
     ),
     "infeasible though it is not": ("100%", Solution.infeasible, "built-in heuristics found a schedule"),
     "infeasible though recomputation helps": ("80%", Solution.infeasible, "built-in heuristics found"),
@@ -130,10 +142,56 @@ def test_numbers_of_the_answer_are_the_judges() -> None:
 
 def test_settings_reach_the_solver() -> None:
     seen: list[Problem] = []
-    spy = Says(lambda p: seen.append(p) or KeepAll().solve(p))
-    solve(CHAIN, 40, solver=spy, time_limit=3, fixed_order=True, threads=2, seed=5, on_progress=print)
+    heard: list[Progress] = []
+    report = Progress(None, 0.0, 0.1, "thinking")
+
+    def spy(problem: Problem) -> Solution:
+        seen.append(problem)
+        assert problem.on_progress is not None
+        problem.on_progress(report)
+        return KeepAll().solve(problem)
+
+    listen = heard.append
+    settings = {"time_limit": 3, "fixed_order": True, "threads": 2, "seed": 5, "on_progress": listen}
+    solution = solve(CHAIN, 40, solver=Says(spy), **settings)  # type: ignore[arg-type]
     assert seen == [Problem(graph=CHAIN, budget=40, time_limit=3, fixed_order=True, threads=2, seed=5)]
-    assert seen[0].on_progress is print
+    assert heard == [report]
+    assert solution.problem.on_progress is listen
+
+
+def test_a_solver_that_fails_is_named_and_its_error_is_the_cause() -> None:
+    failure = KeyError("\x1b[31mred\nand dead")
+
+    def fail(problem: Problem) -> Solution:
+        raise failure
+
+    with pytest.raises(SolverError, match=r"solver 'Says' failed: KeyError: '") as caught:
+        solve(CHAIN, "60%", solver=Says(fail))
+    assert caught.value.__cause__ is failure
+    assert str(caught.value).isprintable()
+    with pytest.raises(SolverError, match=r"failed: SolverError: .* less than nan"):
+        solve(CHAIN, "100%", solver=Says(lambda p: Solution.found(p, everything(CHAIN), bound=math.nan)))
+
+
+@pytest.mark.parametrize("raised", [ValueError("enough"), KeyboardInterrupt(), SolverError("mine")])
+def test_what_the_listener_raises_is_the_users_own(raised: BaseException) -> None:
+    def listen(_: Progress) -> None:
+        raise raised
+
+    def report(problem: Problem) -> Solution:
+        assert problem.on_progress is not None
+        problem.on_progress(Progress(None, 0.0, 0.0, "start"))
+        raise AssertionError("went on")
+
+    with pytest.raises(type(raised)) as caught:
+        solve(CHAIN, "60%", solver=Says(report), on_progress=listen)
+    assert caught.value is raised
+
+
+@pytest.mark.parametrize("setting", [{"time_limit": math.nan}, {"time_limit": -1.0}, {"threads": 0}])
+def test_a_senseless_setting_is_named(setting: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(setting))} is "):
+        solve(CHAIN, "60%", **setting)
 
 
 @pytest.mark.parametrize("budget", [0, -1, "0%", "much", True, 1e9])
@@ -179,6 +237,20 @@ def test_the_minimum_budget_works_and_is_not_below_the_floor(graph: DFGraph) -> 
     assert least.problem.budget == max(least.peak, 1)
     if least.peak > 0:
         assert solve(graph, least.peak, solver="first-fit").peak == least.peak
+
+
+@settings(max_examples=60)
+@given(graph=graphs(max_ops=16), fixed_order=st.booleans())
+def test_the_advice_of_the_error_works(graph: DFGraph, fixed_order: bool) -> None:
+    refused = solve(graph, 1, solver="keep-all", fixed_order=fixed_order, throw=False)
+    least = infeasible_error(refused).minimum
+    assert least is not None
+    if least > 0:
+        assert solve(graph, least, solver="first-fit", fixed_order=fixed_order).peak == least
+
+
+def test_without_time_the_advice_is_to_keep_everything() -> None:
+    assert minimum_budget(CHAIN, time_limit=1e-9).peak == keep_all_peak(CHAIN)
 
 
 @settings(max_examples=60)

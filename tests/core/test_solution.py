@@ -69,6 +69,8 @@ def test_a_bound_that_meets_the_cost_proves_the_optimum() -> None:
     assert Solution.found(problem, TWICE, bound=7.0).status is Status.OPTIMAL
     with pytest.raises(SolverError, match=r"no schedule costs less than 7\.1"):
         Solution.found(problem, TWICE, bound=7.1)
+    with pytest.raises(SolverError, match="less than nan"):
+        Solution.found(problem, TWICE, bound=math.nan)
 
 
 def test_what_does_not_pass_the_judge_is_refused() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from checkmate import PluginError
+from checkmate import DFGraph, PluginError, solve
+from checkmate.heuristics import KeepAll
 from checkmate.plugins import (
     SolverSpec,
     hookimpl,
     installed_plugins,
+    load_solver,
     loader,
+    register_commands,
     reset,
     solver_spec,
     solver_specs,
@@ -37,6 +41,14 @@ try:
 except PluginError as error:
     print(error)
 """
+
+
+@pytest.fixture(autouse=True)
+def forget_what_is_loaded() -> Iterator[None]:
+    """No test sees the plugins of another."""
+    reset()
+    yield
+    reset()
 
 
 def test_a_third_party_solver_is_found_and_solves(run: Run) -> None:
@@ -158,24 +170,83 @@ def test_a_hook_must_return_specs_of_its_kind(monkeypatch: pytest.MonkeyPatch, o
         def checkmate_register_solvers() -> object:
             return offered
 
-    candidate = loader._Candidate("wrong", "someone 1", Wrong)
-    monkeypatch.setattr(loader, "_candidates", lambda: iter([candidate]))
-    reset()
+    load_only(monkeypatch, loader._Candidate("wrong", "someone 1", Wrong))
     (plugin,) = installed_plugins()
-    reset()
     assert plugin.error is not None
     assert plugin.error.startswith("PluginError: checkmate_register_solvers returned")
     assert plugin.offers == ()
 
 
+def load_only(monkeypatch: pytest.MonkeyPatch, *candidates: loader._Candidate) -> None:
+    monkeypatch.setattr(loader, "_candidates", lambda: iter(candidates))
+    reset()
+
+
+def offering(*specs: SolverSpec) -> object:
+    class Offers:
+        @staticmethod
+        @hookimpl
+        def checkmate_register_solvers() -> tuple[SolverSpec, ...]:
+            return specs
+
+    return Offers
+
+
+def spec(name: Any = "mine", load: Callable[[], Any] = KeepAll, summary: Any = "keeps all") -> SolverSpec:
+    return SolverSpec(name=name, summary=summary, load=load)
+
+
+@pytest.mark.parametrize("wrong", [spec(name=None), spec(name=7), spec(name=""), spec(summary=None)])
+def test_a_spec_must_have_a_name_and_a_summary(monkeypatch: pytest.MonkeyPatch, wrong: SolverSpec) -> None:
+    load_only(monkeypatch, loader._Candidate("wrong", "someone 1", lambda: offering(wrong)))
+    (plugin,) = installed_plugins()
+    assert plugin.error is not None
+    assert "whose name or summary is no text" in plugin.error
+
+
+def test_a_broken_twin_leaves_the_good_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Good:
+        @staticmethod
+        @hookimpl
+        def checkmate_register_commands(cli: list[str]) -> None:
+            cli.append("climb")
+
+    def broken() -> object:
+        raise RuntimeError("\x1b[2Jcleared\x07")
+
+    load_only(monkeypatch, *(loader._Candidate("same", "someone 1", load) for load in (lambda: Good, broken)))
+    assert [plugin.error for plugin in installed_plugins()] == [None, "RuntimeError: [2Jcleared"]
+    commands: list[str] = []
+    assert register_commands(commands) == {}
+    assert commands == ["climb"]
+
+
+@pytest.mark.parametrize("exit_code", [SystemExit(3), ZeroDivisionError()])
+def test_a_load_that_gives_up_is_a_plugin_error(
+    monkeypatch: pytest.MonkeyPatch, exit_code: BaseException
+) -> None:
+    def give_up() -> object:
+        raise exit_code
+
+    load_only(monkeypatch, loader._Candidate("quits", "someone 1", lambda: offering(spec(load=give_up))))
+    with pytest.raises(PluginError, match=r"solver 'mine' of 'quits' \(someone 1\) failed to load") as caught:
+        load_solver("mine")
+    assert caught.value.__cause__ is exit_code
+
+
+def test_two_owners_of_auto_are_an_error_not_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = [loader._Candidate(n, f"{n} 1", lambda: offering(spec(name="auto"))) for n in ("ab", "cd")]
+    load_only(monkeypatch, *owners)
+    with pytest.raises(PluginError, match=r"'auto' is offered by 'ab' \(ab 1\) and by 'cd' \(cd 1\)"):
+        solve(DFGraph.from_nodes(cost=[1], size=[1], deps=[[]]), 1)
+
+
 def test_lookup_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(loader.ENVIRONMENT_VARIABLE, "")
-    reset()
-    spec = solver_spec("chen-sqrt-n")
-    assert isinstance(spec, SolverSpec)
-    assert "Chen" in spec.cite
-    assert spec in solver_specs()
+    chen = solver_spec("chen-sqrt-n")
+    assert isinstance(chen, SolverSpec)
+    assert "Chen" in chen.cite
+    assert chen in solver_specs()
     assert installed_plugins() is installed_plugins()
     with pytest.raises(PluginError, match="did you mean 'chen-sqrt-n'"):
         solver_spec("chen-sqrt")
-    reset()

@@ -13,6 +13,8 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -20,7 +22,15 @@ from checkmate.analysis import floor
 from checkmate.errors import InfeasibleBudgetError, InvalidScheduleError, SolverError
 from checkmate.graph import DFGraph
 from checkmate.heuristics.first_fit import FirstFit
-from checkmate.plugins import Solver, installed_plugins, load_solver, solver_spec, solver_specs
+from checkmate.plugins import (
+    Solver,
+    ambiguous_solvers,
+    installed_plugins,
+    load_solver,
+    solver_spec,
+    solver_specs,
+)
+from checkmate.plugins.loader import one_line
 from checkmate.problem import Problem, Progress, keep_all_peak
 from checkmate.schedule import Schedule
 from checkmate.solution import Solution, Status
@@ -67,7 +77,8 @@ def solve(
         BudgetError: if the budget can't be read or is not positive.
         InfeasibleBudgetError: if no schedule was found; says what budget would do.
         PluginError: if there is no such solver, or it failed to load.
-        SolverError: if the solver's answer does not pass the judge.
+        SolverError: if the solver fails, or its answer does not pass the judge.
+        ValueError: if ``time_limit`` or ``threads`` makes no sense.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 2], deps=[[], [0], [1]])
     >>> solve(graph, "100%", solver="keep-all").status
@@ -119,8 +130,8 @@ def minimum_budget(
     >>> minimum_budget(graph).peak
     8
     """
-    name, engine = _engine(solver)
     deadline = time.monotonic() + time_limit
+    name, engine = _engine(solver)
     everything = Schedule.from_sequence(graph, range(graph.n_ops))
     high = keep_all_peak(graph)
     best = Solution.found(Problem(graph=graph, budget=max(high, 1)), everything, solver="keep-all")
@@ -157,7 +168,7 @@ def _engine(solver: str | Solver) -> tuple[str, Solver]:
     """The solver and its name; ``auto`` falls back to the built-in heuristics, with a warning."""
     if not isinstance(solver, str):
         return type(solver).__name__, solver
-    if solver == _AUTO and not any(spec.name == _AUTO for spec in solver_specs()):
+    if solver == _AUTO and _AUTO not in {*ambiguous_solvers(), *(spec.name for spec in solver_specs())}:
         broken = [f"{p.owner}: {p.error}" for p in installed_plugins() if p.error is not None]
         _log.warning(
             "no solver 'auto' is loaded: using %r; for better schedules: pip install checkmate-solvers%s",
@@ -172,10 +183,31 @@ def _ask(engine: Solver, name: str, problem: Problem) -> Solution:
     """Run the solver and judge its answer. Below the proved floor there is nothing to ask."""
     if problem.budget < floor(problem.graph).size:
         return Solution.infeasible(problem, solver=name)
+    listener = _Listener(problem.on_progress) if problem.on_progress else None
     started = time.monotonic()
-    claim = engine.solve(problem)
+    try:
+        claim = engine.solve(dataclasses.replace(problem, on_progress=listener))
+    except Exception as error:
+        if listener and error is listener.raised:
+            raise
+        raise SolverError(f"solver {name!r} failed: {one_line(error)}") from error
     seconds = time.monotonic() - started
     return dataclasses.replace(_judged(claim, name, problem), solver=name, seconds=seconds)
+
+
+@dataclass(slots=True)
+class _Listener:
+    """Passes reports on, and remembers what the user's code raised: that is not the solver's failure."""
+
+    tell: Callable[[Progress], None]
+    raised: Exception | None = None
+
+    def __call__(self, report: Progress) -> None:
+        try:
+            self.tell(report)
+        except Exception as error:
+            self.raised = error
+            raise
 
 
 def _judged(claim: object, name: str, problem: Problem) -> Solution:
@@ -183,12 +215,13 @@ def _judged(claim: object, name: str, problem: Problem) -> Solution:
     if not isinstance(claim, Solution):
         raise SolverError(f"solver {name!r} returned a {type(claim).__name__}, not a Solution")
     _check_same_graph(claim, name, problem.graph)
-    if math.isnan(claim.bound):
-        raise SolverError(f"solver {name!r} claims a lower bound that is not a number")
+    bound: object = claim.bound
+    if not isinstance(bound, Real) or math.isnan(bound):
+        raise SolverError(f"solver {name!r} claims a lower bound that is not a number: {bound!r}")
     if claim.timeline is None:
         return _judged_without_schedule(claim, name, problem)
     schedule = claim.timeline.schedule
-    if claim.status is Status.INFEASIBLE:
+    if claim.status == Status.INFEASIBLE:
         raise SolverError(f"solver {name!r} claims that the problem is infeasible, but gave a schedule")
     if problem.fixed_order and not _keeps_base_order(schedule):
         raise SolverError(f"solver {name!r} was asked to keep the base order of first runs, but did not")
@@ -196,7 +229,7 @@ def _judged(claim: object, name: str, problem: Problem) -> Solution:
         solution = Solution.found(problem, schedule, bound=claim.bound, solver=name, origin=claim.origin)
     except InvalidScheduleError as error:
         raise SolverError(f"solver {name!r} gave an invalid schedule: {error}") from error
-    if claim.status is Status.OPTIMAL and solution.status is not Status.OPTIMAL:
+    if claim.status == Status.OPTIMAL and solution.status is not Status.OPTIMAL:
         raise SolverError(
             f"solver {name!r} claims an optimum, but its schedule costs {solution.cost} "
             f"and its lower bound is {solution.bound}"
@@ -207,7 +240,7 @@ def _judged(claim: object, name: str, problem: Problem) -> Solution:
 def _judged_without_schedule(claim: Solution, name: str, problem: Problem) -> Solution:
     if claim.status not in (Status.INFEASIBLE, Status.UNKNOWN):
         raise SolverError(f"solver {name!r} claims to be {claim.status}, but gave no schedule")
-    if claim.status is Status.UNKNOWN:
+    if claim.status == Status.UNKNOWN:
         return Solution.unknown(problem, bound=claim.bound)
     quick = FirstFit().solve(problem)
     if quick.timeline is not None:

@@ -78,7 +78,7 @@ class Solution:
 
         Raises:
             InvalidScheduleError: if the judge rejects the schedule.
-            SolverError: if its peak is over the budget, or its cost below the claimed bound.
+            SolverError: if its peak is over the budget, or its cost below the claimed bound, or that is nan.
         """
         timeline = simulate(problem.graph, schedule)
         if timeline.peak > problem.budget:
@@ -86,7 +86,7 @@ class Solution:
                 f"solver {solver!r} gave a schedule with a peak of {timeline.peak} bytes, "
                 f"over the budget of {problem.budget}"
             )
-        if bound > timeline.cost * (1 + _TOLERANCE):
+        if not bound <= timeline.cost * (1 + _TOLERANCE):
             raise SolverError(
                 f"solver {solver!r} claims that no schedule costs less than {bound}, "
                 f"but its own costs {timeline.cost}"

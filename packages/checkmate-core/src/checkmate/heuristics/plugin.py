@@ -17,7 +17,7 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         SolverSpec(name="keep-all", summary="compute everything once: no recomputation", load=_keep_all),
         SolverSpec(
             name="chen-sqrt-n",
-            summary="keep every k-th forward output, k around √n",
+            summary="keep every k-th forward output, k around sqrt(n)",
             load=_chen,
             cite="Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, arXiv:1604.06174",
         ),

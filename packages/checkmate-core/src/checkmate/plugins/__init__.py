@@ -19,7 +19,14 @@ import difflib
 
 from checkmate.errors import PluginError
 from checkmate.plugins.hookspecs import hookimpl
-from checkmate.plugins.loader import LoadedPlugin, installed_plugins, register_commands, reset
+from checkmate.plugins.loader import (
+    ANYTHING,
+    LoadedPlugin,
+    installed_plugins,
+    one_line,
+    register_commands,
+    reset,
+)
 from checkmate.plugins.specs import (
     CostModel,
     CostModelSpec,
@@ -103,11 +110,9 @@ def load_solver(name: str) -> Solver:
     owner = _owners()[name][0][0].owner
     try:
         solver = spec.load()
-    except Exception as error:
+    except ANYTHING as error:
         needs = f"; it needs: pip install {' '.join(spec.requires)}" if spec.requires else ""
-        raise PluginError(
-            f"solver {name!r} of {owner} failed to load: {type(error).__name__}: {error}{needs}"
-        ) from error
+        raise PluginError(f"solver {name!r} of {owner} failed to load: {one_line(error)}{needs}") from error
     if not callable(getattr(solver, "solve", None)):
         raise PluginError(f"solver {name!r} of {owner} loads a {type(solver).__name__}: it has no solve()")
     return solver

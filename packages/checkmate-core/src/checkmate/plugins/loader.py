@@ -23,7 +23,16 @@ from checkmate.plugins import hookspecs
 from checkmate.plugins.hookspecs import PROJECT
 from checkmate.plugins.specs import CostModelSpec, ExecutorSpec, ExporterSpec, FrontendSpec, SolverSpec
 
-__all__ = ["ENVIRONMENT_VARIABLE", "LoadedPlugin", "Spec", "installed_plugins", "register_commands", "reset"]
+__all__ = [
+    "ANYTHING",
+    "ENVIRONMENT_VARIABLE",
+    "LoadedPlugin",
+    "Spec",
+    "installed_plugins",
+    "one_line",
+    "register_commands",
+    "reset",
+]
 
 ENVIRONMENT_VARIABLE = "CHECKMATE_PLUGINS"
 
@@ -73,14 +82,14 @@ def register_commands(cli: Any) -> dict[str, str]:
     Returns:
         the error, on one line, of each plugin that failed to, by its ``owner``.
     """
-    manager, _ = _load()
+    manager, loaded = _load()
     errors = {}
-    for name, plugin in manager.list_name_plugin():
-        if plugin is not None:
+    for number, plugin in enumerate(loaded):
+        if plugin.error is None:
             try:
-                _call(manager, plugin, "checkmate_register_commands", cli=cli)
-            except _ANYTHING as error:
-                errors[name] = _one_line(error)
+                _call(manager, manager.get_plugin(str(number)), "checkmate_register_commands", cli=cli)
+            except ANYTHING as error:
+                errors[plugin.owner] = one_line(error)
     return errors
 
 
@@ -96,7 +105,7 @@ class _Candidate:
     load: Callable[[], object]
 
 
-_ANYTHING: tuple[type[BaseException], ...] = (Exception, SystemExit)
+ANYTHING: tuple[type[BaseException], ...] = (Exception, SystemExit)
 """What foreign code may raise while it loads; isolation means to survive all of it."""
 
 
@@ -104,7 +113,7 @@ _ANYTHING: tuple[type[BaseException], ...] = (Exception, SystemExit)
 def _load() -> tuple[pluggy.PluginManager, tuple[LoadedPlugin, ...]]:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
-    loaded = tuple(_isolated(manager, candidate) for candidate in _candidates())
+    loaded = tuple(_isolated(manager, candidate, str(i)) for i, candidate in enumerate(_candidates()))
     for plugin in loaded:
         if plugin.error is not None:
             _log.info("plugin %s failed to load: %s", plugin.owner, plugin.error)
@@ -136,17 +145,16 @@ def _not_installed() -> object:
     raise PluginError("no installed distribution has a plugin of this name")
 
 
-def _isolated(manager: pluggy.PluginManager, candidate: _Candidate) -> LoadedPlugin:
-    """Load one plugin; whatever goes wrong, the manager is left as if it did not exist."""
-    key = f"{candidate.name!r} ({candidate.distribution})"  # as LoadedPlugin.owner
+def _isolated(manager: pluggy.PluginManager, candidate: _Candidate, key: str) -> LoadedPlugin:
+    """Load one plugin, under a key of its own; if it fails, the manager is left as if it did not exist."""
     try:
         manager.register(candidate.load(), name=key)
         manager.check_pending()
         offers = tuple(_offers(manager, manager.get_plugin(key)))
-    except _ANYTHING as error:
+    except ANYTHING as error:
         if manager.get_plugin(key) is not None:
             manager.unregister(name=key)
-        return LoadedPlugin(name=candidate.name, distribution=candidate.distribution, error=_one_line(error))
+        return LoadedPlugin(name=candidate.name, distribution=candidate.distribution, error=one_line(error))
     return LoadedPlugin(name=candidate.name, distribution=candidate.distribution, offers=offers)
 
 
@@ -160,6 +168,9 @@ def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
             for spec in specs:
                 if not isinstance(spec, expected):
                     raise PluginError(f"{hook} returned {spec!r}, which is no {expected.__name__}")
+                texts: tuple[object, ...] = (spec.name, spec.summary)
+                if not all(isinstance(text, str) and text for text in texts):
+                    raise PluginError(f"{hook} returned {spec!r}, whose name or summary is no text")
                 yield spec
 
 
@@ -170,6 +181,7 @@ def _call(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments:
     return results
 
 
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+def one_line(error: BaseException) -> str:
+    """The error as one line that is safe to print: no control characters."""
+    text = "".join(c for c in " ".join(str(error).split()) if c.isprintable())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
