@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,19 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from checkmate import DFGraph, __version__, read_graph, read_schedule, simulate, write_graph, write_schedule
+from checkmate import (
+    CheckmateError,
+    DFGraph,
+    __version__,
+    read_graph,
+    read_schedule,
+    simulate,
+    write_graph,
+    write_schedule,
+)
+from checkmate.cli import commands
 from checkmate.cli.app import App, app
-from checkmate.plugins import loader, reset
+from checkmate.plugins import hookimpl, loader, reset
 from checkmate.schedule import Compute, Free, Schedule
 
 CHAIN = DFGraph.from_nodes(
@@ -141,6 +152,7 @@ def test_a_bad_file_is_exit_2_and_one_line(tmp_path: Path, content: str, complai
         (["--budget", "nan"], "can't read"),
         (["--budget", "8GiB", "--solver", "everst"], "no solver 'everst'; installed: ['heuristics'"),
         (["--budget", "8GiB", "--time-limit", "0"], "--time-limit"),
+        (["--budget", "8GiB", "--time-limit", "nan"], "--time-limit"),
         (["--budget", "8GiB", "--threads", "0"], "--threads"),
         (["--budget", "8GiB", "--solver", "keep-all", "-o", "/nonexistent/x.json"], "/nonexistent/x.json"),
         ([], "Missing option '--budget'"),
@@ -151,6 +163,21 @@ def test_bad_arguments_are_exit_2(graph: Path, arguments: list[str], complaint: 
     assert result.exit_code == 2
     assert complaint in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_any_time_limit_that_is_a_number_is_fine(graph: Path) -> None:
+    solved = checkmate("solve", graph, "--budget", "80%", "--solver", "heuristics", "--time-limit", "inf")
+    assert solved.exit_code == 0
+
+
+def test_the_graph_is_not_overwritten(graph: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(graph)
+    before = graph.read_bytes()
+    for output in (graph, tmp_path / "link.json"):
+        result = checkmate("solve", graph, "--budget", "80%", "--solver", "heuristics", "-o", output)
+        assert result.exit_code == 2
+        assert "is the graph itself" in result.stderr
+    assert graph.read_bytes() == before
 
 
 def test_a_missing_file_is_exit_2(tmp_path: Path) -> None:
@@ -237,6 +264,60 @@ def test_commands_of_plugins_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = runner.invoke(group, ["--help"])
     assert "climb" in listed.stdout
     assert "plugin 'k2' (k2 1.0) failed to add its commands: KeyError: oxygen" in listed.stderr
+
+
+def test_a_plugin_can_not_replace_a_built_in_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Usurper:
+        @staticmethod
+        @hookimpl
+        def checkmate_register_commands(cli: click.Group) -> None:
+            cli.add_command(click.Command("solve", callback=lambda: click.echo("mine now")))
+
+    candidate = loader._Candidate("usurper", "someone 1", lambda: Usurper)
+    monkeypatch.setattr(loader, "_candidates", lambda: iter([candidate]))
+    reset()
+    listed = checkmate("--help")
+    assert listed.exit_code == 0
+    assert "'usurper' (someone 1) failed to add its commands: PluginError: there is" in listed.stderr
+    assert "mine now" not in checkmate("solve", "--help").stdout
+    assert app.commands["solve"] is commands.solve
+
+
+def test_errors_of_a_plugins_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def register(cli: click.Group) -> dict[str, str]:
+        @cli.command()
+        @click.argument("kind")
+        def fall(kind: str) -> None:
+            raise CheckmateError("no rope") if kind == "ours" else ZeroDivisionError
+
+        return {}
+
+    monkeypatch.setattr("checkmate.cli.app.register_commands", register)
+    group = App(name="checkmate")
+    ours = CliRunner().invoke(group, ["fall", "ours"])
+    assert (ours.exit_code, ours.stderr) == (2, "Error: no rope\n")
+    assert isinstance(CliRunner().invoke(group, ["fall", "its"]).exception, ZeroDivisionError)
+
+
+def test_a_terminal_without_our_characters_is_fine() -> None:
+    code = """
+import sys, click, rich
+from checkmate.cli import app, main
+app.app.add_command(click.Command("root", callback=lambda: rich.print("√n")))
+sys.argv = ["checkmate", sys.argv[1]]
+main()
+"""
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", loader.ENVIRONMENT_VARIABLE: ""}
+    for command, expected in (("root", "?n"), ("plugins", "sqrt(n)")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout
 
 
 def test_an_unknown_command_is_exit_2() -> None:

@@ -52,6 +52,13 @@ class App(click.Group):
         finally:
             log.removeHandler(handler)
 
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command; the first of a name stays, so that no plugin replaces a built-in one."""
+        key = name or cmd.name or ""
+        if self.commands.get(key, cmd) is not cmd:
+            raise PluginError(f"there is already a command {key!r}")
+        super().add_command(cmd, name)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Built-in commands need no plugin; any other name is worth loading them."""
         command = super().get_command(ctx, cmd_name)

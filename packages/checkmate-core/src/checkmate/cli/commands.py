@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +22,14 @@ from checkmate.units import format_bytes
 __all__ = ["plugins", "simulate", "solve"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if math.isnan(value):  # no range excludes it
+        raise click.BadParameter("nan is not a number of seconds.")
+    return value
+
+
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
@@ -33,6 +42,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for
     type=click.FloatRange(min=0, min_open=True),
     default=10.0,
     show_default=True,
+    callback=_a_number,
     help="Seconds.",
 )
 @click.option("--fixed-order", is_flag=True, help="Keep the order in which the ops first run.")
@@ -52,6 +62,8 @@ def solve(
     as_json: bool,
 ) -> None:
     """Find the cheapest schedule of GRAPH (a JSON file) whose peak is within the budget."""
+    if output is not None and output.exists() and output.samefile(graph):
+        raise click.BadParameter(f"{output} is the graph itself.", param_hint="'-o'")
     whole = read_graph(graph)
     with Console(stderr=True).status("solving …"):
         solution = api.solve(
