@@ -9,12 +9,14 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import checkmate
 from checkmate_torch import TooManyPlansError, UnsupportedModelError, compile, memory_meter
 from checkmate_torch.allocations import ProfilerBusyError
+from checkmate_torch.costs import profile_node
 
 
 def perceptron(width: int = 16) -> nn.Module:
@@ -435,6 +437,21 @@ def test_custom_ops_run_once_a_step_and_not_at_all_for_profiling() -> None:
     for _ in range(2):
         compiled(torch.randn(8, 16)).sum().backward()
     assert len(calls) == 2
+
+
+def test_state_of_a_library_is_never_made_up_for_profiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN's LSTM crashes the process on a workspace that is not its own."""
+    graph = torch.fx.Graph()
+    with FakeTensorMode():
+        shown = torch.empty(4, 4)
+    arguments = [graph.placeholder(f"x{k}") for k in range(2)]
+    for node in arguments:
+        node.meta["val"] = shown
+    target = torch.ops.aten._thnn_fused_lstm_cell_backward_impl.default
+    node = graph.call_function(target, (arguments[0], None, arguments[0], arguments[1], arguments[1], False))
+    node.meta["val"] = (shown, shown, shown)
+    monkeypatch.setattr("checkmate_torch.costs.profile_op", pytest.fail)
+    assert profile_node(node).workspace == 0
 
 
 def test_a_nested_region_is_refused_clearly() -> None:

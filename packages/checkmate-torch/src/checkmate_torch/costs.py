@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from checkmate_torch.allocations import ProfilerBusyError
 from checkmate_torch.profile import OpProfile, profile_op
-from checkmate_torch.safety import may_run_twice
+from checkmate_torch.safety import may_run_twice, takes_library_state
 
 __all__ = ["profile_node"]
 
@@ -30,8 +30,8 @@ _BYTES_PER_SECOND = 1e10
 def profile_node(node: Node) -> OpProfile:
     """Seconds and workspace bytes of a node's function, on the device of its tensors; cached.
 
-    An op that may run only once, or that fails on made-up inputs, is charged by the bytes that it touches,
-    with no workspace.
+    An op that may run only once, or that can't run on made-up inputs, is charged by the bytes that it
+    touches, with no workspace.
 
     Raises:
         ProfilerBusyError: inside of a profiler or a memory meter.
@@ -46,7 +46,7 @@ def profile_node(node: Node) -> OpProfile:
 def _measure(node: Node, args: object) -> OpProfile:
     tensors = [v for v in tree_leaves((args, node.meta.get("val"))) if isinstance(v, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
-    if not may_run_twice(node):
+    if not may_run_twice(node) or takes_library_state(node):
         return _by_bytes(tensors)
     try:
         with torch._subclasses.fake_tensor.unset_fake_temporarily():

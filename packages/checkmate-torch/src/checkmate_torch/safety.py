@@ -23,6 +23,7 @@ __all__ = [
     "may_run_twice",
     "rng_state_like",
     "statistics_are_read",
+    "takes_library_state",
     "writes",
 ]
 
@@ -32,6 +33,9 @@ FIRST_STATISTIC = 3
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
 """Ops of other libraries run once: nothing says that a second run is safe."""
+
+_LIBRARY_STATE = frozenset({"workspace", "reserve", "reserveSpace"})
+"""How PyTorch's schemas name what a forward op of oneDNN or cuDNN leaves for its backward op."""
 
 _CUDA_STATE_BYTES = 16
 """Seed and offset of the Philox generator."""
@@ -84,6 +88,14 @@ def statistics_are_read(node: Node) -> bool:
         for item in node.users
         if item.target is operator.getitem and cast(int, item.args[1]) >= FIRST_STATISTIC
         for reader in item.users
+    )
+
+
+def takes_library_state(node: Node) -> bool:
+    """Whether an argument holds a library's private state, which can't be made up: it may crash."""
+    op = node.target
+    return isinstance(op, torch._ops.OpOverload) and any(
+        argument.name in _LIBRARY_STATE for argument in op._schema.arguments
     )
 
 
