@@ -154,6 +154,18 @@ def test_needed_ops_are_the_ancestors_of_the_outputs(graph: DFGraph) -> None:
     assert set(np.flatnonzero(needed_ops(graph))) == ancestors(graph.outputs)
 
 
+@given(graph=graphs())
+def test_working_sets_are_what_each_op_touches_and_what_stays(graph: DFGraph) -> None:
+    for node, size in zip(graph.ops, working_sets(graph).tolist(), strict=True):
+        movable = {*node.inputs, *node.outputs} - {*graph.inputs}
+        assert size == graph.base_size + sum(graph.tensors[t].size for t in movable) + node.workspace
+
+
+def test_working_sets_are_exact_though_all_reads_together_overflow() -> None:
+    large = DFGraph.from_nodes(cost=[1] * 20, size=[2**61] + [1] * 19, deps=[[], *[[0]] * 19])
+    assert working_sets(large).tolist() == [2**61] + [2**61 + 1] * 19
+
+
 def test_the_floor_names_its_bottleneck() -> None:
     graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 9, 2], deps=[[], [0], [1]], fixed_size=10)
     assert working_sets(graph).tolist() == [14, 23, 21]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkmate.graph import DFGraph
+from checkmate.graph import CSR, DFGraph
 
 __all__ = ["Floor", "floor", "needed_ops", "working_sets"]
 
@@ -32,12 +32,15 @@ class Floor(NamedTuple):
 def needed_ops(graph: DFGraph) -> npt.NDArray[np.bool_]:
     """Which ops every valid schedule must compute at least once: the ancestors of the graph outputs."""
     needed = np.zeros(graph.n_ops, dtype=np.bool_)
-    wanted = np.zeros(graph.n_tensors, dtype=np.bool_)
-    wanted[list(graph.outputs)] = True
+    wanted = bytearray(graph.n_tensors)
+    for t in graph.outputs:
+        wanted[t] = 1
     for i in range(graph.n_ops - 1, -1, -1):
-        if wanted[graph.makes.row(i)].any():
+        op = graph.ops[i]
+        if any(wanted[t] for t in op.outputs):
             needed[i] = True
-            wanted[graph.reads.row(i)] = True
+            for t in op.inputs:
+                wanted[t] = 1
     return needed
 
 
@@ -45,11 +48,15 @@ def working_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
     """Bytes resident while each op runs if nothing else is kept; shape ``[n_ops]``."""
     movable = graph.sizes.copy()
     movable[list(graph.inputs)] = 0
-    sets = np.array(
-        [movable[graph.reads.row(i)].sum() + movable[graph.makes.row(i)].sum() for i in range(graph.n_ops)],
-        dtype=np.int64,
-    )
-    return sets + graph.workspaces + graph.base_size
+    touched = _row_sums(graph.reads, movable) + _row_sums(graph.makes, movable)
+    return touched + graph.workspaces + graph.base_size
+
+
+def _row_sums(rows: CSR, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The sum of each row; exact even where the running total wraps around, for differences do too."""
+    running = np.zeros(len(rows.indices) + 1, dtype=np.int64)
+    np.cumsum(values[rows.indices], out=running[1:])
+    return running[rows.indptr[1:]] - running[rows.indptr[:-1]]
 
 
 def floor(graph: DFGraph) -> Floor:
