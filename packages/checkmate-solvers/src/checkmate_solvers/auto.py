@@ -4,11 +4,14 @@
 2. Static eviction by a few rules: a first schedule, in milliseconds; whatever fits, if that finds none.
 3. Minimum cuts at several moments: a bound, and better schedules.
 4. The cut MILP, with more and more moments: a better bound, and better schedules still.
-5. If ops may be reordered, 3 and 4 once more for the order as it stands, for their schedules alone.
-6. If the gap is still wide, or there is no schedule yet: static eviction by all its rules.
+5. 3 and 4 once more with the other view of the order: for their schedules if ops may be reordered, for their
+   bounds (each MILP is cut short somewhere else) if they may not.
+6. If the gap is still wide, or there is no schedule yet: the best of the published rules.
+7. If there is still none: the schedule of the least budget for which quick rules find one, if it fits.
 
-It stops as soon as the gap is at most 0.05 %, or at the time limit. Nothing is random; as long as the time
-limit does not cut in, the same problem gets the same answer.
+It stops as soon as the gap is at most 0.05 %, or at the time limit. Nothing is random, but time limits cut in
+where the machine decides, that of the problem and the share of it that a single MILP gets: the same problem
+gets the same answer only while none of them does.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from checkmate import Problem, Solution
-from checkmate.heuristics import FirstFit, StaticEviction
+from checkmate import Problem, Solution, minimum_budget
+from checkmate.heuristics import BestHeuristic, FirstFit
 from checkmate.plugins import Solver
 from checkmate_solvers.cutmilp import CutMilp
 from checkmate_solvers.mincut import MinCut
@@ -36,13 +39,13 @@ class Auto:
     Attributes:
         min_cut: steps 3 and 5.
         cut_milp: steps 4 and 5.
-        eviction: step 6.
+        rules: step 6.
         wide_gap: relative gap from which on step 6 is worth its time.
     """
 
     min_cut: MinCut = field(default_factory=MinCut)
     cut_milp: CutMilp = field(default_factory=CutMilp)
-    eviction: tuple[StaticEviction, ...] = (StaticEviction(rule="dtr"), StaticEviction(rule="belady"))
+    rules: Solver = field(default_factory=BestHeuristic)
     wide_gap: float = 0.01
 
     def solve(self, problem: Problem) -> Solution:
@@ -53,16 +56,24 @@ class Auto:
         search.decode({}, "eviction")
         if math.isinf(search.cost):
             self._ask(search, FirstFit(), "first-fit")
-        for fixed_order in (True,) if problem.fixed_order else (False, True):
-            strongest = self.min_cut.improve(search, fixed_order=fixed_order)
-            self.cut_milp.improve(search, fixed_order=fixed_order, first=strongest)
-        for heuristic in self.eviction:
-            if not search.done and search.gap > self.wide_gap:
-                self._ask(search, heuristic, f"evict-{heuristic.rule}")
+        for fixed_order in (problem.fixed_order, not problem.fixed_order):
+            if not search.done:
+                strongest = self.min_cut.improve(search, fixed_order=fixed_order)
+                self.cut_milp.improve(search, fixed_order=fixed_order, first=strongest)
+        if not search.done and search.gap > self.wide_gap:
+            self._ask(search, self.rules, "rules")
+        if math.isinf(search.cost) and math.isfinite(search.bound):
+            least = minimum_budget(
+                problem.graph, time_limit=max(search.left_s, _LEAST_S), fixed_order=problem.fixed_order
+            )
+            search.offer(_sequence(least), "minimum budget")
         return search.solution()
 
     def _ask(self, search: Search, heuristic: Solver, origin: str) -> None:
         """Offer what one of core's heuristics finds in the time that is left."""
         found = heuristic.solve(replace(search.problem, time_limit=max(search.left_s, _LEAST_S)))
-        if found.schedule is not None:
-            search.offer(found.schedule.sequence.tolist(), origin)
+        search.offer(_sequence(found), found.origin.get("schedule", origin))
+
+
+def _sequence(found: Solution) -> list[int] | None:
+    return None if found.schedule is None else found.schedule.sequence.tolist()

@@ -34,6 +34,7 @@ class Search:
         base: cost of running every needed op once.
         cost: of the cheapest schedule so far; infinite if there is none.
         bound: proved lower bound; infinite if the problem is proved infeasible.
+        deadline: when the time is up, as ``time.monotonic()`` counts.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -48,11 +49,12 @@ class Search:
         self._schedule: Schedule | None = None
         self._origin = {"bound": "every op once"}
         self._started = time.monotonic()
+        self.deadline = self._started + problem.time_limit
 
     @property
     def left_s(self) -> float:
         """Seconds until the time limit."""
-        return self.problem.time_limit - (time.monotonic() - self._started)
+        return self.deadline - time.monotonic()
 
     @property
     def done(self) -> bool:
@@ -83,7 +85,9 @@ class Search:
         if simulate(problem.graph, schedule).peak > problem.budget:
             return False
         for fixed_order in {problem.fixed_order, True}:
-            lean = pruned(problem.graph, sequence, problem.budget, fixed_order=fixed_order)
+            lean = pruned(
+                problem.graph, sequence, problem.budget, fixed_order=fixed_order, deadline=self.deadline
+            )
             schedule = Schedule.from_sequence(problem.graph, lean)
             timeline = simulate(problem.graph, schedule)
             if timeline.peak <= problem.budget and timeline.cost < self.cost:
@@ -102,8 +106,9 @@ class Search:
         literal = [v for v in planned_sequence(graph, plan) if self._needed[v]]
         if not self.offer(literal, origin):
             for weights in _REPAIRS[: max(1, _REPAIRED_OPS // graph.n_ops)]:
-                ceiling, deadline = _WORSE * self.cost, time.monotonic() + self.left_s
-                repaired = evicting_sequence(graph, budget, weights, plan, ceiling=ceiling, deadline=deadline)
+                repaired = evicting_sequence(
+                    graph, budget, weights, plan, ceiling=_WORSE * self.cost, deadline=self.deadline
+                )
                 self.offer(repaired, f"{origin}, repaired")
                 if self.done:
                     break

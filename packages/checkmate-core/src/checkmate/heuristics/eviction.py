@@ -91,7 +91,7 @@ class StaticEviction:
             ceiling = _WORSE * _cost(graph, best) if best is not None else math.inf
             sequence = evicting_sequence(graph, budget, weights, ceiling=ceiling, deadline=deadline)
             if sequence is not None:
-                sequence = pruned(graph, sequence, budget, fixed_order=problem.fixed_order)
+                sequence = pruned(graph, sequence, budget, fixed_order=problem.fixed_order, deadline=deadline)
                 if best is None or _cost(graph, sequence) < _cost(graph, best):
                     best = sequence
         if best is None:

@@ -7,6 +7,8 @@ of what it makes, from their own last reads to i; where the budget has room for 
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -38,7 +40,9 @@ class _Copies(NamedTuple):
     previous: list[int]
 
 
-def pruned(graph: DFGraph, sequence: Sequence[int], budget: int, *, fixed_order: bool) -> list[int]:
+def pruned(
+    graph: DFGraph, sequence: Sequence[int], budget: int, *, fixed_order: bool, deadline: float = math.inf
+) -> list[int]:
     """Remove every compute whose absence keeps the sequence valid and within the budget.
 
     Computes that nobody reads go first, then the dearest ones; each removal can make others unread.
@@ -48,6 +52,7 @@ def pruned(graph: DFGraph, sequence: Sequence[int], budget: int, *, fixed_order:
         sequence: a valid sequence of ops with repeats, its peak within the budget.
         budget: bytes.
         fixed_order: keep all first runs of needed ops, and with them their order.
+        deadline: look no further at this time, as ``time.monotonic()`` counts.
     """
     must_run = needed_ops(graph).tolist() if fixed_order else [False] * graph.n_ops
     kept = list(sequence)
@@ -56,6 +61,8 @@ def pruned(graph: DFGraph, sequence: Sequence[int], budget: int, *, fixed_order:
     for _ in range(_MOST_PASSES):
         copies, struck = _copies_of(graph, kept), False
         for i in by_cost:
+            if time.monotonic() > deadline:
+                break
             if kept[i] != _STRUCK and _is_waste(graph, kept, copies, i, budget):
                 kept[i], struck = _STRUCK, True
                 _strike_unread(graph, kept, must_run)
