@@ -12,6 +12,7 @@ fixed binary x the rows in r are differences, hence totally unimodular: r needs 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,9 @@ _FEASIBILITY = 1e-6
 """HiGHS's tolerance on integers and rows: it takes nodes that are better by less than this for no better."""
 _OPTIMALITY = 1e-7
 """HiGHS's tolerance on reduced costs: so much a column, of range [0, 1], may be worth more than it counts."""
+
+_MOST_UNITS = 2**22
+"""In how many units of memory the room at a moment is counted, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,8 +135,21 @@ def _lowered(dual: float, columns: int) -> float:
     return max(dual * (1 - _FEASIBILITY) - _FEASIBILITY - columns * _OPTIMALITY, 0.0)
 
 
+def _knapsack(sizes: list[tuple[int, int]], room: int) -> tuple[list[tuple[int, float]], float]:
+    """The row ``Σ size · x ≤ room`` for HiGHS: whole numbers, none larger than 2^22.
+
+    HiGHS compares with tolerances, of 1e-6 and less: a row that is full to the byte must not depend on them.
+    Sizes and room are divided by their greatest common divisor, then by what is still too much, and rounded
+    down: as x is binary, what fits still fits.
+    """
+    fitting = [(column, size) for column, size in sizes if 0 < size <= room]
+    divisor = math.gcd(*(size for _, size in fitting)) or 1
+    divisor *= -(-(room // divisor) // _MOST_UNITS) or 1
+    return [(column, -float(size // divisor)) for column, size in fitting], -float(room // divisor)
+
+
 class _Model:
-    """Columns and rows of the MILP; costs in units of the dearest that may run again, bytes of the room."""
+    """Columns and rows of the MILP; costs in units of the dearest that may run again."""
 
     def __init__(self, moments: Sequence[Frontier]) -> None:
         self.moments = moments
@@ -190,9 +207,7 @@ class _Model:
             self.integrality[column] = 1
             self.least[column] = float(moment.pinned[t])
             self.most[column] = float(graph.tensors[t].size <= moment.room)
-        room = max(moment.room, 1)
-        sizes = [(c, graph.tensors[t].size) for t, c in x.items()]
-        self._row([(c, -size / room) for c, size in sizes if size <= moment.room], -moment.room / room)
+        self._row(*_knapsack([(c, int(graph.sizes[t])) for t, c in x.items()], moment.room))
         wanted = moment.needed if last else self._wanted_until(moment, self.moments[k + 1])
         for t in np.flatnonzero(wanted).tolist():
             self._row(self._available(k, t), 1.0)
