@@ -10,10 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
 from scipy.optimize import OptimizeResult
 
-from checkmate import DFGraph, Op, Problem, Progress, Status, Tensor, floor, keep_all_peak, read_graph, solve
+from checkmate import (
+    DFGraph,
+    Op,
+    Problem,
+    Progress,
+    Status,
+    Tensor,
+    floor,
+    keep_all_peak,
+    minimum_budget,
+    read_graph,
+    solve,
+)
 from checkmate.plugins import load_solver, solver_specs
+from checkmate.testing.strategies import graphs
 from checkmate_solvers import cutmilp
 from checkmate_solvers.auto import Auto
 from checkmate_solvers.cutmilp import CutMilp, solve_cuts
@@ -158,6 +172,30 @@ def test_rounded_sizes_prove_nothing(oracle, size: int, more: int) -> None:
     for solver in (Auto(), MinCut()):
         solution = solver.solve(problem)
         assert (solution.cost, solution.bound <= 6) == (6, True)
+
+
+@settings(max_examples=60)
+@given(graph=graphs())
+def test_the_least_known_budget_is_enough(graph: DFGraph) -> None:
+    for fixed_order in (False, True):
+        budget = max(1, minimum_budget(graph, fixed_order=fixed_order).peak or 0)
+        assert Auto().solve(Problem(graph=graph, budget=budget, fixed_order=fixed_order)).schedule is not None
+
+
+def test_what_only_chens_rule_finds() -> None:
+    """Eviction frees too late here, whatever its weights; forgetting all at the first backward op fits."""
+    reads = [(1,), (3,), (5,), (2, 6), (2,)]
+    makes: list[tuple[int, ...]] = [(2, 3), (4, 5), (6,), (7,), ()]
+    graph = DFGraph(
+        ops=tuple(
+            Op(name=str(i), inputs=r, outputs=m, cost=1, workspace=w, backward=i > 2)
+            for i, (r, m, w) in enumerate(zip(reads, makes, [6, 4, 2, 0, 0], strict=True))
+        ),
+        tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([2, 4, 6, 2, 6, 1, 5, 3])),
+        inputs=(0, 1),
+        outputs=(0, 7),
+    )
+    assert Auto().solve(Problem(graph=graph, budget=24)).schedule is not None
 
 
 def test_the_relaxations_are_ordered() -> None:

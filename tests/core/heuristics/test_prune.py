@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,3 +59,8 @@ def test_a_first_run_that_nobody_reads_moves_only_if_the_order_is_free() -> None
     graph = DFGraph.from_nodes(cost=[5, 1, 1], size=[1, 1, 1], deps=[[], [], [0, 1]])
     assert pruned(graph, [0, 1, 0, 2], 2 + 1, fixed_order=False) == [1, 0, 2]
     assert pruned(graph, [0, 1, 0, 2], 2 + 1, fixed_order=True) == [0, 1, 2]
+
+
+def test_when_the_time_is_up_only_what_nobody_reads_goes() -> None:
+    graph = DFGraph.from_nodes(cost=[1] * 3, size=[1] * 3, deps=[[], [0], [0, 1]])
+    assert pruned(graph, [0, 0, 1, 0, 2], 9, fixed_order=False, deadline=-math.inf) == [0, 1, 0, 2]

@@ -37,7 +37,7 @@ _FEASIBILITY = 1e-6
 _OPTIMALITY = 1e-7
 """HiGHS's tolerance on reduced costs: so much a column, of range [0, 1], may be worth more than it counts."""
 
-_MOST_UNITS = 2**22
+_MOST_UNITS = 2**18
 """In how many units of memory the room at a moment is counted, at most."""
 
 
@@ -136,7 +136,7 @@ def _lowered(dual: float, columns: int) -> float:
 
 
 def _knapsack(sizes: list[tuple[int, int]], room: int) -> tuple[list[tuple[int, float]], float]:
-    """The row ``Σ size · x ≤ room`` for HiGHS: whole numbers, none larger than 2^22.
+    """The row ``Σ size · x ≤ room`` for HiGHS: whole numbers, none larger than 2^18.
 
     HiGHS compares with tolerances, of 1e-6 and less: a row that is full to the byte must not depend on them.
     Sizes and room are divided by their greatest common divisor, then by what is still too much, and rounded
