@@ -30,6 +30,9 @@ __all__ = ["Auto"]
 
 _LEAST_S = 0.1
 """Seconds that a heuristic gets even when the time is up."""
+_LAST_RESORT_S = 10.0
+"""Seconds for step 7, whatever the time limit: twice those of the search that names the least budget in
+errors, so that a budget that was named also works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +66,7 @@ class Auto:
         if not search.done and search.gap > self.wide_gap:
             self._ask(search, self.rules, "rules")
         if math.isinf(search.cost) and math.isfinite(search.bound):
-            least = minimum_budget(
-                problem.graph, time_limit=max(search.left_s, _LEAST_S), fixed_order=problem.fixed_order
-            )
+            least = minimum_budget(problem.graph, time_limit=_LAST_RESORT_S, fixed_order=problem.fixed_order)
             search.offer(_sequence(least), "minimum budget")
         return search.solution()
 
