@@ -69,3 +69,9 @@ def test_an_empty_schedule_and_small_integers_are_fine() -> None:
     assert Schedule(np.array([0, -1], dtype=np.int8)).codes.dtype == np.int64
     with pytest.raises(GraphError, match="float64"):
         Schedule.of([Compute(0.5)])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [Compute(-1), Free(-3)])
+def test_negative_indices_are_no_steps_of_the_other_kind(step: Compute | Free) -> None:
+    with pytest.raises(GraphError, match="step 1 is"):
+        Schedule.of([Compute(0), step])

@@ -254,6 +254,16 @@ def test_state_of_a_library_is_never_made_up_for_profiling(monkeypatch: pytest.M
     assert profile_node(node).workspace == 0
 
 
+def test_a_compiled_part_is_planned_by_the_whole() -> None:
+    part = compile(perceptron(), "100%")
+    whole, x = nn.Sequential(part, perceptron()), torch.randn(8, 16)
+    compiled = compile(whole, "100%")
+    compiled(x).sum().backward()
+    assert len(compiled.plans) == 1
+    assert part.plans == ()
+    assert all(p.grad is not None for p in whole.parameters())
+
+
 def test_a_nested_region_is_refused_clearly() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:

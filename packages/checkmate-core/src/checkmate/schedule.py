@@ -68,8 +68,18 @@ class Schedule:
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Self:
-        """The schedule of these steps."""
-        return cls(np.array([s.op if isinstance(s, Compute) else ~s.tensor for s in steps]))
+        """The schedule of these steps.
+
+        Raises:
+            GraphError: at a negative index, which would read as a step of the other kind.
+        """
+        codes = []
+        for k, step in enumerate(steps):
+            index = step.op if isinstance(step, Compute) else step.tensor
+            if index < 0:
+                raise GraphError(f"step {k} is {step}: indices are ≥ 0")
+            codes.append(index if isinstance(step, Compute) else ~index)
+        return cls(np.array(codes))
 
     @classmethod
     def from_sequence(cls, graph: DFGraph, sequence: Sequence[int]) -> Self:

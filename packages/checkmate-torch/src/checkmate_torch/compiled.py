@@ -104,9 +104,10 @@ class CompiledModule(nn.Module):
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model's forward pass; plan first if inputs of this kind are new.
 
-        Without gradients there is nothing to plan: the original runs.
+        Without gradients there is nothing to plan, and what captures this call as a part of something larger
+        plans for all of it: then the original runs.
         """
-        if not torch.is_grad_enabled():
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return self._original(*args, **kwargs)
         try:
             with torch._dynamo.config.patch(recompile_limit=self._max_plans):
