@@ -25,7 +25,8 @@ from checkmate.plugins import Solver
 from checkmate.units import Budget, parse_budget, parse_bytes
 from checkmate_torch.costs import profile_node
 from checkmate_torch.emit import emit
-from checkmate_torch.trace import Traced, UnsupportedModelError, storage_key, trace_joint
+from checkmate_torch.storages import storage_key, storages_of
+from checkmate_torch.trace import Traced, UnsupportedModelError, trace_joint
 
 __all__ = ["Options", "Plan", "Planner", "checkmate_backend"]
 
@@ -108,10 +109,10 @@ class Planner:
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
         inputs = {storage_key(x): x for x in example_inputs if isinstance(x, torch.Tensor)}
-        owned = {storage_key(t): t.untyped_storage().nbytes() for t in self._owned()}
+        owned = storages_of(self.module)
         partition = partial(
             self._partition,
-            unseen=sum(size for key, size in owned.items() if key not in inputs),
+            unseen=sum(storage.nbytes() for key, storage in owned.items() if key not in inputs),
             label=", ".join(
                 str(tuple(x.shape))
                 for key, x in inputs.items()
@@ -121,13 +122,6 @@ class Planner:
         compiler = aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed, partition_fn=partition)
         with torch._functorch.config.patch(donated_buffer=False):
             return compiler(gm, example_inputs)
-
-    def _owned(self) -> list[torch.Tensor]:
-        """What is resident with the module: parameters, buffers, gradients of earlier steps."""
-        if self.module is None:
-            return []
-        parameters = list(self.module.parameters())
-        return [*parameters, *self.module.buffers(), *(p.grad for p in parameters if p.grad is not None)]
 
     def _partition(
         self,

@@ -29,24 +29,24 @@ def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``."""
     sequence = schedule.sequence.tolist()
     split = sequence.index(traced.boundary)
+    early, late = sequence[:split], sequence[split + 1 :]
     repeated = frozenset(op for op, runs in Counter(sequence).items() if runs > 1)
 
     forward = _Pass(traced, repeated)
     for primal in traced.primals:
         forward.add_placeholder(primal)
-    for op in sequence[:split]:
+    for op in early:
         forward.compute(op)
     returned = [forward.value(x) for x in traced.forward_outputs]
 
     backward = _Pass(traced, repeated, before=forward)
-    saved = _saved_sources(traced, sequence[split + 1 :], forward.done)
-    later = set(sequence[split + 1 :])
-    replayed = [op for op in forward.states if op in later]
+    saved = _saved_sources(traced, late, forward.done)
+    replayed = sorted(forward.states.keys() & late)
     for op in replayed:
         backward.add_state(op, forward.states[op])
     for source in (*saved, *traced.tangents):
         backward.add_placeholder(source)
-    for op in sequence[split + 1 :]:
+    for op in late:
         backward.compute(op)
     backward.graph.output([backward.value(x) for x in traced.gradients])
 

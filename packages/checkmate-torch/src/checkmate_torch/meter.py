@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from checkmate_torch.allocations import AllocationRecorder, Allocations
+from checkmate_torch.storages import storages_of
 
 __all__ = ["MemoryMeter", "memory_meter", "resident_bytes"]
 
@@ -72,7 +71,7 @@ def memory_meter(*resident: object, device: torch.device | str | None = None) ->
     >>> meter.base, meter.peak, meter.bytes
     (1024, 2048, array([1024, 2048]))
     """
-    storages = list(_storages(resident).values())
+    storages = list(storages_of(resident).values())
     where = torch.device(device) if device is not None else _device_of(storages)
     if where.type not in ("cpu", "cuda"):
         raise ValueError(f"can't measure memory on {where}: only on the CPU and on CUDA")
@@ -89,7 +88,7 @@ def resident_bytes(*resident: object) -> int:
     >>> resident_bytes(x, [x[:3], {"weight": torch.zeros(2)}])
     1032
     """
-    return sum(storage.nbytes() for storage in _storages(resident).values())
+    return sum(storage.nbytes() for storage in storages_of(resident).values())
 
 
 class _Releases:
@@ -141,35 +140,6 @@ def _meter_cuda(device: torch.device) -> Iterator[MemoryMeter]:
     meter.peak = torch.cuda.max_memory_allocated(device)
     meter.times_s = np.array([0.0, end_s / 2, end_s])
     meter.bytes = np.array([base, meter.peak, torch.cuda.memory_allocated(device)])
-
-
-def _storages(resident: object) -> dict[int, torch.UntypedStorage]:
-    """The distinct storages below ``resident``, by identity."""
-    found: dict[int, torch.UntypedStorage] = {}
-    for tensor in _tensors(resident):
-        storage = tensor.untyped_storage()
-        found.setdefault(storage._cdata, storage)
-    return found
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    """Every tensor that belongs to a value; other leaves have none."""
-    if isinstance(value, Tensor):
-        yield value
-        if value.is_leaf and value.grad is not None:
-            yield value.grad
-    elif isinstance(value, nn.Module):
-        yield from _tensors([*value.parameters(), *value.buffers()])
-    elif isinstance(value, Optimizer):
-        yield from _tensors(value.state)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from _tensors(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield from _tensors([getattr(value, field.name) for field in fields(value)])
 
 
 def _device_of(storages: Iterable[torch.UntypedStorage]) -> torch.device:

@@ -23,7 +23,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_leaves
 
-from checkmate import CheckmateError, DFGraph, Op, Tensor
+from checkmate import DFGraph, Op, Tensor
 from checkmate_torch.profile import OpProfile
 from checkmate_torch.safety import (
     as_copy,
@@ -33,19 +33,12 @@ from checkmate_torch.safety import (
     statistics_are_read,
     writes,
 )
+from checkmate_torch.storages import CUDA_GRANULE, UnsupportedModelError, allocated_bytes, storage_key
 
-__all__ = ["Traced", "UnsupportedModelError", "storage_key", "trace_joint"]
+__all__ = ["Traced", "UnsupportedModelError", "trace_joint"]
 
-_CUDA_GRANULE = 512
-"""The CUDA caching allocator rounds every block up to a multiple of this many bytes."""
-
-
-_SCALARS = 4 * _CUDA_GRANULE
+_SCALARS = 4 * CUDA_GRANULE
 """Bytes for the loss itself and the like: a handful of scalars, each a block of its own on CUDA."""
-
-
-class UnsupportedModelError(CheckmateError, NotImplementedError):
-    """The model does something that can't be planned; the message names it and the way out."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -301,7 +294,7 @@ class _Builder:
 
     def _tensor(self, name: str, value: torch.Tensor) -> int:
         self.index[storage_key(value)] = len(self.tensors)
-        self.tensors.append(Tensor(name=name, size=_bytes(value)))
+        self.tensors.append(Tensor(name=name, size=allocated_bytes(value)))
         return len(self.tensors) - 1
 
     def _token(self, node: Node) -> int:
@@ -342,23 +335,3 @@ def _ancestors(roots: tuple[Argument, ...]) -> set[Node]:
 
 def _tensors_of(node: Node) -> Iterator[torch.Tensor]:
     return (v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor))
-
-
-def storage_key(value: torch.Tensor) -> int:
-    """What identifies the storage of a tensor, real or fake, as long as the tensor lives.
-
-    Raises:
-        UnsupportedModelError: for tensors without a plain storage, e.g. sparse ones.
-    """
-    try:
-        return int(value.untyped_storage()._cdata)
-    except NotImplementedError as error:
-        raise UnsupportedModelError(
-            f"a {value.layout} tensor has no plain storage: Checkmate plans dense (strided) tensors only"
-        ) from error
-
-
-def _bytes(value: torch.Tensor) -> int:
-    """Bytes that the allocator gives to a storage."""
-    size = int(value.untyped_storage().nbytes())
-    return -(-size // _CUDA_GRANULE) * _CUDA_GRANULE if value.device.type == "cuda" else size

@@ -1,0 +1,74 @@
+"""Storages: what memory is made of. Tensors that share one are the same bytes, counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from checkmate import CheckmateError
+
+__all__ = ["CUDA_GRANULE", "UnsupportedModelError", "allocated_bytes", "storage_key", "storages_of"]
+
+CUDA_GRANULE = 512
+"""The CUDA caching allocator rounds every block up to a multiple of this many bytes."""
+
+
+class UnsupportedModelError(CheckmateError, NotImplementedError):
+    """The model does something that can't be planned; the message names it and the way out."""
+
+
+def storage_key(value: torch.Tensor) -> int:
+    """What identifies the storage of a tensor, real or fake, as long as the tensor lives.
+
+    Raises:
+        UnsupportedModelError: for tensors without a plain storage, e.g. sparse ones.
+    """
+    try:
+        return int(value.untyped_storage()._cdata)
+    except NotImplementedError as error:
+        raise UnsupportedModelError(
+            f"a {value.layout} tensor has no plain storage: Checkmate plans dense (strided) tensors only"
+        ) from error
+
+
+def allocated_bytes(value: torch.Tensor) -> int:
+    """Bytes that the allocator gives to a storage."""
+    size = int(value.untyped_storage().nbytes())
+    return -(-size // CUDA_GRANULE) * CUDA_GRANULE if value.device.type == "cuda" else size
+
+
+def storages_of(resident: object) -> dict[int, torch.UntypedStorage]:
+    """The distinct storages below ``resident``, by their keys.
+
+    Args:
+        resident: modules (parameters, buffers and gradients), optimizers (state), tensors with their
+            gradients, and containers of these; anything else has none.
+    """
+    found: dict[int, torch.UntypedStorage] = {}
+    for tensor in _tensors(resident):
+        found.setdefault(storage_key(tensor), tensor.untyped_storage())
+    return found
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """Every tensor that belongs to a value; other leaves have none."""
+    if isinstance(value, Tensor):
+        yield value
+        if value.is_leaf and value.grad is not None:
+            yield value.grad
+    elif isinstance(value, nn.Module):
+        yield from _tensors([*value.parameters(), *value.buffers()])
+    elif isinstance(value, Optimizer):
+        yield from _tensors(value.state)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _tensors(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _tensors([getattr(value, field.name) for field in fields(value)])
