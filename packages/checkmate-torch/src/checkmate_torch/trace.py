@@ -150,7 +150,7 @@ class _Builder:
         self.tokens: list[int] = []
         self.rng_bytes = 0
         self.user_outputs = self._user_outputs()
-        self.mutated = self._mutated_primals()
+        self.overwritten: set[int] = set()
         self.boundary = self.loss_state = -1
 
     def _split(self) -> tuple[list[Node], list[Node]]:
@@ -190,6 +190,7 @@ class _Builder:
                 if key not in self.index:
                     self.inputs.append(self._tensor(node.name, value))
                 self.tensor_of[node] = self.index[key]
+        self.overwritten = {self.tensor_of[p] for p in self._mutated_primals() if p in self.tensor_of}
 
     def add_node(self, node: Node, profile: Callable[[Node], OpProfile]) -> None:
         if node.op == "get_attr":
@@ -226,7 +227,6 @@ class _Builder:
         state = rng_state_like(node).nbytes if is_random(node) else 0
         self.rng_bytes += state  # kept for a replay, which needs as much again while it runs
         held = any(self._shows(user, outputs) for user in self.user_outputs)
-        mutated = {self.tensor_of.get(p) for p in self.mutated}
         once = held or not may_run_twice(node) or statistics_are_read(node)
         again = self._reads((as_copy(node)[1], node.kwargs))
         self.ops.append(
@@ -236,7 +236,7 @@ class _Builder:
                 outputs=tuple(outputs),
                 cost=measured.seconds,
                 workspace=measured.workspace + state,
-                recomputable=not once and mutated.isdisjoint(again),
+                recomputable=not once and self.overwritten.isdisjoint(again),
                 backward=self.boundary >= 0,
             )
         )
