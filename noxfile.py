@@ -30,7 +30,14 @@ def dev(session: nox.Session) -> None:
         f"{PACKAGES}/checkmate-torch[demo]",
         f"{ROOT}/tests/sample_plugin",
     )
-    session.install(*CONSTRAINTS, *(x for path in editable for x in ("-e", path)), "mypy", "pytest-timeout")
+    session.install(
+        *CONSTRAINTS,
+        *(x for path in editable for x in ("-e", path)),
+        "jsonschema",
+        "mypy",
+        "pytest-cov",
+        "pytest-timeout",
+    )
 
 
 @nox.session(venv_backend="none", requires=["dev"])

@@ -38,7 +38,7 @@ ENVIRONMENT_VARIABLE = "CHECKMATE_PLUGINS"
 
 Spec = SolverSpec | CostModelSpec | FrontendSpec | ExecutorSpec | ExporterSpec
 
-_BUILT_IN = "checkmate.heuristics.plugin"  # by name: heuristics stand above plugins
+_BUILT_IN = "checkmate.builtin"  # by name: what it registers stands above plugins
 _KINDS: dict[str, type[Spec]] = {
     "solvers": SolverSpec,
     "cost_models": CostModelSpec,
