@@ -1,6 +1,6 @@
-"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``lint`` or ``wheels``.
+"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint`` or ``wheels``.
 
-The first three share one environment, ``.nox/dev``: PyTorch is large, install it once. Afterwards
+The first four share one environment, ``.nox/dev``: PyTorch is large, install it once. Afterwards
 ``nox -R -s tests -- -k judge`` skips the installation and hands the rest to pytest.
 """
 
@@ -33,6 +33,7 @@ def dev(session: nox.Session) -> None:
     session.install(
         *CONSTRAINTS,
         *(x for path in editable for x in ("-e", path)),
+        "basedpyright",
         "jsonschema",
         "mypy",
         "pytest-cov",
@@ -54,8 +55,19 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["dev"])
 def types(session: nox.Session) -> None:
-    """Check the types of all packages, strictly."""
+    """Check the types of all packages, strictly, and what two type checkers see of the public surface."""
     session.run(str(DEV / "mypy"))
+    session.run(str(DEV / "basedpyright"), "--pythonpath", str(DEV / "python"))
+
+
+@nox.session(venv_backend="none", requires=["dev"])
+def coverage(session: nox.Session) -> None:
+    """Measure how much of checkmate-core its own tests and doctests run, branches included."""
+    session.run(
+        *(str(DEV / "pytest"), "--timeout=600", "-q", "tests/core", f"{PACKAGES}/checkmate-core", "docs"),
+        *("--cov=checkmate", "--cov-branch", "--cov-report=term-missing:skip-covered", "--cov-fail-under=95"),
+        *session.posargs,
+    )
 
 
 @nox.session(reuse_venv=True)

@@ -1,0 +1,61 @@
+"""What a type checker sees of the public surface: read by mypy and pyright, never run.
+
+``assert_type`` is checked exactly, and an ignore comment that ignores nothing is an error, so that each line
+here fails as soon as the type that a user sees changes.
+"""
+
+from pathlib import Path
+from typing import assert_type
+
+from torch.nn import Linear
+
+import checkmate
+import checkmate.torch as face
+from checkmate import torch as imported_face
+from checkmate.heuristics import ChenSqrtN
+from checkmate.plugins import Solver, SolverSpec, hookimpl
+from checkmate_torch import CompiledModule
+
+graph = checkmate.DFGraph.from_nodes(cost=[1, 1.5], size=[4, 2], deps=[[], [0]])
+assert_type(graph, checkmate.DFGraph)
+assert_type(checkmate.read_graph(Path("graph.json")), checkmate.DFGraph)
+
+solution = checkmate.solve(graph, "60%", solver=ChenSqrtN())
+assert_type(solution, checkmate.Solution)
+assert_type(solution.status, checkmate.Status)
+assert_type(solution.schedule, checkmate.Schedule | None)
+assert_type(checkmate.minimum_budget(graph).peak, int | None)
+
+timeline = checkmate.simulate(graph, checkmate.Schedule.of([checkmate.Compute(0), checkmate.Free(0)]))
+assert_type(timeline, checkmate.Timeline)
+assert_type(timeline.peak, int)
+assert_type(timeline.cost, float)
+
+checkmate.slove(graph, "60%")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+checkmate.solve(graph, budget=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+graph.ops = ()  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Mine:
+    """A solver is whatever can solve."""
+
+    def solve(self, problem: checkmate.Problem) -> checkmate.Solution:
+        """Give up."""
+        return checkmate.Solution.unknown(problem)
+
+
+mine: Solver = Mine()
+checkmate.solve(graph, 0.5, solver=Mine())
+
+
+@hookimpl
+def checkmate_register_solvers() -> list[SolverSpec]:
+    """The hook keeps its type."""
+    return [SolverSpec(name="mine", summary="gives up", load=Mine)]
+
+
+assert_type(checkmate_register_solvers(), list[SolverSpec])
+
+assert_type(checkmate.torch.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
+assert_type(face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
+assert_type(imported_face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
