@@ -15,18 +15,18 @@ A plugin is a module like this one, named by an entry point of the group ``check
 
 from __future__ import annotations
 
-import difflib
+import os
 
 from checkmate.errors import PluginError
 from checkmate.plugins.hookspecs import hookimpl
 from checkmate.plugins.loader import (
-    ANYTHING,
     LoadedPlugin,
+    command_errors,
     installed_plugins,
-    one_line,
     register_commands,
     reset,
 )
+from checkmate.plugins.registry import Registry, failed_plugins
 from checkmate.plugins.specs import (
     CostModel,
     CostModelSpec,
@@ -42,6 +42,11 @@ from checkmate.plugins.specs import (
 )
 
 __all__ = [
+    "COST_MODELS",
+    "EXECUTORS",
+    "EXPORTERS",
+    "FRONTENDS",
+    "SOLVERS",
     "CostModel",
     "CostModelSpec",
     "Executor",
@@ -51,18 +56,41 @@ __all__ = [
     "Frontend",
     "FrontendSpec",
     "LoadedPlugin",
+    "Registry",
     "Solver",
     "SolverSpec",
     "Traced",
     "ambiguous_solvers",
+    "command_errors",
+    "cost_model_specs",
+    "executor_specs",
+    "exporter_for",
+    "exporter_specs",
+    "frontend_specs",
     "hookimpl",
     "installed_plugins",
+    "load_cost_model",
+    "load_executor",
+    "load_exporter",
+    "load_frontend",
     "load_solver",
     "register_commands",
     "reset",
     "solver_spec",
     "solver_specs",
 ]
+
+SOLVERS: Registry[SolverSpec, Solver] = Registry(kind="solver", spec_type=SolverSpec, method="solve")
+COST_MODELS: Registry[CostModelSpec, CostModel] = Registry(
+    kind="cost model", spec_type=CostModelSpec, method="annotate"
+)
+FRONTENDS: Registry[FrontendSpec, Frontend] = Registry(
+    kind="frontend", spec_type=FrontendSpec, method="trace"
+)
+EXECUTORS: Registry[ExecutorSpec, Executor] = Registry(kind="executor", spec_type=ExecutorSpec, method="bind")
+EXPORTERS: Registry[ExporterSpec, Exporter] = Registry(
+    kind="exporter", spec_type=ExporterSpec, method="write"
+)
 
 
 def solver_spec(name: str) -> SolverSpec:
@@ -75,29 +103,17 @@ def solver_spec(name: str) -> SolverSpec:
     >>> solver_spec("keep-all").guarantee
     'heuristic'
     """
-    owners = _owners().get(name, [])
-    if len(owners) > 1:
-        raise PluginError(
-            f"solver {name!r} is offered by {' and by '.join(plugin.owner for plugin, _ in owners)}: "
-            "uninstall all but one, or list the plugins to load in CHECKMATE_PLUGINS"
-        )
-    if not owners:
-        raise PluginError(_unknown(name))
-    return owners[0][1]
+    return SOLVERS.spec(name)
 
 
 def solver_specs() -> tuple[SolverSpec, ...]:
     """All solvers that can be asked for by name, built-ins first; ambiguous names are left out."""
-    return tuple(owners[0][1] for owners in _owners().values() if len(owners) == 1)
+    return SOLVERS.specs()
 
 
 def ambiguous_solvers() -> dict[str, tuple[str, ...]]:
-    """Names that several plugins claim, with their owners."""
-    return {
-        name: tuple(plugin.owner for plugin, _ in owners)
-        for name, owners in _owners().items()
-        if len(owners) > 1
-    }
+    """Names of solvers that several plugins claim, with their owners."""
+    return SOLVERS.ambiguous()
 
 
 def load_solver(name: str) -> Solver:
@@ -106,32 +122,71 @@ def load_solver(name: str) -> Solver:
     Raises:
         PluginError: as :func:`solver_spec`; or if ``load`` fails, or gives something that can't solve.
     """
-    spec = solver_spec(name)
-    owner = _owners()[name][0][0].owner
-    try:
-        solver = spec.load()
-    except ANYTHING as error:
-        needs = f"; it needs: pip install {' '.join(spec.requires)}" if spec.requires else ""
-        raise PluginError(f"solver {name!r} of {owner} failed to load: {one_line(error)}{needs}") from error
-    if not callable(getattr(solver, "solve", None)):
-        raise PluginError(f"solver {name!r} of {owner} loads a {type(solver).__name__}: it has no solve()")
-    return solver
+    return SOLVERS.load(name)
 
 
-def _owners() -> dict[str, list[tuple[LoadedPlugin, SolverSpec]]]:
-    owners: dict[str, list[tuple[LoadedPlugin, SolverSpec]]] = {}
-    for plugin in installed_plugins():
-        for spec in plugin.offers:
-            if isinstance(spec, SolverSpec):
-                owners.setdefault(spec.name, []).append((plugin, spec))
-    return owners
+def cost_model_specs() -> tuple[CostModelSpec, ...]:
+    """All cost models that can be asked for by name."""
+    return COST_MODELS.specs()
 
 
-def _unknown(name: str) -> str:
-    installed = [spec.name for spec in solver_specs()]
-    message = f"no solver {name!r}; installed: {installed}"
-    if failed := [plugin.name for plugin in installed_plugins() if plugin.error is not None]:
-        message += f"; failed to load: {failed} ('checkmate plugins' says why)"
-    if close := difflib.get_close_matches(name, installed):
-        message += f"; did you mean {' or '.join(map(repr, close))}?"
-    return message
+def load_cost_model(name: str) -> CostModel:
+    """The cost model itself; errors as in :func:`load_solver`."""
+    return COST_MODELS.load(name)
+
+
+def frontend_specs() -> tuple[FrontendSpec, ...]:
+    """All frontends that can be asked for by name."""
+    return FRONTENDS.specs()
+
+
+def load_frontend(name: str) -> Frontend:
+    """The frontend itself; errors as in :func:`load_solver`."""
+    return FRONTENDS.load(name)
+
+
+def executor_specs() -> tuple[ExecutorSpec, ...]:
+    """All executors that can be asked for by name."""
+    return EXECUTORS.specs()
+
+
+def load_executor(name: str) -> Executor:
+    """The executor itself; errors as in :func:`load_solver`."""
+    return EXECUTORS.load(name)
+
+
+def exporter_specs() -> tuple[ExporterSpec, ...]:
+    """All exporters that can be asked for by name."""
+    return EXPORTERS.specs()
+
+
+def load_exporter(name: str) -> Exporter:
+    """The exporter itself; errors as in :func:`load_solver`."""
+    return EXPORTERS.load(name)
+
+
+def exporter_for(path: str | os.PathLike[str]) -> ExporterSpec:
+    """The exporter whose suffix the file's name ends with; of several suffixes the longest wins.
+
+    So ``run.perfetto.json`` goes to an exporter of ``.perfetto.json`` before one of ``.json``.
+
+    Raises:
+        PluginError: if no suffix fits (the message lists those that are installed), or if the longest
+            belongs to several exporters.
+    """
+    file = os.path.basename(os.fspath(path)).lower()
+    fitting = [spec for spec in exporter_specs() if file.endswith(spec.suffix.lower())]
+    longest = max((len(spec.suffix) for spec in fitting), default=0)
+    found = [spec for spec in fitting if len(spec.suffix) == longest]
+    if len(found) > 1:
+        names = " and ".join(repr(spec.name) for spec in found)
+        raise PluginError(f"{file!r} could be written by the exporters {names}: ask for one by name")
+    if not found:
+        installed = sorted({spec.suffix for spec in exporter_specs()})
+        broken = (
+            f"; failed to load: {failed} ('checkmate plugins' says why)"
+            if (failed := failed_plugins())
+            else ""
+        )
+        raise PluginError(f"no exporter for {file!r}; installed suffixes: {installed}{broken}")
+    return found[0]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 import pluggy
 
@@ -28,6 +28,7 @@ __all__ = [
     "ENVIRONMENT_VARIABLE",
     "LoadedPlugin",
     "Spec",
+    "command_errors",
     "installed_plugins",
     "one_line",
     "register_commands",
@@ -73,7 +74,7 @@ class LoadedPlugin:
 
 def installed_plugins() -> tuple[LoadedPlugin, ...]:
     """Every plugin, built-ins first, then in order of distribution and name; broken ones included."""
-    return _load()[1]
+    return _load().plugins
 
 
 def register_commands(cli: Any) -> dict[str, str]:
@@ -82,15 +83,23 @@ def register_commands(cli: Any) -> dict[str, str]:
     Returns:
         the error, on one line, of each plugin that failed to, by its ``owner``.
     """
-    manager, loaded = _load()
-    errors = {}
+    manager, loaded, errors = _load()
+    errors.clear()
     for number, plugin in enumerate(loaded):
         if plugin.error is None:
             try:
                 _call(manager, manager.get_plugin(str(number)), "checkmate_register_commands", cli=cli)
             except ANYTHING as error:
                 errors[plugin.owner] = one_line(error)
-    return errors
+    return dict(errors)
+
+
+def command_errors() -> dict[str, str]:
+    """What :func:`register_commands` returned last: plugins that work, save that their commands don't.
+
+    Empty before it is called: plugins are asked for commands only by a command line.
+    """
+    return dict(_load().command_errors)
 
 
 def reset() -> None:
@@ -109,15 +118,21 @@ ANYTHING: tuple[type[BaseException], ...] = (Exception, SystemExit)
 """What foreign code may raise while it loads; isolation means to survive all of it."""
 
 
+class _Loaded(NamedTuple):
+    manager: pluggy.PluginManager
+    plugins: tuple[LoadedPlugin, ...]
+    command_errors: dict[str, str]  # by owner; filled by register_commands
+
+
 @cache
-def _load() -> tuple[pluggy.PluginManager, tuple[LoadedPlugin, ...]]:
+def _load() -> _Loaded:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
     loaded = tuple(_isolated(manager, candidate, str(i)) for i, candidate in enumerate(_candidates()))
     for plugin in loaded:
         if plugin.error is not None:
             _log.info("plugin %s failed to load: %s", plugin.owner, plugin.error)
-    return manager, loaded
+    return _Loaded(manager, loaded, {})
 
 
 def _candidates() -> Iterator[_Candidate]:
@@ -171,6 +186,9 @@ def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
                 texts: tuple[object, ...] = (spec.name, spec.summary)
                 if not all(isinstance(text, str) and text for text in texts):
                     raise PluginError(f"{hook} returned {spec!r}, whose name or summary is no text")
+                suffix: object = getattr(spec, "suffix", ".")
+                if not isinstance(suffix, str) or not suffix.startswith("."):
+                    raise PluginError(f"{hook} returned {spec!r}, whose suffix does not start with a dot")
                 yield spec
 
 

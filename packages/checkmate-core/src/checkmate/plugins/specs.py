@@ -134,9 +134,14 @@ class ExecutorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterSpec:
-    """One exporter that a plugin offers; fields as in :class:`SolverSpec`."""
+    """One exporter that a plugin offers; fields as in :class:`SolverSpec`.
+
+    Attributes:
+        suffix: of the files that it writes, with its dots: ``".html"``, ``".perfetto.json"``.
+    """
 
     name: str
     summary: str
+    suffix: str
     load: Callable[[], Exporter]
     requires: tuple[str, ...] = ()

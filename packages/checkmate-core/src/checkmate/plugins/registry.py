@@ -1,0 +1,114 @@
+"""Lookup by name, the same for every kind of spec: name ↦ (plugin, spec), built-ins first.
+
+A name that one plugin offers can be asked for; a name that several offer is ambiguous, and an error that
+names the owners; an unknown name is an error that lists what is installed and what failed to load.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from checkmate.errors import PluginError
+from checkmate.plugins.loader import ANYTHING, LoadedPlugin, Spec, installed_plugins, one_line
+
+__all__ = ["Registry"]
+
+_Spec = TypeVar("_Spec", bound=Spec)
+_Thing = TypeVar("_Thing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry(Generic[_Spec, _Thing]):
+    """All installed things of one kind.
+
+    Attributes:
+        kind: what messages call one of them, e.g. ``"solver"``.
+        spec_type: class of its specs.
+        method: what a loaded one must be able to do, e.g. ``"solve"``.
+    """
+
+    kind: str
+    spec_type: type[_Spec]
+    method: str
+
+    def specs(self) -> tuple[_Spec, ...]:
+        """All that can be asked for by name, built-ins first; ambiguous names are left out."""
+        return tuple(owners[0][1] for owners in self._owners().values() if len(owners) == 1)
+
+    def ambiguous(self) -> dict[str, tuple[str, ...]]:
+        """Names that several plugins claim, with their owners."""
+        return {
+            name: tuple(plugin.owner for plugin, _ in owners)
+            for name, owners in self._owners().items()
+            if len(owners) > 1
+        }
+
+    def spec(self, name: str) -> _Spec:
+        """The one with this name.
+
+        Raises:
+            PluginError: if there is none, or if several plugins offer it.
+        """
+        return self._owned(name)[1]
+
+    def owner(self, name: str) -> LoadedPlugin:
+        """The plugin that offers this name.
+
+        Raises:
+            PluginError: as :meth:`spec`.
+        """
+        return self._owned(name)[0]
+
+    def load(self, name: str) -> _Thing:
+        """The thing itself: looks up the spec and calls its ``load``.
+
+        Raises:
+            PluginError: as :meth:`spec`; or if ``load`` fails, or gives something without the method.
+        """
+        plugin, spec = self._owned(name)
+        label = f"{self.kind} {name!r} of {plugin.owner}"
+        try:
+            thing: Any = spec.load()
+        except ANYTHING as error:
+            needs = f"; it needs: pip install {' '.join(spec.requires)}" if spec.requires else ""
+            raise PluginError(f"{label} failed to load: {one_line(error)}{needs}") from error
+        if not callable(getattr(thing, self.method, None)):
+            raise PluginError(f"{label} loads a {type(thing).__name__}: it has no {self.method}()")
+        return cast("_Thing", thing)
+
+    def _owned(self, name: str) -> tuple[LoadedPlugin, _Spec]:
+        owners = self._owners().get(name, [])
+        if len(owners) > 1:
+            names = " and by ".join(plugin.owner for plugin, _ in owners)
+            raise PluginError(
+                f"{self.kind} {name!r} is offered by {names}: "
+                "uninstall all but one, or list the plugins to load in CHECKMATE_PLUGINS"
+            )
+        if not owners:
+            raise PluginError(self._unknown(name))
+        return owners[0]
+
+    def _owners(self) -> Mapping[str, list[tuple[LoadedPlugin, _Spec]]]:
+        owners: dict[str, list[tuple[LoadedPlugin, _Spec]]] = {}
+        for plugin in installed_plugins():
+            for spec in plugin.offers:
+                if isinstance(spec, self.spec_type):
+                    owners.setdefault(spec.name, []).append((plugin, spec))
+        return owners
+
+    def _unknown(self, name: str) -> str:
+        installed = [spec.name for spec in self.specs()]
+        message = f"no {self.kind} {name!r}; installed: {installed}"
+        if failed := failed_plugins():
+            message += f"; failed to load: {failed} ('checkmate plugins' says why)"
+        if close := difflib.get_close_matches(name, installed):
+            message += f"; did you mean {' or '.join(map(repr, close))}?"
+        return message
+
+
+def failed_plugins() -> list[str]:
+    """Names of the plugins that failed to load."""
+    return [plugin.name for plugin in installed_plugins() if plugin.error is not None]
