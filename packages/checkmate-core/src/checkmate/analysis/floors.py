@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from checkmate.articulation import articulation_points
 from checkmate.graph import CSR, DFGraph
 
-__all__ = ["Floor", "floor", "needed_ops", "working_sets"]
+__all__ = ["Floor", "articulation_points", "floor", "needed_ops", "working_sets"]
 
 
 class Floor(NamedTuple):
