@@ -1,15 +1,20 @@
-"""Laws of lowering: valid for whatever is kept; nothing forgotten means nothing recomputed."""
+"""Laws of lowering: valid for whatever is kept; nothing forgotten means nothing recomputed.
+
+What lowering does to the plan of a schedule is in ``test_plan``.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from checkmate.errors import PlanError
 from checkmate.graph import DFGraph, Op, Tensor
-from checkmate.lower import lazy_sequence, planned_sequence
-from checkmate.schedule import Schedule
+from checkmate.lower import lazy_sequence, lower, planned_sequence
+from checkmate.plan import Plan
+from checkmate.schedule import Compute, Free, Schedule
 from checkmate.simulate import simulate
 from checkmate.testing.strategies import graphs
 
@@ -91,3 +96,85 @@ def test_bad_arguments_are_named() -> None:
         lazy_sequence(graph, np.ones(2, dtype=bool), 0)
     with pytest.raises(ValueError, match="at is 2"):
         lazy_sequence(graph, np.ones(1, dtype=bool), 2)
+
+
+# --- lower ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=400)
+@given(graphs(max_ops=3), st.data())
+def test_a_plan_is_lowered_or_refused_and_what_is_lowered_is_valid(
+    graph: DFGraph, data: st.DataObject
+) -> None:
+    """Never a schedule that the judge rejects; and the stages' computes are all there, in order."""
+    n_stages = data.draw(st.integers(0, 3))
+    likely = st.sampled_from([True, True, True, False])
+
+    def matrix(columns: int) -> np.ndarray:
+        cells = data.draw(st.lists(likely, min_size=n_stages * columns, max_size=n_stages * columns))
+        return np.array(cells, dtype=bool).reshape(n_stages, columns)
+
+    retain = matrix(graph.n_tensors)
+    retain[:1] = False
+    plan = Plan(graph, matrix(graph.n_ops), retain)
+    try:
+        schedule = lower(plan)
+    except PlanError:
+        event("refused")
+        return
+    event("lowered")
+    timeline = simulate(graph, schedule)
+    assert timeline.runs.tolist() == plan.compute.sum(axis=0).tolist()
+    assert lower(Plan.of(graph, schedule)) == schedule
+
+
+@given(graphs(), st.data())
+def test_a_moment_can_be_told_as_a_plan(graph: DFGraph, data: st.DataObject) -> None:
+    """What it recomputes is the least for what it retains, if no output is left for after the last op."""
+    at = data.draw(st.integers(0, graph.n_ops))
+    keep = np.array(data.draw(st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)))
+    plan = Plan.of(graph, Schedule.from_sequence(graph, lazy_sequence(graph, keep, at)))
+    if plan.n_stages == graph.n_ops:
+        assert Plan.from_retained(graph, plan.retain) == plan
+    else:
+        assert plan.n_stages == graph.n_ops + 1
+
+
+ONCE = DFGraph(
+    ops=(
+        Op(name="once", inputs=(0,), outputs=(1,), cost=1, recomputable=False),
+        Op(name="again", inputs=(1,), outputs=(2,), cost=1),
+    ),
+    tensors=tuple(Tensor(name=name, size=1) for name in ("in", "mid", "out")),
+    inputs=(0,),
+    outputs=(2,),
+)
+
+
+@pytest.mark.parametrize(
+    ("compute", "retain", "message"),
+    [
+        ([[1, 1]], [[0, 1, 0]], "stage 0 retains tensor 1 'mid', but nothing comes before it"),
+        ([[0, 0], [1, 1]], [[0, 0, 0], [0, 1, 0]], "stage 1 retains tensor 1 'mid', which stage 0 neither"),
+        (
+            [[1, 0], [0, 1]],
+            [[0, 0, 0], [0, 0, 0]],
+            "stage 1 computes op 1 'again', which reads tensor 1 'mid'",
+        ),
+        ([[1, 1], [1, 0]], [[0, 0, 0], [0, 0, 1]], "stage 1 computes op 0 'once' again"),
+        ([[1, 1], [0, 0]], [[0, 0, 0], [0, 1, 0]], "graph output tensor 2 'out' is neither retained"),
+        ([], [], "graph output tensor 2 'out'"),
+    ],
+)
+def test_a_plan_that_cannot_be_executed_is_named(
+    compute: list[list[int]], retain: list[list[int]], message: str
+) -> None:
+    matrices = (np.array(rows, dtype=bool).reshape(-1, n) for rows, n in ((compute, 2), (retain, 3)))
+    with pytest.raises(PlanError, match=message):
+        lower(Plan(ONCE, *matrices))
+
+
+def test_what_is_retained_for_nobody_is_freed_at_once() -> None:
+    graph = DFGraph.from_nodes(cost=[1] * 3, size=[1] * 3, deps=[[], [0], [1]])
+    plan = Plan(graph, np.eye(3, dtype=bool), np.tri(3, k=-1, dtype=bool))
+    assert list(lower(plan)) == [Compute(0), Compute(1), Free(0), Compute(2), Free(1)]

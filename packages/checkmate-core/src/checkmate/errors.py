@@ -11,11 +11,13 @@ from enum import StrEnum
 __all__ = [
     "BudgetError",
     "CheckmateError",
+    "CostError",
     "FormatError",
     "GraphError",
     "InfeasibleBudgetError",
     "InvalidScheduleError",
     "MissingDistributionError",
+    "PlanError",
     "PluginError",
     "Reason",
     "SolverError",
@@ -32,6 +34,14 @@ class GraphError(CheckmateError, ValueError):
 
 class FormatError(CheckmateError, ValueError):
     """A file that is not in a wire format we read; the message names the place (``$.ops[3].cost``)."""
+
+
+class PlanError(CheckmateError, ValueError):
+    """A plan that can't be executed, or matrices that are no plan; the message names stage and op."""
+
+
+class CostError(CheckmateError, ValueError):
+    """A cost model whose settings make no sense, or that can't price this graph."""
 
 
 class BudgetError(CheckmateError, ValueError):

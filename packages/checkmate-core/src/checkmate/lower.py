@@ -1,11 +1,15 @@
-"""From what is kept to what is computed: the op sequence that sets of retained tensors imply.
+"""From what is kept to what is computed: the schedule of a plan, and op sequences from sets of kept tensors.
 
-Let a plan name, for some moments of the base order, a set of tensors. Run the base order; just before the op
-of such a moment first runs, bring back what the set has gained since the moment before, and forget every
-tensor made so far that is not in it; afterwards recompute what is missing, as late as possible: just before
-the op that reads it, with everything that it needs in turn, in base order. Between two moments no op runs
-again twice, so the cost is that of the base order plus, for each moment, that of the closure of what is
-missed after it.
+Two ways to say what is kept:
+
+- A :class:`~checkmate.plan.Plan` says for every stage what it computes and what is retained into it;
+  :func:`lower` checks that this can be executed, and adds the frees.
+- Some moments of the base order, each with a set of tensors, are enough where the rest follows. Run the base
+  order; just before the op of such a moment first runs, bring back what the set has gained since the moment
+  before, and forget every tensor made so far that is not in it; afterwards recompute what is missing, as late
+  as possible: just before the op that reads it, with everything that it needs in turn, in base order. Between
+  two moments no op runs again twice, so the cost is that of the base order plus, for each moment, that of the
+  closure of what is missed after it. Nothing of size ops × tensors is built, which is why solvers use it.
 """
 
 from __future__ import annotations
@@ -15,9 +19,30 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from checkmate.errors import PlanError
 from checkmate.graph import DFGraph
+from checkmate.plan import Plan
+from checkmate.schedule import Schedule
 
-__all__ = ["lazy_sequence", "planned_sequence"]
+__all__ = ["lazy_sequence", "lower", "planned_sequence"]
+
+
+def lower(plan: Plan) -> Schedule:
+    """The schedule of a plan: its stages one after the other, and every free as early as legal.
+
+    A tensor that the plan retains but nothing reads any more is freed all the same, so the peak is the least
+    of all schedules with these computes in this order. ``lower(Plan.of(graph, schedule))`` has the computes
+    of ``schedule``, in its order.
+
+    Raises:
+        PlanError: if the plan can't be executed; names the stage, and the op or tensor.
+
+    >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
+    >>> list(lower(Plan(graph, np.eye(2, dtype=bool), np.tri(2, k=-1, dtype=bool))))
+    [Compute(op=0), Compute(op=1), Free(tensor=0)]
+    """
+    _check(plan)
+    return Schedule.from_sequence(plan.graph, np.nonzero(plan.compute)[1].tolist())
 
 
 def lazy_sequence(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int) -> list[int]:
@@ -61,6 +86,38 @@ def planned_sequence(graph: DFGraph, plan: Mapping[int, npt.NDArray[np.bool_]]) 
         if v < graph.n_ops:
             sequence += [*_restored(graph, graph.ops[v].inputs, missing), v]
     return sequence + _restored(graph, graph.outputs, missing)
+
+
+def _check(plan: Plan) -> None:
+    """Raise PlanError unless every stage has what it reads and retains, and the end what is asked for."""
+    graph = plan.graph
+    resident = graph.producer < 0
+    ran = bytearray(graph.n_ops)
+    for t, (computes, retains) in enumerate(zip(plan.compute, plan.retain, strict=True)):
+        if (lost := retains & ~resident).any():
+            before = (
+                f"which stage {t - 1} neither computes nor retains" if t else "but nothing comes before it"
+            )
+            raise PlanError(f"stage {t} retains {graph.tensor_label(int(lost.argmax()))}, {before}")
+        # Op and its inputs may both run in this stage: producers stand before their readers in base order.
+        resident = retains | computes[graph.producer] | (graph.producer < 0)
+        for v in np.flatnonzero(computes).tolist():
+            op = graph.ops[v]
+            for u in op.inputs:
+                if not resident[u]:
+                    raise PlanError(
+                        f"stage {t} computes {graph.op_label(v)}, which reads {graph.tensor_label(u)}: "
+                        "neither retained into that stage nor computed in it"
+                    )
+            if ran[v] and not op.recomputable:
+                raise PlanError(f"stage {t} computes {graph.op_label(v)} again, which may run only once")
+            ran[v] = True
+    for u in graph.outputs:
+        if not resident[u]:
+            raise PlanError(
+                f"the graph output {graph.tensor_label(u)} is neither retained into the last stage nor "
+                "computed in it"
+            )
 
 
 def _forget(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int, missing: bytearray) -> None:
