@@ -12,24 +12,30 @@ from typing import TYPE_CHECKING
 
 from checkmate.analysis import Floor, floor
 from checkmate.api import minimum_budget, solve
+from checkmate.cache import ScheduleCache
 from checkmate.errors import (
     BudgetError,
     CheckmateError,
+    CostError,
     FormatError,
     GraphError,
     InfeasibleBudgetError,
     InvalidScheduleError,
     MissingDistributionError,
+    PlanError,
     PluginError,
     Reason,
     SolverError,
 )
 from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.lower import lower
+from checkmate.plan import Plan
 from checkmate.problem import Problem, Progress, keep_all_peak
 from checkmate.schedule import Compute, Free, Schedule, Step
 from checkmate.serialize import read_graph, read_schedule, write_graph, write_schedule
 from checkmate.simulate import Timeline, simulate
 from checkmate.solution import Solution, Status
+from checkmate.sweep import Frontier, sweep
 
 if TYPE_CHECKING:
     from . import heuristics as heuristics
@@ -43,20 +49,25 @@ __all__ = [
     "BudgetError",
     "CheckmateError",
     "Compute",
+    "CostError",
     "DFGraph",
     "Floor",
     "FormatError",
     "Free",
+    "Frontier",
     "GraphError",
     "InfeasibleBudgetError",
     "InvalidScheduleError",
     "MissingDistributionError",
     "Op",
+    "Plan",
+    "PlanError",
     "PluginError",
     "Problem",
     "Progress",
     "Reason",
     "Schedule",
+    "ScheduleCache",
     "Solution",
     "SolverError",
     "Status",
@@ -66,11 +77,13 @@ __all__ = [
     "__version__",
     "floor",
     "keep_all_peak",
+    "lower",
     "minimum_budget",
     "read_graph",
     "read_schedule",
     "simulate",
     "solve",
+    "sweep",
     "write_graph",
     "write_schedule",
 ]

@@ -19,24 +19,19 @@ from numbers import Real
 import numpy as np
 
 from checkmate.analysis import floor
+from checkmate.cache import Identity, ScheduleCache, identity_of
+from checkmate.claim import Claim
 from checkmate.errors import InfeasibleBudgetError, InvalidScheduleError, SolverError
 from checkmate.graph import DFGraph
 from checkmate.heuristics.first_fit import FirstFit
-from checkmate.plugins import (
-    Solver,
-    ambiguous_solvers,
-    installed_plugins,
-    load_solver,
-    solver_spec,
-    solver_specs,
-)
+from checkmate.plugins import SOLVERS, Solver, installed_plugins
 from checkmate.plugins.loader import one_line
 from checkmate.problem import Problem, Progress, keep_all_peak
 from checkmate.schedule import Schedule
 from checkmate.solution import Solution, Status
 from checkmate.units import Budget, parse_budget
 
-__all__ = ["infeasible_error", "minimum_budget", "solve"]
+__all__ = ["Engine", "engine_of", "infeasible_error", "judged", "minimum_budget", "solve"]
 
 _AUTO = "auto"
 _FALLBACK = "heuristics"
@@ -55,6 +50,7 @@ def solve(
     threads: int = 1,
     seed: int = 0,
     on_progress: Callable[[Progress], None] | None = None,
+    cache: bool | ScheduleCache | None = None,
     throw: bool = True,
 ) -> Solution:
     """Find the cheapest schedule of ``graph`` whose peak is within ``budget``.
@@ -70,6 +66,8 @@ def solve(
         threads: how many threads or processes the solver may use.
         seed: for every random choice.
         on_progress: called with each :class:`Progress`; an exception that it raises ends the solve.
+        cache: look here first, and keep what is found; True = the cache of this user, None = none. What
+            is read from it is judged again; ``origin["cache"]`` then names the file.
         throw: False = without a schedule return a solution with the status ``INFEASIBLE`` (proved) or
             ``UNKNOWN`` (none found) instead of raising.
 
@@ -93,8 +91,9 @@ def solve(
         threads=threads,
         on_progress=on_progress,
     )
-    name, engine = _engine(solver)
-    solution = _ask(engine, name, problem)
+    engine = engine_of(solver)
+    kept = ScheduleCache() if cache is True else cache or None
+    solution = _ask(engine, problem) if kept is None else _remembered(engine, problem, kept)
     if throw and solution.timeline is None:
         raise infeasible_error(solution)
     return solution
@@ -131,7 +130,7 @@ def minimum_budget(
     8
     """
     deadline = time.monotonic() + time_limit
-    name, engine = _engine(solver)
+    engine = engine_of(solver)
     everything = Schedule.from_sequence(graph, range(graph.n_ops))
     high = keep_all_peak(graph)
     best = Solution.found(Problem(graph=graph, budget=max(high, 1)), everything, solver="keep-all")
@@ -139,7 +138,7 @@ def minimum_budget(
     budget = low + 1  # often enough
     while high - low > max(1, tolerance * high) and (left := deadline - time.monotonic()) > 0:
         problem = Problem(graph=graph, budget=max(budget, 1), time_limit=left, fixed_order=fixed_order)
-        answer = _ask(engine, name, problem)
+        answer = _ask(engine, problem)
         if answer.timeline is None:
             low = budget
         else:
@@ -164,11 +163,25 @@ def infeasible_error(solution: Solution) -> InfeasibleBudgetError:
     )
 
 
-def _engine(solver: str | Solver) -> tuple[str, Solver]:
-    """The solver and its name; ``auto`` falls back to the built-in heuristics, with a warning."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A solver that can be asked: its name for messages, its identity for caches (None = has none)."""
+
+    name: str
+    identity: Identity | None
+    load: Callable[[], Solver]
+
+
+def engine_of(solver: str | Solver) -> Engine:
+    """Look a solver up; ``auto`` falls back to the built-in heuristics, with a warning.
+
+    Raises:
+        PluginError: if there is no solver of this name, or several.
+    """
     if not isinstance(solver, str):
-        return type(solver).__name__, solver
-    if solver == _AUTO and _AUTO not in {*ambiguous_solvers(), *(spec.name for spec in solver_specs())}:
+        value = solver
+        return Engine(name=type(value).__name__, identity=identity_of(value), load=lambda: value)
+    if solver == _AUTO and _AUTO not in {*SOLVERS.ambiguous(), *(spec.name for spec in SOLVERS.specs())}:
         broken = [f"{p.owner}: {p.error}" for p in installed_plugins() if p.error is not None]
         _log.warning(
             "no solver 'auto' is loaded: using %r; for better schedules: pip install checkmate-solvers%s",
@@ -176,23 +189,42 @@ def _engine(solver: str | Solver) -> tuple[str, Solver]:
             f" (failed to load: {'; '.join(broken)})" if broken else "",
         )
         solver = _FALLBACK
-    return solver_spec(solver).name, load_solver(solver)
+    name = SOLVERS.spec(solver).name
+    identity = {"name": name, "plugin": SOLVERS.owner(name).owner}
+    return Engine(name=name, identity=identity, load=lambda: SOLVERS.load(name))
 
 
-def _ask(engine: Solver, name: str, problem: Problem) -> Solution:
+def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache) -> Solution:
+    """Ask the cache, then the solver; what the cache says is a claim of that solver like any other."""
+    if engine.identity is None:
+        return _ask(engine, problem)
+    known = cache.find(problem, engine.identity, lambda claim: judged(claim, engine.name, problem))
+    if known is not None:
+        return known
+    solution = _ask(engine, problem)
+    cache.store(solution, engine.identity)
+    return solution
+
+
+def _ask(engine: Engine, problem: Problem) -> Solution:
     """Run the solver and judge its answer. Below the proved floor there is nothing to ask."""
+    name = engine.name
     if problem.budget < floor(problem.graph).size:
         return Solution.infeasible(problem, solver=name)
+    solver = engine.load()
     listener = _Listener(problem.on_progress) if problem.on_progress else None
     started = time.monotonic()
     try:
-        claim = engine.solve(dataclasses.replace(problem, on_progress=listener))
+        answer: object = solver.solve(dataclasses.replace(problem, on_progress=listener))
     except Exception as error:
         if listener and error is listener.raised:
             raise
         raise SolverError(f"solver {name!r} failed: {one_line(error)}") from error
     seconds = time.monotonic() - started
-    return dataclasses.replace(_judged(claim, name, problem), solver=name, seconds=seconds)
+    if not isinstance(answer, Solution):
+        raise SolverError(f"solver {name!r} returned a {type(answer).__name__}, not a Solution")
+    _check_same_graph(answer, name, problem.graph)
+    return dataclasses.replace(judged(Claim.of(answer), name, problem), seconds=seconds)
 
 
 @dataclass(slots=True)
@@ -210,23 +242,30 @@ class _Listener:
             raise
 
 
-def _judged(claim: object, name: str, problem: Problem) -> Solution:
-    """What remains of a solver's claim after the judge has replayed it on the graph we asked about."""
-    if not isinstance(claim, Solution):
-        raise SolverError(f"solver {name!r} returned a {type(claim).__name__}, not a Solution")
-    _check_same_graph(claim, name, problem.graph)
+def judged(claim: Claim, name: str, problem: Problem) -> Solution:
+    """What remains of a claim after the judge has replayed it on the graph that we asked about.
+
+    Args:
+        claim: what was said.
+        name: of the solver that said it.
+        problem: what it was asked.
+
+    Raises:
+        SolverError: names the solver and says what is wrong.
+    """
     bound: object = claim.bound
     if not isinstance(bound, Real) or math.isnan(bound):
         raise SolverError(f"solver {name!r} claims a lower bound that is not a number: {bound!r}")
-    if claim.timeline is None:
+    if claim.schedule is None:
         return _judged_without_schedule(claim, name, problem)
-    schedule = claim.timeline.schedule
     if claim.status == Status.INFEASIBLE:
         raise SolverError(f"solver {name!r} claims that the problem is infeasible, but gave a schedule")
-    if problem.fixed_order and not _keeps_base_order(schedule):
+    if problem.fixed_order and not _keeps_base_order(claim.schedule):
         raise SolverError(f"solver {name!r} was asked to keep the base order of first runs, but did not")
     try:
-        solution = Solution.found(problem, schedule, bound=claim.bound, solver=name, origin=claim.origin)
+        solution = Solution.found(
+            problem, claim.schedule, bound=claim.bound, solver=name, origin=claim.origin
+        )
     except InvalidScheduleError as error:
         raise SolverError(f"solver {name!r} gave an invalid schedule: {error}") from error
     if claim.status == Status.OPTIMAL and solution.status is not Status.OPTIMAL:
@@ -237,22 +276,22 @@ def _judged(claim: object, name: str, problem: Problem) -> Solution:
     return solution
 
 
-def _judged_without_schedule(claim: Solution, name: str, problem: Problem) -> Solution:
+def _judged_without_schedule(claim: Claim, name: str, problem: Problem) -> Solution:
     if claim.status not in (Status.INFEASIBLE, Status.UNKNOWN):
         raise SolverError(f"solver {name!r} claims to be {claim.status}, but gave no schedule")
     if claim.status == Status.UNKNOWN:
-        return Solution.unknown(problem, bound=claim.bound)
-    quick = FirstFit().solve(problem)
-    if quick.timeline is not None:
+        return Solution.unknown(problem, bound=claim.bound, solver=name)
+    quick = FirstFit().solve(problem) if problem.budget >= floor(problem.graph).size else None
+    if quick is not None and quick.timeline is not None:
         raise SolverError(
             f"solver {name!r} claims that a budget of {problem.budget} bytes is infeasible, but the "
             f"built-in heuristics found a schedule with a peak of {quick.timeline.peak} bytes"
         )
-    return Solution.infeasible(problem)
+    return Solution.infeasible(problem, solver=name)
 
 
-def _check_same_graph(claim: Solution, name: str, graph: DFGraph) -> None:
-    seen = [claim.problem.graph] + ([claim.timeline.graph] if claim.timeline else [])
+def _check_same_graph(answer: Solution, name: str, graph: DFGraph) -> None:
+    seen = [answer.problem.graph] + ([answer.timeline.graph] if answer.timeline else [])
     if any(other is not graph and other.digest != graph.digest for other in seen):
         raise SolverError(f"solver {name!r} answered about another graph than {graph!r}")
 

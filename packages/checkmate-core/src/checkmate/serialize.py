@@ -28,6 +28,7 @@ __all__ = [
     "json_schemas",
     "read_graph",
     "read_schedule",
+    "read_schedule_with_meta",
     "schedule_bytes",
     "write_graph",
     "write_schedule",
@@ -167,6 +168,11 @@ def read_schedule(source: Source, graph: DFGraph) -> Schedule:
         FormatError: if it is no schedule of a version that we know, or is one of another graph.
         OSError: if the file can't be read.
     """
+    return read_schedule_with_meta(source, graph)[0]
+
+
+def read_schedule_with_meta(source: Source, graph: DFGraph) -> tuple[Schedule, dict[str, Any]]:
+    """As :func:`read_schedule`, and the ``meta`` that came with it: hints, which nobody has checked."""
     content, where = _content(source)
     wire = _decoded(content, where, _SCHEDULE, ScheduleV1)
     if wire.graph != graph.digest:
@@ -175,7 +181,7 @@ def read_schedule(source: Source, graph: DFGraph) -> Schedule:
             f"that of {graph!r} is {graph.digest[:12]}… - at `$.graph`"
         )
     codes = [index if kind == "compute" else ~index for kind, index in wire.steps]
-    return Schedule(np.array(codes, dtype=np.int64))
+    return Schedule(np.array(codes, dtype=np.int64)), wire.meta
 
 
 def schedule_bytes(schedule: Schedule, graph: DFGraph, meta: Mapping[str, object] | None = None) -> bytes:

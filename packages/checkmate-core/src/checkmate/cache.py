@@ -1,0 +1,224 @@
+"""The schedule cache: a map from questions to claimed answers, one file each.
+
+    question = (graph digest, budget, fixed order, seed, time limit, threads, who is asked)
+    file     = sha256(question).json
+
+A file is a schedule in the wire format; its ``meta`` repeats the question and says what the solver claimed.
+Nothing here is believed: a file that is no answer to the question that it is named after, or whose answer
+the judge rejects, is reported, ignored, and replaced by the next answer. Only schedules are kept; that
+there is none can't be replayed, so INFEASIBLE and UNKNOWN are asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from checkmate.claim import Claim, claim_bytes, read_claim
+from checkmate.errors import FormatError, GraphError, SolverError
+from checkmate.problem import Problem
+from checkmate.solution import Solution
+
+__all__ = ["ENVIRONMENT_VARIABLE", "ScheduleCache", "default_directory", "identity_of"]
+
+ENVIRONMENT_VARIABLE = "CHECKMATE_CACHE_DIR"
+
+Identity = Mapping[str, object]
+"""Who is asked, as JSON values: a solver's name and the version of its code, or its class and fields."""
+
+_DIGITS = frozenset("0123456789abcdef")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ScheduleCache:
+    """Schedules on disk; several processes may use one directory at once.
+
+    Args:
+        directory: where the files are; it is made when the first is written. None =
+            :func:`default_directory`.
+
+    An entry is as old as the versions in its question: who changes a solver's code without a new version
+    calls :meth:`clear`. No failure of the disk fails a solve; it is logged as a warning.
+
+    >>> from checkmate import DFGraph, solve
+    >>> cache = ScheduleCache(tempfile.mkdtemp())
+    >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
+    >>> solve(graph, 6, solver="keep-all", cache=cache).cost, len(cache)
+    (2.0, 1)
+    >>> cache.clear()
+    1
+    """
+
+    directory: Path
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        """Remember where; touch nothing."""
+        object.__setattr__(self, "directory", default_directory() if directory is None else Path(directory))
+
+    def find(self, problem: Problem, solver: Identity, judge: Callable[[Claim], Solution]) -> Solution | None:
+        """The known answer of ``solver`` to ``problem``, or None.
+
+        Args:
+            problem: the question; who listens to its progress makes no difference.
+            solver: from :func:`identity_of`, or a name with versions.
+            judge: makes a solution of what was claimed, or raises ``SolverError``.
+
+        Returns:
+            what ``judge`` made of it; ``origin["cache"]`` names the file, ``seconds`` is the time that
+            the solver once took.
+        """
+        question = _question(problem, solver)
+        file = self._file(question)
+        try:
+            claim, meta = read_claim(_content(file), problem.graph)
+            if meta.get("question") != question:
+                raise FormatError("it answers another question - at `$.meta.question`")
+            solution = judge(claim)
+            if solution.timeline is None:
+                raise FormatError("it has no schedule - at `$.meta.status`")
+        except FileNotFoundError:
+            return None
+        except (FormatError, GraphError, SolverError, OSError) as error:
+            _log.warning("the cached schedule %s is ignored: %s", file, error)
+            return None
+        origin = {**solution.origin, "cache": str(file)}
+        return dataclasses.replace(solution, seconds=claim.seconds, origin=origin)
+
+    def store(self, solution: Solution, solver: Identity) -> None:
+        """Keep a solution that has a schedule, under its own problem; others are not kept.
+
+        A reader sees the old file or the new one, never a part: it is written beside and moved in place.
+        """
+        if solution.schedule is None:
+            return
+        question = _question(solution.problem, solver)
+        content = claim_bytes(solution, question=question)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            _replace(self._file(question), content)
+        except OSError as error:
+            _log.warning("the schedule can't be cached in %s: %s", self.directory, error)
+
+    def clear(self) -> int:
+        """Delete every entry, and nothing else; how many there were.
+
+        Raises:
+            OSError: if the directory may not be changed.
+        """
+        entries = list(self._entries())
+        for file in (*entries, *self.directory.glob("*.checkmate-part")):
+            file.unlink(missing_ok=True)
+        return len(entries)
+
+    def __len__(self) -> int:
+        """Number of entries, sound or not."""
+        return sum(1 for _ in self._entries())
+
+    def __bool__(self) -> bool:
+        """An empty cache is a cache."""
+        return True
+
+    def _entries(self) -> Iterator[Path]:
+        return (
+            file for file in self.directory.glob("*.json") if len(file.stem) == 64 and {*file.stem} <= _DIGITS
+        )
+
+    def _file(self, question: Identity) -> Path:
+        key = hashlib.sha256(msgspec.json.encode(question, order="sorted")).hexdigest()
+        return self.directory / f"{key}.json"
+
+
+def default_directory() -> Path:
+    """``schedules`` in ``$CHECKMATE_CACHE_DIR``, or else in the user's cache directory of this platform."""
+    chosen = os.environ.get(ENVIRONMENT_VARIABLE)
+    if chosen:
+        return Path(chosen) / "schedules"
+    import platformdirs  # here, so that importing checkmate stays light
+
+    return Path(platformdirs.user_cache_dir("checkmate", appauthor=False)) / "schedules"
+
+
+def identity_of(solver: object) -> Identity | None:
+    """What tells a solver that is a value from others in any process, or None if nothing does.
+
+    Only a frozen dataclass whose fields are plain values (numbers, texts, enums, tuples and frozen
+    dataclasses of them) has one, and only if its class can be imported: code in ``__main__`` or within a
+    function has no version and often changes.
+
+    >>> from checkmate.heuristics import KeepAll
+    >>> identity_of(KeepAll())["class"]
+    'checkmate.heuristics.keep_all.KeepAll'
+    """
+    kind = type(solver)
+    if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+        return None
+    try:
+        fields = _plain(solver)
+    except TypeError:
+        return None
+    package = sys.modules.get(kind.__module__.partition(".")[0])
+    version = str(getattr(package, "__version__", ""))
+    return {"class": f"{kind.__module__}.{kind.__qualname__}", "version": version, "fields": fields}
+
+
+def _plain(value: object) -> Any:
+    """The value in JSON; equal texts mean equal values."""
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, Enum)):
+        return repr(value)
+    if isinstance(value, Enum):
+        return f"{type(value).__qualname__}.{value.name}"
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen:
+        raise TypeError(f"{value!r} is no frozen value")
+    fields = dataclasses.fields(value)  # type: ignore[arg-type]
+    return {"": type(value).__qualname__} | {f.name: _plain(getattr(value, f.name)) for f in fields}
+
+
+def _question(problem: Problem, solver: Identity) -> dict[str, Any]:
+    question = {
+        "graph": problem.graph.digest,
+        "budget": problem.budget,
+        "fixed_order": bool(problem.fixed_order),
+        "seed": str(problem.seed),
+        "threads": int(problem.threads),
+        "time_limit": str(float(problem.time_limit)),
+        "solver": {**solver, "checkmate-core": metadata.version("checkmate-core")},
+    }
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(question))
+    return plain
+
+
+def _content(file: Path) -> bytes:
+    """The bytes of a regular file: what else may lie there could block forever."""
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise FormatError("it is no regular file")
+    return file.read_bytes()
+
+
+def _replace(file: Path, content: bytes) -> None:
+    number, part = tempfile.mkstemp(dir=file.parent, prefix=file.stem[:8], suffix=".checkmate-part")
+    try:
+        with os.fdopen(number, "wb") as stream:
+            stream.write(content)
+        os.replace(part, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise

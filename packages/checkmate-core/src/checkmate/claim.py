@@ -1,0 +1,99 @@
+"""A claim: what a solver says of a problem, before the judge has looked; and the same as plain bytes.
+
+As bytes it is a schedule in the wire format whose ``meta`` holds the rest. So it can rest on disk or come
+from another process, and whoever reads it back has a claim again, no more: :func:`checkmate.api.judged`
+makes a solution of it, or says what is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from checkmate.errors import FormatError
+from checkmate.graph import DFGraph
+from checkmate.schedule import Schedule
+from checkmate.serialize import read_schedule_with_meta, schedule_bytes
+from checkmate.solution import Solution, Status
+
+__all__ = ["Claim", "claim_bytes", "read_claim"]
+
+_NOTHING = Schedule(np.array([], dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a solver says; the fields mean what they mean in :class:`~checkmate.solution.Solution`."""
+
+    status: Status
+    schedule: Schedule | None = None
+    bound: float = 0.0
+    seconds: float = 0.0
+    origin: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, solution: Solution) -> Self:
+        """The claim that a solution makes."""
+        return cls(
+            status=solution.status,
+            schedule=solution.schedule,
+            bound=solution.bound,
+            seconds=solution.seconds,
+            origin=solution.origin,
+        )
+
+
+class _Meta(msgspec.Struct):
+    status: Status
+    bound: float | None  # JSON has no infinity
+    seconds: float = 0.0
+    origin: dict[str, str] = {}
+
+
+def claim_bytes(solution: Solution, **hints: object) -> bytes:
+    """What ``solution`` claims, as JSON; ``hints`` stand in its ``meta``, for whoever reads it.
+
+    >>> from checkmate import solve
+    >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
+    >>> read_claim(claim_bytes(solve(graph, 6, solver="keep-all")), graph)[0].status
+    <Status.OPTIMAL: 'optimal'>
+    """
+    meta = {
+        "solver": solution.solver,
+        "status": solution.status.value,
+        "budget": solution.problem.budget,
+        "peak": solution.peak,
+        "cost": solution.cost,
+        "bound": solution.bound,
+        "seconds": solution.seconds,
+        "origin": dict(solution.origin),
+        **hints,
+    }
+    return schedule_bytes(solution.schedule or _NOTHING, solution.problem.graph, meta)
+
+
+def read_claim(content: bytes, graph: DFGraph) -> tuple[Claim, Mapping[str, Any]]:
+    """The claim that the bytes make about ``graph``, and their whole ``meta``.
+
+    Raises:
+        FormatError: if they are no claim, or one about another graph.
+    """
+    schedule, meta = read_schedule_with_meta(content, graph)
+    try:
+        said = msgspec.convert(meta, _Meta)
+    except msgspec.ValidationError as error:
+        raise FormatError(f"{error} (below `$.meta`)") from error
+    nothing = said.status in (Status.INFEASIBLE, Status.UNKNOWN) and not len(schedule)
+    claim = Claim(
+        status=said.status,
+        schedule=None if nothing else schedule,
+        bound=math.inf if said.bound is None else said.bound,
+        seconds=said.seconds,
+        origin=said.origin,
+    )
+    return claim, meta

@@ -1,0 +1,306 @@
+"""The frontier: which costs can be had at which peaks.
+
+    c*(b) = min cost(σ)  over schedules σ with  peak(σ) ≤ b
+
+never rises with b. So a schedule found for a small budget serves a larger one, and a lower bound proved for
+a large budget holds for a smaller one: what one solve learns, all others use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from checkmate import errors
+from checkmate.api import Engine, engine_of, judged, solve
+from checkmate.cache import ScheduleCache
+from checkmate.claim import claim_bytes, read_claim
+from checkmate.errors import BudgetError, CheckmateError, SolverError
+from checkmate.graph import DFGraph
+from checkmate.plugins import Solver
+from checkmate.plugins.loader import ANYTHING, one_line
+from checkmate.problem import Problem, keep_all_peak
+from checkmate.serialize import graph_bytes, read_graph
+from checkmate.solution import Solution
+from checkmate.units import Budget, format_bytes, parse_budget
+
+__all__ = ["Failure", "Frontier", "sweep"]
+
+_TOLERANCE = 1e-9
+_ROWS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A solver that gave no answer that we could use, and why.
+
+    Attributes:
+        budget: in bytes, that it was asked about.
+        solver: its name.
+        error: what went wrong.
+    """
+
+    budget: int
+    solver: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Frontier:
+    """What is known of one graph over all budgets.
+
+    A lower bound that a schedule disproves is a lie: that answer becomes one of the ``errors``.
+
+    Attributes:
+        graph: the graph.
+        answers: every judged answer, those without a schedule included, in the order of the questions.
+        errors: what failed.
+        points: the answers that no other beats in both peak and cost, each restated for the least budget
+            that it serves, its own peak; peaks ascend, costs strictly descend.
+    """
+
+    graph: DFGraph
+    answers: tuple[Solution, ...]
+    errors: tuple[Failure, ...] = ()
+    points: tuple[Solution, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Sort out the lies, then the dominated."""
+        best = _staircase(self.answers)
+        lies = {k: lie for k, answer in enumerate(self.answers) if (lie := _disproved(answer, best))}
+        honest = tuple(answer for k, answer in enumerate(self.answers) if k not in lies)
+        object.__setattr__(self, "answers", honest)
+        object.__setattr__(self, "errors", (*self.errors, *lies.values()))
+        points = tuple(self._restated(answer, max(answer.peak or 0, 1)) for answer in _staircase(honest))
+        object.__setattr__(self, "points", points)
+
+    def at(self, budget: Budget) -> Solution | None:
+        """The cheapest schedule known whose peak is within ``budget``, or None.
+
+        Args:
+            budget: as in :func:`checkmate.solve`.
+
+        Returns:
+            a solution for that budget, with the best bound proved for it or for a larger one.
+
+        Raises:
+            BudgetError: if the budget can't be read or is not positive.
+        """
+        size = parse_budget(budget, keep_all_peak(self.graph))
+        fitting = [point for point in self.points if (point.peak or 0) <= size]
+        return self._restated(fitting[-1], size) if fitting else None
+
+    def _restated(self, answer: Solution, budget: int) -> Solution:
+        """The schedule of ``answer`` for a budget that it serves, with all that is proved for that."""
+        bounds = [other.bound for other in self.answers if other.problem.budget >= budget]
+        problem = dataclasses.replace(answer.problem, budget=budget)
+        bound = min(max(bounds, default=0.0), answer.cost)
+        assert answer.schedule is not None
+        found = Solution.found(
+            problem, answer.schedule, bound=bound, solver=answer.solver, origin=answer.origin
+        )
+        return dataclasses.replace(found, seconds=answer.seconds)
+
+    def __repr__(self) -> str:
+        """A short table: a line for each point."""
+        lines = [
+            f"<Frontier: {len(self.points)} points of {len(self.answers)} answers, {len(self.errors)} errors>"
+        ]
+        if self.points:
+            lines.append(f"{'peak':>12} {'overhead':>9} {'gap':>8}  solver")
+        for point in self.points[:_ROWS]:
+            peak = format_bytes(point.peak or 0)
+            lines.append(f"{peak:>12} {point.overhead:>9.2%} {point.gap:>8.2%}  {point.solver}")
+        if len(self.points) > _ROWS:
+            lines.append(f"… and {len(self.points) - _ROWS} more")
+        return "\n".join(lines)
+
+
+def sweep(
+    graph: DFGraph,
+    budgets: Iterable[Budget],
+    solvers: Iterable[str | Solver] = ("auto",),
+    *,
+    executor: Executor | None = None,
+    time_limit: float = 10.0,
+    fixed_order: bool = False,
+    threads: int = 1,
+    seed: int = 0,
+    cache: bool | ScheduleCache | None = None,
+    on_progress: Callable[[int, int, Solution | Failure], None] | None = None,
+) -> Frontier:
+    """Ask every solver about every budget, perhaps at once, and keep what no other answer beats.
+
+    Args:
+        graph: the training step.
+        budgets: each as in :func:`checkmate.solve`; twins are asked once.
+        solvers: names of installed solvers, or solvers themselves. Processes must be able to unpickle
+            the latter: one that can't dies of it, and with it the pool.
+        executor: runs the solves: a pool of threads or processes, or whatever gives futures as
+            ``concurrent.futures`` does; None = here, one after the other. Graphs and answers travel as
+            wire-format bytes, and answers are judged again here. The executor stays open.
+        time_limit: seconds for each solve.
+        fixed_order: as in :func:`checkmate.solve`.
+        threads: for each solve.
+        seed: for each solve.
+        cache: as in :func:`checkmate.solve`; all workers share it.
+        on_progress: called here with ``(done, total, answer)`` after each answer or failure. If it
+            raises, or on Ctrl-C, what has not started is cancelled; what runs, runs on until its time
+            limit.
+
+    Returns:
+        the frontier. A solver that fails is among its ``errors`` and stops no other.
+
+    Raises:
+        BudgetError, PluginError, ValueError: as :func:`checkmate.solve`, before any solver starts.
+
+    >>> from checkmate import DFGraph
+    >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
+    >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps)
+    >>> frontier = sweep(chain, ["50%", "80%", "100%"], ["heuristics"])
+    >>> [(point.peak, point.cost) for point in frontier.points]
+    [(32, 9.0), (40, 8.0)]
+    >>> frontier.at(39).cost
+    9.0
+    """
+    if isinstance(budgets, str) or isinstance(solvers, str):
+        raise BudgetError("budgets and solvers are lists: write ['60%', '80%'] and ['auto']")
+    whole = keep_all_peak(graph)
+    sizes = tuple(dict.fromkeys(parse_budget(budget, whole) for budget in budgets))
+    engines = [(solver, engine_of(solver)) for solver in solvers]
+    settings = {"time_limit": time_limit, "fixed_order": fixed_order, "threads": threads, "seed": seed}
+    store = ScheduleCache() if cache is True else cache or None
+    content = graph_bytes(graph)
+    jobs = [
+        _Job(
+            problem=Problem(graph=graph, budget=size, **settings),  # type: ignore[arg-type]
+            engine=engine,
+            arguments={
+                "graph": content,
+                "budget": size,
+                "solver": engine.name if isinstance(solver, str) else solver,
+                "settings": settings,
+                "cache": str(store.directory) if store else None,
+            },
+        )
+        for size in sizes
+        for solver, engine in engines
+    ]
+    results: dict[int, Solution | Failure] = {}
+    with closing(_here(jobs) if executor is None else _there(jobs, executor)) as incoming:
+        for k, result in incoming:
+            results[k] = result
+            if on_progress is not None:
+                on_progress(len(results), len(jobs), result)
+    ordered = [results[k] for k in range(len(jobs))]
+    return Frontier(
+        graph=graph,
+        answers=tuple(result for result in ordered if isinstance(result, Solution)),
+        errors=tuple(result for result in ordered if isinstance(result, Failure)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    problem: Problem
+    engine: Engine
+    arguments: dict[str, Any]  # of _answered: all that travels
+
+    def failed(self, error: BaseException) -> Failure:
+        return Failure(budget=self.problem.budget, solver=self.engine.name, error=error)
+
+    def result(self, answer: bytes | tuple[str, str]) -> Solution | Failure:
+        """Judge what came back."""
+        if isinstance(answer, tuple):
+            kind = getattr(errors, answer[0], SolverError)
+            is_ours = isinstance(kind, type) and issubclass(kind, (errors.PluginError, SolverError))
+            return self.failed((kind if is_ours else SolverError)(answer[1]))
+        try:
+            claim, _ = read_claim(answer, self.problem.graph)
+            solution = judged(claim, self.engine.name, self.problem)
+        except CheckmateError as error:
+            return self.failed(error)
+        return dataclasses.replace(solution, seconds=claim.seconds)
+
+
+def _here(jobs: list[_Job]) -> Generator[tuple[int, Solution | Failure], None, None]:
+    try:
+        for k, job in enumerate(jobs):
+            yield k, job.result(_answered(**job.arguments))
+    finally:
+        _graph.cache_clear()
+
+
+def _there(jobs: list[_Job], executor: Executor) -> Generator[tuple[int, Solution | Failure], None, None]:
+    """Submit all, give each as it comes; whatever ends this early cancels what has not started."""
+    futures: dict[Future[bytes | tuple[str, str]], int] = {}
+    try:
+        for k, job in enumerate(jobs):
+            try:
+                futures[executor.submit(_answered, **job.arguments)] = k
+            except BrokenExecutor as error:
+                yield k, job.failed(error)
+        for future in as_completed(futures):
+            k = futures[future]
+            try:
+                result = jobs[k].result(future.result())
+            except ANYTHING as error:  # the worker died, was cancelled, or can't be sent what it needs
+                result = jobs[k].failed(error)
+            yield k, result
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _answered(
+    *, graph: bytes, budget: int, solver: str | Solver, settings: dict[str, Any], cache: str | None
+) -> bytes | tuple[str, str]:
+    """Solve, wherever this runs: an answer as bytes, or the kind and the text of an error.
+
+    Errors travel as text, because an exception of foreign code may not survive a pickle.
+    """
+    try:
+        store = ScheduleCache(cache) if cache is not None else None
+        answer = solve(_graph(graph), budget, solver=solver, cache=store, throw=False, **settings)
+        return claim_bytes(answer)
+    except CheckmateError as error:
+        return type(error).__name__, str(error)
+    except ANYTHING as error:
+        return "SolverError", one_line(error)
+
+
+@lru_cache(maxsize=1)
+def _graph(content: bytes) -> DFGraph:
+    return read_graph(content)
+
+
+def _staircase(answers: Iterable[Solution]) -> list[Solution]:
+    """Those with a schedule that no other beats in both: peaks ascend, costs strictly descend."""
+    stairs: list[Solution] = []
+    found = [answer for answer in answers if answer.timeline is not None]
+    for answer in sorted(found, key=lambda answer: (answer.peak or 0, answer.cost)):
+        if not stairs or answer.cost < stairs[-1].cost:
+            stairs.append(answer)
+    return stairs
+
+
+def _disproved(answer: Solution, stairs: list[Solution]) -> Failure | None:
+    """A failure, if some schedule within the budget of ``answer`` costs less than its bound."""
+    cheapest = next((s for s in reversed(stairs) if (s.peak or 0) <= answer.problem.budget), None)
+    if cheapest is None or answer.bound <= cheapest.cost * (1 + _TOLERANCE):
+        return None
+    budget = answer.problem.budget
+    claim = (
+        "there is no schedule" if math.isinf(answer.bound) else f"no schedule costs less than {answer.bound}"
+    )
+    message = (
+        f"solver {answer.solver!r} claims that {claim} within {budget} bytes, but {cheapest.solver!r} "
+        f"found one that costs {cheapest.cost} with a peak of {cheapest.peak} bytes"
+    )
+    return Failure(budget=budget, solver=answer.solver, error=SolverError(message))

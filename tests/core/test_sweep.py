@@ -1,0 +1,361 @@
+"""The frontier: monotone whatever the solvers say, and the same wherever they run."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkmate import (
+    BudgetError,
+    DFGraph,
+    Frontier,
+    PluginError,
+    Problem,
+    Schedule,
+    ScheduleCache,
+    Solution,
+    SolverError,
+    Status,
+    floor,
+    keep_all_peak,
+    simulate,
+    solve,
+    sweep,
+)
+from checkmate.heuristics import BestHeuristic, KeepAll
+from checkmate.serialize import schedule_bytes
+from checkmate.sweep import Failure
+from checkmate.testing.strategies import graphs, valid_schedules
+
+CHAIN = DFGraph.from_nodes(
+    cost=[1] * 8,
+    size=[8] * 8,
+    deps=[[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]],
+    backward=[False] * 4 + [True] * 4,
+)
+TWICE = [0, 0, *range(1, 8)]
+
+
+@dataclass(frozen=True)
+class Says:
+    """A solver that answers whatever it is told to."""
+
+    answer: Callable[[Problem], Solution]
+
+    def solve(self, problem: Problem) -> Solution:
+        return self.answer(problem)
+
+
+ODD = """
+import os
+from dataclasses import dataclass
+from checkmate import InvalidScheduleError, Reason
+
+@dataclass(frozen=True)
+class Dies:
+    def solve(self, problem):
+        os._exit(7)
+
+@dataclass(frozen=True)
+class Fails:
+    def solve(self, problem):
+        raise InvalidScheduleError(0, "op 0", Reason.LOST_OUTPUT)  # which can't be unpickled
+"""
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A module of solvers that other processes can import too."""
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "odd_solvers.py").write_text(ODD)
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("odd_solvers")
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="module")
+def processes(odd: Any) -> Iterator[Executor]:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+def shape(frontier: Frontier) -> list[tuple[int | None, float, str]]:
+    return [(point.peak, point.cost, point.solver) for point in frontier.points]
+
+
+@st.composite
+def frontiers(draw: st.DrawFn) -> Frontier:
+    """Answers of true value: any schedule, for any budget that holds it; bounds below the best known."""
+    graph = draw(graphs(max_ops=5, recomputable=True))
+    answers = []
+    for _ in range(draw(st.integers(0, 6))):
+        timeline = simulate(graph, draw(valid_schedules(graph)))
+        budget = max(1, timeline.peak + draw(st.integers(0, 6)))
+        answers.append(Solution.found(Problem(graph=graph, budget=budget), timeline.schedule))
+    for _ in range(draw(st.integers(0, 2))):
+        budget = draw(st.integers(1, 30))
+        fitting = [a.cost for a in answers if a.peak is not None and a.peak <= budget]
+        problem = Problem(graph=graph, budget=budget)
+        bound = draw(st.sampled_from([0.0, 0.5, 1.0])) * min(fitting, default=1.0)
+        answers.append(Solution.unknown(problem, bound=bound))
+    return Frontier(graph=graph, answers=tuple(draw(st.permutations(answers))))
+
+
+@given(frontier=frontiers())
+def test_points_are_what_no_answer_beats(frontier: Frontier) -> None:
+    points = frontier.points
+    assert not frontier.errors
+    peaks, costs = [point.peak for point in points], [point.cost for point in points]
+    assert peaks == sorted(set(peaks))  # type: ignore[type-var]
+    assert costs == sorted(set(costs), reverse=True)
+    for answer in frontier.answers:
+        if answer.peak is not None:
+            assert any(point.peak <= answer.peak and point.cost <= answer.cost for point in points)  # type: ignore[operator]
+    for point in points:
+        assert point.schedule is not None
+        replay = simulate(frontier.graph, point.schedule)
+        assert (replay.peak, replay.cost) == (point.peak, point.cost)
+        assert point.problem.budget == max(replay.peak, 1)
+        assert any(answer.schedule == point.schedule for answer in frontier.answers)
+
+
+@given(frontier=frontiers(), budgets=st.tuples(st.integers(1, 40), st.integers(1, 40)))
+def test_more_bytes_never_cost_more(frontier: Frontier, budgets: tuple[int, int]) -> None:
+    small, large = (frontier.at(budget) for budget in sorted(budgets))
+    if small is not None:
+        assert large is not None
+        assert large.cost <= small.cost
+        assert large.bound <= small.bound
+
+
+@given(frontier=frontiers(), budget=st.integers(1, 40))
+def test_at_a_budget_stands_the_best_answer_with_the_best_bound(frontier: Frontier, budget: int) -> None:
+    best = frontier.at(budget)
+    fitting = [a for a in frontier.answers if a.peak is not None and a.peak <= budget]
+    if best is None:
+        assert not fitting
+        return
+    assert best.problem.budget == budget
+    assert best.peak is not None
+    assert best.peak <= budget
+    assert best.cost == min(a.cost for a in fitting)
+    for answer in frontier.answers:
+        if answer.problem.budget >= budget:
+            assert best.bound >= min(answer.bound, best.cost)
+    assert best.bound <= best.cost
+
+
+@settings(max_examples=30)
+@given(graph=graphs(max_ops=8))
+def test_a_sweep_is_as_good_as_each_solve(graph: DFGraph) -> None:
+    whole = keep_all_peak(graph)
+    if whole < 1:
+        return
+    budgets = sorted({max(1, whole * share // 4) for share in (2, 3, 4)})
+    frontier = sweep(graph, budgets, ["keep-all", "evict-dtr"])
+    assert not frontier.errors
+    assert len(frontier.answers) == 2 * len(budgets)
+    for budget in budgets:
+        alone = solve(graph, budget, solver="evict-dtr", throw=False)
+        together = frontier.at(budget)
+        if alone.schedule is not None:
+            assert together is not None
+            assert together.cost <= alone.cost
+            assert together.bound >= alone.bound
+
+
+def test_the_frontier_of_a_chain() -> None:
+    frontier = sweep(CHAIN, [16, "60%", 0.8, "100%", 40], ["heuristics"])
+    assert shape(frontier) == [(24, 11.0, "heuristics"), (32, 9.0, "heuristics"), (40, 8.0, "heuristics")]
+    assert [answer.problem.budget for answer in frontier.answers] == [16, 24, 32, 40]  # "100%" is 40
+    assert frontier.answers[0].status is Status.INFEASIBLE
+    assert frontier.at("60%") is not None
+    assert frontier.at(23) is None
+    assert frontier.at(10**9) is not None
+    with pytest.raises(BudgetError):
+        frontier.at("much")
+    text = repr(frontier)
+    assert text.startswith("<Frontier: 3 points of 4 answers, 0 errors>")
+    assert "32 B    12.50%" in text
+    assert len(text.splitlines()) == 5
+
+
+def test_a_bound_for_a_large_budget_serves_a_smaller_one() -> None:
+    def bounded(problem: Problem) -> Solution:
+        schedule = Schedule.from_sequence(CHAIN, TWICE)
+        return Solution.found(problem, schedule, bound=8.5 if problem.budget == 50 else 0.0)
+
+    frontier = sweep(CHAIN, [40, 50], [Says(bounded)])
+    assert [answer.bound for answer in frontier.answers] == [8.0, 8.5]
+    bounds = {budget: found.bound for budget in (40, 50, 51) if (found := frontier.at(budget))}
+    assert bounds == {40: 8.5, 50: 8.5, 51: 8.0}
+
+
+@pytest.mark.parametrize("lie", ["bound", "infeasible"])
+def test_a_bound_that_a_schedule_disproves_is_an_error(lie: str) -> None:
+    def lies(problem: Problem) -> Solution:
+        return Solution.unknown(problem, bound=8.5 if lie == "bound" else float("inf"))
+
+    frontier = sweep(CHAIN, [41], [Says(lies), "keep-all"])
+    assert shape(frontier) == [(40, 8.0, "keep-all")]
+    assert [answer.solver for answer in frontier.answers] == ["keep-all"]
+    (failure,) = frontier.errors
+    assert (failure.budget, failure.solver) == (41, "Says")
+    assert isinstance(failure.error, SolverError)
+    assert "'keep-all' found one that costs 8.0 with a peak of 40 bytes" in str(failure.error)
+
+
+def test_a_solver_that_fails_stops_no_other(odd: Any) -> None:
+    frontier = sweep(CHAIN, ["60%", "100%"], [odd.Fails(), "heuristics"])
+    assert [(failure.budget, failure.solver) for failure in frontier.errors] == [(24, "Fails"), (40, "Fails")]
+    assert all(isinstance(failure.error, SolverError) for failure in frontier.errors)
+    assert "failed: InvalidScheduleError: step 0, op 0" in str(frontier.errors[0].error)
+    assert len(frontier.points) == 2
+
+
+def test_nonsense_is_refused_before_anything_starts() -> None:
+    def never(problem: Problem) -> Solution:
+        raise AssertionError("asked")
+
+    for budgets in (["60%", "much"], [40, 0], "60%"):
+        with pytest.raises(BudgetError):
+            sweep(CHAIN, budgets, [Says(never)])
+    with pytest.raises(BudgetError, match="lists"):
+        sweep(CHAIN, [40], "auto")
+    with pytest.raises(PluginError, match="no solver 'everst'"):
+        sweep(CHAIN, [40], [Says(never), "everst"])
+    with pytest.raises(ValueError, match="time_limit"):
+        sweep(CHAIN, [40], [Says(never)], time_limit=0)
+
+
+def test_no_question_no_answer() -> None:
+    frontier = sweep(CHAIN, [], ["heuristics"])
+    assert (frontier.points, frontier.answers, frontier.errors) == ((), (), ())
+    assert frontier.at("100%") is None
+    assert repr(frontier) == "<Frontier: 0 points of 0 answers, 0 errors>"
+
+
+def test_settings_reach_the_solvers() -> None:
+    seen: list[Problem] = []
+
+    def spy(problem: Problem) -> Solution:
+        seen.append(problem)
+        return KeepAll().solve(problem)
+
+    sweep(CHAIN, [40], [Says(spy)], time_limit=3, fixed_order=True, threads=2, seed=5)
+    assert seen == [Problem(graph=CHAIN, budget=40, time_limit=3, fixed_order=True, threads=2, seed=5)]
+
+
+def test_where_it_runs_makes_no_difference(processes: Executor, odd: Any) -> None:
+    questions = (CHAIN, ["20%", "60%", "80%", "100%"], ["keep-all", BestHeuristic(), odd.Fails()])
+    here = sweep(*questions)
+    with ThreadPoolExecutor(2) as threads:
+        for executor in (threads, processes):
+            there = sweep(*questions, executor=executor)
+            assert shape(there) == shape(here)
+            assert [(a.status, a.bound, a.solver) for a in there.answers] == [
+                (a.status, a.bound, a.solver) for a in here.answers
+            ]
+            assert [(f.budget, f.solver, str(f.error)) for f in there.errors] == [
+                (f.budget, f.solver, str(f.error)) for f in here.errors
+            ]
+
+
+def test_a_worker_that_dies_or_can_not_be_told_is_an_error(odd: Any) -> None:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        frontier = sweep(CHAIN, [40], ["keep-all", Says(lambda p: KeepAll().solve(p))], executor=executor)
+        assert shape(frontier) == [(40, 8.0, "keep-all")]
+        assert "pickle" in str(frontier.errors[0].error)
+        frontier = sweep(CHAIN, [40, 24], [odd.Dies()], executor=executor)
+        assert [type(failure.error).__name__ for failure in frontier.errors] == ["BrokenProcessPool"] * 2
+        again = sweep(CHAIN, [40], ["keep-all"], executor=executor)
+        assert [failure.solver for failure in again.errors] == ["keep-all"]
+
+
+def test_an_executor_that_is_shut_is_the_callers_mistake() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        sweep(CHAIN, [40], ["keep-all"], executor=executor)
+
+
+class Lying(Executor):
+    """A worker that sends back something else than was computed."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def submit(self, *_: object, **__: object) -> Future[object]:  # type: ignore[override]
+        future: Future[object] = Future()
+        future.set_result(self.answer)
+        return future
+
+
+def test_what_comes_back_is_judged_again() -> None:
+    too_much = schedule_bytes(
+        Schedule.from_sequence(CHAIN, range(8)), CHAIN, {"status": "optimal", "bound": 8.0}
+    )
+    frontier = sweep(CHAIN, [24], ["keep-all"], executor=Lying(too_much))
+    assert "over the budget of 24" in str(frontier.errors[0].error)
+    for nonsense in (b"", b"{}", ("SystemExit", "no"), ("KeyError", "no"), None):
+        frontier = sweep(CHAIN, [24], ["keep-all"], executor=Lying(nonsense))
+        assert not frontier.answers
+        assert isinstance(frontier.errors[0].error, Exception)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_progress_is_told_and_what_the_listener_raises_ends_it(odd: Any, pooled: bool) -> None:
+    heard: list[tuple[int, int, Solution | Failure]] = []
+    with ThreadPoolExecutor(1) as executor:
+        pool = executor if pooled else None
+        frontier = sweep(
+            CHAIN, [24, 40], ["keep-all", odd.Fails()], executor=pool, on_progress=lambda *a: heard.append(a)
+        )
+        assert [(done, total) for done, total, _ in heard] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+        told = {id(answer) for _, _, answer in heard}
+        assert told == {id(answer) for answer in (*frontier.answers, *frontier.errors)}
+
+        asked: list[int] = []
+        go_on = threading.Event()
+
+        def slowly(problem: Problem) -> Solution:
+            asked.append(problem.budget)
+            if len(asked) == 2:
+                go_on.wait(30)  # until the sweep is over
+            return KeepAll().solve(problem)
+
+        def enough(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                sweep(CHAIN, range(40, 50), [Says(slowly)], executor=pool, on_progress=enough)
+        finally:
+            go_on.set()
+    assert len(asked) <= 2
+
+
+def test_a_sweep_fills_the_cache_and_reads_it(tmp_path: Path, processes: Executor) -> None:
+    cache = ScheduleCache(tmp_path)
+    first = sweep(CHAIN, ["20%", "60%", "100%"], ["heuristics"], cache=cache, executor=processes)
+    assert len(cache) == 2
+    second = sweep(CHAIN, ["20%", "60%", "100%"], ["heuristics"], cache=cache)
+    assert shape(first) == shape(second)
+    assert all("cache" in answer.origin for answer in second.answers if answer.schedule is not None)
+
+
+def test_an_empty_graph_has_a_frontier() -> None:
+    frontier = sweep(DFGraph(ops=(), tensors=()), [1], ["heuristics"])
+    assert [(point.peak, point.cost, point.problem.budget) for point in frontier.points] == [(0, 0.0, 1)]
+    assert floor(frontier.graph).size == 0
