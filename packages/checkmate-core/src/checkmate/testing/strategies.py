@@ -1,18 +1,22 @@
-"""Hypothesis strategies: random two-sided graphs, and random schedules of them, valid and not.
+"""Hypothesis strategies: random two-sided graphs, problems about them, and schedules of them, valid and not.
 
+All of them shrink towards few ops, sizes and costs of 0 and 1, and no special traits.
 Needs hypothesis: ``pip install 'checkmate-core[testing]'``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from checkmate.analysis import floor
 from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.problem import Problem, keep_all_peak
 from checkmate.schedule import Compute, Free, Schedule, Step
 
-__all__ = ["graphs", "schedules", "valid_schedules"]
+__all__ = ["budgets", "graphs", "problems", "schedules", "spread", "training_steps", "valid_schedules"]
 
 _SIZES = st.integers(0, 8)
 _COSTS = st.sampled_from([0.0, 1.0, 2.0, 5.0, 0.25])
@@ -58,6 +62,78 @@ def graphs(draw: st.DrawFn, *, max_ops: int = 8, recomputable: bool = False) -> 
         fixed_size=draw(st.sampled_from([0, 0, 5])),
         cost_unit=draw(st.sampled_from(["", "s"])),
         name=draw(st.sampled_from(["", "a graph"])),
+    )
+
+
+@st.composite
+def training_steps(draw: st.DrawFn, *, min_layers: int = 2, max_layers: int = 4) -> DFGraph:
+    """Chains of layers with mirrored backward and perhaps a skip edge: where recomputation really happens.
+
+    Layer i's gradient reads the gradient before it and the layer's output; one op makes one tensor.
+
+    Args:
+        draw: given by Hypothesis.
+        min_layers: at least so many layers, each two ops.
+        max_layers: at most so many.
+    """
+    layers = draw(st.integers(min_layers, max_layers))
+    n = 2 * layers
+    reads = [[i - 1] if i else [] for i in range(layers)] + [[j - 1, n - 1 - j] for j in range(layers, n)]
+    for i in draw(st.sets(st.integers(2, layers), max_size=1)):
+        reads[i] = sorted({*reads[i], draw(st.integers(0, i - 1))})
+    numbers = st.lists(st.integers(1, 4), min_size=n, max_size=n)
+    return DFGraph.from_nodes(
+        cost=draw(numbers), size=draw(numbers), deps=reads, backward=[i >= layers for i in range(n)]
+    )
+
+
+@st.composite
+def spread(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
+    """Graphs of ``source``, at times with costs of very unequal magnitude or sizes around a power of two.
+
+    This is where rounded sizes and numerical tolerances prove what is not true.
+    """
+    graph = draw(source)
+    magnitudes = draw(st.sampled_from([[1.0], [1e-9], [1e-7, 1.0], [1.0, 1e7], [1.0, 1e4, 1e10]]))
+    unit = draw(st.sampled_from([0, 0, 2**29, 2**30, 2**40, 2**55]))
+    if unit:
+        sizes = [unit * (t.size > 2) + draw(st.integers(0, 2)) for t in graph.tensors]
+        tensors = tuple(replace(t, size=size) for t, size in zip(graph.tensors, sizes, strict=True))
+        graph = replace(graph, tensors=tensors)
+    if len(magnitudes) == 1 and magnitudes[0] == 1.0:
+        return graph
+    ops = tuple(replace(op, cost=op.cost * draw(st.sampled_from(magnitudes))) for op in graph.ops)
+    return replace(graph, ops=ops)
+
+
+def budgets(graph: DFGraph) -> st.SearchStrategy[int]:
+    """Budgets of ``graph``: from a byte below its proved floor to its keep-everything peak."""
+    return st.integers(max(1, floor(graph).size - 1), max(1, keep_all_peak(graph)))
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn,
+    source: st.SearchStrategy[DFGraph] | None = None,
+    *,
+    fixed_order: bool | None = None,
+    time_limit: float = 10.0,
+) -> Problem:
+    """Problems: a graph, and a budget of it as in :func:`budgets`.
+
+    Args:
+        draw: given by Hypothesis.
+        source: of the graphs; the default are tiny graphs of every kind and tiny training steps, with costs
+            and sizes as in :func:`spread`: small enough for the oracle.
+        fixed_order: of the problems; None draws it.
+        time_limit: of the problems.
+    """
+    graph = draw(source if source is not None else spread(st.one_of(graphs(max_ops=6), training_steps())))
+    return Problem(
+        graph=graph,
+        budget=draw(budgets(graph)),
+        fixed_order=draw(st.booleans()) if fixed_order is None else fixed_order,
+        time_limit=time_limit,
     )
 
 
