@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from checkmate import Compute, DFGraph, GraphError, Op, Schedule, Tensor, floor, keep_all_peak, simulate
-from checkmate.analysis import needed_ops, working_sets
+from checkmate import Compute, DFGraph, GraphError, Op, Schedule, Tensor, keep_all_peak, simulate
 from checkmate.testing.strategies import graphs
 
 A, B = Tensor(name="a", size=1), Tensor(name="b", size=2)
@@ -143,32 +142,3 @@ def test_equal_graphs_have_equal_digests() -> None:
 def test_the_digest_is_the_same_on_every_machine() -> None:
     chain = DFGraph.from_nodes(cost=[1, 0.5], size=[4, 2], deps=[[], [0]], cost_unit="s")
     assert chain.digest == "0be42819bd2b350c3fdf52d5f539fe03364b59f63e75423b27d1b2f3a1e02fa0"
-
-
-@given(graph=graphs())
-def test_needed_ops_are_the_ancestors_of_the_outputs(graph: DFGraph) -> None:
-    def ancestors(tensors: tuple[int, ...]) -> set[int]:
-        makers = {int(graph.producer[t]) for t in tensors} - {-1}
-        return makers.union(*(ancestors(graph.ops[v].inputs) for v in makers))
-
-    assert set(np.flatnonzero(needed_ops(graph))) == ancestors(graph.outputs)
-
-
-@given(graph=graphs())
-def test_working_sets_are_what_each_op_touches_and_what_stays(graph: DFGraph) -> None:
-    for node, size in zip(graph.ops, working_sets(graph).tolist(), strict=True):
-        movable = {*node.inputs, *node.outputs} - {*graph.inputs}
-        assert size == graph.base_size + sum(graph.tensors[t].size for t in movable) + node.workspace
-
-
-def test_working_sets_are_exact_though_all_reads_together_overflow() -> None:
-    large = DFGraph.from_nodes(cost=[1] * 20, size=[2**61] + [1] * 19, deps=[[], *[[0]] * 19])
-    assert working_sets(large).tolist() == [2**61] + [2**61 + 1] * 19
-
-
-def test_the_floor_names_its_bottleneck() -> None:
-    graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 9, 2], deps=[[], [0], [1]], fixed_size=10)
-    assert working_sets(graph).tolist() == [14, 23, 21]
-    assert floor(graph) == (23, 1)
-    outputs_only = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [], []])
-    assert floor(outputs_only) == (12, None)

@@ -1,6 +1,18 @@
-"""What a graph alone tells, before any solver."""
+"""What a graph alone tells, before any solver: floors, lifetimes, and where it hangs together."""
 
 from checkmate.analysis.articulation import articulation_points
-from checkmate.analysis.floors import Floor, floor, needed_ops, working_sets
+from checkmate.analysis.floors import Floor, first_run_sets, floor, needed_ops, working_sets
+from checkmate.analysis.lifetimes import BudgetBounds, Liveness, budget_bounds, liveness
 
-__all__ = ["Floor", "articulation_points", "floor", "needed_ops", "working_sets"]
+__all__ = [
+    "BudgetBounds",
+    "Floor",
+    "Liveness",
+    "articulation_points",
+    "budget_bounds",
+    "first_run_sets",
+    "floor",
+    "liveness",
+    "needed_ops",
+    "working_sets",
+]

@@ -1,21 +1,23 @@
-"""What a graph alone tells, before any solver: its working sets and floor.
+"""Proved lower limits for budgets: what every valid schedule holds while an op runs.
 
-The working set of op v is what must be resident while v runs, whatever the schedule: everything that can't
-be freed, its inputs, its outputs and its workspace. Its maximum over the ops that must run is a proved lower
-limit for any budget, the *floor*.
+The *working set* of op v is what is resident whenever v runs: everything that can't be freed, its inputs, its
+outputs and its workspace. At the **first** run of v more is forced to be there. Let tensor t be made by an op
+u that may run only once, u an ancestor of v, and let t be a graph output or be read by a needed descendant w
+of v. Then u ran before v; every run of w comes after the first run of v; and t can't be made again. So t is
+resident throughout, and counts as well. The maximum over the ops that must run is the *floor*.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from checkmate.articulation import articulation_points
 from checkmate.graph import CSR, DFGraph
 
-__all__ = ["Floor", "articulation_points", "floor", "needed_ops", "working_sets"]
+__all__ = ["Floor", "first_run_sets", "floor", "needed_ops", "working_sets"]
 
 
 class Floor(NamedTuple):
@@ -28,6 +30,21 @@ class Floor(NamedTuple):
 
     size: int
     bottleneck: int | None
+
+
+def floor(graph: DFGraph) -> Floor:
+    """The proved floor and the op that sets it (the first of the largest).
+
+    >>> floor(DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]]))
+    Floor(size=6, bottleneck=1)
+    """
+    movable_outputs = set(graph.outputs) - set(graph.inputs)
+    at_end = graph.base_size + sum(graph.tensors[t].size for t in movable_outputs)
+    sets = np.where(needed_ops(graph), first_run_sets(graph), 0)
+    if graph.n_ops == 0 or int(sets.max()) < at_end:
+        return Floor(at_end, None)
+    worst = int(sets.argmax())
+    return Floor(int(sets[worst]), worst)
 
 
 def needed_ops(graph: DFGraph) -> npt.NDArray[np.bool_]:
@@ -53,23 +70,58 @@ def working_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
     return touched + graph.workspaces + graph.base_size
 
 
+def first_run_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
+    """Bytes that every valid schedule holds while each op runs for the first time; shape ``[n_ops]``.
+
+    The working sets, and what was made by ops that run only once and is still needed. For ops that no
+    schedule must run, the figure means nothing.
+    """
+    sets = working_sets(graph)
+    once_only = [t for op in graph.ops if not op.recomputable for t in op.outputs]
+    sizes = graph.sizes[once_only]
+    known: dict[int, int] = {}
+    for v, mask in enumerate(_forced(graph, once_only)):
+        if mask not in known:
+            bits = np.frombuffer(mask.to_bytes(len(once_only) // 8 + 1, "little"), dtype=np.uint8)
+            known[mask] = int(sizes @ np.unpackbits(bits, count=len(once_only), bitorder="little"))
+        sets[v] += known[mask]
+    return sets
+
+
+def _forced(graph: DFGraph, once_only: list[int]) -> list[int]:
+    """For each op v, bit k: ``once_only[k]`` is resident at the first run of v, and v doesn't read it."""
+    if not once_only:
+        return [0] * graph.n_ops
+    bit = [0] * graph.n_tensors
+    for k, t in enumerate(once_only):
+        bit[t] = 1 << k
+    needed = needed_ops(graph).tolist()
+    reads = [_union(bit[t] for t in op.inputs) for op in graph.ops]
+    made_before = [0] * graph.n_tensors  # bits of t itself and of the ancestors of its producer
+    before, after = [0] * graph.n_ops, [0] * graph.n_ops
+    for v, op in enumerate(graph.ops):
+        before[v] = _union(made_before[t] for t in op.inputs)
+        for t in op.outputs:
+            made_before[t] = before[v] | bit[t]
+    read_after = [0] * graph.n_tensors  # bits that the readers of t and their descendants read
+    for v in range(graph.n_ops - 1, -1, -1):
+        after[v] = _union(read_after[t] for t in graph.ops[v].outputs)
+        if needed[v]:
+            for t in graph.ops[v].inputs:
+                read_after[t] |= after[v] | reads[v]
+    at_end = _union(bit[t] for t in graph.outputs)
+    return [before[v] & (after[v] | at_end) & ~reads[v] for v in range(graph.n_ops)]
+
+
+def _union(masks: Iterable[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
+
+
 def _row_sums(rows: CSR, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The sum of each row; exact even where the running total wraps around, for differences do too."""
     running = np.zeros(len(rows.indices) + 1, dtype=np.int64)
     np.cumsum(values[rows.indices], out=running[1:])
     return running[rows.indptr[1:]] - running[rows.indptr[:-1]]
-
-
-def floor(graph: DFGraph) -> Floor:
-    """The proved floor and the op that sets it (the first of the largest).
-
-    >>> floor(DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]]))
-    Floor(size=6, bottleneck=1)
-    """
-    movable_outputs = set(graph.outputs) - set(graph.inputs)
-    at_end = graph.base_size + sum(graph.tensors[t].size for t in movable_outputs)
-    sets = np.where(needed_ops(graph), working_sets(graph), 0)
-    if graph.n_ops == 0 or int(sets.max()) < at_end:
-        return Floor(at_end, None)
-    worst = int(sets.argmax())
-    return Floor(int(sets[worst]), worst)

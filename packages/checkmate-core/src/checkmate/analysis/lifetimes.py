@@ -1,0 +1,128 @@
+"""Liveness: from when to when each tensor is needed, if the ops run in a given order.
+
+A run of an op makes a new copy of each of its outputs. A read uses the latest copy. A copy lives from the run
+that makes it to its last read; the last copy of a graph output lives to the end. While run k goes on, memory
+is ``base_size`` + the sizes of all copies that live at k + the workspace of its op.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate.analysis.floors import floor, needed_ops
+from checkmate.errors import GraphError
+from checkmate.graph import DFGraph
+
+__all__ = ["BudgetBounds", "Liveness", "budget_bounds", "liveness"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Liveness:
+    """What an order of ops holds, and when. Positions count the runs from 0; arrays are read-only int64.
+
+    Attributes:
+        order: the op of each run, shape ``[n_runs]``.
+        first: the run that first makes each tensor, −1 for graph inputs, ``n_runs`` if none does; shape
+            ``[n_tensors]``.
+        last: the last run that reads it (that makes it, if none reads its last copy), ``n_runs`` for what
+            is there at the end: graph inputs and outputs, and what is never made; shape ``[n_tensors]``.
+        memory: bytes held during each run, shape ``[n_runs]``.
+        peak: the largest of them and of what is always resident.
+    """
+
+    order: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+    memory: npt.NDArray[np.int64]
+    peak: int
+
+    def __repr__(self) -> str:
+        """Short: how many runs, and the peak."""
+        return f"<Liveness: {len(self.order)} runs, peak {self.peak} bytes>"
+
+
+def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
+    """The liveness of ``order``: op indices, with repeats for recomputation; default the base order.
+
+    Memory agrees with the judge's on ``Schedule.from_sequence(graph, order)``. Whether an op may run twice
+    and whether every graph output gets made is the judge's to say.
+
+    Raises:
+        GraphError: if an op reads what no earlier run made, or there is no such op.
+
+    >>> chain = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 2, 1], deps=[[], [0], [1]])
+    >>> live = liveness(chain)
+    >>> live.memory.tolist(), live.last.tolist()
+    ([4, 6, 3], [1, 2, 3])
+    """
+    runs = list(range(graph.n_ops)) if order is None else [operator.index(v) for v in order]
+    n_runs, sizes = len(runs), [t.size for t in graph.tensors]
+    first = [n_runs] * graph.n_tensors
+    for t in graph.inputs:
+        first[t] = -1
+    last = [n_runs] * graph.n_tensors  # of the copy at hand
+    change = [0] * (n_runs + 1)  # of the bytes held, on entering a run
+    for k, v in enumerate(runs):
+        if not 0 <= v < graph.n_ops:
+            raise GraphError(f"run {k} of the order is of op {v}, but there are {graph.n_ops} ops")
+        op = graph.ops[v]
+        for t in op.inputs:
+            if first[t] == n_runs:
+                raise GraphError(
+                    f"run {k} of the order, {graph.op_label(v)}, reads {graph.tensor_label(t)}, "
+                    "which no earlier run makes"
+                )
+            last[t] = k
+        for t in op.outputs:
+            if first[t] == n_runs:
+                first[t] = k
+            else:
+                change[last[t] + 1] -= sizes[t]
+            last[t] = k
+            change[k] += sizes[t]
+    for t in (*graph.inputs, *graph.outputs):
+        last[t] = n_runs
+    for t, final in enumerate(last):
+        if final < n_runs:
+            change[final + 1] -= sizes[t]
+    held = np.cumsum(np.array(change[:n_runs], dtype=np.int64)) + graph.base_size
+    ops = np.array(runs, dtype=np.int64)
+    memory = held + graph.workspaces[ops]
+    arrays = ops, np.array(first, dtype=np.int64), np.array(last, dtype=np.int64), memory
+    for array in arrays:
+        array.flags.writeable = False
+    peak = max(graph.base_size, int(memory.max(initial=0)))
+    return Liveness(order=arrays[0], first=arrays[1], last=arrays[2], memory=memory, peak=peak)
+
+
+class BudgetBounds(NamedTuple):
+    """Where the least budget of a graph lies.
+
+    Attributes:
+        lower: bytes; proved: every valid schedule holds so many at some moment.
+        upper: bytes; known to be enough: the needed ops, once each, in base order.
+        bottleneck: the op that sets ``lower``; None when the outputs held at the end do.
+    """
+
+    lower: int
+    upper: int
+    bottleneck: int | None
+
+
+def budget_bounds(graph: DFGraph) -> BudgetBounds:
+    """Bounds on the least budget that any schedule can keep, in time about linear in the graph.
+
+    :func:`checkmate.minimum_budget` searches between them.
+
+    >>> budget_bounds(DFGraph.from_nodes(cost=[1] * 4, size=[4] * 4, deps=[[], [0], [1], [0, 2]]))
+    BudgetBounds(lower=12, upper=12, bottleneck=3)
+    """
+    lower, bottleneck = floor(graph)
+    needed = [int(v) for v in np.flatnonzero(needed_ops(graph))]
+    return BudgetBounds(lower, liveness(graph, needed).peak, bottleneck)
