@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from checkmate.analysis import Floor, floor
 from checkmate.api import minimum_budget, solve
+from checkmate.builder import GraphBuilder
 from checkmate.cache import ScheduleCache
 from checkmate.errors import (
     BudgetError,
@@ -38,6 +39,9 @@ from checkmate.solution import Solution, Status
 from checkmate.sweep import Frontier, sweep
 
 if TYPE_CHECKING:
+    from . import analysis as analysis
+    from . import cost as cost
+    from . import generators as generators
     from . import heuristics as heuristics
     from . import plugins as plugins
     from . import report as report
@@ -55,6 +59,7 @@ __all__ = [
     "FormatError",
     "Free",
     "Frontier",
+    "GraphBuilder",
     "GraphError",
     "InfeasibleBudgetError",
     "InvalidScheduleError",
@@ -91,7 +96,7 @@ __all__ = [
 __version__ = metadata.version("checkmate-core")
 
 _FACES = {"tf2": "checkmate_tf", "torch": "checkmate_torch"}
-_LAZY = ("heuristics", "plugins", "report", "testing")
+_LAZY = ("analysis", "cost", "generators", "heuristics", "plugins", "report", "testing")
 
 if not TYPE_CHECKING:  # hidden from type checkers, which must see a typing error in checkmate.slove
 

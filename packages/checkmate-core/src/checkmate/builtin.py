@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+from checkmate.cost import DEVICES, QuantisedCost, Roofline, ScaledCost, UnitCost
 from checkmate.plugins.hookspecs import hookimpl
-from checkmate.plugins.specs import SolverSpec
+from checkmate.plugins.specs import CostModelSpec, SolverSpec
 
-__all__ = ["checkmate_register_solvers"]
+__all__ = ["checkmate_register_cost_models", "checkmate_register_solvers"]
 
 
 @hookimpl
@@ -48,6 +50,33 @@ def checkmate_register_solvers() -> list[SolverSpec]:
             summary="when memory is full, evict what is large, stale and cheap to recompute",
             load=_lazily("heuristics.eviction", "StaticEviction", rule="dtr"),
             cite="Kirisame et al. 2021, Dynamic Tensor Rematerialization, arXiv:2006.09616",
+        ),
+    ]
+
+
+@hookimpl
+def checkmate_register_cost_models() -> list[CostModelSpec]:
+    """Those that need no settings, and a roofline for each device of the table."""
+    return [
+        CostModelSpec(name="unit", summary="every op costs 1", load=UnitCost),
+        CostModelSpec(
+            name="scaled",
+            summary="costs as shares of computing every op once",
+            load=ScaledCost,
+        ),
+        CostModelSpec(
+            name="quantised",
+            summary="costs rounded up to thousandths of the dearest",
+            load=QuantisedCost,
+        ),
+        *(
+            CostModelSpec(
+                name=f"roofline-{device}",
+                summary=f"seconds from FLOPs and bytes, at the peaks of {device} in float32",
+                load=partial(Roofline.of, device),
+                cite="Williams, Waterman and Patterson 2009, Roofline, CACM 52(4)",
+            )
+            for device in DEVICES
         ),
     ]
 

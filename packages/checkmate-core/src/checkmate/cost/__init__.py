@@ -1,0 +1,24 @@
+"""Cost models: functions from a graph to the same graph with other costs, in another unit.
+
+Each is a frozen value with one method, ``annotate``. It changes the costs of the ops and the graph's
+``cost_unit``, and nothing else; so a schedule of the one graph is a schedule of the other.
+"""
+
+from checkmate.cost.devices import DEVICES, Device
+from checkmate.cost.pricing import with_costs
+from checkmate.cost.quantised import QuantisedCost
+from checkmate.cost.roofline import Roofline
+from checkmate.cost.scaled import ScaledCost
+from checkmate.cost.table import TableCost
+from checkmate.cost.unit import UnitCost
+
+__all__ = [
+    "DEVICES",
+    "Device",
+    "QuantisedCost",
+    "Roofline",
+    "ScaledCost",
+    "TableCost",
+    "UnitCost",
+    "with_costs",
+]

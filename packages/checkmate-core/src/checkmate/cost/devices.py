@@ -1,0 +1,52 @@
+"""What some devices can do at most: FLOP/s for each number format, and bytes/s of their memory.
+
+Dense figures: datasheets often print twice as much, for matrices with 2:4 sparsity. ``fp32`` is ordinary
+arithmetic; ``tf32``, ``bf16`` and ``fp16`` are the tensor cores'. Which of ``fp32`` and ``tf32`` a matmul or
+convolution of float32 tensors uses is a setting of the framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+__all__ = ["DEVICES", "Device"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Device:
+    """The peaks of one device.
+
+    Attributes:
+        flops_per_s: number format → dense FLOP/s.
+        bytes_per_s: memory bandwidth.
+        source: where the figures are printed.
+    """
+
+    flops_per_s: Mapping[str, float]
+    bytes_per_s: float
+    source: str
+
+
+def _device(source: str, *, gigabytes_per_s: float, **teraflops: float) -> Device:
+    flops = MappingProxyType({dtype: rate * 1e12 for dtype, rate in teraflops.items()})
+    return Device(flops_per_s=flops, bytes_per_s=gigabytes_per_s * 1e9, source=source)
+
+
+_V100 = "NVIDIA V100 datasheet (January 2020), SXM2"
+_A100 = "NVIDIA A100 datasheet (June 2021), SXM"
+_H100 = "NVIDIA H100 datasheet (2023), SXM; half of the figures with sparsity"
+_H200 = "NVIDIA H200 datasheet (2023), SXM; half of the figures with sparsity"
+
+DEVICES: Mapping[str, Device] = MappingProxyType(
+    {
+        "V100-16GB": _device(_V100, gigabytes_per_s=900, fp32=15.7, fp16=125),
+        "V100-32GB": _device(_V100, gigabytes_per_s=900, fp32=15.7, fp16=125),
+        "A100-40GB": _device(_A100, gigabytes_per_s=1555, fp32=19.5, tf32=156, bf16=312, fp16=312),
+        "A100-80GB": _device(_A100, gigabytes_per_s=2039, fp32=19.5, tf32=156, bf16=312, fp16=312),
+        "H100-80GB": _device(_H100, gigabytes_per_s=3350, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5),
+        "H200-141GB": _device(_H200, gigabytes_per_s=4800, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5),
+    }
+)
+"""Name → :class:`Device`. Cards with the same chip in PCIe form are slower: give their figures yourself."""

@@ -1,0 +1,36 @@
+"""A graph with a new cost vector c ∈ ℝ₊ⁿ: what every cost model ends with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from checkmate.errors import CostError
+from checkmate.graph import DFGraph
+
+__all__ = ["positive", "with_costs"]
+
+
+def with_costs(graph: DFGraph, costs: Iterable[float], unit: str) -> DFGraph:
+    """The graph with these costs, one for each op, in this unit; all else is as it was.
+
+    Raises:
+        CostError: if there are not as many costs as ops.
+        GraphError: if a cost is negative, infinite or no number.
+
+    >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
+    >>> [op.cost for op in with_costs(graph, [0.5, 2.0], "s").ops]
+    [0.5, 2.0]
+    """
+    priced = [float(cost) for cost in costs]
+    if len(priced) != graph.n_ops:
+        raise CostError(f"{len(priced)} costs for {graph.n_ops} ops: give each op one")
+    ops = tuple(replace(op, cost=cost) for op, cost in zip(graph.ops, priced, strict=True))
+    return replace(graph, ops=ops, cost_unit=unit)
+
+
+def positive(value: object, name: str) -> None:
+    """Raise CostError unless ``value`` is a finite number > 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise CostError(f"{name} is {value!r}, must be a finite number > 0")

@@ -1,0 +1,108 @@
+"""The roofline: an op takes as long as its arithmetic, or as its memory traffic, whichever is longer.
+
+    c(v) = max( flops(v) / P , bytes(v) / B ) + launch
+
+P is the peak FLOP/s, B the memory bandwidth, bytes(v) the sizes of what v reads and makes. Source: Williams,
+Waterman and Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures",
+Communications of the ACM 52(4), 2009.
+
+It is optimistic: no kernel reaches the peaks; bytes(v) is a lower bound on the traffic with cold caches, for
+a kernel may read an operand several times, and its workspace isn't counted; and an op may be several kernels.
+What a schedule costs *relative* to another is nearer to the truth.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate.cost.devices import DEVICES
+from checkmate.cost.pricing import positive, with_costs
+from checkmate.errors import CostError
+from checkmate.graph import CSR, DFGraph
+
+__all__ = ["Roofline"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """Seconds from FLOPs, bytes, and the peaks of a device.
+
+    Attributes:
+        flops_per_s: peak arithmetic, > 0.
+        bytes_per_s: peak memory bandwidth, > 0.
+        launch_s: seconds that every op takes on top; a few microseconds on GPUs.
+
+    Raises:
+        CostError: if a rate is no finite number > 0, or ``launch_s`` no finite number ≥ 0.
+
+    >>> graph = DFGraph.from_nodes(cost=[8e12, 1e6], size=[10**9, 10**9], deps=[[], [0]], cost_unit="flop")
+    >>> timed = Roofline(flops_per_s=4e12, bytes_per_s=1e12).annotate(graph)
+    >>> [op.cost for op in timed.ops], timed.cost_unit
+    ([2.0, 0.002], 's')
+    """
+
+    flops_per_s: float
+    bytes_per_s: float
+    launch_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Reject senseless settings."""
+        positive(self.flops_per_s, "flops_per_s")
+        positive(self.bytes_per_s, "bytes_per_s")
+        if not 0 <= self.launch_s < math.inf:
+            raise CostError(f"launch_s is {self.launch_s!r}, must be a finite number ≥ 0 (seconds)")
+
+    @classmethod
+    def of(cls, device: str, dtype: str = "fp32", *, launch_s: float = 0.0) -> Self:
+        """The roofline of a device of the table :data:`~checkmate.cost.DEVICES`.
+
+        Args:
+            device: its name, for example ``"A100-80GB"``.
+            dtype: number format of the arithmetic: ``"fp32"``, ``"tf32"``, ``"bf16"`` or ``"fp16"``.
+            launch_s: as in the class.
+
+        Raises:
+            CostError: if the table lacks the device, or the device the format.
+
+        >>> Roofline.of("A100-80GB", "bf16")
+        Roofline(flops_per_s=312000000000000.0, bytes_per_s=2039000000000.0, launch_s=0.0)
+        """
+        names = {name.lower(): name for name in DEVICES}
+        known = DEVICES.get(names.get(device.lower(), ""))
+        if known is None:
+            close = [names[name] for name in difflib.get_close_matches(device.lower(), names)]
+            hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+            raise CostError(
+                f"no device {device!r} in the table {list(DEVICES)}; {hint}For others give Roofline "
+                "flops_per_s and bytes_per_s"
+            )
+        if dtype not in known.flops_per_s:
+            raise CostError(f"no figure for dtype {dtype!r} on {device!r}: {list(known.flops_per_s)}")
+        return cls(flops_per_s=known.flops_per_s[dtype], bytes_per_s=known.bytes_per_s, launch_s=launch_s)
+
+    def annotate(self, graph: DFGraph) -> DFGraph:
+        """The graph with its costs in seconds.
+
+        Raises:
+            CostError: if the graph's costs are not in ``"flop"``.
+        """
+        if graph.cost_unit != "flop":
+            raise CostError(
+                f"a roofline needs costs in 'flop', those of {graph!r} are in {graph.cost_unit!r}: "
+                "trace with FLOPs as costs, or if that is what they are, say so (cost_unit='flop')"
+            )
+        moved = _moved(graph, graph.reads) + _moved(graph, graph.makes)
+        seconds = np.maximum(graph.costs / self.flops_per_s, moved / self.bytes_per_s) + self.launch_s
+        return with_costs(graph, seconds.tolist(), "s")
+
+
+def _moved(graph: DFGraph, rows: CSR) -> npt.NDArray[np.float64]:
+    """Bytes of each row's tensors."""
+    op = np.repeat(np.arange(graph.n_ops), np.diff(rows.indptr))
+    return np.bincount(op, weights=graph.sizes[rows.indices], minlength=graph.n_ops).astype(np.float64)
