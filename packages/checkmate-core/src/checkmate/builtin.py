@@ -13,6 +13,9 @@ from checkmate.plugins.specs import CostModelSpec, SolverSpec
 
 __all__ = ["checkmate_register_cost_models", "checkmate_register_solvers"]
 
+_CHEN = "Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, arXiv:1604.06174"
+_JAIN = "Jain et al. 2020, Checkmate: Breaking the Memory Wall, arXiv:1910.02653"
+
 
 @hookimpl
 def checkmate_register_solvers() -> list[SolverSpec]:
@@ -37,7 +40,31 @@ def checkmate_register_solvers() -> list[SolverSpec]:
             name="chen-sqrt-n",
             summary="keep every k-th forward output, k around sqrt(n)",
             load=_lazily("heuristics.chen", "ChenSqrtN"),
-            cite="Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, arXiv:1604.06174",
+            cite=_CHEN,
+        ),
+        SolverSpec(
+            name="chen-sqrt-n-ap",
+            summary="keep every k-th articulation point of the forward pass",
+            load=_lazily("heuristics.chen", "ChenSqrtN", candidates="articulation"),
+            cite=f"{_CHEN}; {_JAIN}",
+        ),
+        SolverSpec(
+            name="chen-greedy",
+            summary="keep a forward output whenever more than b bytes were made since",
+            load=_lazily("heuristics.chen", "ChenGreedy"),
+            cite=f"{_CHEN}; {_JAIN}",
+        ),
+        SolverSpec(
+            name="chen-greedy-ap",
+            summary="keep an articulation point whenever more than b bytes were made since",
+            load=_lazily("heuristics.chen", "ChenGreedy", candidates="articulation"),
+            cite=f"{_CHEN}; {_JAIN}",
+        ),
+        SolverSpec(
+            name="checkpoint-last",
+            summary="keep only what the op before made: little memory at any cost",
+            load=_lazily("heuristics.checkpoint_last", "CheckpointLast"),
+            cite=_JAIN,
         ),
         SolverSpec(
             name="evict-belady",

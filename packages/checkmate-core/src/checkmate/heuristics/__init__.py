@@ -8,9 +8,18 @@ Each is a solver, a frozen value whose fields are its settings::
 from __future__ import annotations
 
 from checkmate.heuristics.best import BestHeuristic
-from checkmate.heuristics.chen import ChenSqrtN
+from checkmate.heuristics.checkpoint_last import CheckpointLast
+from checkmate.heuristics.chen import ChenGreedy, ChenSqrtN
 from checkmate.heuristics.eviction import StaticEviction
 from checkmate.heuristics.first_fit import FirstFit
 from checkmate.heuristics.keep_all import KeepAll
 
-__all__ = ["BestHeuristic", "ChenSqrtN", "FirstFit", "KeepAll", "StaticEviction"]
+__all__ = [
+    "BestHeuristic",
+    "CheckpointLast",
+    "ChenGreedy",
+    "ChenSqrtN",
+    "FirstFit",
+    "KeepAll",
+    "StaticEviction",
+]

@@ -1,85 +1,189 @@
-"""Chen et al. 2016, "Training deep nets with sublinear memory cost": keep every k-th forward output.
+"""Chen et al. 2016, "Training deep nets with sublinear memory cost": keep the outputs of some forward ops.
 
-*The published rule* (section 3, on a chain of n layers): cut the forward pass into segments of k = ⌈√n⌉
-layers, keep only the segments' outputs, and run each segment forward once more for its backward pass:
-O(√n) memory for at most one more forward pass.
+The forward pass is cut into segments. What the last op of a segment makes is kept; whatever else a segment
+makes is forgotten, and computed once more when the backward pass comes to it.
 
-*Ours*: a graph that is no chain is linearized, that is, its forward ops are taken in base order (as in Jain
-et al. 2020, section 6.2); an op with several outputs keeps them all; everything else is forgotten at the
-first backward op and comes back op by op, when it is read, not by whole segments; and k is swept, so that
-the cheapest schedule within the budget is taken. With ``segment`` set, k is fixed.
+*Published.* Where to cut, two rules:
+
+- √n, for a chain of n layers: every k-th op, k = √n. O(√n) memory for at most one more forward pass.
+- Greedy (algorithm 3, for layers of unequal size): walk through the ops and add up the bytes that they make;
+  at the first candidate at which the sum exceeds b, cut, and start again from zero. b is searched.
+
+And two sets of candidates for cuts (Jain et al. 2020, section 6), for graphs that are no chains:
+
+- *linearized*: all forward ops, in base order, as if they were a chain;
+- *articulation*: the ops that hold the forward pass together, see :mod:`checkmate.analysis.articulation`.
+
+*Ours.* An op with several outputs keeps them all. The two ends of the forward pass are candidates too: the
+batch and the loss stand outside, so the ends part them from the rest. What the last segment makes is not
+forgotten: it is read at once. The rest comes back op by op, when it is read, not by whole segments. Where
+skip edges bring back a tensor earlier than its segment's turn, it stays; a second version of each schedule
+forgets such tensors again when the backward pass enters a segment. k and b are swept, and the cheapest
+schedule within the budget is taken.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from checkmate.analysis import articulation_points
 from checkmate.graph import DFGraph
 from checkmate.heuristics.selection import cheapest
-from checkmate.lower import lazy_sequence
+from checkmate.lower import planned_sequence
 from checkmate.problem import Problem
 from checkmate.solution import Solution
 
-__all__ = ["ChenSqrtN"]
+__all__ = ["Candidates", "ChenGreedy", "ChenSqrtN"]
+
+Candidates = Literal["linearized", "articulation"]
 
 _SWEEP = 32
-"""How many segment lengths a sweep tries at most."""
+"""How many segment lengths, or thresholds, a sweep tries at most."""
+_MOST_MOMENTS = 256
+"""A schedule that would forget more often than this is left out: each time costs a walk over the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChenSqrtN:
-    """Keep the outputs of every k-th forward op; see the module for what is published and what is ours.
+    """Cut at every k-th candidate; see the module for what is published and what is ours.
 
     A graph without backward ops has nothing to forget: it is computed once, in base order.
 
     Attributes:
-        segment: k; None tries ⌈√n⌉ first and then up to 32 lengths from 1 to n.
+        candidates: where cuts may be, ``"linearized"`` or ``"articulation"``.
+        segment: k; None tries ⌈√(number of candidates)⌉ first and then up to 32 lengths.
 
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
     >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps, backward=[False] * 4 + [True] * 4)
     >>> ChenSqrtN().solve(Problem(graph=chain, budget=32)).cost
-    10.0
+    9.0
     """
 
+    candidates: Candidates = "linearized"
     segment: int | None = None
 
     def __post_init__(self) -> None:
         """Reject an empty segment."""
         if self.segment is not None and self.segment < 1:
-            raise ValueError(f"segment is {self.segment}, must be ≥ 1 forward op")
+            raise ValueError(f"segment is {self.segment}, must be ≥ 1 candidate")
 
     def solve(self, problem: Problem) -> Solution:
         """The cheapest that fits; when the time is up, of the segment lengths tried so far."""
-        return cheapest(problem, self._sequences(problem))
+        graph, turn = problem.graph, _turn(problem.graph)
+        places = _places(graph, self.candidates, turn)
+        root = max(math.ceil(math.sqrt(len(places))), 1)
+        lengths = [root, *_sweep(1, len(places))] if self.segment is None else [self.segment]
+        return cheapest(problem, _sequences(problem, turn, (places[k - 1 :: k] for k in lengths)))
 
-    def _sequences(self, problem: Problem) -> Iterator[list[int]]:
-        graph = problem.graph
-        turn = next((i for i, op in enumerate(graph.ops) if op.backward), graph.n_ops)
-        if turn == graph.n_ops:
-            yield list(range(graph.n_ops))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChenGreedy:
+    """Cut at the first candidate at which a segment exceeds b bytes; see the module.
+
+    A graph without backward ops has nothing to forget: it is computed once, in base order.
+
+    Attributes:
+        candidates: where cuts may be, ``"linearized"`` or ``"articulation"``.
+        threshold: b, in bytes; None tries 0, and up to 32 from the mean of all candidates to the whole.
+
+    >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
+    >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps, backward=[False] * 4 + [True] * 4)
+    >>> ChenGreedy(threshold=8).solve(Problem(graph=chain, budget=32)).cost
+    9.0
+    """
+
+    candidates: Candidates = "linearized"
+    threshold: int | None = None
+
+    def __post_init__(self) -> None:
+        """Reject a negative threshold."""
+        if self.threshold is not None and self.threshold < 0:
+            raise ValueError(f"threshold is {self.threshold}, must be ≥ 0 bytes")
+
+    def solve(self, problem: Problem) -> Solution:
+        """The cheapest that fits; when the time is up, of the thresholds tried so far."""
+        graph, turn = problem.graph, _turn(problem.graph)
+        places = _places(graph, self.candidates, turn)
+        made = [sum(graph.tensors[t].size for t in op.outputs) for op in graph.ops[:turn]]
+        evenly = max(sum(made) // max(len(places), 1), 1)
+        thresholds = [0, *_sweep(evenly, sum(made))] if self.threshold is None else [self.threshold]
+        return cheapest(problem, _sequences(problem, turn, (_filled(made, places, b) for b in thresholds)))
+
+
+def _turn(graph: DFGraph) -> int:
+    """The first backward op: before it stand only forward ops."""
+    return next((i for i, op in enumerate(graph.ops) if op.backward), graph.n_ops)
+
+
+def _places(graph: DFGraph, candidates: Candidates, turn: int) -> Sequence[int]:
+    """The ops after which a segment may end, in base order."""
+    if candidates == "linearized" or turn == 0:
+        return range(turn)
+    return sorted({0, turn - 1}.union(v for v in articulation_points(graph) if v < turn))
+
+
+def _sweep(low: int, high: int) -> list[int]:
+    """Up to 32 integers from low to high, in about equal ratios; from the largest down."""
+    if high < low:
+        return []
+    steps = {round(math.exp(x)) for x in np.linspace(math.log(low), math.log(high), _SWEEP)}
+    return sorted((min(max(x, low), high) for x in steps), reverse=True)
+
+
+def _filled(made: Sequence[int], places: Sequence[int], threshold: int) -> list[int]:
+    """Algorithm 3: the places at which the bytes made since the last cut exceed the threshold."""
+    cuts, segment, start = [], 0, 0
+    for v in places:
+        segment += sum(made[start : v + 1])
+        start = v + 1
+        if segment > threshold:
+            cuts.append(v)
+            segment = 0
+    return cuts
+
+
+def _sequences(problem: Problem, turn: int, choices: Iterator[Sequence[int]]) -> Iterator[Sequence[int]]:
+    """For each choice of cuts, the schedule that keeps what came back, and the one that forgets it again."""
+    graph, deadline = problem.graph, time.monotonic() + problem.time_limit
+    if turn == graph.n_ops:
+        yield range(graph.n_ops)
+        return
+    tried: set[tuple[int, ...]] = set()
+    for chosen in choices:
+        cuts = tuple(v for v in chosen if v < turn - 1)
+        if cuts in tried:
+            continue
+        tried.add(cuts)
+        plan = _plan(graph, cuts, turn)
+        yield planned_sequence(graph, {turn: plan[turn]})
+        if time.monotonic() > deadline:
             return
-        started = time.monotonic()
-        for segment in _segments(turn) if self.segment is None else [self.segment]:
-            yield _forgetting(graph, segment, turn)
-            if time.monotonic() - started > problem.time_limit:
-                return
+        if 1 < len(plan) <= _MOST_MOMENTS:
+            yield planned_sequence(graph, plan)
+        if time.monotonic() > deadline:
+            return
 
 
-def _segments(n_forward: int) -> list[int]:
-    """⌈√n⌉, then lengths between 1 and n in (about) equal ratios."""
-    root = math.ceil(math.sqrt(n_forward))
-    sweep = np.unique(np.geomspace(1, max(n_forward, 1), _SWEEP).round().astype(int))
-    return [max(root, 1), *(k for k in sweep.tolist() if k != root)]
-
-
-def _forgetting(graph: DFGraph, segment: int, turn: int) -> list[int]:
-    """Keep the outputs of forward ops k−1, 2k−1, …; forget the rest at the first backward op."""
-    keep = np.zeros(graph.n_tensors, dtype=np.bool_)
-    for v in range(segment - 1, turn, segment):
-        keep[graph.makes.row(v)] = True
-    return lazy_sequence(graph, keep, turn)
+def _plan(graph: DFGraph, cuts: Sequence[int], turn: int) -> dict[int, npt.NDArray[np.bool_]]:
+    """What is kept at the first backward op, and at each that first reads from an earlier segment."""
+    kept = graph.producer >= turn
+    for v in cuts:
+        kept[graph.makes.row(v)] = True
+    last_too = kept | (graph.producer > (cuts[-1] if cuts else -1))
+    plan = {turn: last_too}
+    segments = np.searchsorted(cuts, graph.producer)
+    current = len(cuts)
+    for v in range(turn, graph.n_ops):
+        read = graph.reads.row(v)
+        forgotten = read[(graph.producer[read] >= 0) & ~kept[read]]
+        if len(forgotten) and (earliest := int(segments[forgotten].min())) < current:
+            current = earliest
+            plan.setdefault(v, kept)
+    return plan

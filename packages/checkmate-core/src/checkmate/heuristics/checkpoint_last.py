@@ -1,0 +1,74 @@
+"""Keep only what the op before made and compute everything else again: little memory, at any cost.
+
+*Published*: the strategy "checkpoint last node" of the code released with Jain et al. 2020 (the repository
+``parasj/checkmate``), an end of the scale opposite to keep-all. In the paper's matrices, stage t retains the
+one value of op t − 1, S[t, t − 1] = 1 and nothing else, and R is the least that allows it: op t is preceded
+by all of its ancestors that are missing. On a chain that is the least memory, at quadratic cost; with skip
+edges, a recomputation holds several tensors at once, and other rules may need less.
+
+*Ours*: graph outputs, and what ops make that may run only once, are kept from when they are made: the graph
+asks for the former at the end, and the latter can't come back. An op with several outputs hands on all that
+it makes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from checkmate.graph import DFGraph
+from checkmate.heuristics.selection import cheapest
+from checkmate.problem import Problem
+from checkmate.solution import Solution
+
+__all__ = ["CheckpointLast"]
+
+_MOST_COMPUTES = 2_000_000
+"""No schedule longer than this is written down: a chain of 2000 ops has one."""
+_WRITING = 0.25
+"""The share of the time limit that writing the schedule may take: the rest is for judging it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointLast:
+    """One schedule whatever the budget; unknown if that does not fit, or is too long to be written down.
+
+    >>> chain = DFGraph.from_nodes(cost=[1] * 4, size=[1] * 4, deps=[[], [0], [1], [0, 2]])
+    >>> CheckpointLast().solve(Problem(graph=chain, budget=3)).schedule.sequence
+    array([0, 1, 2, 0, 3])
+    """
+
+    def solve(self, problem: Problem) -> Solution:
+        """The schedule if its peak is within the budget, else unknown (infeasible below the floor)."""
+        return cheapest(problem, _sequences(problem))
+
+
+def _sequences(problem: Problem) -> Iterator[list[int]]:
+    """The schedule, unless it is too long."""
+    graph, deadline = problem.graph, time.monotonic() + _WRITING * problem.time_limit
+    lasting = set(graph.inputs).union(graph.outputs)
+    lasting.update(t for op in graph.ops if not op.recomputable for t in op.outputs)
+    kept: set[int] = set(graph.inputs)
+    sequence: list[int] = []
+    handed_on: tuple[int, ...] = ()
+    for v, op in enumerate(graph.ops):
+        sequence += [*_again(graph, v, kept.union(handed_on)), v]
+        if len(sequence) > _MOST_COMPUTES or time.monotonic() > deadline:
+            return
+        kept.update(lasting.intersection(op.outputs))
+        handed_on = op.outputs
+    yield sequence
+
+
+def _again(graph: DFGraph, v: int, resident: set[int]) -> list[int]:
+    """The ops that bring back what op v reads and what they read in turn, in base order."""
+    ops: set[int] = set()
+    stack = list(graph.ops[v].inputs)
+    while stack:
+        t = stack.pop()
+        maker = int(graph.producer[t])
+        if t not in resident and maker not in ops:
+            ops.add(maker)
+            stack += graph.ops[maker].inputs
+    return sorted(ops)
