@@ -9,9 +9,9 @@ from typing import Any
 
 from checkmate.cost import DEVICES, QuantisedCost, Roofline, ScaledCost, UnitCost
 from checkmate.plugins.hookspecs import hookimpl
-from checkmate.plugins.specs import CostModelSpec, SolverSpec
+from checkmate.plugins.specs import CostModelSpec, ExporterSpec, SolverSpec
 
-__all__ = ["checkmate_register_cost_models", "checkmate_register_solvers"]
+__all__ = ["checkmate_register_cost_models", "checkmate_register_exporters", "checkmate_register_solvers"]
 
 _CHEN = "Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, arXiv:1604.06174"
 _JAIN = "Jain et al. 2020, Checkmate: Breaking the Memory Wall, arXiv:1910.02653"
@@ -104,6 +104,42 @@ def checkmate_register_cost_models() -> list[CostModelSpec]:
                 cite="Williams, Waterman and Patterson 2009, Roofline, CACM 52(4)",
             )
             for device in DEVICES
+        ),
+    ]
+
+
+@hookimpl
+def checkmate_register_exporters() -> list[ExporterSpec]:
+    """Pictures, reports and traces of judged schedules."""
+    pictures = [
+        ExporterSpec(
+            name=kind,
+            summary=f"memory while each op runs, as {kind.upper()}",
+            suffix=f".{kind}",
+            load=_lazily("report.plot_schedule", "MemoryPicture", kind=kind),
+            requires=("matplotlib",),
+        )
+        for kind in ("png", "svg", "pdf")
+    ]
+    return [
+        ExporterSpec(
+            name="html",
+            summary="a page of its own: memory with hover, what is recomputed and why",
+            suffix=".html",
+            load=_lazily("report.html", "HtmlReport"),
+        ),
+        *pictures,
+        ExporterSpec(
+            name="perfetto",
+            summary="a trace for ui.perfetto.dev: runs as slices, memory as a counter",
+            suffix=".perfetto.json",
+            load=_lazily("report.perfetto", "PerfettoTrace"),
+        ),
+        ExporterSpec(
+            name="dot",
+            summary="the graph for Graphviz, recomputed ops coloured",
+            suffix=".dot",
+            load=_lazily("report.dot", "GraphPicture"),
         ),
     ]
 

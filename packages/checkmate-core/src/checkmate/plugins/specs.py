@@ -71,7 +71,10 @@ class Executor(Protocol):
 
 
 class Exporter(Protocol):
-    """Writes a judged schedule in some format."""
+    """Writes a judged schedule in some format.
+
+    One that has a use for the budget takes it by keyword, too: ``write(timeline, file, *, budget=None)``.
+    """
 
     def write(self, timeline: Timeline, file: Path) -> None:
         """Write ``timeline`` to ``file``."""

@@ -1,21 +1,58 @@
 """Memory over time as a picture: bytes held on the vertical axis, time on the horizontal one.
 
-Needs matplotlib: ``pip install 'checkmate-core[plot]'``. Draws on a figure of its own, so no global state
-(pyplot, backends) is touched.
+Needs matplotlib: ``pip install 'checkmate-core[plot]'``, imported in this file only. Every picture has a
+figure of its own, so no global state (pyplot, backends) is touched; equal input gives an equal file.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from checkmate.errors import MissingDistributionError
 
-__all__ = ["plot_memory"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["blank_figure", "plot_memory", "save_figure"]
 
 _MIB = 2**20
+_UNDATED: dict[str, dict[str, Any]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None, "ModDate": None},
+}
+
+
+def blank_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches.
+
+    Raises:
+        MissingDistributionError: if matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise MissingDistributionError(
+            "pictures need matplotlib: pip install 'checkmate-core[plot]'", name=error.name
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str], kind: str = "") -> None:
+    """Write a figure, undated, as ``kind``; default what the suffix of ``path`` says, PNG if it says nothing."""
+    from matplotlib import rc_context
+
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    kind = kind or (suffix if suffix in _UNDATED else "png")
+    with warnings.catch_warnings(), rc_context({"svg.hashsalt": "checkmate"}):
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script the font lacks
+        figure.savefig(os.fspath(path), format=kind, dpi=120, metadata=_UNDATED[kind])
 
 
 def plot_memory(
@@ -26,12 +63,12 @@ def plot_memory(
     title: str = "",
     time_label: str = "time [s]",
 ) -> None:
-    """Draw memory-over-time curves with their peaks and the budget line, as a PNG.
+    """Draw memory-over-time curves with their peaks and the budget line.
 
     Args:
         curves: name → (times, bytes), both of the same length; bytes hold until the next time.
         budget: bytes; None draws no line.
-        path: of the PNG.
+        path: of the picture; its suffix says the format, as in :func:`save_figure`.
         title: above the picture.
         time_label: of the horizontal axis.
 
@@ -39,14 +76,7 @@ def plot_memory(
         MissingDistributionError: if matplotlib is not installed.
         ValueError: if a curve is empty or its times and bytes differ in length.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingDistributionError(
-            "pictures need matplotlib: pip install 'checkmate-core[plot]'", name=error.name
-        ) from error
-
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    figure = blank_figure(9, 4.5)
     axes = figure.add_subplot()
     for name, (times, sizes) in curves.items():
         seconds, mib = np.asarray(times, dtype=float), np.asarray(sizes, dtype=float) / _MIB
@@ -69,4 +99,4 @@ def plot_memory(
     axes.grid(alpha=0.25)
     axes.set_title(title)
     axes.legend(loc="best", framealpha=0.9)
-    figure.savefig(os.fspath(path), format="png", dpi=120)
+    save_figure(figure, path)

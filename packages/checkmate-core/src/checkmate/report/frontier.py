@@ -1,0 +1,65 @@
+"""What a sweep found, as lines over the budget: each solver's least overhead, and the proved bound below it.
+
+A schedule for a budget serves every larger one, and a bound for a budget holds for every smaller one. So the
+overhead falls along each line, and so does the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from checkmate.sweep import Frontier
+
+__all__ = ["Line", "gap_corners", "solver_lines"]
+
+
+class Line(NamedTuple):
+    """Points of a picture, budgets ascending: bytes, and overhead as a fraction."""
+
+    budgets: list[int]
+    overheads: list[float]
+
+    def stairs(self) -> Line:
+        """The corners of the line: what a budget can, every larger one can."""
+        budgets = [budget for budget in self.budgets for _ in range(2)]
+        overheads = [overhead for overhead in self.overheads for _ in range(2)]
+        return Line(budgets[1:], overheads[:-1])
+
+
+def solver_lines(frontier: Frontier) -> dict[str, Line]:
+    """For each solver that found something: its least overhead at each budget that it was asked for."""
+    lines: dict[str, Line] = {}
+    for solver in sorted({answer.solver for answer in frontier.answers}):
+        mine = [answer for answer in frontier.answers if answer.solver == solver]
+        found = [(a.peak, a.overhead) for a in mine if a.peak is not None]
+        line = Line([], [])
+        for budget in sorted({a.problem.budget for a in mine}):
+            within = [overhead for peak, overhead in found if peak <= budget]
+            if within:
+                line.budgets.append(budget)
+                line.overheads.append(min(within))
+        if line.budgets:
+            lines[solver] = line
+    return lines
+
+
+def gap_corners(frontier: Frontier) -> list[tuple[int, float, float]]:
+    """Corners (budget, proved bound, least overhead) of what lies between, budgets ascending.
+
+    Between two budgets the schedule of the smaller one is the best known, and the bound of the larger one.
+    """
+    lines, ideal = solver_lines(frontier).values(), frontier.graph.ideal_cost
+    bounds = [(a.problem.budget, a.bound) for a in frontier.answers if math.isfinite(a.bound)]
+    best = sorted({(b, o) for line in lines for b, o in zip(*line, strict=True)}, reverse=True)
+    overhead = dict(best)  # of equal budgets the least overhead comes last
+    corners: list[tuple[int, float, float]] = []
+    for budget in sorted(overhead):
+        proved = max((bound for of, bound in bounds if of >= budget), default=0.0)
+        low = proved / ideal - 1.0 if ideal > 0 else 0.0
+        if corners:
+            corners.append((budget, low, corners[-1][2]))
+            corners[-2] = (corners[-2][0], low, corners[-2][2])
+        corners.append((budget, low, overhead[budget]))
+    return corners

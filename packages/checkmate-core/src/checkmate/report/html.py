@@ -1,0 +1,195 @@
+"""One HTML file about one judged schedule: when memory is held, by what, and what recomputing it buys.
+
+The file needs nothing else: no network (its own policy forbids any), no library, no font. Without JavaScript
+it is a static picture with tables; with it, the picture tells of each run what it holds. Names of ops and
+tensors are data and can't become markup or script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from checkmate.report.html_tables import facts, holder_table, recompute_table
+from checkmate.report.reading import Reading
+from checkmate.report.svg import KINDS, MemoryDrawing, frontier_svg
+from checkmate.report.text import clipped, cost_text, printable
+from checkmate.simulate import Timeline
+from checkmate.solution import Solution
+
+if TYPE_CHECKING:
+    import os
+
+    from checkmate.sweep import Frontier
+
+__all__ = ["HtmlReport", "html_report"]
+
+_TENSORS = 5  # named for each run
+_PHASES = ("forward", "backward", "recomputed")
+_KIND_NAMES = ("inputs and fixed", "activations", "gradients", "workspace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HtmlReport:
+    """The exporter of :func:`html_report`."""
+
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
+        """Write the report of ``timeline``; with a budget it shows the line, too."""
+        html_report(timeline, file, budget=budget)
+
+
+def html_report(
+    answer: Solution | Timeline,
+    file: str | os.PathLike[str],
+    *,
+    budget: int | None = None,
+    frontier: Frontier | None = None,
+    title: str = "",
+) -> None:
+    """Write a report that any browser opens, by itself.
+
+    Args:
+        answer: a solution, or only what the judge saw of a schedule. A solution without a schedule gives a
+            page that says so.
+        file: where to.
+        budget: bytes, for a timeline; a solution knows its own.
+        frontier: a sweep of the same graph, drawn at the end.
+        title: of the page; default the graph's name.
+
+    >>> import checkmate, tempfile
+    >>> chain = checkmate.DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], name="chain")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "chain.html")
+    ...     html_report(checkmate.solve(chain, budget=6, solver="keep-all"), path)
+    ...     "<title>chain</title>" in path.read_text(encoding="utf-8")
+    True
+    """
+    timeline = answer.timeline if isinstance(answer, Solution) else answer
+    graph = answer.problem.graph if isinstance(answer, Solution) else answer.graph
+    limit = answer.problem.budget if isinstance(answer, Solution) else budget
+    title = title or graph.name or "Schedule"
+    body = [
+        f"<header><h1>{_text(title)}</h1><p>{graph.n_ops:,} ops, {graph.n_tensors:,} tensors, "
+        f"digest {graph.digest[:12]}</p></header>",
+        facts(answer, limit),
+    ]
+    script = ""
+    if timeline is not None and len(timeline.schedule):
+        reading = Reading(timeline)
+        drawing = MemoryDrawing(reading, limit)
+        body += _memory_section(drawing)
+        body += [recompute_table(reading, limit), holder_table(reading)]
+        script = _scripts(drawing)
+    if frontier is not None:
+        body += _frontier_section(frontier)
+    body.append("<footer>Written by Checkmate. Bytes are in binary units: 1 KiB = 1024 B.</footer>")
+    Path(file).write_text(_page(title, "\n".join(body), script), encoding="utf-8", newline="\n")
+
+
+def _page(title: str, body: str, script: str) -> str:
+    style = _asset("report.css")
+    policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(_asset('report.js'))}'"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_text(title)}</title>\n<style>{style}</style>\n</head>\n"
+        f"<body>\n{body}\n{script}\n</body>\n</html>\n"
+    )
+
+
+def _memory_section(drawing: MemoryDrawing) -> Iterable[str]:
+    n_runs, n_groups = len(drawing.reading.ops), len(drawing.shown)
+    keys = [*zip(KINDS, _KIND_NAMES, strict=True), ("phase2", "recomputed (ribbon)")]
+    note = (
+        f" {n_runs:,} runs are drawn in {n_groups:,} groups, each as its highest run: the others have no "
+        "entry of their own in this file."
+        if n_groups < n_runs
+        else ""
+    )
+    yield (
+        "<section><h2>Memory while each op runs</h2><p>Bytes held by kind. The ribbon below shows first runs "
+        "of forward and backward ops, and recomputation. Point at a run, or use the arrow keys, to see what "
+        f"it holds.{note}</p>"
+    )
+    yield f'<div class="card"><figure>{drawing.svg()}{_legend(keys, drawing.budget is not None)}</figure>'
+    yield '<div class="details" id="details" aria-live="polite"></div></div></section>'
+
+
+def _frontier_section(frontier: Frontier) -> Iterable[str]:
+    picture, names = frontier_svg(frontier)
+    yield "<section><h2>Overhead against the budget</h2>"
+    if not picture:
+        yield "<p>No solver found a schedule at any of the budgets.</p></section>"
+        return
+    yield (
+        "<p>The least overhead that each solver found. Grey: the gap to the proved bound; no schedule lies "
+        "below it.</p>"
+    )
+    keys = [(f"line{k % 8}", clipped(name, 40)) for k, name in enumerate(names)]
+    yield f'<div class="card wide"><figure>{picture}{_legend(keys)}</figure></div></section>'
+
+
+def _legend(keys: Iterable[tuple[str, str]], with_budget: bool = False) -> str:
+    entries = []
+    for style, name in keys:
+        mark = (
+            f'<path class="line {style}" d="M0 6H16"/>'
+            if style.startswith("line")
+            else f'<rect class="{style}" width="16" height="12" rx="2"/>'
+        )
+        entries.append(f'<li><svg viewBox="0 0 16 12">{mark}</svg>{_text(name)}</li>')
+    if with_budget:
+        entries.append('<li><svg viewBox="0 0 16 12"><path class="budget" d="M0 6H16"/></svg>budget</li>')
+    return f'<ul class="legend">{"".join(entries)}</ul>'
+
+
+def _scripts(drawing: MemoryDrawing) -> str:
+    """The data as a block that no browser runs, and the script that reads it."""
+    reading = drawing.reading
+    graph, shown = reading.timeline.graph, drawing.shown
+    top = reading.largest_at(shown.tolist(), _TENSORS)
+    tensors = {t: k for k, t in enumerate(dict.fromkeys(t for row in top for t in row))}
+    ops = {v: k for k, v in enumerate(dict.fromkeys(reading.ops[shown].tolist()))}
+    data = {
+        "edges": drawing.edges,
+        "step": reading.steps[shown].tolist(),
+        "op": [ops[v] for v in reading.ops[shown].tolist()],
+        "phase": reading.phases[shown].tolist(),
+        "memory": reading.memory[shown].tolist(),
+        "cost": [cost_text(graph.ops[v].cost, graph.cost_unit) for v in reading.ops[shown].tolist()],
+        "held": [reading.by_kind[kind][shown].tolist() for kind in KINDS],
+        "top": [[tensors[t] for t in row] for row in top],
+        "names": [clipped(graph.ops[v].name, 120) for v in ops],
+        "tensors": [clipped(graph.tensors[t].name, 80) for t in tensors],
+        "sizes": [graph.tensors[t].size for t in tensors],
+        "kinds": _KIND_NAMES,
+        "phases": _PHASES,
+        "peak": shown.tolist().index(reading.peak_run),
+        "budget": drawing.budget,
+    }
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":  # so that no name can end the block
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    code = _asset("report.js")
+    return f'<script type="application/json" id="data">{text}</script>\n<script>{code}</script>'
+
+
+def _asset(name: str) -> str:
+    return (files("checkmate.report") / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """As a content security policy names an inline block."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,142 @@
+"""The tables of the HTML report: the answer in figures, what is recomputed and why, what holds the peak."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from html import escape
+
+from checkmate.report.reading import Reading, Recomputation
+from checkmate.report.text import clipped, cost_text
+from checkmate.simulate import Timeline
+from checkmate.solution import Solution
+from checkmate.units import format_bytes
+
+__all__ = ["facts", "holder_table", "recompute_table"]
+
+_ROWS = 50
+_HOLDERS = 20
+
+
+def facts(answer: Solution | Timeline, budget: int | None) -> str:
+    """The answer in figures; of a bare timeline those that the judge knows."""
+    solution = answer if isinstance(answer, Solution) else None
+    timeline = answer.timeline if isinstance(answer, Solution) else answer
+    rows: list[tuple[str, str]] = []
+    if solution is not None:
+        rows += [("status", str(solution.status)), ("solver", clipped(solution.solver, 40) or "unnamed")]
+    if timeline is not None:
+        unit = timeline.graph.cost_unit
+        rows += [
+            ("cost", cost_text(timeline.cost, unit)),
+            ("overhead", f"{timeline.overhead:.2%}"),
+            ("peak", format_bytes(timeline.peak)),
+        ]
+    if budget is not None:
+        rows.append(("budget", format_bytes(budget)))
+    if solution is not None and math.isfinite(solution.bound):
+        rows.append(("proved bound", cost_text(solution.bound, solution.problem.graph.cost_unit)))
+    if solution is not None and timeline is not None:
+        rows += [("gap", f"{solution.gap:.2%}"), ("solved in", f"{solution.seconds:.2f} s")]
+    if timeline is not None:
+        rows.append(("recomputed", f"{timeline.recomputes:,} runs"))
+    else:
+        rows.append(("schedule", "none"))
+    cells = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in rows)
+    return f'<dl class="facts">{cells}</dl>'
+
+
+def recompute_table(reading: Reading, budget: int | None) -> str:
+    """Each op that ran more than once: how often, what it paid, what that freed, and the reason."""
+    rows = reading.recomputations()
+    head = "<section><h2>What is recomputed, and why</h2>"
+    if not rows:
+        return f"{head}<p>Nothing: every op runs at most once.</p></section>"
+    graph, total = reading.timeline.graph, float(reading.starts[-1])
+    table = [
+        [
+            clipped(graph.ops[row.op].name, 80),
+            f"{row.again:,}",
+            cost_text(row.paid, graph.cost_unit),
+            format_bytes(row.size),
+            format_bytes(round(row.byte_time / total)) if total else "",
+            _reason(reading, row, budget),
+        ]
+        for row in rows[:_ROWS]
+    ]
+    note = ""
+    if len(rows) > _ROWS:
+        paid = cost_text(sum(row.paid for row in rows[_ROWS:]), graph.cost_unit)
+        note = f"<p>{len(rows) - _ROWS:,} more ops are left out; they paid {escape(paid)} together.</p>"
+    return (
+        f"{head}<p>The dearest first. <i>Frees</i>: the most bytes that were away at one time and came back. "
+        "<i>On average</i>: bytes away × how long, over the whole step.</p>"
+        + _table(("op", "again", "paid", "frees", "on average", "why"), table, numbers=range(1, 5))
+        + f"{note}</section>"
+    )
+
+
+def _reason(reading: Reading, row: Recomputation, budget: int | None) -> str:
+    """What keeping it would have meant, each absence by itself."""
+    if row.first < 0:
+        return "nothing that is read again was away: this run bought nothing"
+    steps = reading.steps
+    away = f"away during steps {steps[row.first]}–{steps[row.end - 1]}"
+    if row.at_peak:
+        away += f", across the peak: {format_bytes(row.at_peak)} less there"
+    kept = f"{away}; kept, memory would have reached {format_bytes(row.without)}"
+    if budget is None:
+        return kept
+    over = row.without - budget
+    return f"{kept}, {format_bytes(over)} over the budget" if over > 0 else f"{kept}, within the budget"
+
+
+def holder_table(reading: Reading) -> str:
+    """What is resident during the run that sets the peak, the largest first."""
+    holders, peak = reading.holders(reading.peak_run), max(reading.timeline.peak, 1)
+    by_kind: dict[str, int] = {}
+    for holder in holders:
+        by_kind[holder.kind] = by_kind.get(holder.kind, 0) + holder.size
+    kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in by_kind.items())
+    rows = [
+        [
+            clipped(h.name, 80),
+            h.kind,
+            format_bytes(h.size),
+            f"{h.size / peak:.1%}",
+            _bar(h.kind, h.size / holders[0].size),
+        ]
+        for h in holders[:_HOLDERS]
+    ]
+    rest = holders[_HOLDERS:]
+    size = format_bytes(sum(h.size for h in rest))
+    note = f"<p>{len(rest):,} smaller ones are left out; they hold {size}.</p>" if rest else ""
+    op = reading.timeline.graph.ops[int(reading.ops[reading.peak_run])]
+    return (
+        "<section><h2>What holds the bytes of the peak</h2>"
+        f"<p>While {escape(clipped(op.name, 80))} runs (step {reading.steps[reading.peak_run]}): {kinds}.</p>"
+        + _table(("what", "kind", "bytes", "share", ""), rows, numbers=(2, 3), markup=4)
+        + f"{note}</section>"
+    )
+
+
+def _bar(kind: str, share: float) -> str:
+    return (
+        '<svg viewBox="0 0 100 8" preserveAspectRatio="none">'
+        f'<rect class="{kind}" width="{100 * share:.1f}" height="8"/></svg>'
+    )
+
+
+def _table(
+    head: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: Iterable[int] = (), markup: int = -1
+) -> str:
+    """Cells are text and get escaped, but for those of column ``markup``."""
+    right = set(numbers)
+
+    def cell(tag: str, k: int, text: str) -> str:
+        style = ' class="n"' if k in right else ' class="bar"' if k == markup else ""
+        return f"<{tag}{style}>{text if k == markup else escape(text)}</{tag}>"
+
+    lines = ["".join(cell("th", k, text) for k, text in enumerate(head))]
+    lines += ("".join(cell("td", k, text) for k, text in enumerate(row)) for row in rows)
+    return f'<div class="scroll"><table>{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'

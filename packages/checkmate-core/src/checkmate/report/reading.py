@@ -1,0 +1,279 @@
+"""A judged schedule read as time: what each run holds, of which kind, and when a tensor was away.
+
+Run k is the k-th compute of the schedule. Frees take no time and only shrink memory, so what happens to
+memory over time shows at the runs. A *stay* [a, b) is one copy of a tensor: made by run a, held up to and
+including run b − 1. For every run k whose op has workspace w::
+
+    memory[k] = fixed_size + Σ inputs + Σ {|t| : a stay of t contains k} + w
+
+Between two stays a tensor is *away*; a run that brings it back for somebody who reads it is what its absence
+costs, and its bytes times the time away are what the absence gives.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate.simulate import Timeline
+
+__all__ = ["Holder", "Phase", "Reading", "Recomputation", "Stays"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+
+class Phase(IntEnum):
+    """What a run is: the first of a forward op, the first of a backward op, or one more of either."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    RECOMPUTE = 2
+
+
+class Stays(NamedTuple):
+    """All copies of tensors but those of graph inputs; one entry per copy, in the order of making.
+
+    Attributes:
+        tensor: of which the copy is; int64.
+        first: the run that makes it; int64.
+        end: one more than the last run that it is held during; int64.
+        used: whether a later run reads it, or it is what the step returns; bool.
+    """
+
+    tensor: _Ints
+    first: _Ints
+    end: _Ints
+    used: _Bools
+
+
+class Holder(NamedTuple):
+    """Something that holds bytes during one run: its name, its kind, its bytes."""
+
+    name: str
+    kind: str
+    size: int
+
+
+class Recomputation(NamedTuple):
+    """Why one op ran more than once.
+
+    Attributes:
+        op: its index.
+        again: how many runs were not the first.
+        paid: what they cost together.
+        size: bytes of what was away and is brought back, at most, at one time.
+        byte_time: bytes × time away, summed over all absences; time in the graph's cost unit.
+        at_peak: bytes of it that were away during the run that sets the peak.
+        first: the first run of the longest absence (the one across the peak, if any); −1 if none was away.
+        end: the run that ended it.
+        without: the peak if one absence, the worst of them, had been a stay; 0 if nothing was away.
+    """
+
+    op: int
+    again: int
+    paid: float
+    size: int
+    byte_time: float
+    at_peak: int
+    first: int
+    end: int
+    without: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reading:
+    """A timeline by runs; all arrays have one entry per run unless said otherwise.
+
+    >>> from checkmate import DFGraph, Schedule, simulate
+    >>> chain = DFGraph.from_nodes(cost=[2, 1, 1], size=[4, 8, 2], deps=[[], [0], [0, 1]])
+    >>> reading = Reading(simulate(chain, Schedule.from_sequence(chain, [0, 1, 2])))
+    >>> reading.starts.tolist(), reading.memory.tolist(), reading.peak_run
+    ([0.0, 2.0, 3.0, 4.0], [4, 12, 14], 2)
+    """
+
+    timeline: Timeline
+
+    @cached_property
+    def steps(self) -> _Ints:
+        """The step of the schedule that each run is."""
+        return np.flatnonzero(self.timeline.schedule.codes >= 0)
+
+    @cached_property
+    def ops(self) -> _Ints:
+        """The op of each run."""
+        return self.timeline.schedule.sequence
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.float64]:
+        """When each run starts, in the graph's cost unit; one more entry: the end. Shape ``[n_runs + 1]``."""
+        return np.concatenate([[0.0], np.cumsum(self.timeline.graph.costs[self.ops])])
+
+    @cached_property
+    def memory(self) -> _Ints:
+        """Bytes held during each run, as the judge counted them."""
+        return self.timeline.memory[self.steps]
+
+    @property
+    def peak_run(self) -> int:
+        """The first run at which memory is largest; −1 if nothing runs."""
+        return int(self.memory.argmax()) if len(self.memory) else -1
+
+    @cached_property
+    def phases(self) -> _Ints:
+        """The :class:`Phase` of each run."""
+        backward = np.array([op.backward for op in self.timeline.graph.ops], dtype=np.int64)
+        again = np.ones(len(self.ops), dtype=bool)
+        again[np.unique(self.ops, return_index=True)[1]] = False
+        return np.where(again, int(Phase.RECOMPUTE), backward[self.ops])
+
+    @cached_property
+    def stays(self) -> Stays:
+        """Every copy of every tensor that is made."""
+        graph = self.timeline.graph
+        tensor: list[int] = []
+        first: list[int] = []
+        end: list[int] = []
+        used: list[bool] = []
+        current: dict[int, int] = {}
+        run = 0
+        for code in self.timeline.schedule.codes.tolist():
+            if code < 0:
+                end[current.pop(~code)] = run
+                continue
+            for t in graph.ops[code].inputs:
+                if t in current:
+                    used[current[t]] = True
+            for t in graph.ops[code].outputs:
+                if t in current:
+                    end[current[t]] = run + 1  # while an op runs again, the older copy is still there
+                current[t] = len(tensor)
+                tensor.append(t)
+                first.append(run)
+                end.append(-1)
+                used.append(False)
+            run += 1
+        for t, stay in current.items():
+            end[stay] = run
+            used[stay] |= t in graph.outputs
+        tensors, firsts, ends = (np.array(x, dtype=np.int64) for x in (tensor, first, end))
+        return Stays(tensors, firsts, ends, np.array(used, dtype=bool))
+
+    @cached_property
+    def by_kind(self) -> dict[str, _Ints]:
+        """Bytes of each kind during each run; together they are ``memory``.
+
+        ``base`` = inputs and fixed; ``activations`` = made by forward ops; ``gradients`` = made by backward
+        ops; ``workspace`` = needed only while the op runs.
+        """
+        graph, n = self.timeline.graph, len(self.ops)
+        backward = np.array([op.backward for op in graph.ops], dtype=bool)
+        tensor, first, end, _ = self.stays
+        made_backward = backward[graph.producer[tensor]]
+        kinds = {"base": np.full(n, graph.base_size, dtype=np.int64)}
+        for name, mine in (("activations", ~made_backward), ("gradients", made_backward)):
+            change = np.zeros(n + 1, dtype=np.int64)
+            np.add.at(change, first[mine], graph.sizes[tensor[mine]])
+            np.subtract.at(change, end[mine], graph.sizes[tensor[mine]])
+            kinds[name] = np.cumsum(change)[:n]
+        return kinds | {"workspace": graph.workspaces[self.ops]}
+
+    def largest_at(self, runs: Iterable[int], count: int) -> list[list[int]]:
+        """For each of these runs, ascending, the largest tensors held beside graph inputs, largest first."""
+        sizes = self.timeline.graph.sizes
+        tensor, first, end, _ = (column.tolist() for column in self.stays)
+        heap: list[tuple[int, int, int]] = []
+        added, answers = 0, []
+        for run in runs:
+            while added < len(tensor) and first[added] <= run:
+                heapq.heappush(heap, (-int(sizes[tensor[added]]), tensor[added], end[added]))
+                added += 1
+            top: list[tuple[int, int, int]] = []
+            while heap and len(top) < count:
+                stay = heapq.heappop(heap)
+                if stay[2] > run:
+                    top.append(stay)
+            for stay in top:
+                heapq.heappush(heap, stay)
+            answers.append([t for _, t, _ in top])
+        return answers
+
+    def holders(self, run: int) -> list[Holder]:
+        """Everything that holds bytes during ``run``, largest first; together they are ``memory[run]``."""
+        graph, (tensor, first, end, _) = self.timeline.graph, self.stays
+        held = tensor[(first <= run) & (run < end)].tolist()
+        made_by = graph.producer
+        rows = [Holder("(always resident)", "fixed", graph.fixed_size)]
+        rows += [Holder(graph.tensors[t].name, "input", graph.tensors[t].size) for t in graph.inputs]
+        for t in held:
+            kind = "gradient" if graph.ops[int(made_by[t])].backward else "activation"
+            rows.append(Holder(graph.tensors[t].name, kind, graph.tensors[t].size))
+        if run >= 0:
+            op = graph.ops[int(self.ops[run])]
+            rows.append(Holder(op.name, "workspace", op.workspace))
+        return sorted((row for row in rows if row.size), key=lambda row: -row.size)
+
+    def recomputations(self) -> list[Recomputation]:
+        """One entry for each op that ran more than once, the dearest first."""
+        graph, runs = self.timeline.graph, self.timeline.runs
+        away = self._absences()
+        rows = []
+        for v in np.flatnonzero(runs > 1).tolist():
+            again = int(runs[v]) - 1
+            rows.append(self._summed(v, again, again * graph.ops[v].cost, away.get(v, [])))
+        return sorted(rows, key=lambda row: (-row.paid, -row.byte_time, row.op))
+
+    def _absences(self) -> dict[int, list[tuple[int, int, int]]]:
+        """By op: (tensor, first run away, run that brought it back) of every absence that somebody ended."""
+        producer = self.timeline.graph.producer
+        last_end: dict[int, int] = {}
+        away: dict[int, list[tuple[int, int, int]]] = {}
+        for t, first, end, used in zip(*(column.tolist() for column in self.stays), strict=True):
+            if t in last_end and last_end[t] < first and used:
+                away.setdefault(int(producer[t]), []).append((t, last_end[t], first))
+            last_end[t] = end
+        return away
+
+    def _summed(self, op: int, again: int, paid: float, away: list[tuple[int, int, int]]) -> Recomputation:
+        sizes, starts, peak = self.timeline.graph.sizes, self.starts, self.peak_run
+        by_return: dict[int, int] = {}
+        for t, _, back in away:
+            by_return[back] = by_return.get(back, 0) + int(sizes[t])
+        longest = max(
+            away,
+            key=lambda a: (a[1] <= peak < a[2], sizes[a[0]] * (starts[a[2]] - starts[a[1]])),
+            default=None,
+        )
+        return Recomputation(
+            op=op,
+            again=again,
+            paid=paid,
+            size=max(by_return.values(), default=0),
+            byte_time=float(sum(sizes[t] * (starts[back] - starts[a]) for t, a, back in away)),
+            at_peak=int(sum(sizes[t] for t, a, back in away if a <= peak < back)),
+            first=longest[1] if longest else -1,
+            end=longest[2] if longest else -1,
+            without=max((int(sizes[t]) + self._highest(a, back) for t, a, back in away), default=0),
+        )
+
+    def _highest(self, first: int, end: int) -> int:
+        """The most memory held during runs ``first … end − 1``, by a table of doubling windows."""
+        level = (end - first).bit_length() - 1
+        window = self._windows[level]
+        return int(max(window[first], window[end - (1 << level)]))
+
+    @cached_property
+    def _windows(self) -> list[_Ints]:
+        """``[i][k]`` = the largest of ``memory[k : k + 2**i]``."""
+        tables = [self.memory]
+        while len(tables[-1]) > 1 << (len(tables) - 1):
+            half = 1 << (len(tables) - 1)
+            tables.append(np.maximum(tables[-1][:-half], tables[-1][half:]))
+        return tables

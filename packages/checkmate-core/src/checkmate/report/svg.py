@@ -1,0 +1,212 @@
+"""Pictures as inline SVG, drawn without any library: memory over time, and overhead against the budget.
+
+Colours come from the page's style sheet by class, so that they suit a light and a dark page. A picture shows
+at most ``GROUPS`` steps in time: more runs than that are drawn in groups, each as its highest run, so that no
+excess is hidden.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate.report.frontier import gap_corners, solver_lines
+from checkmate.report.reading import Phase, Reading
+from checkmate.report.text import byte_unit, clipped, printable
+from checkmate.units import format_bytes
+
+if TYPE_CHECKING:
+    from checkmate.sweep import Frontier
+
+__all__ = ["GROUPS", "KINDS", "MemoryDrawing", "frontier_svg"]
+
+GROUPS = 2000
+KINDS = ("base", "activations", "gradients", "workspace")
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 948, 26, 300
+_RIBBON = 9
+
+
+class _Frame(NamedTuple):
+    """The plotting area: what is at its left and right edge and at its top; the bottom is zero."""
+
+    low: float
+    high: float
+    top: float
+
+    def x(self, value: float) -> float:
+        return _LEFT + (value - self.low) / ((self.high - self.low) or 1.0) * (_RIGHT - _LEFT)
+
+    def y(self, value: float) -> float:
+        return _BOTTOM - value / (self.top or 1.0) * (_BOTTOM - _TOP)
+
+    def axes(self, x_label: str, y_label: str, x_unit: float, y_unit: float, drop: int = 0) -> str:
+        """Grid, ticks and labels; ``drop`` leaves room below the area."""
+        parts = []
+        for v in _ticks(0.0, self.top / y_unit):
+            y = self.y(v * y_unit)
+            parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_RIGHT}"/>')
+            parts.append(f'<text class="tick" x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{v:g}</text>')
+        base = _BOTTOM + drop
+        for v in _ticks(self.low / x_unit, self.high / x_unit):
+            x = self.x(v * x_unit)
+            parts.append(f'<path class="axis" d="M{x:.1f} {base}v4"/>')
+            parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 18}" text-anchor="middle">{v:g}</text>')
+        middle = (_LEFT + _RIGHT) // 2
+        parts.append(f'<path class="axis" d="M{_LEFT} {_BOTTOM}H{_RIGHT}"/>')
+        parts.append(
+            f'<text class="label" x="{middle}" y="{base + 38}" text-anchor="middle">{_safe(x_label)}</text>'
+        )
+        parts.append(f'<text class="label" x="{_LEFT}" y="14">{_safe(y_label)}</text>')
+        return "".join(parts)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MemoryDrawing:
+    """Memory while each op runs, by kind, with the budget; a ribbon below tells first runs from later ones.
+
+    Attributes:
+        reading: of the judged schedule; it must run something.
+        budget: bytes, or None.
+    """
+
+    reading: Reading
+    budget: int | None
+
+    @cached_property
+    def bounds(self) -> npt.NDArray[np.int64]:
+        """The first run of each group, and the number of runs; shape ``[n_groups + 1]``."""
+        n = len(self.reading.ops)
+        return np.linspace(0, n, min(n, GROUPS) + 1).astype(np.int64)
+
+    @cached_property
+    def shown(self) -> npt.NDArray[np.int64]:
+        """The run that each group is drawn as: its highest; shape ``[n_groups]``."""
+        memory = self.reading.memory
+        pairs = pairwise(self.bounds.tolist())
+        return np.array([a + int(memory[a:b].argmax()) for a, b in pairs], dtype=np.int64)
+
+    @cached_property
+    def phases(self) -> npt.NDArray[np.int64]:
+        """The phase of each group: recomputed if any of its runs is, else that of its highest run."""
+        again = np.maximum.reduceat(self.reading.phases, self.bounds[:-1])
+        return np.where(again == Phase.RECOMPUTE, again, self.reading.phases[self.shown])
+
+    @property
+    def timed(self) -> bool:
+        """Whether the horizontal axis is cumulative cost (else it counts runs: nothing costs anything)."""
+        return bool(self.reading.starts[-1] > 0)
+
+    @property
+    def frame(self) -> _Frame:
+        """Where things are."""
+        high = float(self.reading.starts[-1]) if self.timed else float(len(self.reading.ops))
+        return _Frame(0.0, high, max(self.reading.timeline.peak, self.budget or 0, 1) * 1.08)
+
+    @cached_property
+    def edges(self) -> list[float]:
+        """Where each group begins, and the last one ends, in the picture's units."""
+        at = self.reading.starts if self.timed else np.arange(len(self.reading.ops) + 1.0)
+        return [round(self.frame.x(v), 2) for v in at[self.bounds].tolist()]
+
+    def svg(self) -> str:
+        """The whole picture."""
+        frame, graph = self.frame, self.reading.timeline.graph
+        scale, unit = byte_unit(int(frame.top))
+        what = f"cumulative cost {f'[{clipped(graph.cost_unit, 20)}]' if graph.cost_unit else ''}"
+        factor = 10.0 ** (3 * math.floor(math.log10(frame.high) / 3)) if not 0.1 <= frame.high < 1e4 else 1.0
+        power = f", in 10^{round(math.log10(factor))}" if factor != 1.0 else ""
+        x_label = what.strip() + power if self.timed else "ops run"
+        return (
+            f'<svg id="memory" viewBox="0 0 960 {_BOTTOM + _RIBBON + 48}" role="img" tabindex="0" '
+            'aria-label="memory held while each op runs">'
+            + frame.axes(x_label, f"memory held [{unit}]", factor, scale, drop=_RIBBON + 2)
+            + "".join(self._areas(frame))
+            + "".join(self._ribbon())
+            + self._marks(frame)
+            + f'<path id="cursor" d="M0 {_TOP}V{_BOTTOM + _RIBBON}" visibility="hidden"/></svg>'
+        )
+
+    def _areas(self, frame: _Frame) -> Iterable[str]:
+        """The kinds, stacked: drawn as sums, the highest first, each covering what is below it."""
+        sums = np.cumsum([self.reading.by_kind[kind][self.shown] for kind in KINDS], axis=0)
+        for kind, heights in reversed(list(zip(KINDS, sums.tolist(), strict=True))):
+            if kind != "base" and heights == sums[KINDS.index(kind) - 1].tolist():
+                continue
+            yield f'<path class="{kind}" d="{self._steps(frame, heights)}"/>'
+        yield f'<path class="outline" d="{self._steps(frame, sums[-1].tolist())}"/>'
+
+    def _steps(self, frame: _Frame, heights: list[float]) -> str:
+        corners = (f"V{frame.y(h):.1f}H{x:.1f}" for h, x in zip(heights, self.edges[1:], strict=True))
+        return f"M{self.edges[0]:.1f} {_BOTTOM}{''.join(corners)}V{_BOTTOM}Z"
+
+    def _ribbon(self) -> Iterable[str]:
+        phases = self.phases
+        starts = np.flatnonzero(np.diff(phases, prepend=-1)).tolist()
+        for a, b in zip(starts, [*starts[1:], len(phases)], strict=True):
+            width = max(self.edges[b] - self.edges[a], 0.4)
+            yield (
+                f'<rect class="phase{phases[a]}" x="{self.edges[a]:.1f}" y="{_BOTTOM + 2}" '
+                f'width="{width:.1f}" height="{_RIBBON}"/>'
+            )
+
+    def _marks(self, frame: _Frame) -> str:
+        """The budget line; the peak and the op that runs then."""
+        reading, parts = self.reading, []
+        if self.budget is not None:
+            y = frame.y(self.budget)
+            parts.append(f'<path class="budget" d="M{_LEFT} {y:.1f}H{_RIGHT}"/>')
+        group = int(np.searchsorted(self.bounds, reading.peak_run, side="right")) - 1
+        x, y = (self.edges[group] + self.edges[group + 1]) / 2, frame.y(reading.timeline.peak)
+        name = _safe(clipped(reading.timeline.graph.ops[int(reading.ops[reading.peak_run])].name, 40))
+        left = x < (_LEFT + _RIGHT) / 2
+        parts.append(f'<path class="peak" d="M{x:.1f} {y:.1f}l-5 -8h10z"/>')
+        parts.append(
+            f'<text class="peaktext" x="{x + (9 if left else -9):.1f}" y="{y - 6:.1f}" '
+            f'text-anchor="{"start" if left else "end"}">'
+            f"{format_bytes(reading.timeline.peak)} in {name}</text>"
+        )
+        return "".join(parts)
+
+
+def frontier_svg(frontier: Frontier) -> tuple[str, list[str]]:
+    """Overhead against the budget: the picture, and the names of its lines (classes line0, line1, …)."""
+    lines, corners = solver_lines(frontier), gap_corners(frontier)
+    if not corners:
+        return "", []
+    low, high = corners[0][0], corners[-1][0]
+    top = max(max(line.overheads) for line in lines.values()) * 1.08
+    frame = _Frame(low - 0.03 * (high - low or low), high + 0.03 * (high - low or low), top or 0.01)
+    scale, unit = byte_unit(high)
+    parts = [frame.axes(f"budget [{unit}]", "overhead [%]", scale, 0.01)]
+    around = [(b, o) for b, _, o in corners] + [(b, o) for b, o, _ in reversed(corners)]
+    area = "L".join(f"{frame.x(b):.1f} {frame.y(max(o, 0.0)):.1f}" for b, o in around)
+    parts.append(f'<path class="gap" d="M{area}Z"/>')
+    for k, line in enumerate(lines.values()):
+        corner = (f"{frame.x(b):.1f} {frame.y(o):.1f}" for b, o in zip(*line.stairs(), strict=True))
+        parts.append(f'<path class="line line{k % 8}" d="M{"L".join(corner)}"/>')
+        points = [(frame.x(b), frame.y(o)) for b, o in zip(*line, strict=True)]
+        parts += (f'<circle class="dot line{k % 8}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points)
+    box = f'viewBox="0 0 960 {_BOTTOM + 48}" role="img" aria-label="overhead against the budget"'
+    return f"<svg {box}>{''.join(parts)}</svg>", [printable(name) for name in lines]
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Some six round numbers within [low, high]: multiples of 1, 2 or 5 times a power of ten."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
+    return [round(k * step, 12) for k in range(math.ceil(low / step), math.floor(high / step + 1e-9) + 1)]
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text))
