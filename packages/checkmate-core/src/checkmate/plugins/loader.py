@@ -77,8 +77,12 @@ def installed_plugins() -> tuple[LoadedPlugin, ...]:
     return _load().plugins
 
 
-def register_commands(cli: Any) -> dict[str, str]:
+def register_commands(cli: Any, *, announce: Callable[[str], None] | None = None) -> dict[str, str]:
     """Let every plugin add its commands to ``cli``, a ``click.Group``.
+
+    Args:
+        cli: the group.
+        announce: called with the ``owner`` of each plugin before its turn.
 
     Returns:
         the error, on one line, of each plugin that failed to, by its ``owner``.
@@ -87,6 +91,8 @@ def register_commands(cli: Any) -> dict[str, str]:
     errors.clear()
     for number, plugin in enumerate(loaded):
         if plugin.error is None:
+            if announce is not None:
+                announce(plugin.owner)
             try:
                 _call(manager, manager.get_plugin(str(number)), "checkmate_register_commands", cli=cli)
             except ANYTHING as error:

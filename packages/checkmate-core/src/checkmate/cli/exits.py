@@ -1,0 +1,59 @@
+"""How a command ends when it does not end well: one line on stderr, and an exit code.
+
+1    no schedule: the budget is infeasible, or none was found; or the schedule is not valid
+2    bad input: what was given can't be used
+130  interrupted (128 + SIGINT)
+141  nobody reads the output any more (128 + SIGPIPE)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from checkmate.errors import CheckmateError, InfeasibleBudgetError, InvalidScheduleError
+
+__all__ = ["BadInput", "Interrupted", "NoSchedule", "clean_exits"]
+
+
+class NoSchedule(click.ClickException):
+    """There is no schedule, or it is not valid."""
+
+    exit_code = 1
+
+
+class BadInput(click.ClickException):
+    """What was given can't be used."""
+
+    exit_code = 2
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C."""
+
+    exit_code = 130
+
+    def show(self, file: object = None) -> None:
+        """Only the line: to be interrupted is no error."""
+        start = "\n" if sys.stderr.isatty() else ""  # after the terminal's own ^C
+        click.echo(start + self.format_message(), err=True)
+
+
+@contextmanager
+def clean_exits() -> Iterator[None]:
+    """Turn what users cause into one clear line and its exit code; a defect keeps its traceback."""
+    try:
+        yield
+    except InfeasibleBudgetError as error:
+        raise NoSchedule(str(error)) from error
+    except InvalidScheduleError as error:
+        raise NoSchedule(f"Not valid: {error}") from error
+    except BrokenPipeError as error:
+        raise BrokenPipeError from error  # without a number, for click answers EPIPE with exit code 1
+    except (CheckmateError, OSError) as error:
+        raise BadInput(str(error)) from error
+    except KeyboardInterrupt as error:
+        raise Interrupted("Interrupted.") from error

@@ -1,0 +1,184 @@
+"""What can be wrong with an installation, as findings: each ok, a note or a problem, and what to do.
+
+Nothing heavy is imported: versions come from the metadata of the installed distributions.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from checkmate.cache import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
+from checkmate.cache import ScheduleCache
+from checkmate.plugins import installed_plugins, solver_specs
+from checkmate.plugins.loader import ENVIRONMENT_VARIABLE as PLUGINS_VARIABLE
+
+__all__ = ["Finding", "distribution_versions", "environment_findings", "findings"]
+
+Level = Literal["ok", "note", "problem"]
+
+_OURS = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "checkmate-tf")
+_OTHERS = ("numpy", "scipy", "numba", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu")
+_EXTRAS = {
+    "cli": (("click", "rich"), "the command line"),
+    "plot": (("matplotlib",), "pictures"),
+    "testing": (("hypothesis", "pytest"), "the conformance kit"),
+}
+_VARIABLES = {PLUGINS_VARIABLE, CACHE_VARIABLE}
+_PREFIX = "CHECKMATE_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        level: ``"ok"``, ``"note"`` (worth knowing) or ``"problem"`` (something can't work).
+        subject: what was looked at.
+        text: what was found.
+        advice: what to do; empty if nothing.
+    """
+
+    level: Level
+    subject: str
+    text: str
+    advice: str = ""
+
+
+def findings(checks: tuple[Callable[[], Iterator[Finding]], ...] | None = None) -> list[Finding]:
+    """Everything that was found, in the order of the checks."""
+    return [
+        finding
+        for check in checks
+        or (_versions, _extras, _import_name, _highs, _solvers, _cache, environment_findings)
+        for finding in check()
+    ]
+
+
+def distribution_versions() -> dict[str, str | None]:
+    """The version of each distribution that matters here; None if it is not installed."""
+    return {name: _version(name) for name in (*_OURS, *_OTHERS)}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _versions() -> Iterator[Finding]:
+    system = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    yield Finding(level="ok", subject="python", text=f"{platform.python_version()} on {system}")
+    installed = {name: version for name, version in distribution_versions().items() if version is not None}
+    for name, version in installed.items():
+        yield Finding(level="ok", subject=name, text=version)
+    ours = {name: version for name, version in installed.items() if name in _OURS}
+    if len(set(ours.values())) > 1:
+        yield Finding(
+            level="note",
+            subject="versions",
+            text=f"these were not released together: {_listed(ours)}",
+            advice=f"pip install --upgrade {' '.join(ours)}",
+        )
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (needs, purpose) in _EXTRAS.items():
+        missing = [name for name in needs if _version(name) is None]
+        if missing:
+            yield Finding(
+                level="note",
+                subject=f"extra {extra!r}",
+                text=f"{purpose}: {' and '.join(missing)} not installed",
+                advice=f"pip install 'checkmate-core[{extra}]'",
+            )
+        else:
+            versions = {name: _version(name) for name in needs}
+            yield Finding(level="ok", subject=f"extra {extra!r}", text=f"{purpose}: {_listed(versions)}")
+
+
+def _listed(versions: dict[str, str] | dict[str, str | None]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _import_name() -> Iterator[Finding]:
+    """Another distribution that installs a package ``checkmate`` writes into the same folder as ours."""
+    owners = {*metadata.packages_distributions().get("checkmate", [])} - {"checkmate-core", "checkmate_core"}
+    if owners:
+        names = " ".join(sorted(owners))
+        yield Finding(
+            level="problem",
+            subject="import checkmate",
+            text=f"{names} installs a package of the same import name: files of both may be mixed up",
+            advice=f"pip uninstall {names}, then pip install --force-reinstall --no-deps checkmate-core",
+        )
+    else:
+        yield Finding(level="ok", subject="import checkmate", text="only checkmate-core has this import name")
+
+
+def _highs() -> Iterator[Finding]:
+    if _version("highspy") is not None and _version("ortools") is not None:
+        yield Finding(
+            level="problem",
+            subject="highspy, ortools",
+            text="both are installed, and the second of them to be imported in a process fails",
+            advice="pip uninstall highspy (SciPy brings a HiGHS of its own)",
+        )
+
+
+def _solvers() -> Iterator[Finding]:
+    names = [spec.name for spec in solver_specs()]
+    if "auto" in names:
+        yield Finding(level="ok", subject="solvers", text=", ".join(names))
+    else:
+        yield Finding(
+            level="note",
+            subject="solvers",
+            text=f"only {', '.join(names)}: no 'auto', no proved bounds",
+            advice="pip install checkmate-solvers",
+        )
+    if len(installed_plugins()) == 1 and os.environ.get(PLUGINS_VARIABLE) is not None:
+        yield Finding(
+            level="note", subject="plugins", text=f"{PLUGINS_VARIABLE} lets none but the built-in one in"
+        )
+
+
+def _cache() -> Iterator[Finding]:
+    cache = ScheduleCache()
+    folder = next(p for p in (cache.directory, *cache.directory.parents) if p.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        yield Finding(
+            level="problem",
+            subject="cache",
+            text=f"{cache.directory} can't be written: {_not_writable(folder)}",
+            advice=f"change its permissions, or set {CACHE_VARIABLE} to a folder of yours",
+        )
+        return
+    entries = len(cache)
+    text = f"{entries} schedules" if folder == cache.directory else "not there yet"
+    yield Finding(level="ok", subject="cache", text=f"{cache.directory}: {text}")
+
+
+def _not_writable(folder: Path) -> str:
+    return f"{folder} {'is read-only' if folder.is_dir() else 'is no folder'}"
+
+
+def environment_findings() -> Iterator[Finding]:
+    """The variables that begin with ``CHECKMATE_``; one that nobody reads is perhaps misspelt."""
+    for name in sorted(name for name in os.environ if name.startswith(_PREFIX)):
+        if name in _VARIABLES:
+            yield Finding(level="ok", subject=name, text=repr(os.environ[name]))
+        else:
+            known = " and ".join(sorted(_VARIABLES))
+            yield Finding(
+                level="note",
+                subject=name,
+                text=f"{os.environ[name]!r}: not read by checkmate-core",
+                advice=f"it reads {known}",
+            )

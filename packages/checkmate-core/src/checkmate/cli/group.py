@@ -1,0 +1,99 @@
+"""The group of all commands: built-in ones first, those of plugins on demand, each knowing its owner."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import click
+
+from checkmate.cli.exits import clean_exits
+from checkmate.errors import CheckmateError, MissingDistributionError, PluginError
+from checkmate.plugins import command_errors, installed_plugins, register_commands
+from checkmate.report.text import printable
+
+__all__ = ["App"]
+
+_ELSEWHERE = {"demo": ("checkmate-torch", "checkmate-torch[demo]")}
+"""Commands that we know to come with another distribution, and how to get them."""
+
+
+class _EchoHandler(logging.Handler):
+    """Warnings of the library, on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"{record.levelname.capitalize()}: {printable(record.getMessage())}", err=True)
+
+
+class App(click.Group):
+    """A group that knows plugins' commands and how Checkmate's errors map to exit codes."""
+
+    _asked = False
+    _turn = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Begin without plugins: only what they are needed for loads them."""
+        super().__init__(*args, **kwargs)
+        self._owners: dict[str, str] = {}
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a Checkmate error or an unusable file is one clear line, not a traceback."""
+        log, handler = logging.getLogger("checkmate"), _EchoHandler(logging.WARNING)
+        log.addHandler(handler)
+        try:
+            with clean_exits():
+                return super().invoke(ctx)
+        finally:
+            log.removeHandler(handler)
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command; the first of a name stays, so that no plugin replaces a built-in one."""
+        key = name or cmd.name or ""
+        if self.commands.get(key, cmd) is not cmd:
+            raise PluginError(f"there is already a command {key!r}")
+        super().add_command(cmd, name)
+        if self._turn:
+            self._owners[key] = self._turn
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Built-in commands need no plugin; any other name is worth loading them."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None:
+            self._ask_plugins()
+            command = super().get_command(ctx, cmd_name)
+            if command is None and cmd_name in _ELSEWHERE:
+                raise _absent(cmd_name)
+        return command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, those of plugins included."""
+        self._ask_plugins()
+        for plugin, error in command_errors().items():
+            click.echo(f"Warning: plugin {plugin} failed to add its commands: {error}", err=True)
+        return super().list_commands(ctx)
+
+    def command_owners(self) -> dict[str, str]:
+        """The plugin that added each command; built-in ones are not listed."""
+        self._ask_plugins()
+        return dict(self._owners)
+
+    def _ask_plugins(self) -> None:
+        if not self._asked:
+            self._asked = True
+            register_commands(self, announce=self._next_turn)
+            self._turn = ""
+
+    def _next_turn(self, owner: str) -> None:
+        self._turn = owner
+
+
+def _absent(command: str) -> CheckmateError:
+    """Why a known command is not there: its plugin is broken, or not installed."""
+    distribution, requirement = _ELSEWHERE[command]
+    failed = {p.owner: p.error for p in installed_plugins() if p.error is not None} | command_errors()
+    for owner, error in failed.items():
+        if f"({distribution} " in owner:
+            return PluginError(f"'checkmate {command}' comes with plugin {owner}, which failed: {error}")
+    return MissingDistributionError(
+        f"'checkmate {command}' needs the '{distribution}' distribution: pip install '{requirement}'"
+    )

@@ -1,0 +1,79 @@
+"""The arguments that several commands share, each read and refused in one way."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import click
+
+__all__ = [
+    "FILE",
+    "as_json",
+    "examples",
+    "fixed_order",
+    "graph_file",
+    "new_file",
+    "not_the_graph",
+    "seed",
+    "threads",
+    "time_limit",
+    "use_cache",
+]
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+"""A file that is there; a folder or a missing one is refused before any work."""
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text: lines to try, not wrapped."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def _number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if math.isnan(value):  # no range excludes it
+        raise click.BadParameter("nan is not a number of seconds.")
+    return value
+
+
+def new_file(_context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a file whose folder is not there: before the work, not after."""
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"{path}: there is no folder {str(path.parent)!r}.", param=option)
+    return path
+
+
+def not_the_graph(path: Path | None, *read: Path | None) -> None:
+    """Refuse to write over what was read."""
+    for source in read:
+        if path is not None and source is not None and path.exists() and path.samefile(source):
+            what = "graph" if source is read[0] else "schedule"
+            raise click.BadParameter(f"{path} is the {what} itself.", param_hint="'-o'")
+
+
+graph_file = click.argument("graph", type=FILE)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+time_limit = click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    callback=_number,
+    help="For each solve.",
+)
+fixed_order = click.option("--fixed-order", is_flag=True, help="Keep the order in which the ops first run.")
+seed = click.option("--seed", type=int, default=0, show_default=True, help="For every random choice.")
+threads = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Threads or processes that one solve may use.",
+)
+use_cache = click.option(
+    "--cache/--no-cache",
+    default=False,
+    show_default=True,
+    help="Reuse and keep answers on disk ('checkmate doctor' says where).",
+)

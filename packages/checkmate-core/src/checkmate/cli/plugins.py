@@ -1,0 +1,121 @@
+"""``checkmate plugins``: who offers what, what failed and why, and which names nobody can use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from checkmate.cli import options
+from checkmate.cli.group import App
+from checkmate.cli.printing import print_json, print_table
+from checkmate.plugins import (
+    COST_MODELS,
+    EXECUTORS,
+    EXPORTERS,
+    FRONTENDS,
+    SOLVERS,
+    LoadedPlugin,
+    Registry,
+    command_errors,
+    installed_plugins,
+)
+
+__all__ = ["Clash", "clashes", "command_owners", "failure", "plugins"]
+
+_REGISTRIES: Mapping[str, tuple[Registry[Any, Any], tuple[str, ...]]] = {
+    "solvers": (SOLVERS, ("guarantee", "cite")),
+    "cost_models": (COST_MODELS, ("cite",)),
+    "frontends": (FRONTENDS, ()),
+    "executors": (EXECUTORS, ()),
+    "exporters": (EXPORTERS, ("suffix",)),
+}
+"""Each kind, and what is told of each of it beside name and summary."""
+
+
+class Clash(NamedTuple):
+    """A name that several plugins claim, so that nobody can use it."""
+
+    kind: str
+    name: str
+    owners: tuple[str, ...]
+
+
+def clashes() -> list[Clash]:
+    """All ambiguous names, of every kind."""
+    return [
+        Clash(registry.kind, name, owners)
+        for registry, _ in _REGISTRIES.values()
+        for name, owners in registry.ambiguous().items()
+    ]
+
+
+def failure(plugin: LoadedPlugin) -> str | None:
+    """Why a plugin, or only its commands, failed; None if all of it works. Ask for commands first."""
+    if plugin.error is not None:
+        return plugin.error
+    refused = command_errors().get(plugin.owner)
+    return f"its commands failed: {refused}" if refused is not None else None
+
+
+@click.command(epilog=options.examples("checkmate plugins", "checkmate plugins --json"))
+@options.as_json
+@click.pass_context
+def plugins(ctx: click.Context, /, as_json: bool) -> None:
+    """List what is installed: plugins, broken ones too, and all that they offer.
+
+    Exit code: 0, even if plugins are broken ('checkmate doctor' says 1 then).
+    """
+    owners = command_owners(ctx)
+    if as_json:
+        print_json(_facts(ctx, owners))
+        return
+    rows = [(p.name, p.distribution, failure(p) or "ok") for p in installed_plugins()]
+    print_table("plugins", rows)
+    for key, (registry, extra) in _REGISTRIES.items():
+        columns = ("name", *(c for c in extra if c != "cite"), "summary")
+        print_table(key.replace("_", " "), [[str(getattr(s, c)) for c in columns] for s in registry.specs()])
+    print_table("commands of plugins", [(name, owner) for name, owner in sorted(owners.items())])
+    for clash in clashes():
+        click.echo(
+            f"{clash.kind.capitalize()} {clash.name!r} can't be used: "
+            f"it is offered by {' and by '.join(clash.owners)}."
+        )
+
+
+def command_owners(ctx: click.Context) -> dict[str, str]:
+    """The plugin that added each command; from within another program's group, none are known."""
+    root = ctx.find_root().command
+    return root.command_owners() if isinstance(root, App) else {}
+
+
+def _facts(ctx: click.Context, owners: Mapping[str, str]) -> dict[str, object]:
+    offered = {
+        key: [
+            {field: getattr(spec, field) for field in ("name", "summary", *extra)}
+            for spec in registry.specs()
+        ]
+        for key, (registry, extra) in _REGISTRIES.items()
+    }
+    return {
+        "plugins": [
+            {
+                "name": plugin.name,
+                "distribution": plugin.distribution,
+                "error": failure(plugin),
+                "offers": [spec.name for spec in plugin.offers],
+                "commands": [name for name, owner in owners.items() if owner == plugin.owner],
+            }
+            for plugin in installed_plugins()
+        ],
+        **offered,
+        "commands": list(_commands(ctx, owners)),
+        "ambiguous": [clash._asdict() for clash in clashes()],
+    }
+
+
+def _commands(ctx: click.Context, owners: Mapping[str, str]) -> Iterator[dict[str, object]]:
+    root = ctx.find_root().command
+    for name, command in sorted(root.commands.items()) if isinstance(root, click.Group) else ():
+        yield {"name": name, "summary": command.get_short_help_str(200), "plugin": owners.get(name)}

@@ -1,0 +1,78 @@
+"""What is shown on stderr while people wait: only if it is a terminal, and gone afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from checkmate.cli.exits import Interrupted
+from checkmate.cli.printing import terminal
+from checkmate.problem import Progress
+from checkmate.report.text import cost_text, printable
+
+__all__ = ["counting", "report_text", "watching"]
+
+
+def report_text(report: Progress, unit: str) -> str:
+    """A solver's report as one line.
+
+    >>> report_text(Progress(incumbent=12.0, bound=9.0, seconds=0.5, step="min-cut"), "s")
+    'min-cut: best 12 s, bound 9 s, gap 25.0%'
+    """
+    bound = cost_text(report.bound, unit) if math.isfinite(report.bound) else "none"
+    if report.incumbent is None or not math.isfinite(report.incumbent):
+        return f"{printable(report.step)}: nothing yet, bound {bound}"
+    gap = (report.incumbent - report.bound) / report.incumbent if report.incumbent > 0 else 0.0
+    best = cost_text(report.incumbent, unit)
+    return f"{printable(report.step)}: best {best}, bound {bound}, gap {max(gap, 0.0):.1%}"
+
+
+@contextmanager
+def watching(unit: str, console: Console | None = None) -> Iterator[Callable[[Progress], None]]:
+    """Show one solver's reports while it works; on Ctrl-C say what it had.
+
+    Args:
+        unit: of the costs.
+        console: where to; stderr if None.
+
+    Raises:
+        Interrupted: in place of KeyboardInterrupt.
+    """
+    last: list[Progress] = []
+    with _bar(SpinnerColumn(), TextColumn("{task.description}"), console=console) as bar:
+        task = bar.add_task("solving …", total=None)
+
+        def tell(report: Progress) -> None:
+            last[:] = [report]
+            bar.update(task, description=report_text(report, unit))
+
+        try:
+            yield tell
+        except KeyboardInterrupt as error:
+            known = f" {report_text(last[0], unit)}." if last else ""
+            raise Interrupted(f"Interrupted: no schedule was written.{known}") from error
+
+
+@contextmanager
+def counting(what: str, console: Console | None = None) -> Iterator[Callable[[int, int, str], None]]:
+    """Show how many are done; call it with that number, how many there are, and what came last."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with _bar(*columns, console=console) as bar:
+        task = bar.add_task("", total=None)
+
+        def tell(done: int, total: int, latest: str) -> None:
+            bar.update(task, completed=done, total=total, description=printable(latest))
+
+        yield tell
+
+
+def _bar(
+    *columns: SpinnerColumn | TextColumn | BarColumn | MofNCompleteColumn, console: Console | None
+) -> Bar:
+    where = console or terminal(stderr=True)
+    return Bar(*columns, TimeElapsedColumn(), console=where, transient=True, disable=not where.is_terminal)

@@ -1,0 +1,253 @@
+"""``checkmate show``: a graph, or a schedule on it, as facts and a picture in the terminal, or as a file."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from checkmate import api
+from checkmate import simulate as judge
+from checkmate.analysis import floor
+from checkmate.cli import options
+from checkmate.cli.budgets import budget_of
+from checkmate.cli.printing import (
+    Line,
+    blocks_are_safe,
+    print_json,
+    print_lines,
+    print_table,
+    terminal_width,
+)
+from checkmate.cli.timeline import ASCII, BLOCKS, picture
+from checkmate.graph import DFGraph
+from checkmate.plugins import Exporter, exporter_for, load_exporter
+from checkmate.problem import keep_all_peak
+from checkmate.report.reading import Reading
+from checkmate.report.text import clipped, cost_text
+from checkmate.schedule import Schedule
+from checkmate.serialize import read_graph, read_schedule_with_meta
+from checkmate.simulate import Timeline
+from checkmate.units import format_bytes, parse_budget
+
+__all__ = ["show"]
+
+_ROWS = 5
+_MINIMUM_TIME_S = 5.0
+_COLOURS = {
+    "forward": "blue",
+    "backward": "green",
+    "recompute": "yellow",
+    "over": "red",
+    "budget": "red",
+    "peak": "bold",
+    "axis": "dim",
+}
+
+
+@click.command(
+    epilog=options.examples(
+        "checkmate show graph.json",
+        "checkmate show graph.json schedule.json",
+        "checkmate show graph.json schedule.json --budget 60%",
+        "checkmate show graph.json schedule.json -o report.html",
+    )
+)
+@options.graph_file
+@click.argument("schedule", type=options.FILE, required=False)
+@click.option("--budget", help="Draw its line; the default is the budget that the schedule was made for.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=options.new_file,
+    help="Write a file instead; its suffix says what ('checkmate plugins' lists the exporters).",
+)
+@click.option("--format", "exporter", metavar="NAME", help="The exporter for --output, whatever the suffix.")
+@options.as_json
+def show(
+    graph: Path,
+    schedule: Path | None,
+    budget: str | None,
+    output: Path | None,
+    exporter: str | None,
+    as_json: bool,
+) -> None:
+    """Show GRAPH (a file), or what a SCHEDULE does on it: memory over time, its peak, what is recomputed.
+
+    Without a SCHEDULE, everything is kept and computed once.
+
+    Exit codes: 0 ok; 1 the schedule is not valid; 2 bad input.
+    """
+    options.not_the_graph(output, graph, schedule)
+    if exporter is not None and output is None:
+        raise click.BadParameter("say where to write: -o FILE.", param_hint="'--format'")
+    whole = read_graph(graph)
+    steps, meta = _everything(whole) if schedule is None else read_schedule_with_meta(schedule, whole)
+    limit = _limit(budget, meta, whole)
+    timeline = judge(whole, steps)
+    if output is not None:
+        name = exporter or exporter_for(output).name
+        _write(load_exporter(name), timeline, output, limit)
+        click.echo(f"{output}: written by the exporter {name!r}.", err=True)
+    facts = graph_facts(whole) if schedule is None and (as_json or output is None) else None
+    if as_json:
+        print_json({"graph": facts, "timeline": timeline_facts(timeline, limit)})
+    elif output is None:
+        if facts is not None:
+            _print_graph(whole, facts)
+        _print_timeline(timeline, limit)
+
+
+def _write(exporter: Exporter, timeline: Timeline, file: Path, budget: int | None) -> None:
+    """Export, with the budget where the exporter has a use for it: the protocol asks for none."""
+    takes = inspect.signature(exporter.write).parameters
+    exporter.write(timeline, file, **({"budget": budget} if "budget" in takes else {}))
+
+
+def _everything(graph: DFGraph) -> tuple[Schedule, dict[str, Any]]:
+    return Schedule.from_sequence(graph, range(graph.n_ops)), {}
+
+
+def _limit(budget: str | None, meta: dict[str, Any], graph: DFGraph) -> int | None:
+    """The budget to draw: the one given, else the one in the schedule's file, which is only a hint."""
+    if budget is not None:
+        return parse_budget(budget_of(budget), keep_all_peak(graph))
+    hint = meta.get("budget")
+    return hint if isinstance(hint, int) and 0 < hint < 2**63 else None
+
+
+def graph_facts(graph: DFGraph) -> dict[str, Any]:
+    """What is known of a graph before any solver is asked, as plain values; sizes in bytes.
+
+    ``minimum`` is the least budget that quick heuristics can meet: a few seconds at most.
+    """
+    least, op = floor(graph)
+    backward = sum(op.backward for op in graph.ops)
+    largest = np.argsort(-graph.sizes, kind="stable")[:_ROWS].tolist()
+    return {
+        "name": graph.name,
+        "digest": graph.digest,
+        "ops": graph.n_ops,
+        "forward_ops": graph.n_ops - backward,
+        "backward_ops": backward,
+        "once_only_ops": sum(not op.recomputable for op in graph.ops),
+        "tensors": graph.n_tensors,
+        "tensor_bytes": int(sum(t.size for t in graph.tensors)),
+        "base_bytes": graph.base_size,
+        "ideal_cost": graph.ideal_cost,
+        "cost_unit": graph.cost_unit,
+        "keep_all_peak": keep_all_peak(graph),
+        "floor": least,
+        "floor_op": None if op is None else {"op": op, "name": graph.ops[op].name},
+        "minimum": api.minimum_budget(graph, time_limit=_MINIMUM_TIME_S).peak,
+        "largest": [
+            {"tensor": t, "name": graph.tensors[t].name, "size": graph.tensors[t].size} for t in largest
+        ],
+    }
+
+
+def timeline_facts(timeline: Timeline, budget: int | None) -> dict[str, Any]:
+    """What the picture shows, as plain values: one entry of ``memory`` and ``phases`` for each run."""
+    reading, graph = Reading(timeline), timeline.graph
+    run = reading.peak_run
+    return {
+        "peak": timeline.peak,
+        "peak_step": timeline.peak_step,
+        "peak_run": run,
+        "peak_op": graph.ops[int(reading.ops[run])].name if run >= 0 else None,
+        "budget": budget,
+        "cost": timeline.cost,
+        "overhead": timeline.overhead,
+        "steps": len(timeline.schedule),
+        "recomputes": timeline.recomputes,
+        "memory": reading.memory.tolist(),
+        "phases": ["fbr"[phase] for phase in reading.phases.tolist()],
+        "held_at_peak": [holder._asdict() for holder in reading.holders(run)],
+        "recomputed": [
+            {
+                "op": row.op,
+                "name": graph.ops[row.op].name,
+                "again": row.again,
+                "paid": row.paid,
+                "size": row.size,
+            }
+            for row in reading.recomputations()
+        ],
+    }
+
+
+def _print_graph(graph: DFGraph, facts: dict[str, Any]) -> None:
+    least, peak = facts["floor"], facts["keep_all_peak"]
+    by = f"op {clipped(facts['floor_op']['name'])!r}" if facts["floor_op"] else "what is held at the end"
+    once = f"; {facts['once_only_ops']} may run only once" if facts["once_only_ops"] else ""
+    rows = [
+        ("ops", f"{facts['ops']}: {facts['forward_ops']} forward, {facts['backward_ops']} backward{once}"),
+        ("tensors", f"{facts['tensors']}, {format_bytes(facts['tensor_bytes'])} together"),
+        ("always resident", f"{format_bytes(facts['base_bytes'])}: inputs and fixed"),
+        ("cost", f"{cost_text(facts['ideal_cost'], graph.cost_unit)}, each op once"),
+        ("peak", f"{format_bytes(peak)} if everything is kept: what 100% of a budget means"),
+        ("floor", f"{format_bytes(least)}{_share(least, peak)}: no schedule can need less; set by {by}"),
+        (
+            "least budget",
+            f"at most {format_bytes(facts['minimum'])}{_share(facts['minimum'], peak)}: known to work",
+        ),
+    ]
+    print_table(clipped(graph.name) or "graph", rows)
+    largest = [(clipped(row["name"]), format_bytes(row["size"])) for row in facts["largest"]]
+    print_table("largest tensors", largest)
+
+
+def _share(size: int, whole: int) -> str:
+    return f" ({size / whole:.1%})" if whole > 0 else ""
+
+
+def _print_timeline(timeline: Timeline, budget: int | None) -> None:
+    reading, graph = Reading(timeline), timeline.graph
+    glyphs = BLOCKS if blocks_are_safe() else ASCII
+    curve = picture(reading.memory, reading.phases, width=terminal_width(), budget=budget, glyphs=glyphs)
+    print_lines(_headline(reading, budget))
+    print_lines([(text, _COLOURS.get(what, "")) for text, what in line] for line in curve)
+    if curve:
+        letters = {"forward": "f forward", "backward": "b backward", "recompute": "r recomputed"}
+        print_lines([[(f"{word}  ", _COLOURS[what]) for what, word in letters.items()]])
+    held = reading.holders(reading.peak_run)
+    rows = [(clipped(row.name), row.kind, format_bytes(row.size)) for row in held[:_ROWS]]
+    if len(held) > _ROWS:
+        rest = sum(row.size for row in held[_ROWS:])
+        rows.append((f"{len(held) - _ROWS} more", "", format_bytes(rest)))
+    print_table("what holds the peak", rows)
+    again = reading.recomputations()
+    dear = [
+        (
+            clipped(graph.ops[row.op].name),
+            f"{row.again}×",
+            format_bytes(row.size),
+            cost_text(row.paid, graph.cost_unit),
+        )
+        for row in again[:_ROWS]
+    ]
+    if len(again) > _ROWS:
+        paid = sum(row.paid for row in again[_ROWS:])
+        dear.append((f"{len(again) - _ROWS} more", "", "", cost_text(paid, graph.cost_unit)))
+    print_table("recomputed", dear, header=("op", "again", "brings back", "pays"))
+
+
+def _headline(reading: Reading, budget: int | None) -> Iterator[Line]:
+    """The peak in words, the budget and the cost."""
+    timeline, run = reading.timeline, reading.peak_run
+    words = f"peak {format_bytes(timeline.peak)}"
+    if run >= 0:
+        graph, op = timeline.graph, int(reading.ops[run])
+        words += f" at step {timeline.peak_step} (run {run}): op {op} {clipped(graph.ops[op].name)!r}"
+    yield [(words, "bold")]
+    if budget is not None:
+        over = timeline.peak > budget
+        words = f"budget {format_bytes(budget)}: {'exceeded' if over else 'kept'}"
+        yield [(words, "red" if over else "")]
+    cost = cost_text(timeline.cost, timeline.graph.cost_unit)
+    yield [(f"cost {cost}, overhead {timeline.overhead:.2%}, {timeline.recomputes} recomputations", "")]

@@ -1,0 +1,121 @@
+"""``checkmate solve``: a graph and a budget in, a judged schedule out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from checkmate import api
+from checkmate.cli import options
+from checkmate.cli.budgets import budget_of
+from checkmate.cli.printing import print_json, print_table
+from checkmate.cli.progress import watching
+from checkmate.report.text import printable
+from checkmate.serialize import read_graph, write_schedule
+from checkmate.solution import Solution
+from checkmate.units import format_bytes
+
+__all__ = ["solution_facts", "solve"]
+
+_KEPT = ("solver", "budget", "peak", "cost", "bound", "status")  # in the schedule's file, as hints
+
+
+@click.command(
+    epilog=options.examples(
+        "checkmate solve graph.json --budget 60%",
+        "checkmate solve graph.json --budget 8GiB -o schedule.json --json",
+        "checkmate solve graph.json --budget 60% --solver heuristics --fixed-order",
+    )
+)
+@options.graph_file
+@click.option(
+    "--budget", required=True, help="8GiB, 123456 (bytes), or a share of the keep-everything peak: 60%."
+)
+@click.option("--solver", default="auto", show_default=True, help="'checkmate plugins' lists them.")
+@options.time_limit
+@options.fixed_order
+@options.seed
+@options.threads
+@options.use_cache
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=options.new_file,
+    help="Write the schedule: FILE.json or FILE.msgpack.",
+)
+@options.as_json
+def solve(
+    graph: Path,
+    budget: str,
+    solver: str,
+    time_limit: float,
+    fixed_order: bool,
+    seed: int,
+    threads: int,
+    cache: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Find the cheapest schedule of GRAPH (a file) whose peak is within the budget.
+
+    Exit codes: 0 a schedule was found; 1 the budget is infeasible, or none was found; 2 bad input.
+    """
+    options.not_the_graph(output, graph)
+    whole = read_graph(graph)
+    with watching(whole.cost_unit) as tell:
+        solution = api.solve(
+            whole,
+            budget_of(budget),
+            solver=solver,
+            time_limit=time_limit,
+            fixed_order=fixed_order,
+            threads=threads,
+            seed=seed,
+            on_progress=tell,
+            cache=cache,
+            throw=False,
+        )
+    facts = solution_facts(solution)
+    if as_json:
+        print_json(facts)
+    if solution.schedule is None:
+        raise api.infeasible_error(solution)
+    if output is not None:
+        write_schedule(output, solution.schedule, whole, {key: facts[key] for key in _KEPT})
+    if not as_json:
+        _print_solution(solution)
+
+
+def solution_facts(solution: Solution) -> dict[str, object]:
+    """A solution as plain values; infinite numbers become null in JSON."""
+    return {
+        "status": solution.status.value,
+        "cost": solution.cost,
+        "ideal_cost": solution.problem.graph.ideal_cost,
+        "overhead": solution.overhead,
+        "peak": solution.peak,
+        "budget": solution.problem.budget,
+        "bound": solution.bound,
+        "gap": solution.gap,
+        "solver": solution.solver,
+        "seconds": solution.seconds,
+    }
+
+
+def _print_solution(solution: Solution) -> None:
+    unit, budget = solution.problem.graph.cost_unit, solution.problem.budget
+    peak = solution.peak or 0
+    print_table(
+        solution.problem.graph.name or "graph",
+        [
+            ("status", f"{solution.status} ({solution.solver}, {solution.seconds:.2f} s)"),
+            ("peak", f"{format_bytes(peak)} of {format_bytes(budget)} ({peak / budget:.1%})"),
+            ("cost", f"{solution.cost:.6g} {unit}"),
+            ("overhead", f"{solution.overhead:.2%} over computing everything once"),
+            ("gap", f"{solution.gap:.2%}: no schedule costs less than {solution.bound:.6g} {unit}"),
+        ],
+    )
+    for line in solution.explain().splitlines():
+        click.echo(printable(line))

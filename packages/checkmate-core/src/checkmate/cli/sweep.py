@@ -1,0 +1,211 @@
+"""``checkmate sweep``: many budgets, perhaps many solvers at once, and the frontier of what they found."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import click
+
+from checkmate.cli import options
+from checkmate.cli.budgets import budget_list
+from checkmate.cli.exits import Interrupted, NoSchedule
+from checkmate.cli.printing import json_bytes, print_json, print_table
+from checkmate.cli.progress import counting
+from checkmate.cli.solve import solution_facts
+from checkmate.errors import MissingDistributionError
+from checkmate.problem import keep_all_peak
+from checkmate.report.text import clipped
+from checkmate.serialize import read_graph
+from checkmate.solution import Solution, Status
+from checkmate.sweep import Failure, Frontier
+from checkmate.sweep import sweep as ask_all
+from checkmate.units import format_bytes
+
+__all__ = ["sweep"]
+
+_PICTURES = (".png", ".svg", ".pdf", ".html")
+
+
+def _picture(_context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse before the work what could not be drawn after it."""
+    if path is None:
+        return None
+    if path.suffix.lower() not in _PICTURES:
+        raise click.BadParameter(f"{path}: must end with {', '.join(_PICTURES)}.", param=option)
+    if path.suffix.lower() != ".html" and util.find_spec("matplotlib") is None:
+        raise MissingDistributionError("pictures need matplotlib: pip install 'checkmate-core[plot]'")
+    return options.new_file(_context, option, path)
+
+
+@click.command(
+    epilog=options.examples(
+        "checkmate sweep graph.json --budgets 0.3:1.0:15",
+        "checkmate sweep graph.json --budgets 4GiB,60%,0.5 --solver auto --solver heuristics",
+        "checkmate sweep graph.json --budgets 0.3:1.0:15 --jobs 4 -o frontier.json --plot frontier.svg",
+    )
+)
+@options.graph_file
+@click.option("--budgets", required=True, help="start:stop:count of shares, or a list as 4GiB,60%,0.5.")
+@click.option(
+    "--solver",
+    "solvers",
+    multiple=True,
+    default=("auto",),
+    show_default=True,
+    help="'checkmate plugins' lists them; may be given several times.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Solves at once, in processes."
+)
+@options.time_limit
+@options.fixed_order
+@options.seed
+@options.threads
+@options.use_cache
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=options.new_file,
+    help="Write the frontier as JSON.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_picture,
+    help=f"Draw the frontier: a file that ends with {', '.join(_PICTURES)}.",
+)
+@options.as_json
+def sweep(
+    graph: Path,
+    budgets: str,
+    solvers: tuple[str, ...],
+    jobs: int,
+    output: Path | None,
+    plot: Path | None,
+    as_json: bool,
+    cache: bool,
+    **settings: Any,
+) -> None:
+    """Solve GRAPH (a file) for many budgets: which overhead can be had at which peak?
+
+    Exit codes: 0 some budget was met; 1 none was; 2 bad input.
+    """
+    for file in (output, plot):
+        options.not_the_graph(file, graph)
+    whole, asked = read_graph(graph), budget_list(budgets)
+    answered = 0
+    with _workers(jobs) as executor, counting("solving") as tell:
+
+        def count(done: int, of: int, answer: Solution | Failure) -> None:
+            nonlocal answered
+            answered = done
+            tell(done, of, _latest(answer))
+
+        try:
+            frontier = ask_all(
+                whole, asked, solvers, executor=executor, cache=cache, on_progress=count, **settings
+            )
+        except KeyboardInterrupt as error:
+            raise Interrupted(f"Interrupted after {answered} answers: nothing was written.") from error
+    facts = frontier_facts(frontier)
+    if output is not None:
+        output.write_bytes(json_bytes(facts))
+    if plot is not None:
+        _draw(frontier, plot)
+    if as_json:
+        print_json(facts)
+    else:
+        _print_frontier(frontier)
+    for failure in frontier.errors:
+        about = f"solver {failure.solver!r} at {format_bytes(failure.budget)}"
+        click.echo(f"Warning: {about}: {failure.error}", err=True)
+    if not frontier.points:
+        raise NoSchedule(
+            "no schedule was found for any of these budgets: 'checkmate show' says what would do"
+        )
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[Executor | None]:
+    """A pool of fresh processes, or None for one job; whatever ends it early ends the processes, too."""
+    if jobs == 1:
+        yield None
+        return
+    # Fresh: a process forked from one with threads may hang. Ctrl-C goes to all of them: only we listen.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
+    before = {process.pid for process in multiprocessing.active_children()}
+    try:
+        yield pool
+    except BaseException:
+        for process in multiprocessing.active_children():
+            if process.pid not in before:
+                process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _latest(answer: Solution | Failure) -> str:
+    budget = answer.budget if isinstance(answer, Failure) else answer.problem.budget
+    outcome = "failed" if isinstance(answer, Failure) else str(answer.status)
+    return f"{answer.solver} at {format_bytes(budget)}: {outcome}"
+
+
+def frontier_facts(frontier: Frontier) -> dict[str, object]:
+    """A frontier as plain values; ``points`` and ``answers`` have the keys of ``checkmate solve --json``."""
+    graph = frontier.graph
+    return {
+        "graph": {"name": graph.name, "digest": graph.digest, "cost_unit": graph.cost_unit},
+        "keep_all_peak": keep_all_peak(graph),
+        "points": [solution_facts(point) for point in frontier.points],
+        "answers": [solution_facts(answer) for answer in frontier.answers],
+        "errors": [
+            {"solver": failure.solver, "budget": failure.budget, "error": str(failure.error)}
+            for failure in frontier.errors
+        ],
+    }
+
+
+def _print_frontier(frontier: Frontier) -> None:
+    """The best for each budget that was asked for, the largest first."""
+    asked = {a.problem.budget for a in frontier.answers} | {failure.budget for failure in frontier.errors}
+    whole = keep_all_peak(frontier.graph)
+    rows = []
+    for budget in sorted(asked, reverse=True):
+        best = frontier.at(budget)
+        share = f"{budget / whole:.1%}" if whole else ""
+        if best is None or best.peak is None:
+            proved = any(
+                a.status is Status.INFEASIBLE and a.problem.budget >= budget for a in frontier.answers
+            )
+            rows.append(
+                (format_bytes(budget), share, "-", "-", "-", "infeasible" if proved else "none found")
+            )
+            continue
+        numbers = (format_bytes(best.peak), f"{best.overhead:.2%}", f"{best.gap:.2%}")
+        rows.append((format_bytes(budget), share, *numbers, best.solver))
+    header = ("budget", "share", "peak", "overhead", "gap", "by")
+    print_table(clipped(frontier.graph.name) or "graph", rows, header=header)
+
+
+def _draw(frontier: Frontier, path: Path) -> None:
+    """The picture of the frontier; HTML tells of its schedule with the least peak, too."""
+    if path.suffix.lower() != ".html":
+        from checkmate.report.plot_schedule import plot_frontier
+
+        plot_frontier(frontier, path)
+    elif answers := (*frontier.points, *frontier.answers):
+        from checkmate.report.html import html_report
+
+        html_report(answers[0], path, frontier=frontier)
