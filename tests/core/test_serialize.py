@@ -22,8 +22,11 @@ from checkmate import (
     write_graph,
     write_schedule,
 )
-from checkmate.serialize import graph_bytes, json_schemas, schedule_bytes
+from checkmate.serialize import graph_bytes, read_schedule_with_meta, schedule_bytes
 from checkmate.testing.strategies import graphs, schedules
+from checkmate.wire import Encoding
+
+ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
 
 
 def tiny() -> dict[str, Any]:
@@ -49,9 +52,9 @@ def edited(place: str, value: Any) -> bytes:
     return json.dumps(graph).encode()
 
 
-@given(graph=graphs())
-def test_a_graph_survives_the_wire(graph: DFGraph) -> None:
-    copy = read_graph(graph_bytes(graph))
+@given(graph=graphs(), encoding=st.sampled_from(ENCODINGS))
+def test_a_graph_survives_the_wire(graph: DFGraph, encoding: Encoding) -> None:
+    copy = read_graph(graph_bytes(graph, format=encoding))
     assert copy == graph
     assert (copy.name, copy.digest) == (graph.name, graph.digest)
 
@@ -60,7 +63,10 @@ def test_a_graph_survives_the_wire(graph: DFGraph) -> None:
 def test_a_schedule_survives_the_wire(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     schedule = data.draw(schedules(graph))
-    assert read_schedule(schedule_bytes(schedule, graph, {"solver": "me"}), graph) == schedule
+    hints = {"solver": "me", "bound": float("inf"), "origin": {"a": [1, 0.5, True]}}
+    content = schedule_bytes(schedule, graph, hints, format=data.draw(st.sampled_from(ENCODINGS)))
+    assert read_schedule(content, graph) == schedule
+    assert read_schedule_with_meta(content, graph) == (schedule, hints | {"bound": None})
 
 
 def test_files(tmp_path: Path) -> None:
@@ -80,6 +86,48 @@ def test_files(tmp_path: Path) -> None:
     }
     with pytest.raises(FileNotFoundError, match=r"none\.json"):
         read_graph(tmp_path / "none.json")
+
+
+def test_the_name_chooses_the_encoding_of_a_writer_and_the_content_that_of_a_reader(tmp_path: Path) -> None:
+    graph = read_graph(json.dumps(tiny()).encode())
+    schedule = Schedule.of([Compute(0)])
+    for name, encoding, first in [
+        ("a.json", None, b"{"),
+        ("a.msgpack", None, b"\x86"),
+        ("a.MSGPACK", None, b"\x86"),
+        ("a", None, b"{"),
+        ("b.json", "msgpack", b"\x86"),
+        ("b.msgpack", "json", b"{"),
+    ]:
+        write_graph(tmp_path / name, graph, format=encoding)  # type: ignore[arg-type]
+        assert (tmp_path / name).read_bytes()[:1] == first
+        assert read_graph(tmp_path / name) == graph
+        write_schedule(tmp_path / name, schedule, graph, format=encoding)  # type: ignore[arg-type]
+        assert read_schedule(tmp_path / name, graph) == schedule
+    with pytest.raises(FormatError, match="unknown encoding 'yaml'"):
+        graph_bytes(graph, format="yaml")  # type: ignore[arg-type]
+
+
+def test_the_largest_sizes_survive() -> None:
+    graph = DFGraph.from_nodes(cost=[5e-324, 1e299], size=[1, 2], deps=[[], [0]], fixed_size=2**63 - 7)
+    for encoding in ENCODINGS:
+        assert read_graph(graph_bytes(graph, format=encoding)) == graph
+
+
+def test_a_hundred_thousand_ops_survive() -> None:
+    n = 100_000
+    graph = DFGraph.from_nodes(cost=[1.5e-4] * n, size=[4096] * n, deps=[[], *([i] for i in range(n - 1))])
+    for encoding in ENCODINGS:
+        assert read_graph(graph_bytes(graph, format=encoding)).digest == graph.digest
+
+
+def test_text_that_is_no_unicode_can_not_be_written() -> None:
+    graph = DFGraph.from_nodes(cost=[1], size=[1], deps=[[]], name="half \ud800")
+    for encoding in ENCODINGS:
+        with pytest.raises(FormatError, match=r"'half .*can't be written: surrogates not allowed"):
+            graph_bytes(graph, format=encoding)
+        with pytest.raises(FormatError, match="can't be written"):
+            schedule_bytes(Schedule.of([Compute(0)]), graph, {"by": "\udfff"}, format=encoding)
 
 
 def test_defaults_may_be_left_out_and_are_left_out() -> None:
@@ -108,7 +156,7 @@ def test_unknown_keys_are_ignored() -> None:
         ("ops.0.cost", "1", r"\$\.ops\[0\]\.cost"),
         ("ops.0.cost", None, r"\$\.ops\[0\]\.cost"),
         ("ops.0.workspace", -1, r"\$\.ops\[0\]\.workspace"),
-        ("ops.0.workspace", 2**62, r"\$\.ops\[0\]\.workspace"),
+        ("ops.0.workspace", 2**63, r"\$\.ops\[0\]\.workspace"),
         ("ops.0.recomputable", 1, r"\$\.ops\[0\]\.recomputable"),
         ("ops.0.inputs", [-1], r"\$\.ops\[0\]\.inputs\[0\]"),
         ("ops.0.inputs", 0, r"\$\.ops\[0\]\.inputs"),
@@ -140,7 +188,7 @@ def test_a_wrong_value_is_named_by_its_place(place: str, value: Any, complaint: 
         ("ops.0.outputs", [], r"tensor 1 'y' has no producer"),
         ("ops.0.outputs", [0, 1], r"\$\.ops\[0\] .*graph input or has another producer"),
         ("outputs", [9], r"\$\.outputs has the index 9"),
-        ("tensors.1.size", 2**62 - 1, r"\$\.tensors: .* less than 2\^63"),
+        ("tensors.1.size", 2**63 - 1, r"\$\.tensors: .* less than 2\^63"),
         ("ops.0.cost", 1.7e308, r"\$\.ops\[0\] .*cost is 1.7e\+308"),
     ],
 )
@@ -172,12 +220,6 @@ def test_every_truncation_is_rejected() -> None:
             read_graph(whole[:end])
 
 
-def test_deep_nesting_is_an_error_not_a_crash() -> None:
-    deep = b'{"format": "checkmate.graph", "version": 1, "hint": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    with pytest.raises(FormatError):
-        read_graph(deep)
-
-
 def test_a_schedule_of_another_graph_is_refused() -> None:
     graph = read_graph(json.dumps(tiny()).encode())
     other = read_graph(edited("ops.0.cost", 2.5))
@@ -200,11 +242,3 @@ def test_a_wrong_step_is_named_by_its_place(steps: Any, complaint: str) -> None:
     wire = {"format": "checkmate.schedule", "version": 1, "graph": graph.digest, "steps": steps}
     with pytest.raises(FormatError, match=complaint):
         read_schedule(json.dumps(wire).encode(), graph)
-
-
-def test_the_schemas_describe_the_formats() -> None:
-    schemas = json_schemas()
-    op = schemas["checkmate.graph"]["$defs"]["OpV1"]
-    assert op["required"] == ["name", "inputs", "outputs", "cost"]
-    assert op["properties"]["workspace"]["minimum"] == 0
-    assert json.dumps(schemas)

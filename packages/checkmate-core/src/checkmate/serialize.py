@@ -1,12 +1,8 @@
-"""The wire formats, version 1: a graph or a schedule as one JSON object, for any language.
+"""The wire formats, version 1: a graph or a schedule as one JSON or msgpack object, for any language.
 
-The structs below *are* the formats; :func:`json_schemas` publishes them. Three rules keep them a contract:
-
-- A reader ignores keys that it does not know, so that a writer may add hints.
-- What changes the meaning of a file gets a new version number, and an unknown version is an error.
-- Keys whose value is the default may be left out. Sizes are exact integers; NaN and infinity are no JSON.
-
-A file that breaks a format raises an error that names the file and the place, as ``$.ops[3].cost``.
+:mod:`checkmate.wire` holds the formats; here graphs and schedules become such objects, and objects become
+graphs and schedules. A file that breaks a format raises an error that names the file and the place, as
+``$.ops[3].cost``.
 """
 
 from __future__ import annotations
@@ -14,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -22,6 +18,7 @@ import numpy as np
 from checkmate.errors import FormatError, GraphError
 from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.schedule import Schedule
+from checkmate.wire import Encoding, GraphV1, OpV1, ScheduleV1, TensorV1, decoded, encoded, json_schemas
 
 __all__ = [
     "graph_bytes",
@@ -35,62 +32,7 @@ __all__ = [
 ]
 
 Source = bytes | str | os.PathLike[str]
-"""What a reader takes: the content as bytes, or the path of a file."""
-
-_Bytes = Annotated[int, msgspec.Meta(ge=0, lt=2**62, description="bytes")]
-_Index = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-_Cost = Annotated[float, msgspec.Meta(ge=0)]
-_GRAPH, _SCHEDULE = "checkmate.graph", "checkmate.schedule"
-_VERSION = 1
-_Wire = TypeVar("_Wire", bound=msgspec.Struct)
-
-
-class _Header(msgspec.Struct):
-    format: str
-    version: int
-
-
-class TensorV1(msgspec.Struct, frozen=True):
-    """One entry of ``$.tensors``."""
-
-    name: str
-    size: _Bytes
-
-
-class OpV1(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One entry of ``$.ops``."""
-
-    name: str
-    inputs: tuple[_Index, ...]
-    outputs: tuple[_Index, ...]
-    cost: _Cost
-    workspace: _Bytes = 0
-    recomputable: bool = True
-    backward: bool = False
-
-
-class GraphV1(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A graph file."""
-
-    format: Literal["checkmate.graph"]
-    version: Literal[1]
-    name: str = ""
-    cost_unit: str = ""
-    fixed_size: _Bytes = 0
-    tensors: tuple[TensorV1, ...]
-    ops: tuple[OpV1, ...]
-    inputs: tuple[_Index, ...]
-    outputs: tuple[_Index, ...]
-
-
-class ScheduleV1(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule file."""
-
-    format: Literal["checkmate.schedule"]
-    version: Literal[1]
-    graph: Annotated[str, msgspec.Meta(description="digest of the graph: see DFGraph.digest")]
-    steps: tuple[tuple[Literal["compute", "free"], _Index], ...]
-    meta: dict[str, Any] = {}
+"""What a reader takes: the content as bytes, or the path of a file; the content tells JSON from msgpack."""
 
 
 def read_graph(source: Source) -> DFGraph:
@@ -109,7 +51,7 @@ def read_graph(source: Source) -> DFGraph:
     True
     """
     content, where = _content(source)
-    wire = _decoded(content, where, _GRAPH, GraphV1)
+    wire = decoded(content, where, GraphV1)
     try:
         return DFGraph(
             ops=tuple(Op(**msgspec.structs.asdict(op)) for op in wire.ops),
@@ -125,8 +67,12 @@ def read_graph(source: Source) -> DFGraph:
         raise GraphError(f"{where}: {'$.' if is_path else ''}{error}") from error
 
 
-def graph_bytes(graph: DFGraph) -> bytes:
-    """The graph in the wire format, UTF-8, one line."""
+def graph_bytes(graph: DFGraph, *, format: Encoding = "json") -> bytes:
+    """The graph in the wire format; as JSON it is one line of UTF-8.
+
+    Raises:
+        FormatError: if a name can't be written as UTF-8.
+    """
     wire = GraphV1(
         format="checkmate.graph",
         version=1,
@@ -149,12 +95,12 @@ def graph_bytes(graph: DFGraph) -> bytes:
         inputs=graph.inputs,
         outputs=graph.outputs,
     )
-    return msgspec.json.encode(wire)
+    return encoded(wire, format)
 
 
-def write_graph(path: str | os.PathLike[str], graph: DFGraph) -> None:
-    """Write the graph to a file, in the wire format."""
-    Path(path).write_bytes(graph_bytes(graph))
+def write_graph(path: str | os.PathLike[str], graph: DFGraph, *, format: Encoding | None = None) -> None:
+    """Write the graph to a file; None = as msgpack if its name ends in ``.msgpack``, else as JSON."""
+    Path(path).write_bytes(graph_bytes(graph, format=format or _encoding_of(path)))
 
 
 def read_schedule(source: Source, graph: DFGraph) -> Schedule:
@@ -174,7 +120,7 @@ def read_schedule(source: Source, graph: DFGraph) -> Schedule:
 def read_schedule_with_meta(source: Source, graph: DFGraph) -> tuple[Schedule, dict[str, Any]]:
     """As :func:`read_schedule`, and the ``meta`` that came with it: hints, which nobody has checked."""
     content, where = _content(source)
-    wire = _decoded(content, where, _SCHEDULE, ScheduleV1)
+    wire = decoded(content, where, ScheduleV1)
     if wire.graph != graph.digest:
         raise FormatError(
             f"{where}: this schedule is of another graph: its digest is {wire.graph[:12]}…, "
@@ -184,14 +130,21 @@ def read_schedule_with_meta(source: Source, graph: DFGraph) -> tuple[Schedule, d
     return Schedule(np.array(codes, dtype=np.int64)), wire.meta
 
 
-def schedule_bytes(schedule: Schedule, graph: DFGraph, meta: Mapping[str, object] | None = None) -> bytes:
-    """The schedule in the wire format, UTF-8, one line.
+def schedule_bytes(
+    schedule: Schedule,
+    graph: DFGraph,
+    meta: Mapping[str, object] | None = None,
+    *,
+    format: Encoding = "json",
+) -> bytes:
+    """The schedule in the wire format; as JSON it is one line of UTF-8.
 
     Args:
         schedule: what to write.
         graph: the graph that it is for; only its digest is written.
         meta: hints for people and tools, e.g. solver, budget, peak; JSON values. Non-finite floats
             become null.
+        format: the encoding.
     """
     codes: list[int] = schedule.codes.tolist()
     steps: list[tuple[Literal["compute", "free"], int]] = [
@@ -204,7 +157,9 @@ def schedule_bytes(schedule: Schedule, graph: DFGraph, meta: Mapping[str, object
         steps=tuple(steps),
         meta=dict(meta or {}),
     )
-    return msgspec.json.encode(wire)
+    if format == "msgpack":  # so that both hold the same hints
+        wire = decoded(encoded(wire, "json"), "<meta>", ScheduleV1)
+    return encoded(wire, format)
 
 
 def write_schedule(
@@ -212,37 +167,18 @@ def write_schedule(
     schedule: Schedule,
     graph: DFGraph,
     meta: Mapping[str, object] | None = None,
+    *,
+    format: Encoding | None = None,
 ) -> None:
-    """Write the schedule to a file; arguments as in :func:`schedule_bytes`."""
-    Path(path).write_bytes(schedule_bytes(schedule, graph, meta))
+    """Write the schedule to a file; arguments as in :func:`schedule_bytes` and :func:`write_graph`."""
+    Path(path).write_bytes(schedule_bytes(schedule, graph, meta, format=format or _encoding_of(path)))
 
 
-def json_schemas() -> dict[str, dict[str, Any]]:
-    """The JSON Schema of each format, by its name.
-
-    >>> sorted(json_schemas())
-    ['checkmate.graph', 'checkmate.schedule']
-    """
-    return {_GRAPH: msgspec.json.schema(GraphV1), _SCHEDULE: msgspec.json.schema(ScheduleV1)}
+def _encoding_of(path: str | os.PathLike[str]) -> Encoding:
+    return "msgpack" if os.fspath(path).lower().endswith(".msgpack") else "json"
 
 
 def _content(source: Source) -> tuple[bytes, str]:
     if isinstance(source, bytes):
         return source, "<bytes>"
     return Path(source).read_bytes(), os.fspath(source)
-
-
-def _decoded(content: bytes, where: str, expected: str, wire: type[_Wire]) -> _Wire:
-    """Check format and version first, so that a newer file says so and not that a key is missing."""
-    try:
-        header = msgspec.json.decode(content, type=_Header)
-        if header.format != expected:
-            raise FormatError(f"{where}: this is a {header.format!r}, not a {expected!r} - at `$.format`")
-        if header.version != _VERSION:
-            raise FormatError(
-                f"{where}: version {header.version} of {expected!r} is unknown, this release reads "
-                f"version {_VERSION}: upgrade checkmate-core - at `$.version`"
-            )
-        return msgspec.json.decode(content, type=wire)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{where}: {error}") from error
