@@ -1,0 +1,261 @@
+"""Lookup by name is one law for all five kinds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from checkmate import PluginError, Timeline
+from checkmate.plugins import (
+    COST_MODELS,
+    EXECUTORS,
+    EXPORTERS,
+    FRONTENDS,
+    SOLVERS,
+    CostModelSpec,
+    ExecutorSpec,
+    ExporterSpec,
+    FrontendSpec,
+    Registry,
+    SolverSpec,
+    command_errors,
+    cost_model_specs,
+    executor_specs,
+    exporter_for,
+    exporter_specs,
+    frontend_specs,
+    hookimpl,
+    load_cost_model,
+    load_executor,
+    load_exporter,
+    load_frontend,
+    load_solver,
+    loader,
+    register_commands,
+    reset,
+    solver_specs,
+)
+
+Run = Callable[..., str]
+
+
+class Able:
+    """Can do what every kind must."""
+
+    def solve(self) -> None: ...
+
+    annotate = trace = bind = write = solve
+
+
+class Kind(NamedTuple):
+    registry: Registry[Any, Any]
+    hook: str
+    spec: type[Any]
+    specs: Callable[[], tuple[Any, ...]]
+    load: Callable[[str], Any]
+
+
+KINDS = {
+    "solver": Kind(SOLVERS, "solvers", SolverSpec, solver_specs, load_solver),
+    "cost model": Kind(COST_MODELS, "cost_models", CostModelSpec, cost_model_specs, load_cost_model),
+    "frontend": Kind(FRONTENDS, "frontends", FrontendSpec, frontend_specs, load_frontend),
+    "executor": Kind(EXECUTORS, "executors", ExecutorSpec, executor_specs, load_executor),
+    "exporter": Kind(EXPORTERS, "exporters", ExporterSpec, exporter_specs, load_exporter),
+}
+
+
+@pytest.fixture(autouse=True)
+def _forget_what_is_loaded() -> Iterator[None]:
+    reset()
+    yield
+    reset()
+
+
+def offered(kind: Kind, name: str, load: Callable[[], Any] = Able, **fields: Any) -> Any:
+    more = {"suffix": f".{name}"} if kind.spec is ExporterSpec else {}
+    return kind.spec(name=name, summary="a thing", load=load, **(more | fields))
+
+
+def load_only(monkeypatch: pytest.MonkeyPatch, kind: Kind, **plugins: list[Any]) -> None:
+    """As if these plugins were installed, each with these specs."""
+
+    def plugin(specs: list[Any]) -> Callable[[], object]:
+        def hook() -> list[Any]:
+            return specs
+
+        return lambda: type("Plugin", (), {f"checkmate_register_{kind.hook}": staticmethod(hookimpl(hook))})
+
+    candidates = [loader._Candidate(name, f"{name} 1", plugin(specs)) for name, specs in plugins.items()]
+    monkeypatch.setattr(loader, "_candidates", lambda: iter(candidates))
+    reset()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_one_plugin_offers_is_found_and_loaded(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    kind = KINDS[name]
+    spec, thing = offered(kind, "mine", load=lambda: thing), Able()
+    load_only(monkeypatch, kind, one=[spec], two=[offered(kind, "other")])
+    assert kind.registry.kind == name
+    assert kind.specs() == kind.registry.specs()
+    assert [found.name for found in kind.specs()] == ["mine", "other"]
+    assert kind.registry.spec("mine") is spec
+    assert kind.registry.owner("other").owner == "'two' (two 1)"
+    assert kind.load("mine") is thing
+    assert not kind.registry.ambiguous()
+    assert all(not other.specs() for other in KINDS.values() if other is not kind)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_unknown_name_lists_what_is_there_and_what_failed(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    kind = KINDS[name]
+    load_only(monkeypatch, kind, one=[offered(kind, "everest")], broken=[None])
+    with pytest.raises(PluginError) as caught:
+        kind.load("everst")
+    assert str(caught.value) == (
+        f"no {name} 'everst'; installed: ['everest']; failed to load: ['broken'] "
+        "('checkmate plugins' says why); did you mean 'everest'?"
+    )
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_name_of_two_owners_is_refused_and_both_are_named(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    kind = KINDS[name]
+    load_only(monkeypatch, kind, one=[offered(kind, "mine")], two=[offered(kind, "mine")])
+    assert kind.specs() == ()
+    assert kind.registry.ambiguous() == {"mine": ("'one' (one 1)", "'two' (two 1)")}
+    with pytest.raises(PluginError, match=rf"{name} 'mine' is offered by 'one' \(one 1\) and by 'two'"):
+        kind.load("mine")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_can_not_be_loaded_names_its_owner_and_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    kind = KINDS[name]
+
+    def fails() -> object:
+        raise ImportError("No module named 'rope'")
+
+    specs = [
+        offered(kind, "absent", load=fails, requires=("rope", "axe")),
+        offered(kind, "lame", load=object),
+    ]
+    load_only(monkeypatch, kind, one=specs)
+    with pytest.raises(PluginError, match=rf"^{name} 'absent' of 'one' \(one 1\) failed to load: ") as caught:
+        kind.load("absent")
+    assert str(caught.value).endswith("No module named 'rope'; it needs: pip install rope axe")
+    with pytest.raises(PluginError, match=rf"loads a object: it has no {kind.registry.method}\(\)"):
+        kind.load("lame")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("a.html", "page"),
+        ("a.json", "plain"),
+        ("a.b.json", "plain"),
+        ("a.perfetto.json", "trace"),
+        ("A.PERFETTO.JSON", "trace"),
+        (Path("some.html/a.json"), "plain"),
+        (".json", "plain"),
+    ],
+)
+def test_the_longest_suffix_wins(monkeypatch: pytest.MonkeyPatch, file: str | Path, name: str) -> None:
+    kind = KINDS["exporter"]
+    suffixes = {"plain": ".json", "trace": ".perfetto.json", "page": ".html"}
+    load_only(monkeypatch, kind, one=[offered(kind, n, suffix=suffix) for n, suffix in suffixes.items()])
+    assert exporter_for(file).name == name
+
+
+def test_a_suffix_of_nobody_lists_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = KINDS["exporter"]
+    load_only(monkeypatch, kind, one=[offered(kind, "page", suffix=".html")], broken=[None])
+    for file in ("a.pdf", "a", "html", "a.html/"):
+        with pytest.raises(
+            PluginError, match=r"no exporter for .*; installed suffixes: \['\.html'\]; failed"
+        ):
+            exporter_for(file)
+
+
+def test_a_suffix_of_two_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = KINDS["exporter"]
+    twins = [offered(kind, name, suffix=".html") for name in ("page", "report")]
+    load_only(monkeypatch, kind, one=twins)
+    with pytest.raises(PluginError, match="exporters 'page' and 'report': ask for one by name"):
+        exporter_for("a.html")
+    assert [spec.name for spec in exporter_specs()] == ["page", "report"]
+
+
+@pytest.mark.parametrize("suffix", [None, 7, "", "html"])
+def test_a_suffix_starts_with_a_dot(monkeypatch: pytest.MonkeyPatch, suffix: Any) -> None:
+    kind = KINDS["exporter"]
+    load_only(monkeypatch, kind, one=[offered(kind, "page", suffix=suffix)])
+    (plugin,) = loader.installed_plugins()
+    assert plugin.error is not None
+    assert "suffix does not start with a dot" in plugin.error
+
+
+def test_what_is_loaded_is_what_was_registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Writes:
+        def write(self, timeline: Timeline, file: Path) -> None:
+            file.write_text("seen")
+
+    kind = KINDS["exporter"]
+    load_only(monkeypatch, kind, one=[offered(kind, "page", load=Writes, suffix=".html")])
+    load_exporter(exporter_for("a.html").name).write(None, tmp_path / "a.html")  # type: ignore[arg-type]
+    assert (tmp_path / "a.html").read_text() == "seen"
+
+
+def test_a_plugin_that_is_broken_in_one_kind_is_dropped_whole(run: Run) -> None:
+    code = """
+import json
+from checkmate.plugins import installed_plugins, solver_specs
+print(json.dumps([{p.name: p.error for p in installed_plugins()}, [s.name for s in solver_specs()]]))
+"""
+    errors, solvers = json.loads(run(code, "partial", "sample"))
+    assert errors["sample"] is None
+    assert "checkmate_register_exporters returned SolverSpec(name='picture'" in errors["partial"]
+    assert "which is no ExporterSpec" in errors["partial"]
+    assert "half" not in solvers
+    assert "luck" in solvers
+
+
+def test_errors_of_commands_are_remembered(run: Run) -> None:
+    code = """
+from checkmate.plugins import command_errors, installed_plugins, register_commands
+print(command_errors())
+register_commands(None)
+print(command_errors(), installed_plugins()[-1].error)
+"""
+    before, after = run(code, "hostile").splitlines()
+    assert before == "{}"
+    assert after == """{"'hostile' (checkmate-hostile 0.1)": "KeyError: 'commands'"} None"""
+
+
+def test_commands_that_work_are_forgotten_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clashes:
+        @staticmethod
+        @hookimpl
+        def checkmate_register_commands(cli: list[str]) -> None:
+            if "climb" in cli:
+                raise PluginError("there is already a command 'climb'")
+            cli.append("climb")
+
+    monkeypatch.setattr(
+        loader, "_candidates", lambda: iter([loader._Candidate("one", "one 1", lambda: Clashes)])
+    )
+    reset()
+    errors = register_commands(["climb"])
+    assert errors == command_errors() == {"'one' (one 1)": "PluginError: there is already a command 'climb'"}
+    errors.clear()
+    assert command_errors()
+    register_commands([])
+    assert command_errors() == {}
