@@ -35,6 +35,7 @@ class Model:
     graph: DFGraph
     done: Counter[int] = field(default_factory=Counter)
     trace: list[int] = field(default_factory=list)
+    states: list[set[int]] = field(default_factory=list)
     fault: tuple[int, Reason] | None = None
 
     def weigh(self, tensors: set[int]) -> int:
@@ -44,6 +45,7 @@ class Model:
         inputs, outputs = set(self.graph.inputs), set(self.graph.outputs)
         alive = set(inputs)
         for number, step in enumerate(schedule):
+            self.states.append(alive)
             reason = self.objection(step, alive, inputs)
             if reason is not None:
                 self.fault = (number, reason)
@@ -58,6 +60,7 @@ class Model:
                 case Free(tensor=t):
                     alive = alive - {t}
                     self.trace.append(self.weigh(alive))
+        self.states.append(alive)
         if not outputs <= alive:
             self.fault = (len(schedule), Reason.LOST_OUTPUT)
 
@@ -99,6 +102,11 @@ def test_the_judge_agrees_with_the_model(data: st.DataObject) -> None:
     assert timeline.runs.tolist() == [model.done[v] for v in range(graph.n_ops)]
     assert timeline.cost == pytest.approx(sum(n * graph.ops[v].cost for v, n in model.done.items()))
     assert timeline.recomputes == sum(n - 1 for n in model.done.values())
+    assert [timeline.resident_at(step) for step in range(len(schedule) + 1)] == model.states
+    if model.trace:
+        peak_step = next(step for step, held in enumerate(model.trace) if held == max(model.trace))
+        assert timeline.peak_step == peak_step
+        assert list(schedule)[peak_step] == Compute(op=timeline.peak_op or 0)
 
 
 @given(data=st.data())
@@ -143,14 +151,22 @@ TINY = DFGraph(
 def test_a_recomputation_holds_the_old_and_the_new_copy_while_it_runs() -> None:
     timeline = simulate(TINY, Schedule.of([Compute(0), Compute(1), Compute(1), Free(1)]))
     assert timeline.memory.tolist() == [106, 114, 115, 105]
-    assert (timeline.peak, timeline.peak_step, timeline.cost) == (115, 2, 5.0)
+    assert (timeline.peak, timeline.peak_step, timeline.peak_op, timeline.cost) == (115, 2, 1, 5.0)
     assert timeline.overhead == pytest.approx(2 / 3)
     assert timeline.resident_at(3) == {0, 1, 2}
 
 
 def test_an_empty_schedule_of_an_empty_graph_holds_what_is_fixed() -> None:
     timeline = simulate(DFGraph(ops=(), tensors=(), fixed_size=3), Schedule(np.array([], dtype=np.int64)))
-    assert (timeline.peak, timeline.cost, timeline.peak_step) == (3, 0.0, -1)
+    assert (timeline.peak, timeline.cost, timeline.peak_step, timeline.peak_op) == (3, 0.0, -1, None)
+    assert timeline.resident_at(0) == frozenset()
+
+
+@pytest.mark.parametrize("step", [-1, 3])
+def test_a_step_that_is_not_there_has_no_residents(step: int) -> None:
+    timeline = simulate(TINY, Schedule.of([Compute(0), Compute(1)]))
+    with pytest.raises(IndexError, match=f"step is {step}, must be within 0 … 2"):
+        timeline.resident_at(step)
 
 
 def test_bytes_stay_exact_beyond_double_precision() -> None:

@@ -58,12 +58,26 @@ class Timeline:
         return int(self.memory.argmax()) if len(self.memory) else -1
 
     @property
+    def peak_op(self) -> int | None:
+        """The op that runs at ``peak_step``; None for an empty schedule.
+
+        It is always an op: after a free no more is held than while the last op before it ran.
+        """
+        return int(self.schedule.codes[self.peak_step]) if len(self.memory) else None
+
+    @property
     def recomputes(self) -> int:
         """How many computes were not the first of their op."""
         return int(np.maximum(self.runs - 1, 0).sum())
 
     def resident_at(self, step: int) -> frozenset[int]:
-        """The tensors resident just before ``step`` (0 … len(schedule), the last being the end)."""
+        """The tensors resident just before ``step`` (0 … len(schedule), the last being the end).
+
+        Raises:
+            IndexError: if there is no such step.
+        """
+        if not 0 <= step <= len(self.schedule):
+            raise IndexError(f"step is {step}, must be within 0 … {len(self.schedule)}")
         resident = set(self.graph.inputs)
         for code in self.schedule.codes[:step].tolist():
             if code >= 0:
