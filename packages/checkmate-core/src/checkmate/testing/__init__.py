@@ -1,1 +1,34 @@
-"""For tests of plugins and our own: Hypothesis strategies (extra ``checkmate-core[testing]``)."""
+"""For tests of plugins and our own: strategies, the oracle, conformance classes, known optima.
+
+Needs the extra: ``pip install 'checkmate-core[testing]'``. ``pytest --pyargs checkmate.testing.suite
+--checkmate-solver NAME`` checks an installed solver without any file.
+"""
+
+from importlib import util
+
+from checkmate.errors import MissingDistributionError
+
+for _needed in ("hypothesis", "pytest"):
+    if util.find_spec(_needed) is None:
+        raise MissingDistributionError(
+            f"'checkmate.testing' needs {_needed}: pip install 'checkmate-core[testing]'"
+        )
+
+from checkmate.testing.conformance import (  # noqa: E402 - only where it can be imported
+    CostModelConformance,
+    ExecutorConformance,
+    ExporterConformance,
+    FrontendConformance,
+    SolverConformance,
+)
+from checkmate.testing.oracle import cheapest_schedule, optimum  # noqa: E402
+
+__all__ = [
+    "CostModelConformance",
+    "ExecutorConformance",
+    "ExporterConformance",
+    "FrontendConformance",
+    "SolverConformance",
+    "cheapest_schedule",
+    "optimum",
+]

@@ -1,0 +1,84 @@
+"""The pytest plugin of Checkmate's conformance suite; loaded in every run of pytest, so it imports nothing.
+
+Adds the options of ``pytest --pyargs checkmate.testing.suite``, and gives the suite what they name.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import pytest
+
+_SUITE = "checkmate.testing.suite"
+_KINDS = {
+    "solver": ("checkmate_solver", "solver_specs", "load_solver"),
+    "cost-model": ("checkmate_cost_model", "cost_model_specs", "load_cost_model"),
+    "exporter": ("checkmate_exporter", "exporter_specs", "load_exporter"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--checkmate-solver NAME`` and its siblings."""
+    group = parser.getgroup(
+        "checkmate", "conformance of Checkmate plugins (--pyargs checkmate.testing.suite)"
+    )
+    for kind, (fixture, *_) in _KINDS.items():
+        group.addoption(
+            f"--checkmate-{kind}", action="append", default=[], metavar="NAME", dest=fixture,
+            help=f"an installed {kind.replace('-', ' ')} to check; may be repeated",
+        )  # fmt: skip
+    group.addoption(
+        "--checkmate-examples", type=int, default=None, metavar="N", help="how many examples a check tries"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what can't be checked, before anything runs."""
+    import pytest
+
+    examples = config.getoption("--checkmate-examples")
+    if examples is not None and examples < 1:
+        raise pytest.UsageError(f"--checkmate-examples is {examples}, must be ≥ 1")
+    for fixture, _, load in _KINDS.values():
+        for name in config.getoption(fixture):
+            from checkmate import plugins
+            from checkmate.errors import PluginError
+
+            try:
+                getattr(plugins, load)(name)
+            except PluginError as error:
+                raise pytest.UsageError(str(error)) from None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test of the suite once for each name that was given."""
+    for fixture, specs, _ in _KINDS.values():
+        if metafunc.module.__name__ == _SUITE and fixture in metafunc.fixturenames:
+            if not any(metafunc.config.getoption(other) for other, *_ in _KINDS.values()):
+                raise _nothing_to_check(specs)
+            names = metafunc.config.getoption(fixture)
+            metafunc.parametrize(fixture, names or [""], ids=names or ["none"])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the kinds of which none was named."""
+    fixtures = [fixture for fixture, *_ in _KINDS.values()]
+    idle = [
+        item
+        for item in items
+        if any(getattr(item, "callspec", None) and item.callspec.params.get(f) == "" for f in fixtures)  # type: ignore[attr-defined]
+    ]
+    if idle:
+        config.hook.pytest_deselected(items=idle)
+        items[:] = [item for item in items if item not in idle]
+
+
+def _nothing_to_check(specs: str) -> Exception:
+    import pytest
+
+    from checkmate import plugins
+
+    installed = [spec.name for spec in getattr(plugins, specs)()]
+    return pytest.Collector.CollectError(
+        f"nothing to check: say which solver, as in --checkmate-solver NAME; installed: {installed}"
+    )

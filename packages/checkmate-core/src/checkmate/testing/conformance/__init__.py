@@ -1,0 +1,15 @@
+"""The conformance kit: subclass, override one maker, and pytest has the whole test class of a plugin."""
+
+from checkmate.testing.conformance.cost_model import CostModelConformance
+from checkmate.testing.conformance.executor import ExecutorConformance
+from checkmate.testing.conformance.exporter import ExporterConformance
+from checkmate.testing.conformance.frontend import FrontendConformance
+from checkmate.testing.conformance.solver import SolverConformance
+
+__all__ = [
+    "CostModelConformance",
+    "ExecutorConformance",
+    "ExporterConformance",
+    "FrontendConformance",
+    "SolverConformance",
+]

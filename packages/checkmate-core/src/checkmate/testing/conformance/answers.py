@@ -1,0 +1,211 @@
+"""What a solver answered to a problem, and which law the answer breaks: each fault has one name.
+
+Laws that stand on others are not blamed twice: the cost of an invalid schedule proves nothing, and an optimum
+that is claimed falsely is not a wrong bound too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from checkmate.errors import InvalidScheduleError
+from checkmate.plugins import Solver
+from checkmate.problem import Problem
+from checkmate.simulate import Timeline, simulate
+from checkmate.solution import Solution, Status
+from checkmate.testing.code import problem_code, schedule_code
+from checkmate.testing.conformance.harness import ConformanceError, NoAnswerInTime, within_time
+from checkmate.testing.oracle import cheapest_schedule, optimum
+
+__all__ = ["LAWS", "Answer", "ask", "exceeds", "report"]
+
+_TOLERANCE = 1e-9
+"""Relative: costs are floats, summed in any order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer and the judge's word on it.
+
+    Attributes:
+        problem: what was asked.
+        raw: what ``solve`` returned.
+        failure: why that is no answer at all; None if it is one.
+        judged: the judge's replay of the schedule; None without one, or if it is invalid.
+        invalid: why the judge rejects the schedule.
+    """
+
+    problem: Problem
+    raw: object
+    failure: str | None = None
+    judged: Timeline | None = None
+    invalid: str | None = None
+
+    @property
+    def solution(self) -> Solution:
+        """The answer, if it is one."""
+        if self.failure is not None or not isinstance(self.raw, Solution):
+            raise ConformanceError(self.failure)
+        return self.raw
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the first runs keep the base order, where that was asked."""
+        if not self.problem.fixed_order or self.judged is None:
+            return True
+        first = list(dict.fromkeys(self.judged.schedule.sequence.tolist()))
+        return first == sorted(first)
+
+    @property
+    def cost(self) -> float:
+        """Cost of the schedule by the judge; infinite unless it is one that was asked for."""
+        allowed = self.judged and self.judged.peak <= self.problem.budget and self.keeps_order
+        return self.judged.cost if self.judged and allowed else math.inf
+
+    @property
+    def proved(self) -> float:
+        """The least cost that a schedule can have, as the answer claims."""
+        solution = self.solution
+        if solution.status is Status.INFEASIBLE:
+            return math.inf
+        return self.cost if solution.status is Status.OPTIMAL else float(solution.bound)
+
+
+def ask(solver: Solver, problem: Problem, *, slack_s: float) -> Answer:
+    """Let the solver answer, and the judge replay what it says.
+
+    Raises:
+        NoAnswerInTime: if it takes longer than the time limit and ``slack_s``.
+    """
+    allowed_s = problem.time_limit + slack_s
+    try:
+        raw: object = within_time(lambda: solver.solve(problem), allowed_s)
+    except NoAnswerInTime:
+        message = f"no answer after {allowed_s:g} s; the time limit was {problem.time_limit:g} s"
+        raise NoAnswerInTime(f"{message}\n\nproblem = {problem_code(problem)}") from None
+    except Exception as error:  # noqa: BLE001 - what it may be is the solver's choice
+        return Answer(problem=problem, raw=None, failure=f"solve() raised {type(error).__name__}: {error}")
+    if (failure := _failure(problem, raw)) is not None or not isinstance(raw, Solution):
+        return Answer(problem=problem, raw=raw, failure=failure)
+    if raw.timeline is None:
+        return Answer(problem=problem, raw=raw)
+    try:
+        judged = simulate(problem.graph, raw.timeline.schedule)
+    except InvalidScheduleError as error:
+        return Answer(problem=problem, raw=raw, invalid=str(error))
+    return Answer(problem=problem, raw=raw, judged=judged)
+
+
+def _failure(problem: Problem, raw: object) -> str | None:
+    if not isinstance(raw, Solution):
+        return f"solve() returned a {type(raw).__name__}, not a Solution"
+    if raw.status not in list(Status):
+        return f"the status is {raw.status!r}, which is no Status"
+    found = raw.status in (Status.OPTIMAL, Status.FEASIBLE)
+    if found != (raw.timeline is not None):
+        return f"the status is {raw.status}, but there is {'no' if found else 'a'} schedule"
+    graphs = [raw.problem.graph] + ([raw.timeline.graph] if raw.timeline else [])
+    if any(graph is not problem.graph and graph.digest != problem.graph.digest for graph in graphs):
+        return "the answer is about another graph"
+    return None
+
+
+def exceeds(claim: float, truth: float) -> bool:
+    """Whether ``claim`` is larger, or no number, by more than rounding explains."""
+    return not claim <= truth + (_TOLERANCE * abs(truth) if math.isfinite(truth) else 0.0)
+
+
+def report(message: str, answer: Answer, *, oracle: bool = True) -> ConformanceError:
+    """The counterexample: the problem, the answer, and where it is small enough what is true."""
+    lines = [message, "", f"problem = {problem_code(answer.problem)}", ""]
+    if isinstance(answer.raw, Solution):
+        raw = answer.raw
+        lines.append(f"answer: {raw.status}, cost {raw.cost!r}, bound {raw.bound!r}, peak {raw.peak}")
+        if raw.timeline is not None:
+            lines.append(f"schedule = {schedule_code(raw.timeline.schedule)}")
+    if oracle:
+        best = cheapest_schedule(answer.problem)
+        if best is None:
+            lines.append("truth: no schedule is within the budget")
+        else:
+            lines += [
+                f"truth: the optimum is {optimum(answer.problem)!r}",
+                f"optimum = {schedule_code(best)}",
+            ]
+    return ConformanceError("\n".join(lines))
+
+
+def _invalid(answer: Answer) -> str | None:
+    return answer.invalid and f"the judge rejects the schedule: {answer.invalid}"
+
+
+def _over_budget(answer: Answer) -> str | None:
+    judged, budget = answer.judged, answer.problem.budget
+    if judged is None or judged.peak <= budget:
+        return None
+    return f"the peak is {judged.peak} bytes, over the budget of {budget}"
+
+
+def _out_of_order(answer: Answer) -> str | None:
+    if answer.keeps_order:
+        return None
+    return "the first runs do not keep the base order, although the problem fixes it"
+
+
+def _misreported(answer: Answer) -> str | None:
+    judged, solution = answer.judged, answer.solution
+    if judged is None:
+        return None
+    if (
+        solution.peak != judged.peak
+        or exceeds(solution.cost, judged.cost)
+        or exceeds(judged.cost, solution.cost)
+    ):
+        return (
+            f"the answer says cost {solution.cost!r} and peak {solution.peak}, "
+            f"the judge says cost {judged.cost!r} and peak {judged.peak}"
+        )
+    if exceeds(optimum(answer.problem), answer.cost):
+        return "the schedule is cheaper than the optimum: a bug of the judge or the oracle, please report it"
+    return None
+
+
+def _false_optimum(answer: Answer) -> str | None:
+    if answer.solution.status is not Status.OPTIMAL or not math.isfinite(answer.cost):
+        return None
+    best = optimum(answer.problem)
+    return (
+        f"claims an optimum of {answer.cost!r}, but {best!r} is enough"
+        if exceeds(answer.cost, best)
+        else None
+    )
+
+
+def _false_infeasibility(answer: Answer) -> str | None:
+    if answer.solution.status is not Status.INFEASIBLE or math.isinf(optimum(answer.problem)):
+        return None
+    return "claims that no schedule is within the budget, but there is one"
+
+
+def _false_bound(answer: Answer) -> str | None:
+    solution = answer.solution
+    if solution.status not in (Status.FEASIBLE, Status.UNKNOWN):
+        return None
+    best = optimum(answer.problem)
+    if not exceeds(float(solution.bound), best):
+        return None
+    return f"claims that no schedule costs less than {solution.bound!r}, but one costs {best!r}"
+
+
+LAWS: Mapping[str, Callable[[Answer], str | None]] = {
+    "valid": _invalid,
+    "within_budget": _over_budget,
+    "fixed_order": _out_of_order,
+    "reports": _misreported,
+    "optimal": _false_optimum,
+    "infeasible": _false_infeasibility,
+    "bound": _false_bound,
+}
+"""Each law that one answer can break, and what tells how."""

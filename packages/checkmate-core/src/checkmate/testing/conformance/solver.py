@@ -1,0 +1,355 @@
+"""The laws of solvers, c* being the optimum of a problem: bound ≤ c* ≤ cost, and no claim without proof.
+
+Subclass, say which solver, and pytest has the whole class::
+
+    class TestEverest(SolverConformance):
+        solver_name = "everest"
+"""
+
+from __future__ import annotations
+
+import pickle  # noqa: TID251 - nothing is stored: process pools of the standard library send values so
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.plugins import Solver, load_solver, solver_spec
+from checkmate.problem import Problem, Progress
+from checkmate.solution import Solution, Status
+from checkmate.testing.code import problem_code
+from checkmate.testing.conformance.answers import LAWS, Answer, ask, exceeds, report
+from checkmate.testing.conformance.harness import ConformanceError, NoAnswerInTime, for_all, required
+from checkmate.testing.conformance.variants import copied, names, random_order, renamed, reordered, scaled
+from checkmate.testing.oracle import optimum
+from checkmate.testing.strategies import graphs, problems, training_steps
+
+__all__ = ["SolverConformance"]
+
+_TIME_LIMIT_S = 5.0
+_MANY_OPS = 300
+_memory: dict[object, dict[Problem, Answer]] = {}
+"""What the solver under test answered: many checks look at the same answers. One solver at a time."""
+
+
+class SolverConformance:
+    """Override :meth:`solver`, or set ``solver_name``; every check explains itself when it fails.
+
+    Attributes:
+        solver_name: of an installed solver; its spec then says what it guarantees.
+        guarantee: as in ``SolverSpec``: ``"exact"`` solvers must answer with proofs. None: as the spec says.
+        features: as in ``SolverSpec``: with ``"monotone"``, a larger budget never costs more. None: as the
+            spec says.
+        examples: how many problems a check tries, at most; ``--checkmate-examples`` overrides it.
+        slack_s: seconds after the time limit within which an answer must come.
+    """
+
+    solver_name: str | None = None
+    guarantee: str | None = None
+    features: frozenset[str] | None = None
+    examples: int = 100
+    slack_s: float = 15.0
+
+    def solver(self) -> Solver:
+        """A new solver; called many times."""
+        if self.solver_name is None:
+            raise NotImplementedError(f"{type(self).__name__}: set solver_name, or override solver()")
+        return load_solver(self.solver_name)
+
+    @pytest.fixture(autouse=True)
+    def _options(self, request: pytest.FixtureRequest) -> None:
+        wanted = request.config.getoption("--checkmate-examples", default=None)
+        if wanted is not None:
+            self.examples = wanted
+
+    def test_answers(self) -> None:
+        """``solve`` returns a Solution about this problem, with a schedule if and only if it found one."""
+
+        def check(problem: Problem) -> None:
+            answer = self._answer(problem)
+            if answer.failure is not None:
+                raise report(answer.failure, answer)
+
+        self._for_all(problems(time_limit=_TIME_LIMIT_S), check)
+
+    def test_valid(self) -> None:
+        """The judge accepts every schedule."""
+        self._law("valid")
+
+    def test_within_budget(self) -> None:
+        """The peak is within the budget, to the byte."""
+        self._law("within_budget")
+
+    def test_fixed_order(self) -> None:
+        """With ``fixed_order``, the first runs of the ops keep the base order."""
+        self._law("fixed_order")
+
+    def test_reports_what_the_judge_sees(self) -> None:
+        """Cost and peak of the answer are those that the judge finds, and no cost is below the optimum."""
+        self._law("reports")
+
+    def test_optimal_is_optimal(self) -> None:
+        """``OPTIMAL`` is claimed only for a schedule as cheap as the oracle's."""
+        self._law("optimal")
+
+    def test_infeasible_is_infeasible(self) -> None:
+        """``INFEASIBLE`` is claimed only if the oracle finds no schedule either."""
+        self._law("infeasible")
+
+    def test_bound(self) -> None:
+        """The lower bound is a number, and at most the optimum."""
+        self._law("bound")
+
+    def test_progress(self) -> None:
+        """Progress reports are true: bounds at most the optimum, incumbents at least."""
+
+        def check(problem: Problem) -> None:
+            seen: list[Progress] = []
+            self._ask(replace(problem, on_progress=seen.append))
+            best = optimum(problem)
+            for told in seen:
+                if exceeds(told.bound, best) or (
+                    told.incumbent is not None and exceeds(best, told.incumbent)
+                ):
+                    raise report(f"a progress report is false: {told}", self._answer(problem))
+
+        self._for_all(problems(time_limit=_TIME_LIMIT_S), check)
+
+    def test_exact_solvers_prove(self) -> None:
+        """With the guarantee ``"exact"``, a tiny graph gets a proved optimum or a proved "infeasible"."""
+        if self._guarantee != "exact":
+            pytest.skip("the solver does not say that it is exact")
+
+        def check(problem: Problem) -> None:
+            answer = self._answer(problem)
+            if answer.failure is None and answer.solution.status in (Status.FEASIBLE, Status.UNKNOWN):
+                raise report("an exact solver proved nothing about a tiny graph", answer)
+
+        self._for_all(problems(time_limit=_TIME_LIMIT_S), check)
+
+    def test_budgets_agree(self) -> None:
+        """What is proved for a larger budget is at most what was found for a smaller one.
+
+        On graphs that are less tiny. With the feature ``"monotone"``, what is found for the larger budget
+        costs no more either; other solvers are free to do worse.
+        """
+
+        def check(pair: tuple[Problem, int]) -> None:
+            problem, more = pair
+            small, large = (self._answer(replace(problem, budget=problem.budget + x)) for x in (0, more))
+            if small.failure is not None or large.failure is not None:
+                return
+            claims = f"{more} bytes more: {_what(large)}; the answer to the smaller budget is below"
+            if exceeds(large.proved, small.cost):
+                raise report(f"the proof for a larger budget is wrong. {claims}", small, oracle=False)
+            if "monotone" in self._features and exceeds(large.cost, small.cost):
+                raise report(f"a larger budget costs more. {claims}", small, oracle=False)
+
+        self._for_all(st.tuples(_larger_problems(), st.integers(0, 12)), check, share=5)
+
+    def test_orders_agree(self) -> None:
+        """Where the order is free, what is proved holds in whatever order the ops are listed."""
+
+        @st.composite
+        def twins(draw: st.DrawFn) -> tuple[Problem, Problem]:
+            problem = draw(_larger_problems(fixed_order=False))
+            return problem, reordered(problem, draw(random_order(problem.graph)))
+
+        def check(pair: tuple[Problem, Problem]) -> None:
+            one, other = map(self._answer, pair)
+            if one.failure is None and other.failure is None:
+                for claim, found in ((one, other), (other, one)):
+                    if exceeds(claim.proved, found.cost):
+                        message = (
+                            f"a schedule of cost {found.cost!r} is found if the ops are listed otherwise"
+                        )
+                        raise report(message, claim, oracle=False)
+
+        self._for_all(twins(), check, share=5)
+
+    def test_names(self) -> None:
+        """Names of the graph, its ops and tensors mean nothing: status and cost stay the same."""
+
+        def check(pair: tuple[Problem, list[str]]) -> None:
+            self._same(pair[0], renamed(*pair), f"with the names {pair[1]!r} in turn")
+
+        self._for_all(
+            st.tuples(problems(time_limit=_TIME_LIMIT_S), st.lists(names, min_size=1, max_size=4)), check
+        )
+
+    def test_byte_scale(self) -> None:
+        """The unit of bytes means nothing: with all bytes × 2²⁰ status and cost stay the same."""
+
+        def check(problem: Problem) -> None:
+            self._same(scaled(problem, 2**10), scaled(problem, 2**30), "with all bytes × 2^20")
+
+        source = st.one_of(graphs(max_ops=6), training_steps())
+        self._for_all(problems(source, time_limit=_TIME_LIMIT_S), check)
+
+    def test_deterministic(self) -> None:
+        """The same problem with the same seed has the same answer, schedule included."""
+
+        def check(problem: Problem) -> None:
+            first, second = (self._ask(copied(problem)) for _ in range(2))
+            if _content(first) != _content(second):
+                raise report(f"asked again, the answer is another: {_what(second)}", first)
+
+        self._for_all(problems(time_limit=_TIME_LIMIT_S), check, share=2)
+
+    def test_time_limit(self) -> None:
+        """A graph of 300 ops with a time limit of half a second is answered within ``slack_s`` more."""
+        graph = _large_step()
+        problem = Problem(graph=graph, budget=_MANY_OPS // 5, time_limit=0.5)
+
+        def check() -> None:
+            try:
+                self._ask(problem)
+            except NoAnswerInTime as late:
+                raise ConformanceError(
+                    f"{str(late).splitlines()[0]}, the graph a chain of {graph.n_ops} ops"
+                ) from None
+
+        required(check)
+
+    def test_does_not_mutate(self) -> None:
+        """Problem and graph are afterwards what they were before, derived arrays included."""
+
+        def check(problem: Problem) -> None:
+            asked, pristine = copied(problem), copied(problem)
+            _arrays(asked.graph)
+            self._ask(asked)
+            if asked != pristine or _arrays(asked.graph) != _arrays(pristine.graph):
+                raise ConformanceError(
+                    f"the solver changed the problem, or its graph\n\nproblem = {problem_code(problem)}"
+                )
+
+        self._for_all(problems(time_limit=_TIME_LIMIT_S), check, share=4)
+
+    def test_picklable(self) -> None:
+        """Solver and solution survive ``pickle``, so that a process pool can run them."""
+
+        def check(problem: Problem) -> None:
+            try:
+                solver: Solver = pickle.loads(pickle.dumps(self.solver()))  # noqa: S301 - our own bytes
+                answer = ask(solver, problem, slack_s=self.slack_s)
+                back: object = pickle.loads(pickle.dumps(answer.raw))  # noqa: S301
+            except Exception as error:
+                raise ConformanceError(
+                    f"solver or solution can't be pickled: {type(error).__name__}: {error}"
+                ) from error
+            copy = replace(answer, raw=back)
+            if answer.failure is None and _content(copy) != _content(answer):
+                raise report("the solution is another after pickle", answer)
+
+        self._for_all(problems(time_limit=_TIME_LIMIT_S), check, share=6)
+
+    def test_empty_graphs(self) -> None:
+        """Graphs of no op, or of which nothing is asked, have a schedule: at least the empty one."""
+        tensor, op = Tensor(name="t", size=1), Op(name="op", inputs=(), outputs=(0,), cost=1)
+        for graph in (
+            DFGraph(ops=(), tensors=()),
+            DFGraph(ops=(), tensors=(tensor,), inputs=(0,), outputs=(0,)),
+            DFGraph(ops=(op,), tensors=(tensor,)),
+        ):
+            required(lambda graph=graph: self._finds(Problem(graph=graph, budget=1)))  # type: ignore[misc]
+
+    def test_room_for_everything(self) -> None:
+        """A budget that no schedule can exceed is met."""
+
+        def check(graph: DFGraph) -> None:
+            workspace = max((op.workspace for op in graph.ops), default=0)
+            room = graph.fixed_size + 2 * sum(t.size for t in graph.tensors) + workspace
+            self._finds(Problem(graph=graph, budget=max(1, room), time_limit=_TIME_LIMIT_S))
+
+        self._for_all(st.one_of(graphs(), training_steps()), check, share=2)
+
+    def _finds(self, problem: Problem) -> None:
+        answer = self._answer(problem)
+        if answer.failure is not None or answer.solution.timeline is None:
+            raise report(f"no schedule, although every schedule fits ({_what(answer)})", answer)
+
+    def _law(self, law: str) -> None:
+        def check(problem: Problem) -> None:
+            answer = self._answer(problem)
+            if answer.failure is None and (fault := LAWS[law](answer)) is not None:
+                raise report(fault, answer)
+
+        self._for_all(problems(time_limit=_TIME_LIMIT_S), check)
+
+    def _same(self, problem: Problem, variant: Problem, how: str) -> None:
+        plain, changed = self._answer(problem), self._answer(variant)
+        if plain.failure is None and _what(plain) != _what(changed):
+            raise report(f"{how}, the answer is another: {_what(changed)}, not {_what(plain)}", plain)
+
+    def _for_all(
+        self, examples: st.SearchStrategy[Any], check: Callable[[Any], None], *, share: int = 1
+    ) -> None:
+        __tracebackhide__ = True
+        for_all(examples, check, count=max(1, self.examples // share))
+
+    def _ask(self, problem: Problem) -> Answer:
+        return ask(self.solver(), problem, slack_s=self.slack_s)
+
+    def _answer(self, problem: Problem) -> Answer:
+        """As :meth:`_ask`, but each problem is asked once."""
+        token = (type(self), self.solver_name)
+        if token not in _memory:
+            _memory.clear()
+        answers = _memory.setdefault(token, {})
+        if problem not in answers:
+            answers[problem] = self._ask(problem)
+        return answers[problem]
+
+    @property
+    def _guarantee(self) -> str:
+        if self.guarantee is not None:
+            return self.guarantee
+        return solver_spec(self.solver_name).guarantee if self.solver_name is not None else "heuristic"
+
+    @property
+    def _features(self) -> frozenset[str]:
+        if self.features is not None:
+            return self.features
+        return solver_spec(self.solver_name).features if self.solver_name is not None else frozenset()
+
+
+def _larger_problems(*, fixed_order: bool | None = None) -> st.SearchStrategy[Problem]:
+    """Of 12 to 20 ops: too many for the oracle to try all."""
+    steps = training_steps(min_layers=6, max_layers=10)
+    return problems(steps, fixed_order=fixed_order, time_limit=_TIME_LIMIT_S)
+
+
+def _large_step() -> DFGraph:
+    """A chain with mirrored backward; sizes 1 to 4, costs 1 to 5."""
+    layers = _MANY_OPS // 2
+    forward = [[i - 1] if i else [] for i in range(layers)]
+    return DFGraph.from_nodes(
+        cost=[1 + 7 * i % 5 for i in range(_MANY_OPS)],
+        size=[1 + 5 * i % 4 for i in range(_MANY_OPS)],
+        deps=forward + [[j - 1, _MANY_OPS - 1 - j] for j in range(layers, _MANY_OPS)],
+        backward=[i >= layers for i in range(_MANY_OPS)],
+    )
+
+
+def _what(answer: Answer) -> str:
+    """Status and cost, in words; the cost rounded to what float sums agree on."""
+    if answer.failure is not None:
+        return answer.failure
+    return f"{answer.solution.status}, cost {answer.solution.cost:.9g}"
+
+
+def _content(answer: Answer) -> tuple[object, ...]:
+    """All that an answer says, times left out."""
+    if answer.failure is not None or not isinstance(answer.raw, Solution):
+        return (answer.failure,)
+    return answer.raw.status, answer.raw.schedule, answer.raw.cost, answer.raw.bound, answer.raw.peak
+
+
+def _arrays(graph: DFGraph) -> tuple[object, ...]:
+    """The contents of everything that a graph derives, and whether it can be written."""
+    csr = (*graph.reads, *graph.makes, *graph.readers)
+    arrays = (graph.sizes, graph.costs, graph.workspaces, graph.producer, *csr)
+    return graph.digest, tuple((array.tobytes(), array.flags.writeable) for array in arrays)

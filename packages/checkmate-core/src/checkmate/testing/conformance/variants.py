@@ -1,0 +1,82 @@
+"""Problems that differ only in what must not matter: names, the unit of bytes, the order of the list.
+
+Each function gives an equivalent problem: schedules of the one are schedules of the other, up to renumbering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from checkmate.graph import DFGraph, Op
+from checkmate.problem import Problem
+
+__all__ = ["copied", "names", "random_order", "renamed", "reordered", "scaled"]
+
+names = st.sampled_from(
+    ["", "a", "a", "loss", "dropout", "conv1/backward", "grad", "0", "ὕλη", "x" * 80, "a\nb"]
+)
+"""Names that a solver might mistake for meaning, or choke on."""
+
+
+def copied(problem: Problem) -> Problem:
+    """The same problem with a graph of its own: nothing derived yet, nothing shared but names and numbers."""
+    return replace(problem, graph=replace(problem.graph))
+
+
+def renamed(problem: Problem, labels: Sequence[str]) -> Problem:
+    """The same problem with other names of the graph, its ops and its tensors, ``labels`` in turn."""
+    graph, k = problem.graph, len(labels)
+    ops = tuple(replace(op, name=labels[i % k]) for i, op in enumerate(graph.ops))
+    tensors = tuple(replace(t, name=labels[(i + len(ops)) % k]) for i, t in enumerate(graph.tensors))
+    return replace(problem, graph=replace(graph, ops=ops, tensors=tensors, name=labels[0]))
+
+
+def scaled(problem: Problem, factor: int) -> Problem:
+    """The same problem with every number of bytes ``factor`` times as large, the budget included."""
+    graph = problem.graph
+    return replace(
+        problem,
+        budget=problem.budget * factor,
+        graph=replace(
+            graph,
+            ops=tuple(replace(op, workspace=op.workspace * factor) for op in graph.ops),
+            tensors=tuple(replace(t, size=t.size * factor) for t in graph.tensors),
+            fixed_size=graph.fixed_size * factor,
+        ),
+    )
+
+
+def reordered(problem: Problem, order: Sequence[int]) -> Problem:
+    """The same problem with its ops in another valid order, and its tensors numbered as they then appear."""
+    graph = problem.graph
+    ops = [graph.ops[i] for i in order]
+    tensors = [*sorted(graph.inputs, reverse=True), *(t for op in ops for t in op.outputs)]
+    number = {t: i for i, t in enumerate(tensors)}
+
+    def moved(op: Op) -> Op:
+        inputs, outputs = (tuple(number[t] for t in row) for row in (op.inputs, op.outputs))
+        return replace(op, inputs=inputs, outputs=outputs)
+
+    moved_graph = replace(
+        graph,
+        ops=tuple(map(moved, ops)),
+        tensors=tuple(graph.tensors[t] for t in tensors),
+        inputs=tuple(number[t] for t in graph.inputs),
+        outputs=tuple(number[t] for t in graph.outputs),
+    )
+    return replace(problem, graph=moved_graph)
+
+
+@st.composite
+def random_order(draw: st.DrawFn, graph: DFGraph) -> list[int]:
+    """A valid order of the ops; shrinks towards the base order."""
+    producer = graph.producer.tolist()
+    waits = [{producer[t] for t in op.inputs if producer[t] >= 0} for op in graph.ops]
+    order: list[int] = []
+    while len(order) < graph.n_ops:
+        ready = [v for v in range(graph.n_ops) if v not in order and waits[v].issubset(order)]
+        order.append(draw(st.sampled_from(ready)))
+    return order
