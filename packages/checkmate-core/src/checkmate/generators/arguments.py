@@ -1,0 +1,14 @@
+"""The counts that generators take: whole numbers, not below a least one."""
+
+from __future__ import annotations
+
+from checkmate.errors import GraphError
+
+__all__ = ["check_counts"]
+
+
+def check_counts(where: str, *, least: int = 1, **counts: object) -> None:
+    """Refuse what is no whole number ≥ ``least``, with the names of generator and argument."""
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < least:
+            raise GraphError(f"{where}: {name} is {count!r}, must be a whole number ≥ {least}")
