@@ -331,10 +331,13 @@ def test_clear_deletes_only_what_is_ours(cache: ScheduleCache) -> None:
     solve(CHAIN, "60%", solver="evict-dtr", cache=cache)
     notes = cache.directory / "notes.json"
     notes.write_text("mine")
-    (cache.directory / "abc.checkmate-part").write_text("left by a crash")
+    left, young = (cache.directory / f"{name}.checkmate-part" for name in ("abc", "def"))
+    left.write_text("left by a crash")
+    os.utime(left, (0, 0))
+    young.write_text("being written")
     assert len(cache) == 2
     assert cache.clear() == 2
-    assert list(cache.directory.iterdir()) == [notes]
+    assert sorted(cache.directory.iterdir()) == sorted([notes, young])
 
 
 HAMMER = """

@@ -19,6 +19,7 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -40,6 +41,8 @@ ENVIRONMENT_VARIABLE = "CHECKMATE_CACHE_DIR"
 Identity = Mapping[str, object]
 """Who is asked, as JSON values: a solver's name and the version of its code, or its class and fields."""
 
+_PART = ".checkmate-part"  # what is being written
+_STALE_S = 3600.0
 _DIGITS = frozenset("0123456789abcdef")
 _log = logging.getLogger(__name__)
 
@@ -115,14 +118,18 @@ class ScheduleCache:
             _log.warning("the schedule can't be cached in %s: %s", self.directory, error)
 
     def clear(self) -> int:
-        """Delete every entry, and nothing else; how many there were.
+        """Delete every entry, and what a writer that died left an hour ago or more; how many entries.
 
         Raises:
             OSError: if the directory may not be changed.
         """
         entries = list(self._entries())
-        for file in (*entries, *self.directory.glob("*.checkmate-part")):
+        for file in entries:
             file.unlink(missing_ok=True)
+        for file in self.directory.glob(f"*{_PART}"):
+            with contextlib.suppress(FileNotFoundError):  # its writer was alive
+                if time.time() - file.stat().st_mtime > _STALE_S:
+                    file.unlink()
         return len(entries)
 
     def __len__(self) -> int:
@@ -213,7 +220,7 @@ def _content(file: Path) -> bytes:
 
 
 def _replace(file: Path, content: bytes) -> None:
-    number, part = tempfile.mkstemp(dir=file.parent, prefix=file.stem[:8], suffix=".checkmate-part")
+    number, part = tempfile.mkstemp(dir=file.parent, prefix=file.stem[:8], suffix=_PART)
     try:
         with os.fdopen(number, "wb") as stream:
             stream.write(content)
