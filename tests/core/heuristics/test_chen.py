@@ -67,6 +67,20 @@ def test_a_root_of_n_segments_each_but_the_last_is_run_again(n: int, candidates:
         assert twice(solution) == {v for v in range(n - root) if (v + 1) % root}
 
 
+def test_where_the_last_segment_does_not_fit_it_is_forgotten_as_published() -> None:
+    """The first backward op brings back op 0's 5 bytes; with op 1's 2 still there, that is 1 too many."""
+    graph = DFGraph.from_nodes(
+        cost=[1] * 5,
+        size=[5, 2, 1, 1, 1],
+        deps=[[], [0], [1], [0, 2], [1, 3]],
+        backward=[False] * 3 + [True] * 2,
+    )
+    kept = answer(ChenSqrtN(segment=3), graph, 9)
+    assert (kept.cost, kept.peak) == (5, 9)
+    forgotten = answer(ChenSqrtN(segment=3), graph, 8)
+    assert (forgotten.cost, forgotten.peak) == (7, 8)
+
+
 def test_greedy_cuts_where_the_bytes_exceed_the_threshold() -> None:
     """Sums of 9 after op 1, 10 after op 4 and 9 after op 7: cuts there; the rest is the last segment."""
     graph = chain(10, [8, 1, 1, 1, 8, 7, 1, 1, 2, 2])

@@ -15,11 +15,11 @@ And two sets of candidates for cuts (Jain et al. 2020, section 6), for graphs th
 - *articulation*: the ops that hold the forward pass together, see :mod:`checkmate.analysis.articulation`.
 
 *Ours.* An op with several outputs keeps them all. The two ends of the forward pass are candidates too: the
-batch and the loss stand outside, so the ends part them from the rest. What the last segment makes is not
-forgotten: it is read at once. The rest comes back op by op, when it is read, not by whole segments. Where
-skip edges bring back a tensor earlier than its segment's turn, it stays; a second version of each schedule
-forgets such tensors again when the backward pass enters a segment. k and b are swept, and the cheapest
-schedule within the budget is taken.
+batch and the loss stand outside, so the ends part them from the rest. Whatever comes back comes back op by
+op, when it is read, not by whole segments. Each choice of cuts is tried in three versions: the last segment
+is not forgotten, as it is read at once; it is forgotten, as published; it is not, but what skip edges bring
+back before its segment's turn is forgotten once more when the backward pass enters an earlier segment. k and
+b are swept, and the cheapest schedule within the budget is taken.
 """
 
 from __future__ import annotations
@@ -150,40 +150,43 @@ def _filled(made: Sequence[int], places: Sequence[int], threshold: int) -> list[
 
 
 def _sequences(problem: Problem, turn: int, choices: Iterator[Sequence[int]]) -> Iterator[Sequence[int]]:
-    """For each choice of cuts, the schedule that keeps what came back, and the one that forgets it again."""
+    """The three versions of each choice of cuts."""
     graph, deadline = problem.graph, time.monotonic() + problem.time_limit
     if turn == graph.n_ops:
         yield range(graph.n_ops)
         return
     tried: set[tuple[int, ...]] = set()
-    for chosen in choices:
-        cuts = tuple(v for v in chosen if v < turn - 1)
-        if cuts in tried:
-            continue
-        tried.add(cuts)
-        plan = _plan(graph, cuts, turn)
-        yield planned_sequence(graph, {turn: plan[turn]})
-        if time.monotonic() > deadline:
-            return
-        if 1 < len(plan) <= _MOST_MOMENTS:
+    for cuts in map(tuple, choices):
+        for plan in _plans(graph, cuts, turn) if cuts not in tried else ():
             yield planned_sequence(graph, plan)
-        if time.monotonic() > deadline:
-            return
+            if time.monotonic() > deadline:
+                return
+        tried.add(cuts)
 
 
-def _plan(graph: DFGraph, cuts: Sequence[int], turn: int) -> dict[int, npt.NDArray[np.bool_]]:
-    """What is kept at the first backward op, and at each that first reads from an earlier segment."""
+def _plans(graph: DFGraph, cuts: Sequence[int], turn: int) -> Iterator[dict[int, npt.NDArray[np.bool_]]]:
+    """For some backward ops, what is kept there; see the module for the three versions."""
     kept = graph.producer >= turn
     for v in cuts:
         kept[graph.makes.row(v)] = True
-    last_too = kept | (graph.producer > (cuts[-1] if cuts else -1))
-    plan = {turn: last_too}
+    inner = [v for v in cuts if v < turn - 1]
+    last_too = kept | (graph.producer > (inner[-1] if inner else -1))
+    yield {turn: last_too}
+    yield {turn: kept}
+    entered = _entered(graph, inner, kept, turn)
+    if entered and len(entered) <= _MOST_MOMENTS:
+        yield dict.fromkeys(entered, kept) | {turn: last_too}
+
+
+def _entered(graph: DFGraph, cuts: Sequence[int], kept: npt.NDArray[np.bool_], turn: int) -> list[int]:
+    """The backward ops, but the first, that are the first to read what is not kept of an earlier segment."""
     segments = np.searchsorted(cuts, graph.producer)
-    current = len(cuts)
+    current, entered = len(cuts), []
     for v in range(turn, graph.n_ops):
         read = graph.reads.row(v)
         forgotten = read[(graph.producer[read] >= 0) & ~kept[read]]
-        if len(forgotten) and (earliest := int(segments[forgotten].min())) < current:
-            current = earliest
-            plan.setdefault(v, kept)
-    return plan
+        earliest = int(segments[forgotten].min(initial=current))
+        if earliest < current and v > turn:
+            entered.append(v)
+        current = earliest
+    return entered
