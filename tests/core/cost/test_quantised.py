@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from checkmate import CostError, DFGraph, simulate
+from checkmate import CostError, DFGraph, Problem, floor, keep_all_peak, simulate
 from checkmate.cost import QuantisedCost, with_costs
+from checkmate.testing.oracle import cheapest_schedule
 from checkmate.testing.strategies import graphs, valid_schedules
 
 MODELS = st.one_of(
@@ -61,6 +62,38 @@ def test_the_best_by_rounded_costs_is_nearly_the_best(data: st.DataObject, model
     computes = sum(inexact[v] for v in best.sequence)
     allowed = simulate(graph, best).cost + quantum * computes
     assert simulate(graph, chosen).cost <= allowed * (1 + 1e-8)
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(1, 4))
+def test_the_true_optimum_within_a_budget_moves_by_no_more(data: st.DataObject, levels: int) -> None:
+    """With the oracle's answer to both; few levels, so that it does move."""
+    graph = data.draw(priced())
+    model = QuantisedCost(levels=levels)
+    rounded = model.annotate(graph)
+    budget = data.draw(st.integers(max(floor(graph).size, 1), max(keep_all_peak(graph), 1)))
+    best = cheapest_schedule(Problem(graph=graph, budget=budget))
+    chosen = cheapest_schedule(Problem(graph=rounded, budget=budget))
+    assert (best is None) == (chosen is None)
+    if best is None or chosen is None:
+        return
+    true, got = simulate(graph, best).cost, simulate(graph, chosen).cost
+    event("moved" if got > true * (1 + 1e-9) else "stayed")
+    assert true * (1 - 1e-9) <= got <= (true + model.quantum_of(graph) * len(best.sequence)) * (1 + 1e-9)
+
+
+def test_the_optimum_does_move() -> None:
+    """Room for y or x3 beside m. Three ops of 0.4 are cheaper than one of 1.9, rounded up they are dearer."""
+    graph = DFGraph.from_nodes(
+        names=["y", "x1", "x2", "x3", "m", "z", "end"],
+        cost=[1.9, 0.4, 0.4, 0.4, 0, 0, 0],
+        size=[1, 1, 1, 1, 3, 1, 1],
+        deps=[[], [], [1], [2], [], [4], [0, 3, 5]],
+    )
+    rounded = QuantisedCost(quantum=1.0).annotate(graph)
+    answers = [cheapest_schedule(Problem(graph=g, budget=5, fixed_order=True)) for g in (graph, rounded)]
+    costs = [simulate(graph, answer).overhead * graph.ideal_cost for answer in answers if answer]
+    assert costs == pytest.approx([1.2, 1.9])
 
 
 def test_what_costs_nothing_stays() -> None:
