@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from checkmate import Compute, DFGraph, GraphError, Op, Schedule, Tensor, keep_all_peak, simulate
+from checkmate import (
+    Compute,
+    DFGraph,
+    GraphError,
+    Op,
+    Schedule,
+    Status,
+    Tensor,
+    keep_all_peak,
+    simulate,
+    solve,
+)
 from checkmate.testing.strategies import graphs
 
 A, B = Tensor(name="a", size=1), Tensor(name="b", size=2)
@@ -36,19 +47,30 @@ def op(**fields: Any) -> Op:
         ({"tensors": (Tensor(name="a", size=2**62),), "inputs": (0,)}, r"tensors: .* less than 2\^63"),
         ({"tensors": (A,), "ops": (op(outputs=(0,)), op(outputs=(0,)))}, r"ops\[1\] \('f'\): makes tensor 0"),
         ({"tensors": (A,), "inputs": (0,), "ops": (op(outputs=(0,)),)}, r"ops\[0\] \('f'\): makes tensor 0"),
-        ({"tensors": (A,), "ops": (op(inputs=(0,), outputs=(0,)),)}, r"a cycle, or ops out of"),
+        (
+            {"tensors": (A,), "ops": (op(inputs=(0,), outputs=(0,)),)},
+            r"ops\[0\] \('f'\): reads its own output, tensor 0 'a'",
+        ),
         (
             {
                 "tensors": (A, B),
                 "ops": (op(inputs=(1,), outputs=(0,)), op(inputs=(0,), outputs=(1,))),
             },
-            r"ops\[0\] \('f'\): reads tensor 1 'b', which is made at or after it",
+            r"ops\[0\] \('f'\): reads tensor 1 'b', which op 1 'f' makes, after it: a cycle, or ops out",
         ),
         ({"tensors": (), "ops": (op(cost=-1.0),)}, r"ops\[0\] \('f'\): cost is -1.0"),
         ({"tensors": (), "ops": (op(cost=float("nan")),)}, r"cost is nan"),
         ({"tensors": (), "ops": (op(cost=float("inf")),)}, r"cost is inf"),
         ({"tensors": (), "ops": (op(cost="1"),)}, r"cost is '1'"),
         ({"tensors": (), "ops": (op(workspace=-3),)}, r"workspace is -3"),
+        (
+            {"tensors": (), "ops": (op(recomputable="no"),)},
+            r"\('f'\): recomputable is 'no', must be True",
+        ),
+        (
+            {"tensors": (), "ops": (op(backward=1),)},
+            r"\('f'\): backward is 1, must be True",
+        ),
         ({"tensors": (), "ops": (op(workspace=2**62),), "fixed_size": 2**62}, r"largest workspace .* 2\^63"),
         ({"tensors": (), "ops": (op(cost=10**400),)}, r"ops\[0\] \('f'\): cost is 1000"),
         ({"tensors": (), "ops": (op(cost=9e299), op(cost=9e299))}, r"ops: all costs together are 1.8e\+300"),
@@ -87,9 +109,30 @@ def test_lists_and_numpy_integers_become_tuples_of_plain_ones() -> None:
     assert keep_all_peak(graph) == 400
 
 
+def test_numpy_costs_and_flags_become_plain_ones() -> None:
+    fields: dict[str, Any] = {"cost": np.float32(0.5), "recomputable": np.False_, "backward": np.True_}
+    node = DFGraph(ops=(op(**fields),), tensors=()).ops[0]
+    assert (type(node.cost), node.cost) == (float, 0.5)
+    assert node.recomputable is False
+    assert node.backward is True
+
+
+def test_the_empty_graph_is_solved_by_the_empty_schedule() -> None:
+    empty = DFGraph(ops=(), tensors=())
+    answer = solve(empty, budget=1)
+    assert answer.status is Status.OPTIMAL
+    assert answer.schedule is not None
+    assert len(answer.schedule) == answer.cost == answer.peak == 0
+    assert simulate(empty, Schedule.of([])).peak == 0
+
+
 def test_from_nodes_checks_its_columns() -> None:
-    with pytest.raises(GraphError, match="another length"):
+    with pytest.raises(GraphError, match=r"^from_nodes: 2 costs, but 1 sizes$"):
         DFGraph.from_nodes(cost=[1, 1], size=[1], deps=[[], []])
+    with pytest.raises(GraphError, match=r"^from_nodes: 1 costs, but 2 names$"):
+        DFGraph.from_nodes(cost=[1], size=[1], deps=[[]], names=["a", "b"])
+    with pytest.raises(GraphError, match=r"reads its own output, tensor 0 '0'"):
+        DFGraph.from_nodes(cost=[1], size=[1], deps=[[0]])
     with pytest.raises(GraphError, match="index 5"):
         DFGraph.from_nodes(cost=[1], size=[1], deps=[[5]])
 

@@ -63,10 +63,11 @@ class Op:
     backward: bool = False
 
     def __post_init__(self) -> None:
-        """Hold plain integers and tuples, whatever was given."""
+        """Hold plain numbers and tuples, whatever was given."""
         object.__setattr__(self, "inputs", tuple(map(_plain, self.inputs)))
         object.__setattr__(self, "outputs", tuple(map(_plain, self.outputs)))
-        object.__setattr__(self, "workspace", _plain(self.workspace))
+        for number in ("cost", "workspace", "recomputable", "backward"):
+            object.__setattr__(self, number, _plain(getattr(self, number)))
 
 
 class CSR(NamedTuple):
@@ -156,8 +157,10 @@ class DFGraph:
             name: of the graph.
         """
         n = len(cost)
-        if len(size) != n or len(deps) != n or any(len(x) != n for x in (names, backward) if x is not None):
-            raise GraphError(f"from_nodes: {n} costs, but other columns have another length")
+        columns = {"sizes": size, "deps": deps, "names": names, "backward flags": backward}
+        for column, values in columns.items():
+            if values is not None and len(values) != n:
+                raise GraphError(f"from_nodes: {n} costs, but {len(values)} {column}")
         labels = names if names is not None else [str(i) for i in range(n)]
         reads = [tuple(dict.fromkeys(row)) for row in deps]
         read = {i for row in reads for i in row}
@@ -278,8 +281,8 @@ def _frozen(array: _Array) -> _Array:
 
 
 def _plain(number: Any) -> Any:
-    """NumPy's integers as Python's, which never wrap around; anything else as it is."""
-    return int(number) if isinstance(number, np.integer) else number
+    """NumPy's numbers as Python's, which never wrap around; anything else as it is."""
+    return number.item() if isinstance(number, np.generic) else number
 
 
 def _validate(graph: DFGraph) -> None:
@@ -303,6 +306,10 @@ def _check_totals(graph: DFGraph) -> None:
         if not isinstance(cost, int | float) or not 0 <= cost <= _LARGEST_COST:
             raise GraphError(f"{place}: cost is {cost!r}, must be a number from 0 to {_LARGEST_COST:g}")
         total_cost += cost
+        flags: dict[str, object] = {"recomputable": op.recomputable, "backward": op.backward}
+        for flag, value in flags.items():
+            if not isinstance(value, bool):
+                raise GraphError(f"{place}: {flag} is {value!r}, must be True or False")
         workspace = max(workspace, _check_bytes(op.workspace, f"{place}: workspace"))
     if total_cost > _LARGEST_COST:
         raise GraphError(f"ops: all costs together are {total_cost:g}, must be at most {_LARGEST_COST:g}")
@@ -339,9 +346,12 @@ def _check_order(graph: DFGraph) -> None:
         place = f"ops[{i}] ({op.name!r})"
         for t in _check_indices(op.inputs, len(available), f"{place}: inputs"):
             if not available[t]:
+                if t in op.outputs:
+                    raise GraphError(f"{place}: reads its own output, {graph.tensor_label(t)}: a cycle")
+                maker = next(k for k in range(i + 1, graph.n_ops) if t in graph.ops[k].outputs)
                 raise GraphError(
-                    f"{place}: reads {graph.tensor_label(t)}, which is made at or after it: "
-                    "a cycle, or ops out of execution order"
+                    f"{place}: reads {graph.tensor_label(t)}, which {graph.op_label(maker)} makes, after it: "
+                    "a cycle, or ops out of execution order; GraphBuilder takes ops in any order"
                 )
         for t in op.outputs:
             available[t] = 1
