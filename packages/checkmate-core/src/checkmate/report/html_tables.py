@@ -80,8 +80,8 @@ def _reason(reading: Reading, row: Recomputation, budget: int | None) -> str:
     """What keeping it would have meant, each absence by itself."""
     if row.first < 0:
         return "nothing that is read again was away: this run bought nothing"
-    steps = reading.steps
-    away = f"away during steps {steps[row.first]}–{steps[row.end - 1]}"
+    first, last = reading.steps[row.first], reading.steps[row.end - 1]
+    away = f"away during steps {first}–{last}" if first < last else f"away during step {first}"
     if row.at_peak:
         away += f", across the peak: {format_bytes(row.at_peak)} less there"
     kept = f"{away}; kept, memory would have reached {format_bytes(row.without)}"

@@ -45,7 +45,7 @@ def blank_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], kind: str = "") -> None:
-    """Write a figure, undated, as ``kind``; default what the suffix of ``path`` says, PNG if it says nothing."""
+    """Write a figure, undated, as ``kind``; default what the suffix of ``path`` says, else PNG."""
     from matplotlib import rc_context
 
     suffix = Path(path).suffix.lower().removeprefix(".")

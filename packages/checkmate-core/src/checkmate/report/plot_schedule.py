@@ -103,7 +103,8 @@ def plot_timeline(
     axes.set_title(clipped(title or graph.name, 100), parse_math=False)
     axes.set_ylim(0, max(timeline.peak, budget or 0, 1) / scale * 1.12)
     axes.margins(x=0)
-    _plain(figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=9))
+    if axes.get_legend_handles_labels()[1]:
+        _plain(figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=9))
     save_figure(figure, path, kind)
 
 
@@ -142,8 +143,9 @@ def plot_plan(plan: Plan | Timeline, path: str | os.PathLike[str], *, title: str
     figure = blank_figure(10, 5.2)
     left, right = figure.subplots(1, 2)
     first = np.zeros_like(plan.compute)
-    ran = plan.compute.any(axis=0)
-    first[plan.compute.argmax(axis=0)[ran], np.flatnonzero(ran)] = True
+    ran = np.flatnonzero(plan.compute.any(axis=0))
+    if len(ran):
+        first[plan.compute.argmax(axis=0)[ran], ran] = True
     _draw_matrix(left, first, "first run", "#24425f", whole_blocks=True)
     _draw_matrix(left, plan.compute & ~first, "recomputed", "#d9762b", whole_blocks=True)
     _draw_matrix(right, plan.retain, "retained", "#24425f")

@@ -160,9 +160,10 @@ class Reading:
                 end.append(-1)
                 used.append(False)
             run += 1
+        returned = set(graph.outputs)
         for t, stay in current.items():
             end[stay] = run
-            used[stay] |= t in graph.outputs
+            used[stay] |= t in returned
         tensors, firsts, ends = (np.array(x, dtype=np.int64) for x in (tensor, first, end))
         return Stays(tensors, firsts, ends, np.array(used, dtype=bool))
 

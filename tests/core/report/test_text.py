@@ -1,0 +1,57 @@
+"""Names as one visible line, whatever they hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkmate.report.text import byte_unit, clipped, cost_text, printable
+
+ANYTHING = st.text(st.characters(codec=None))
+
+
+@given(ANYTHING)
+def test_one_line_that_can_be_seen_and_encoded(text: str) -> None:
+    shown = printable(text)
+    assert len(shown.splitlines()) <= 1
+    assert all(c.isprintable() or c.isspace() for c in shown)
+    shown.encode("utf-8")
+
+
+@given(ANYTHING, st.integers(3, 40))
+def test_clipping_keeps_the_ends(text: str, length: int) -> None:
+    shown, whole = clipped(text, length), printable(text)
+    assert len(shown) <= length
+    if len(whole) > length:
+        head, tail = shown.split("…")[0], shown.rsplit("…", 1)[1]
+        assert whole.startswith(head)
+        assert whole.endswith(tail)
+    else:
+        assert shown == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\tb", "a\\tb"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\u202egnp", "\\u202egnp"),
+        ("\ud800", "\\ud800"),
+        ("é 层", "é 层"),
+    ],
+)
+def test_what_cannot_be_seen_is_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_costs_and_units() -> None:
+    assert cost_text(2.5e-5, "s") == "25 µs"
+    assert cost_text(0.0, "s") == "0 s"
+    assert cost_text(1.5, "") == "1.5"
+    assert [byte_unit(n) for n in (0, 1023, 1024, 2**62)] == [
+        (1, "B"),
+        (1, "B"),
+        (1024, "KiB"),
+        (2**50, "PiB"),
+    ]
