@@ -110,7 +110,7 @@ def _memory_section(drawing: MemoryDrawing) -> Iterable[str]:
     keys = [*zip(KINDS, _KIND_NAMES, strict=True), ("phase2", "recomputed (ribbon)")]
     note = (
         f" {n_runs:,} runs are drawn in {n_groups:,} groups, each as its highest run: the others have no "
-        "entry of their own in this file."
+        "entry of their own in this file. Orange in the ribbon is the share that is recomputed."
         if n_groups < n_runs
         else ""
     )
@@ -167,8 +167,8 @@ def _scripts(drawing: MemoryDrawing) -> str:
         "cost": [cost_text(graph.ops[v].cost, graph.cost_unit) for v in reading.ops[shown].tolist()],
         "held": [reading.by_kind[kind][shown].tolist() for kind in KINDS],
         "top": [[tensors[t] for t in row] for row in top],
-        "names": [clipped(graph.ops[v].name, 120) for v in ops],
-        "tensors": [clipped(graph.tensors[t].name, 80) for t in tensors],
+        "names": [clipped(graph.ops[v].name, 90) for v in ops],
+        "tensors": [clipped(graph.tensors[t].name, 50) for t in tensors],
         "sizes": [graph.tensors[t].size for t in tensors],
         "kinds": _KIND_NAMES,
         "phases": _PHASES,

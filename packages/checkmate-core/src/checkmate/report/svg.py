@@ -94,10 +94,10 @@ class MemoryDrawing:
         return np.array([a + int(memory[a:b].argmax()) for a, b in pairs], dtype=np.int64)
 
     @cached_property
-    def phases(self) -> npt.NDArray[np.int64]:
-        """The phase of each group: recomputed if any of its runs is, else that of its highest run."""
-        again = np.maximum.reduceat(self.reading.phases, self.bounds[:-1])
-        return np.where(again == Phase.RECOMPUTE, again, self.reading.phases[self.shown])
+    def recomputed(self) -> npt.NDArray[np.float64]:
+        """The share of each group's runs that are recomputations; shape ``[n_groups]``."""
+        again = (self.reading.phases == Phase.RECOMPUTE).astype(np.float64)
+        return np.add.reduceat(again, self.bounds[:-1]) / np.diff(self.bounds)
 
     @property
     def timed(self) -> bool:
@@ -148,14 +148,19 @@ class MemoryDrawing:
         return f"M{self.edges[0]:.1f} {_BOTTOM}{''.join(corners)}V{_BOTTOM}Z"
 
     def _ribbon(self) -> Iterable[str]:
-        phases = self.phases
-        starts = np.flatnonzero(np.diff(phases, prepend=-1)).tolist()
-        for a, b in zip(starts, [*starts[1:], len(phases)], strict=True):
-            width = max(self.edges[b] - self.edges[a], 0.4)
+        """Forward and backward, and before it the recomputed share of each group, from below."""
+        ops = self.reading.timeline.graph.ops
+        backward = [ops[v].backward for v in self.reading.ops[self.shown].tolist()]
+        starts = np.flatnonzero(np.diff(backward, prepend=not backward[0])).tolist()
+        for a, b in pairwise([*starts, len(backward)]):
             yield (
-                f'<rect class="phase{phases[a]}" x="{self.edges[a]:.1f}" y="{_BOTTOM + 2}" '
-                f'width="{width:.1f}" height="{_RIBBON}"/>'
+                f'<rect class="phase{int(backward[a])}" x="{self.edges[a]:.1f}" y="{_BOTTOM + 2}" '
+                f'width="{self.edges[b] - self.edges[a]:.1f}" height="{_RIBBON}"/>'
             )
+        low = _BOTTOM + 2 + _RIBBON
+        tops = (low - share * _RIBBON for share in self.recomputed.tolist())
+        corners = "".join(f"V{y:.1f}H{x:.1f}" for y, x in zip(tops, self.edges[1:], strict=True))
+        yield f'<path class="phase2" d="M{self.edges[0]:.1f} {low}{corners}V{low}Z"/>'
 
     def _marks(self, frame: _Frame) -> str:
         """The budget line; the peak and the op that runs then."""
