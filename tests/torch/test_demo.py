@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from click.testing import CliRunner
 from checkmate import InfeasibleBudgetError
 from checkmate.errors import BudgetError
 from checkmate_torch import demo
-from checkmate_torch.demo import Comparison, compare, digits, register
+from checkmate_torch.command import register
+from checkmate_torch.demo import Comparison, compare, digits
 from checkmate_torch.zoo import resnet18
 
 
@@ -45,6 +48,16 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> click.Group:
     group = click.Group()
     register(group)
     return group
+
+
+def test_listing_the_command_imports_no_torch() -> None:
+    code = "import sys; from checkmate.cli import main; main()"
+    check = f"import atexit; atexit.register(lambda: print('torch' in sys.modules)); {code}"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {check}", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "demo" in done.stdout
+    assert done.stdout.endswith("False\n")
 
 
 def test_batches_are_real_digits_seeded_and_distinct() -> None:

@@ -13,6 +13,7 @@ This module imports nothing that makes schedules: the judge shares no code with 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,5 +152,5 @@ def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - on
         memory=seen,
         runs=counts,
         peak=max(memory, default=graph.base_size),
-        cost=float(counts @ graph.costs),
+        cost=math.fsum((counts * graph.costs).tolist()),
     )

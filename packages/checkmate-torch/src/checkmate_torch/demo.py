@@ -1,19 +1,16 @@
 """One real training run, twice from equal weights over equal batches: plain, and within a byte budget.
 
 If recomputation is exact, the losses of both runs are the same numbers; if the plan is true, the live bytes
-of the second never exceed its budget. ``checkmate demo`` checks both and draws them.
+of the second never exceed its budget. ``checkmate demo`` (:mod:`checkmate_torch.command`) shows both.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,17 +19,12 @@ from torch.nn import functional
 
 from checkmate import Solution
 from checkmate.errors import MissingDistributionError
-from checkmate.problem import keep_all_peak
-from checkmate.units import Budget, format_bytes, parse_budget
+from checkmate.units import Budget, parse_budget
 from checkmate_torch.compiled import compile
 from checkmate_torch.meter import MemoryMeter, memory_meter, resident_bytes
 from checkmate_torch.zoo import resnet18
 
-if TYPE_CHECKING:
-    import click
-    from rich.table import Table
-
-__all__ = ["Comparison", "Run", "compare", "digits", "register"]
+__all__ = ["Comparison", "Run", "compare", "digits", "network"]
 
 _BATCH = 16
 _IMAGE = 64
@@ -85,6 +77,11 @@ class Comparison:
     def same_losses(self) -> bool:
         """Whether the losses of both runs are equal, up to the rounding of float32."""
         return np.allclose(self.plain.losses, self.checkmate.losses, rtol=_LOSS_RTOL, atol=0)
+
+
+def network() -> nn.Module:
+    """A residual network for images of one channel, in the manner of ResNet-18."""
+    return resnet18(channels=1, batch=1, image=8, stages=_STAGES).module
 
 
 def digits(steps: int, *, batch: int = _BATCH, image: int = _IMAGE, seed: int = 0) -> list[Batch]:
@@ -163,108 +160,3 @@ def _train(model: nn.Module, batches: Sequence[Batch], advance: Callable[[], Non
         last=meters[-1],
         optimizer_bytes=resident_bytes(optimizer),
     )
-
-
-def register(cli: click.Group) -> None:
-    """Add the command ``demo``; needs the extra ``checkmate-torch[demo]``."""
-    import click
-
-    output = click.Path(dir_okay=False, writable=True, path_type=Path)
-
-    @cli.command()
-    @click.option("--steps", type=click.IntRange(min=3), default=30, show_default=True)
-    @click.option("--budget", default="50%", show_default=True, help="Bytes, 80MiB, or share of plain peak.")
-    @click.option("--output", type=output, default=Path("checkmate-demo.png"), show_default=True)
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-    @click.pass_context
-    def demo(ctx: click.Context, /, steps: int, budget: str, output: Path, as_json: bool) -> None:
-        """Train a residual network on handwritten digits twice: plainly, and within half its peak memory.
-
-        Exit 1 if the budget was exceeded, or if the losses of both runs differ.
-        """
-        from rich.console import Console
-        from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
-
-        parse_budget(budget, 2**62)  # a budget that can't be read is an error before the work, not after
-        model = resnet18(channels=1, batch=1, image=8, stages=_STAGES).module
-        count = sum(parameter.numel() for parameter in model.parameters())
-        columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True)) as progress:
-            task = progress.add_task("loading", total=2 * steps)
-            runs: list[str] = []
-
-            def advance(run: str) -> None:
-                what = "planning" if run == "checkmate" and run not in runs else "training"
-                progress.update(task, description=f"{what}, {run}", completed=len(runs))
-                runs.append(run)
-
-            result = compare(model, digits(steps), budget, advance=advance)
-            progress.update(task, completed=2 * steps)
-        _draw(result, output)
-        if as_json:
-            click.echo(json.dumps(_facts(result) | {"picture": str(output)}, indent=2))
-        else:
-            title = f"Residual network, {count / 1e6:.1f} M parameters, {steps} steps"
-            Console().print(_table(result, title=title))
-            click.echo(f"Memory over one step of both runs: {output.resolve()}")
-        for passed, fault in (
-            (result.within_budget, "the budget was exceeded"),
-            (result.same_losses, "the losses of both runs differ"),
-        ):
-            if not passed:
-                click.echo(f"Failed: {fault}.", err=True)
-                ctx.exit(1)
-        click.echo("Within the budget, and the losses are the same.", err=as_json)
-
-
-def _draw(result: Comparison, path: Path) -> None:
-    """The memory of the last step of both runs, and the budget, as a PNG."""
-    from checkmate.report.plot import plot_memory
-
-    curves = {
-        name: (run.last.times_s.tolist(), run.last.bytes.tolist())
-        for name, run in (("plain PyTorch", result.plain), ("checkmate", result.checkmate))
-    }
-    title = "Memory held during one training step"
-    plot_memory(curves, result.budget, path, title=title, time_label="time within the step [s]")
-
-
-def _facts(result: Comparison) -> dict[str, object]:
-    """The comparison as plain values: bytes, seconds, fractions."""
-    plain, within, solution = result.plain, result.checkmate, result.solution
-
-    def of(run: Run, predicted: int | None) -> dict[str, object]:
-        return {"predicted_peak": predicted, "peak": run.peak, "step_s": run.step_s, "losses": run.losses}
-
-    return {
-        "budget": result.budget,
-        "plain": of(plain, keep_all_peak(solution.problem.graph)),
-        "checkmate": of(within, solution.peak),
-        "overhead_predicted": solution.overhead,
-        "overhead_measured": within.step_s / plain.step_s - 1,
-        "within_budget": result.within_budget,
-        "same_losses": result.same_losses,
-    }
-
-
-def _table(result: Comparison, *, title: str) -> Table:
-    """What was predicted and measured, then some of the losses, side by side."""
-    from rich.table import Table
-
-    plain, within, solution = result.plain, result.checkmate, result.solution
-    table = Table("", "plain PyTorch", "checkmate", title=title, title_justify="left")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    predicted = keep_all_peak(solution.problem.graph)
-    table.add_row("budget", "none", format_bytes(result.budget))
-    table.add_row("predicted peak", format_bytes(predicted), format_bytes(solution.peak or 0))
-    table.add_row("measured peak", format_bytes(plain.peak), format_bytes(within.peak))
-    table.add_row("share of the plain peak", "100 %", f"{within.peak / plain.peak:.1%}")
-    table.add_row("step time, median", f"{plain.step_s:.3f} s", f"{within.step_s:.3f} s")
-    slower = within.step_s / plain.step_s - 1
-    table.add_row("extra time, predicted", "", f"{solution.overhead:+.1%}")
-    table.add_row("extra time, measured", "", f"{slower:+.1%}", end_section=True)
-    steps = len(plain.losses)
-    for step in sorted({0, 1, 2, *range(0, steps, max(1, steps // 5)), steps - 1}):
-        table.add_row(f"loss, step {step + 1}", f"{plain.losses[step]:.6f}", f"{within.losses[step]:.6f}")
-    return table

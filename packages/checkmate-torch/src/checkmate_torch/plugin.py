@@ -15,6 +15,6 @@ __all__ = ["checkmate_register_commands"]
 @hookimpl
 def checkmate_register_commands(cli: click.Group) -> None:
     """Add ``checkmate demo``."""
-    from checkmate_torch.demo import register
+    from checkmate_torch.command import register
 
     register(cli)
