@@ -72,15 +72,15 @@ def test_room_for_everything_costs_nothing_and_less_than_the_floor_is_infeasible
 
 
 def test_a_moment_can_prove_what_the_floor_does_not() -> None:
-    """Two masks that can't come back must both be resident between the passes: no budget below 9 works."""
+    """In this order two masks that can't come back are both there when the first is used: 9 bytes."""
     graph = DFGraph(
         ops=(
             Op(name="mask a", inputs=(), outputs=(0,), cost=1, recomputable=False),
             Op(name="mask b", inputs=(), outputs=(1,), cost=1, recomputable=False),
             Op(name="use a", inputs=(0,), outputs=(2,), cost=1),
             Op(name="use b", inputs=(1,), outputs=(3,), cost=1),
-            Op(name="again a", inputs=(0, 3), outputs=(4,), cost=1),
-            Op(name="again b", inputs=(1, 4, 2), outputs=(5,), cost=1),
+            Op(name="join", inputs=(2, 3), outputs=(4,), cost=1),
+            Op(name="end", inputs=(4, 2), outputs=(5,), cost=1),
         ),
         tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([4, 4, 1, 1, 1, 1])),
         outputs=(5,),

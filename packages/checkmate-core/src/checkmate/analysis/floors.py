@@ -19,6 +19,8 @@ from checkmate.graph import CSR, DFGraph
 
 __all__ = ["Floor", "first_run_sets", "floor", "needed_ops", "working_sets"]
 
+_MOST_TRACKED = 1024  # tensors made only once; to leave some out only lowers what is proved
+
 
 class Floor(NamedTuple):
     """A proved lower limit for budgets.
@@ -73,11 +75,13 @@ def working_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
 def first_run_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
     """Bytes that every valid schedule holds while each op runs for the first time; shape ``[n_ops]``.
 
-    The working sets, and what was made by ops that run only once and is still needed. For ops that no
-    schedule must run, the figure means nothing.
+    The working sets, and what was made by ops that run only once and is still needed; of that, the 1024
+    largest tensors, so that time stays linear in the graph. For ops that no schedule must run, the figure
+    means nothing.
     """
     sets = working_sets(graph)
-    once_only = [t for op in graph.ops if not op.recomputable for t in op.outputs]
+    every = [t for op in graph.ops if not op.recomputable for t in op.outputs]
+    once_only = sorted(every, key=lambda t: -graph.tensors[t].size)[:_MOST_TRACKED]
     sizes = graph.sizes[once_only]
     known: dict[int, int] = {}
     for v, mask in enumerate(_forced(graph, once_only)):
