@@ -16,13 +16,23 @@ import click
 
 from checkmate.errors import CheckmateError, InfeasibleBudgetError, InvalidScheduleError
 
-__all__ = ["BadInput", "Interrupted", "NoSchedule", "clean_exits"]
+__all__ = ["BadInput", "Interrupted", "NoSchedule", "NotValid", "clean_exits"]
 
 
 class NoSchedule(click.ClickException):
-    """There is no schedule, or it is not valid."""
+    """There is no schedule."""
 
     exit_code = 1
+
+
+class NotValid(click.ClickException):
+    """The judge rejects a schedule: an answer, and no error."""
+
+    exit_code = 1
+
+    def show(self, file: object = None) -> None:
+        """Only the line."""
+        click.echo(f"Not valid: {self.format_message()}", err=True)
 
 
 class BadInput(click.ClickException):
@@ -50,7 +60,7 @@ def clean_exits() -> Iterator[None]:
     except InfeasibleBudgetError as error:
         raise NoSchedule(str(error)) from error
     except InvalidScheduleError as error:
-        raise NoSchedule(f"Not valid: {error}") from error
+        raise NotValid(str(error)) from error
     except BrokenPipeError as error:
         raise BrokenPipeError from error  # without a number, for click answers EPIPE with exit code 1
     except (CheckmateError, OSError) as error:

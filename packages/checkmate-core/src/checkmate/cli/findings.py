@@ -161,7 +161,7 @@ def _cache() -> Iterator[Finding]:
         )
         return
     entries = len(cache)
-    text = f"{entries} schedules" if folder == cache.directory else "not there yet"
+    text = f"{entries} kept" if folder == cache.directory else "not there yet"
     yield Finding(level="ok", subject="cache", text=f"{cache.directory}: {text}")
 
 

@@ -118,7 +118,7 @@ def _limit(budget: str | None, meta: dict[str, Any], graph: DFGraph) -> int | No
     if budget is not None:
         return parse_budget(budget_of(budget), keep_all_peak(graph))
     hint = meta.get("budget")
-    return hint if isinstance(hint, int) and 0 < hint < 2**63 else None
+    return hint if type(hint) is int and 0 < hint < 2**63 else None
 
 
 def graph_facts(graph: DFGraph) -> dict[str, Any]:

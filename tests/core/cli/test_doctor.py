@@ -1,0 +1,163 @@
+"""``checkmate doctor``: each thing that can be wrong, made wrong."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from checkmate.cli import findings as findings_module
+from checkmate.plugins import SolverSpec, hookimpl, loader, reset
+
+Checkmate = Callable[..., Result]
+Install = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def quiet_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Put a distribution on the path: its metadata, and the import names that it brings."""
+    site = tmp_path / "site"
+
+    def install(name: str, version: str = "1.0", *packages: str) -> None:
+        metadata = site / f"{name.replace('-', '_')}-{version}.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (metadata / "top_level.txt").write_text("\n".join(packages))
+        importlib.invalidate_caches()
+
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    yield install
+    importlib.invalidate_caches()
+
+
+def found(checkmate: Checkmate, subject: str) -> dict[str, Any]:
+    """The one finding about this subject; the exit code agrees with the findings."""
+    result = checkmate("doctor", "--json")
+    facts = json.loads(result.stdout)
+    problems = [f for f in facts["findings"] if f["level"] == "problem"]
+    assert facts["ok"] == (not problems)
+    assert result.exit_code == bool(problems)
+    (finding,) = (f for f in facts["findings"] if f["subject"] == subject)
+    assert bool(finding["advice"]) or finding["level"] != "problem"
+    return finding
+
+
+def test_a_table_for_people(checkmate: Checkmate) -> None:
+    result = checkmate("doctor")
+    assert "python" in result.stdout
+    assert "checkmate-core" in result.stdout
+    assert result.stdout.rstrip().endswith("found.")
+
+
+def test_versions_are_told_without_importing_anything(checkmate: Checkmate, install: Install) -> None:
+    install("tensorflow", "99.1")
+    facts = json.loads(checkmate("doctor", "--json").stdout)
+    assert facts["versions"]["tensorflow"] == "99.1"
+    assert facts["versions"]["checkmate-tf"] is None
+    assert found(checkmate, "tensorflow") == {
+        "level": "ok",
+        "subject": "tensorflow",
+        "text": "99.1",
+        "advice": "",
+    }
+
+
+def test_parts_of_different_releases_are_noted(checkmate: Checkmate, install: Install) -> None:
+    install("checkmate-tf", "99.0")
+    finding = found(checkmate, "versions")
+    assert finding["level"] == "note"
+    assert "checkmate-tf 99.0" in finding["text"]
+    assert "checkmate-core checkmate" in finding["advice"]
+
+
+def test_an_extra_that_is_missing_is_noted(checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(findings_module._EXTRAS, "plot", (("no-such-thing",), "pictures"))
+    finding = found(checkmate, "extra 'plot'")
+    assert (finding["level"], finding["advice"]) == ("note", "pip install 'checkmate-core[plot]'")
+    assert found(checkmate, "extra 'cli'")["level"] == "ok"
+
+
+def test_two_owners_of_the_import_name_are_a_problem(checkmate: Checkmate, install: Install) -> None:
+    assert found(checkmate, "import checkmate")["level"] == "ok"
+    install("checkmate", "0.2.0", "checkmate")
+    finding = found(checkmate, "import checkmate")
+    assert finding["level"] == "problem"
+    assert finding["advice"].startswith("pip uninstall checkmate, then")
+
+
+def test_highspy_beside_ortools_is_a_problem(checkmate: Checkmate, install: Install) -> None:
+    install("highspy")
+    subjects = [f["subject"] for f in json.loads(checkmate("doctor", "--json").stdout)["findings"]]
+    assert "highspy, ortools" not in subjects
+    install("ortools")
+    finding = found(checkmate, "highspy, ortools")
+    assert (finding["level"], finding["advice"][:21]) == ("problem", "pip uninstall highspy")
+
+
+def test_without_auto_there_is_a_note(checkmate: Checkmate) -> None:
+    assert found(checkmate, "solvers")["advice"] == "pip install checkmate-solvers"
+    assert found(checkmate, "plugins")["level"] == "note"
+
+
+class Auto:
+    @staticmethod
+    @hookimpl
+    def checkmate_register_solvers() -> list[SolverSpec]:
+        return [SolverSpec(name=name, summary="does", load=lambda: None) for name in ("auto", "keep-all")]
+
+
+def test_ambiguous_names_are_a_problem(checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = [*loader._candidates(), loader._Candidate("other", "other 1.0", lambda: Auto)]
+    monkeypatch.setattr(loader, "_candidates", lambda: iter(candidates))
+    reset()
+    assert found(checkmate, "solvers")["level"] == "ok"
+    finding = found(checkmate, "solver 'keep-all'")
+    assert finding["level"] == "problem"
+    assert "'built-in' (checkmate-core) and by 'other' (other 1.0)" in finding["text"]
+
+
+def test_a_plugin_that_failed_is_a_problem(checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(loader.ENVIRONMENT_VARIABLE, "everest")
+    reset()
+    finding = found(checkmate, "plugin 'everest'")
+    assert finding["level"] == "problem"
+    assert "no installed distribution" in finding["text"]
+    assert "1 problem found." in checkmate("doctor").stdout
+
+
+def test_the_cache_is_counted(checkmate: Checkmate, graph: Path) -> None:
+    assert found(checkmate, "cache")["text"].endswith("not there yet")
+    checkmate("solve", graph, "--budget", "80%", "--solver", "heuristics", "--cache")
+    assert found(checkmate, "cache")["text"].endswith(": 1 kept")
+
+
+def test_a_cache_that_can_not_be_written_is_a_problem(
+    checkmate: Checkmate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("a file in the way")
+    finding = found(checkmate, "cache")
+    assert finding["level"] == "problem"
+    assert "is no folder" in finding["text"]
+    (tmp_path / "cache").unlink()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "is read-only" in found(checkmate, "cache")["text"]
+
+
+def test_variables_that_nobody_reads_are_noted(checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHECKMATE_PLUGIN", "typo")
+    finding = found(checkmate, "CHECKMATE_PLUGIN")
+    assert finding["level"] == "note"
+    assert "CHECKMATE_PLUGINS" in finding["advice"]
+    assert found(checkmate, "CHECKMATE_CACHE_DIR")["level"] == "ok"

@@ -1,0 +1,165 @@
+"""``checkmate plugins``: everything that is offered, everything that failed, every name that is ambiguous."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from checkmate.cli.plugins import plugins
+from checkmate.plugins import (
+    CostModelSpec,
+    ExecutorSpec,
+    ExporterSpec,
+    FrontendSpec,
+    SolverSpec,
+    hookimpl,
+    loader,
+    reset,
+)
+
+Checkmate = Callable[..., Result]
+KINDS = ["solvers", "cost_models", "frontends", "executors", "exporters"]
+
+
+def never() -> None:
+    pytest.fail("a listing loads nothing")
+
+
+class Generous:
+    """Offers one of each kind, and a command."""
+
+    @staticmethod
+    @hookimpl
+    def checkmate_register_solvers() -> list[SolverSpec]:
+        return [SolverSpec(name="my-solver", summary="solves", load=never, cite="me 2020")]
+
+    @staticmethod
+    @hookimpl
+    def checkmate_register_cost_models() -> list[CostModelSpec]:
+        return [CostModelSpec(name="my-costs", summary="costs", load=never)]
+
+    @staticmethod
+    @hookimpl
+    def checkmate_register_frontends() -> list[FrontendSpec]:
+        return [FrontendSpec(name="my-frontend", summary="traces", load=never)]
+
+    @staticmethod
+    @hookimpl
+    def checkmate_register_executors() -> list[ExecutorSpec]:
+        return [ExecutorSpec(name="my-executor", summary="runs", load=never)]
+
+    @staticmethod
+    @hookimpl
+    def checkmate_register_exporters() -> list[ExporterSpec]:
+        return [ExporterSpec(name="my-exporter", summary="writes", suffix=".mine", load=never)]
+
+    @staticmethod
+    @hookimpl
+    def checkmate_register_commands(cli: click.Group) -> None:
+        cli.add_command(click.Command("climb", callback=never, help="Go up."))
+
+
+class Clashing:
+    """Offers names that others have, and a command that is there already."""
+
+    @staticmethod
+    @hookimpl
+    def checkmate_register_solvers() -> list[SolverSpec]:
+        return [SolverSpec(name="my-solver", summary="solves, too", load=never)]
+
+    @staticmethod
+    @hookimpl
+    def checkmate_register_exporters() -> list[ExporterSpec]:
+        return [ExporterSpec(name="my-exporter", summary="writes, too", suffix=".mine", load=never)]
+
+    @staticmethod
+    @hookimpl
+    def checkmate_register_commands(cli: click.Group) -> None:
+        cli.add_command(click.Command("solve", callback=never))
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def install(*plugins: type) -> None:
+        built_in = list(loader._candidates())
+        candidates = [loader._Candidate(p.__name__, "some 1.0", lambda p=p: p) for p in plugins]
+        monkeypatch.setattr(loader, "_candidates", lambda: iter([*built_in, *candidates]))
+        reset()
+
+    return install
+
+
+def test_what_core_ships(checkmate: Checkmate) -> None:
+    table = checkmate("plugins").stdout
+    facts = json.loads(checkmate("plugins", "--json").stdout)
+    assert [plugin["name"] for plugin in facts["plugins"]] == ["built-in"]
+    assert facts["plugins"][0]["error"] is None
+    assert facts["ambiguous"] == []
+    assert {"heuristics", "keep-all"} <= {solver["name"] for solver in facts["solvers"]}
+    for solver in facts["solvers"]:
+        assert set(solver) == {"name", "summary", "guarantee", "cite"}
+        assert solver["name"] in table
+    offered = [spec["name"] for kind in KINDS for spec in facts[kind]]
+    assert facts["plugins"][0]["offers"] == offered
+    commands = {command["name"]: command["plugin"] for command in facts["commands"]}
+    assert commands == dict.fromkeys(["doctor", "plugins", "show", "simulate", "solve", "sweep"])
+
+
+def test_all_five_kinds_and_commands(checkmate: Checkmate, install: Callable[..., None]) -> None:
+    install(Generous)
+    facts = json.loads(checkmate("plugins", "--json").stdout)
+    mine = {
+        "name": "Generous",
+        "distribution": "some 1.0",
+        "error": None,
+        "offers": ["my-solver", "my-costs", "my-frontend", "my-executor", "my-exporter"],
+        "commands": ["climb"],
+    }
+    assert facts["plugins"][1] == mine
+    assert [facts[kind][-1]["name"] for kind in KINDS] == mine["offers"]
+    assert facts["exporters"][-1] == {"name": "my-exporter", "summary": "writes", "suffix": ".mine"}
+    assert {"name": "climb", "summary": "Go up.", "plugin": "'Generous' (some 1.0)"} in facts["commands"]
+    table = checkmate("plugins").stdout
+    for text in ("my-solver", "my-costs", "my-frontend", "my-executor", "my-exporter", ".mine", "climb"):
+        assert text in table
+
+
+def test_a_plugin_whose_commands_failed_is_not_ok(checkmate: Checkmate, install: Callable[..., None]) -> None:
+    install(Clashing)
+    listed = json.loads(checkmate("plugins", "--json").stdout)["plugins"][1]
+    assert listed["error"] == "its commands failed: PluginError: there is already a command 'solve'"
+    assert listed["offers"] == ["my-solver", "my-exporter"]
+    assert listed["commands"] == []
+    assert "its commands failed" in checkmate("plugins").stdout
+
+
+def test_ambiguous_names_of_any_kind(checkmate: Checkmate, install: Callable[..., None]) -> None:
+    install(Generous, Clashing)
+    owners = ["'Generous' (some 1.0)", "'Clashing' (some 1.0)"]
+    assert json.loads(checkmate("plugins", "--json").stdout)["ambiguous"] == [
+        {"kind": "solver", "name": "my-solver", "owners": owners},
+        {"kind": "exporter", "name": "my-exporter", "owners": owners},
+    ]
+    table = checkmate("plugins").stdout
+    assert f"Solver 'my-solver' can't be used: it is offered by {' and by '.join(owners)}." in table
+    assert "Exporter 'my-exporter' can't be used" in table
+
+
+def test_a_plugin_that_is_missing_is_listed_with_its_error(
+    checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(loader.ENVIRONMENT_VARIABLE, "everest")
+    reset()
+    result = checkmate("plugins", "--json")
+    assert result.exit_code == 0
+    assert "no installed distribution" in json.loads(result.stdout)["plugins"][1]["error"]
+
+
+def test_the_command_stands_alone() -> None:
+    result = CliRunner().invoke(plugins, ["--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["commands"] == []

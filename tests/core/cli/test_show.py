@@ -1,0 +1,230 @@
+"""``checkmate show``: facts and pictures of graphs and schedules, in the terminal, as JSON, as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from checkmate import (
+    Compute,
+    DFGraph,
+    Free,
+    Schedule,
+    Timeline,
+    read_schedule,
+    simulate,
+    write_graph,
+    write_schedule,
+)
+from checkmate.plugins import ExporterSpec, hookimpl, loader, reset
+
+Checkmate = Callable[..., Result]
+
+
+def test_a_graph_by_itself(checkmate: Checkmate, graph: Path, chain: DFGraph) -> None:
+    shown = checkmate("show", graph)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    for text in ("8: 4 forward, 4 backward", "40 B if everything is kept", "24 B (60.0%)", "▼", "f forward"):
+        assert text in shown.stdout
+    facts = json.loads(checkmate("show", graph, "--json").stdout)["graph"]
+    assert facts == {
+        "name": "chain",
+        "digest": chain.digest,
+        "ops": 8,
+        "forward_ops": 4,
+        "backward_ops": 4,
+        "once_only_ops": 0,
+        "tensors": 8,
+        "tensor_bytes": 64,
+        "base_bytes": 0,
+        "ideal_cost": 8.0,
+        "cost_unit": "s",
+        "keep_all_peak": 40,
+        "floor": 24,
+        "floor_op": {"op": 5, "name": "5"},
+        "minimum": 24,
+        "largest": [{"tensor": t, "name": str(t), "size": 8} for t in range(5)],
+    }
+
+
+def test_a_schedule_on_it(checkmate: Checkmate, graph: Path, schedule: Path, chain: DFGraph) -> None:
+    shown = checkmate("show", graph, schedule)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    for text in ("peak 32 B at step", "budget 32 B: kept", "1 recomputations", "brings back", "r recomputed"):
+        assert text in shown.stdout
+    facts = json.loads(checkmate("show", graph, schedule, "--json").stdout)
+    timeline = simulate(chain, read_schedule(schedule, chain))
+    assert facts["graph"] is None
+    facts = facts["timeline"]
+    assert facts["memory"] == [
+        m for m, c in zip(timeline.memory, timeline.schedule.codes, strict=True) if c >= 0
+    ]
+    assert facts["phases"].count("r") == facts["recomputes"] == 1
+    assert len(facts["phases"]) == 9
+    assert (facts["peak"], facts["budget"], facts["cost"]) == (32, 32, 9.0)
+    assert facts["memory"][facts["peak_run"]] == timeline.memory[facts["peak_step"]] == 32
+    assert sum(row["size"] for row in facts["held_at_peak"]) == 32
+    assert [row["again"] for row in facts["recomputed"]] == [1]
+
+
+@pytest.mark.parametrize(("budget", "verdict"), [("16B", "16 B: exceeded"), ("100%", "40 B: kept")])
+def test_a_budget_of_ones_own(
+    checkmate: Checkmate, graph: Path, schedule: Path, budget: str, verdict: str
+) -> None:
+    assert f"budget {verdict}" in checkmate("show", graph, schedule, "--budget", budget).stdout
+
+
+@pytest.mark.parametrize("hint", [None, "32", -1, 0, 1.5, 2**63, True, {}])
+def test_a_hint_that_is_no_budget_is_not_drawn(
+    checkmate: Checkmate, graph: Path, chain: DFGraph, tmp_path: Path, hint: object
+) -> None:
+    path = tmp_path / "s.json"
+    write_schedule(path, Schedule.from_sequence(chain, range(8)), chain, {"budget": hint})
+    shown = checkmate("show", graph, path)
+    assert shown.exit_code == 0
+    assert "budget" not in shown.stdout
+
+
+def test_the_picture_is_as_wide_as_the_terminal(
+    checkmate: Checkmate, graph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns in (40, 60, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown = checkmate("show", graph).stdout.splitlines()
+        assert max(len(line) for line in shown if "▼" in line or "┤" in line) <= columns
+
+
+def test_names_can_not_play_with_the_terminal(checkmate: Checkmate, tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    wild = "\x1b[31m\n[red]:smile:\u202e"
+    write_graph(path, DFGraph.from_nodes(cost=[1], size=[1], deps=[[]], names=[wild], name=wild))
+    shown = checkmate("show", path).stdout
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "\\x1b[31m\\n[red]:smile:\\u202e" in shown
+
+
+def test_an_empty_graph(checkmate: Checkmate, tmp_path: Path) -> None:
+    path = tmp_path / "empty.json"
+    write_graph(path, DFGraph(ops=(), tensors=(), fixed_size=3))
+    shown = checkmate("show", path)
+    assert shown.exit_code == 0
+    assert "peak 3 B" in shown.stdout
+    facts = json.loads(checkmate("show", path, "--json").stdout)
+    assert (facts["graph"]["floor"], facts["graph"]["floor_op"]) == (3, None)
+    assert (facts["timeline"]["peak_run"], facts["timeline"]["peak_op"]) == (-1, None)
+
+
+def test_an_invalid_schedule_is_exit_1(
+    checkmate: Checkmate, graph: Path, chain: DFGraph, tmp_path: Path
+) -> None:
+    path = tmp_path / "s.json"
+    write_schedule(path, Schedule.of([Compute(0), Free(0)]), chain)
+    shown = checkmate("show", graph, path)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert shown.stderr.startswith("Not valid: step 2")
+
+
+class Writer:
+    """An exporter that has no use for a budget."""
+
+    def write(self, timeline: Timeline, file: Path) -> None:
+        file.write_text(f"peak {timeline.peak}")
+
+
+class BudgetWriter:
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
+        file.write_text(f"peak {timeline.peak} of {budget}")
+
+
+class Exporters:
+    @staticmethod
+    @hookimpl
+    def checkmate_register_exporters() -> list[ExporterSpec]:
+        return [
+            ExporterSpec(name="plain", summary="peak", suffix=".txt", load=Writer),
+            ExporterSpec(name="more", summary="peak, budget", suffix=".more.txt", load=BudgetWriter),
+        ]
+
+
+@pytest.fixture
+def exporters(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate = loader._Candidate("exporters", "exporters 1.0", lambda: Exporters)
+    built_in = list(loader._candidates())
+    monkeypatch.setattr(loader, "_candidates", lambda: iter([*built_in, candidate]))
+    reset()
+
+
+@pytest.mark.usefixtures("exporters")
+@pytest.mark.parametrize(
+    ("name", "flags", "content"),
+    [
+        ("out.txt", [], "peak 32"),
+        ("out.more.txt", [], "peak 32 of 32"),
+        ("out.more.txt", ["--format", "plain"], "peak 32"),
+        ("out", ["--format", "more", "--budget", "36B"], "peak 32 of 36"),
+    ],
+)
+def test_files_are_written_by_the_exporter_of_their_suffix(
+    checkmate: Checkmate,
+    graph: Path,
+    schedule: Path,
+    tmp_path: Path,
+    name: str,
+    flags: list[str],
+    content: str,
+) -> None:
+    out = tmp_path / name
+    shown = checkmate("show", graph, schedule, "-o", out, *flags)
+    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert str(out) in shown.stderr
+    assert out.read_text() == content
+
+
+@pytest.mark.usefixtures("exporters")
+def test_a_file_and_json_at_once(checkmate: Checkmate, graph: Path, tmp_path: Path) -> None:
+    shown = checkmate("show", graph, "-o", tmp_path / "x.txt", "--json")
+    assert json.loads(shown.stdout)["timeline"]["peak"] == 40
+    assert (tmp_path / "x.txt").read_text() == "peak 40"
+
+
+@pytest.mark.parametrize("name", ["out.html", "out.perfetto.json", "out.dot", "out.svg", "out.png"])
+def test_the_exporters_of_core(
+    checkmate: Checkmate, graph: Path, schedule: Path, tmp_path: Path, name: str
+) -> None:
+    if name.endswith((".svg", ".png")):
+        pytest.importorskip("matplotlib")
+    shown = checkmate("show", graph, schedule, "-o", tmp_path / name)
+    assert shown.exit_code == 0, shown.output
+    assert (tmp_path / name).stat().st_size > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--budget", "8G"], "can't read '8G'"),
+        (["-o", "x.unknown"], "no exporter for 'x.unknown'"),
+        (["-o", "x.html", "--format", "nonsense"], "no exporter 'nonsense'"),
+        (["--format", "html"], "say where to write"),
+        (["-o", "/nonexistent/x.html"], "there is no folder"),
+    ],
+)
+def test_bad_arguments_are_exit_2(
+    checkmate: Checkmate, graph: Path, arguments: list[str], complaint: str
+) -> None:
+    shown = checkmate("show", graph, *arguments)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert complaint in shown.stderr
+
+
+def test_what_was_read_is_not_overwritten(checkmate: Checkmate, graph: Path, schedule: Path) -> None:
+    before = graph.read_bytes(), schedule.read_bytes()
+    for file, what in ((graph, "graph"), (schedule, "schedule")):
+        shown = checkmate("show", graph, schedule, "-o", file, "--format", "html")
+        assert shown.exit_code == 2
+        assert f"is the {what} itself" in shown.stderr
+    assert (graph.read_bytes(), schedule.read_bytes()) == before
