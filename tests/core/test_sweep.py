@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -202,6 +203,20 @@ def test_a_bound_for_a_large_budget_serves_a_smaller_one() -> None:
     assert bounds == {40: 8.5, 50: 8.5, 51: 8.0}
 
 
+def test_where_a_bound_comes_from_is_said() -> None:
+    def bounded(problem: Problem) -> Solution:
+        return Solution.unknown(problem, bound=7.5)
+
+    frontier = sweep(CHAIN, [40], [Says(lambda p: Solution.found(p, everything(), bound=0.5)), Says(bounded)])
+    best = frontier.at(40)
+    assert best is not None
+    assert (best.bound, best.status, best.origin) == (8.0, Status.OPTIMAL, {"bound": "Says"})
+
+
+def everything() -> Schedule:
+    return Schedule.from_sequence(CHAIN, range(8))
+
+
 @pytest.mark.parametrize("lie", ["bound", "infeasible"])
 def test_a_bound_that_a_schedule_disproves_is_an_error(lie: str) -> None:
     def lies(problem: Problem) -> Solution:
@@ -222,6 +237,29 @@ def test_a_solver_that_fails_stops_no_other(odd: Any) -> None:
     assert all(isinstance(failure.error, SolverError) for failure in frontier.errors)
     assert "failed: InvalidScheduleError: step 0, op 0" in str(frontier.errors[0].error)
     assert len(frontier.points) == 2
+
+
+def test_a_solver_that_ends_its_process_is_stopped_first() -> None:
+    def leave(problem: Problem) -> Solution:
+        raise SystemExit(3)
+
+    (failure,) = sweep(CHAIN, [40], [Says(leave)]).errors
+    assert isinstance(failure.error, SolverError)
+    assert str(failure.error) == "SystemExit: 3"
+
+
+def test_a_long_frontier_is_shown_in_part() -> None:
+    wide = DFGraph.from_nodes(cost=[1] * 40, size=[1] * 40, deps=[[]] * 40, outputs=[39])
+
+    def wasteful(problem: Problem) -> Solution:
+        """Never frees; spends a step less for every byte more."""
+        k = problem.budget - 2
+        return Solution.found(problem, Schedule(np.array([*range(k), *[39] * (100 - 2 * k)])))
+
+    frontier = sweep(wide, range(2, 37), [Says(wasteful)])
+    assert [(point.peak, point.cost) for point in frontier.points] == [(k + 2, 100 - k) for k in range(35)]
+    lines = repr(frontier).splitlines()
+    assert (len(lines), lines[-1]) == (33, "… and 5 more")
 
 
 def test_nonsense_is_refused_before_anything_starts() -> None:

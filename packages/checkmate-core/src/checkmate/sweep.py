@@ -98,12 +98,19 @@ class Frontier:
 
     def _restated(self, answer: Solution, budget: int) -> Solution:
         """The schedule of ``answer`` for a budget that it serves, with all that is proved for that."""
-        bounds = [other.bound for other in self.answers if other.problem.budget >= budget]
-        problem = dataclasses.replace(answer.problem, budget=budget)
-        bound = min(max(bounds, default=0.0), answer.cost)
+        proofs = [other for other in self.answers if other.problem.budget >= budget]
+        proof = max(proofs, key=lambda other: other.bound, default=None)
+        bound, origin = 0.0, answer.origin
+        if proof is not None and proof.bound > 0:
+            bound = min(proof.bound, answer.cost)
+            origin = {**origin, "bound": proof.origin.get("bound", proof.solver)}
         assert answer.schedule is not None
         found = Solution.found(
-            problem, answer.schedule, bound=bound, solver=answer.solver, origin=answer.origin
+            dataclasses.replace(answer.problem, budget=budget),
+            answer.schedule,
+            bound=bound,
+            solver=answer.solver,
+            origin=origin,
         )
         return dataclasses.replace(found, seconds=answer.seconds)
 
