@@ -150,3 +150,15 @@ def test_the_floor_names_its_bottleneck() -> None:
     assert floor(graph) == (23, 1)
     outputs_only = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [], []])
     assert floor(outputs_only) == (12, None)
+
+
+def test_of_very_many_once_only_tensors_the_largest_count() -> None:
+    """Each of 1100 ops makes two bytes, the first one (not tracked); the last op reads them all."""
+    n = 1100
+    row = DFGraph.from_nodes(
+        cost=[1] * (n + 1), size=[1] + [2] * n, deps=[[i - 1] if i else [] for i in range(n)] + [range(n)]
+    )
+    ops = tuple(dataclasses.replace(op, recomputable=False) for op in row.ops)
+    sets = first_run_sets(dataclasses.replace(row, ops=ops))
+    assert sets[1000] == 4 + 2 * 998
+    assert sets[1099] == 4 + 2 * 1024

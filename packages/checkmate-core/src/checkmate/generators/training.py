@@ -34,7 +34,8 @@ class _Taped:
 class ForwardNet:
     """A forward pass in the making: each method adds to it and returns the index of the tensor it made.
 
-    Costs are flops. Parameters, the batch and the labels are graph inputs.
+    Costs are flops. Parameters, the batch and the labels are graph inputs. Every op has to depend on a
+    parameter and lead to the prediction.
     """
 
     def __init__(self, name: str) -> None:
@@ -117,9 +118,7 @@ class ForwardNet:
             "loss", (prediction, labels), (loss, gradient[prediction]), self._elements(prediction)
         )
         for taped in reversed(self._tape):
-            incoming = gradient.pop(taped.output, None)
-            if incoming is None:
-                continue
+            incoming = gradient.pop(taped.output)
             wanted = [t for t in taped.reads if t in self._differentiable]
             if taped.is_sum:
                 made = [incoming] * len(wanted)
@@ -153,8 +152,7 @@ class ForwardNet:
 
     def _record(self, taped: _Taped) -> None:
         self._tape.append(taped)
-        if not self._differentiable.isdisjoint(taped.reads):
-            self._differentiable.add(taped.output)
+        self._differentiable.add(taped.output)
 
     def _tensor(self, name: str, size: int) -> int:
         self._tensors.append(Tensor(name=name, size=size))
