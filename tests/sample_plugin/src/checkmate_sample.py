@@ -1,5 +1,6 @@
 """A third-party solver: at a random moment forget random tensors; the cheapest of many tries wins."""
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +19,15 @@ class Luck:
     def solve(self, problem: Problem) -> Solution:
         """The cheapest try whose peak is within the budget."""
         graph, random = problem.graph, np.random.default_rng(problem.seed)
-        best = Solution.unknown(problem)
+        best, deadline = Solution.unknown(problem), time.monotonic() + problem.time_limit
         for _ in range(self.tries):
             kept = random.random(graph.n_tensors) < random.random()
             sequence = lazy_sequence(graph, kept, at=int(random.integers(graph.n_ops + 1)))
             timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
             if timeline.peak <= problem.budget and timeline.cost < best.cost:
                 best = Solution.found(problem, timeline.schedule)
+            if time.monotonic() > deadline:
+                break
         return best
 
 

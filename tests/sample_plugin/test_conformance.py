@@ -1,0 +1,5 @@
+from checkmate.testing import SolverConformance
+
+
+class TestLuck(SolverConformance):
+    solver_name = "luck"
