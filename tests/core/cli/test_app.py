@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from checkmate import CheckmateError, DFGraph, __version__, write_graph
+from checkmate.cli import main
 from checkmate.cli.app import app
 from checkmate.cli.group import App
 from checkmate.cli.solve import solve
@@ -251,6 +253,24 @@ def test_a_module_of_ours_that_lacks_another_is_a_defect() -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no such terminals")
+def test_a_real_terminal_sees_progress_that_goes_away(graph: Path) -> None:
+    """stderr is a terminal: lines are drawn, and erased again; stdout is none, and plain."""
+    ours, theirs = os.openpty()
+    arguments = ("solve", graph, "--budget", "80%", "--solver", "heuristics")
+    command = [sys.executable, "-c", MAIN, *map(str, arguments)]
+    environment = os.environ | {"TERM": "xterm"}
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True, check=True, timeout=60
+    )
+    seen = os.read(ours, 65536).decode()
+    os.close(theirs)
+    os.close(ours)
+    assert "solving …" in seen
+    assert seen.rstrip().endswith("\x1b[2K")  # the line is erased
+    assert "\x1b" not in done.stdout
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no such signals")
 @pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "--json"], ["show"], ["show", "--json"]])
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path, arguments: list[str]) -> None:
@@ -327,3 +347,12 @@ def test_ctrl_c_in_any_command_is_one_line(checkmate: Checkmate, monkeypatch: py
     monkeypatch.setattr("checkmate.cli.plugins.installed_plugins", interrupted)
     result = checkmate("plugins")
     assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
+
+
+def test_main_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["checkmate", "--version"])
+    for run in (main, lambda: runpy.run_module("checkmate.cli", run_name="__main__")):
+        with pytest.raises(SystemExit) as ended:
+            run()
+        assert ended.value.code == 0
+        assert capsys.readouterr().out == f"checkmate, version {__version__}\n"

@@ -119,6 +119,20 @@ def test_an_empty_graph(checkmate: Checkmate, tmp_path: Path) -> None:
     assert (facts["timeline"]["peak_run"], facts["timeline"]["peak_op"]) == (-1, None)
 
 
+def test_long_lists_end_with_how_many_more(checkmate: Checkmate, tmp_path: Path) -> None:
+    """Ten ops that one last op reads, each of them computed twice."""
+    graph, path = tmp_path / "graph.json", tmp_path / "s.json"
+    fan = DFGraph.from_nodes(cost=[1] * 11, size=[8] * 11, deps=[[]] * 10 + [range(10)], cost_unit="s")
+    write_graph(graph, fan)
+    write_schedule(path, Schedule.from_sequence(fan, [*range(10), *range(10), 10]), fan)
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in checkmate("show", graph, path).stdout.splitlines()
+        if " more " in line
+    ]
+    assert rows == [["6 more", "", "48 B"], ["5 more", "", "", "5 s"]]
+
+
 def test_an_invalid_schedule_is_exit_1(
     checkmate: Checkmate, graph: Path, chain: DFGraph, tmp_path: Path
 ) -> None:

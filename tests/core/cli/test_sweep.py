@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from checkmate import BudgetError
+from checkmate import BudgetError, Problem, Solution
 from checkmate.cli.budgets import budget_list, budget_of
 from checkmate.cli.progress import counting
+from checkmate.heuristics.best import BestHeuristic
 
 Checkmate = Callable[..., Result]
 
@@ -73,6 +74,22 @@ def test_no_schedule_at_all_is_exit_1(checkmate: Checkmate, graph: Path, tmp_pat
     assert swept.stdout.count("infeasible") == 1
     assert "no schedule was found for any of these budgets" in swept.stderr
     assert json.loads(out.read_text())["points"] == []
+
+
+def test_interrupted_is_exit_130_and_says_how_far_it_came(
+    checkmate: Checkmate, graph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = BestHeuristic.solve, iter([True, False])
+
+    def once(self: BestHeuristic, problem: Problem) -> Solution:
+        if next(calls):
+            return real(self, problem)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BestHeuristic, "solve", once)
+    swept = checkmate("sweep", graph, "--budgets", "80%,60%", "--solver", "heuristics", "--json")
+    assert (swept.exit_code, swept.stdout) == (130, "")
+    assert swept.stderr == "Interrupted after 1 answers: nothing was written.\n"
 
 
 def test_a_solver_that_fails_is_named_and_stops_no_other(
