@@ -23,7 +23,7 @@ _COSTS = st.sampled_from([0.0, 1.0, 2.0, 5.0, 0.25])
 
 
 @st.composite
-def graphs(draw: st.DrawFn, *, max_ops: int = 8, recomputable: bool = False) -> DFGraph:
+def graphs(draw: st.DrawFn, *, min_ops: int = 1, max_ops: int = 8, recomputable: bool = False) -> DFGraph:
     """Graphs of every kind.
 
     Ops with no, one or several outputs, with workspace, that run only once, that nobody needs; zero sizes
@@ -31,10 +31,11 @@ def graphs(draw: st.DrawFn, *, max_ops: int = 8, recomputable: bool = False) -> 
 
     Args:
         draw: given by Hypothesis.
-        max_ops: at most so many ops, and at least one.
+        min_ops: at least so many ops.
+        max_ops: at most so many.
         recomputable: True = every op may run many times.
     """
-    n_ops = draw(st.integers(1, max_ops))
+    n_ops = draw(st.integers(min_ops, max_ops))
     n_inputs = draw(st.integers(0, 2))
     turn = draw(st.integers(0, n_ops))
     sizes = [draw(_SIZES) for _ in range(n_inputs)]

@@ -1,0 +1,25 @@
+"""Runs every check of a conformance class, and says which fail: for tests of the kit itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def failing() -> Callable[[object], dict[str, str]]:
+    """Names of the checks that fail, without ``test_``, and their messages; skipped ones pass."""
+
+    def failing(case: object) -> dict[str, str]:
+        messages = {}
+        for name in (name for name in dir(case) if name.startswith("test_")):
+            try:
+                getattr(case, name)()
+            except pytest.fail.Exception as failure:
+                messages[name.removeprefix("test_")] = str(failure)
+            except pytest.skip.Exception:
+                pass
+        return messages
+
+    return failing

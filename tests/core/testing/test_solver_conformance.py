@@ -1,0 +1,293 @@
+"""Each check of solvers finds the fault that it is for, in a solver that has no other; right ones pass all.
+
+The wrong solvers stand on a right one, and each spoils one thing.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from checkmate import DFGraph, Problem, Progress, Schedule, Solution, Status, simulate
+from checkmate.heuristics import FirstFit, KeepAll
+from checkmate.plugins import Solver
+from checkmate.testing import SolverConformance, cheapest_schedule, optimum
+
+_TINY, _LARGE = 8, 100
+
+
+@dataclass(frozen=True)
+class Right:
+    """Exact by the oracle on tiny graphs; larger ones it keeps whole or gives up, which is monotone."""
+
+    def solve(self, problem: Problem) -> Solution:
+        if problem.graph.n_ops > _TINY:
+            return KeepAll().solve(problem)
+        schedule = cheapest_schedule(problem)
+        if schedule is None:
+            return Solution.infeasible(problem)
+        return Solution.found(problem, schedule, bound=optimum(problem))
+
+
+Spoil = Callable[[Problem, Solution], Any]
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """The right answer, spoilt."""
+
+    spoil: Spoil
+
+    def solve(self, problem: Problem) -> Solution:
+        return self.spoil(problem, Right().solve(problem))
+
+
+def smuggled(problem: Problem, answer: Solution, schedule: Schedule, **lies: Any) -> Solution:
+    """An answer that nobody judged: the timeline of ``answer`` with another schedule."""
+    timeline = replace(answer.timeline, schedule=schedule, **lies)
+    return replace(answer, timeline=timeline)
+
+
+def weak(problem: Problem) -> Solution:
+    """Some schedule, no proof beyond the obvious one."""
+    return FirstFit().solve(problem)
+
+
+def raises(problem: Problem, answer: Solution) -> Any:
+    if problem.graph.n_ops == 4:
+        raise KeyError("four")
+    return answer
+
+
+def another_type(problem: Problem, answer: Solution) -> Any:
+    return answer.schedule if problem.graph.n_ops == 4 else answer
+
+
+def another_graph(problem: Problem, answer: Solution) -> Any:
+    other = replace(problem, graph=DFGraph.from_nodes(cost=[1], size=[0], deps=[[]]))
+    return replace(answer, problem=other) if problem.graph.n_ops == 4 else answer
+
+
+def found_without_schedule(problem: Problem, answer: Solution) -> Any:
+    return replace(answer, timeline=None) if problem.graph.n_ops == 4 and answer.timeline else answer
+
+
+def invalid(problem: Problem, answer: Solution) -> Any:
+    if answer.schedule is None or len(answer.schedule) < 3:
+        return answer
+    return smuggled(problem, answer, Schedule(answer.schedule.codes[1:]))
+
+
+def over_budget(problem: Problem, answer: Solution) -> Any:
+    """Keeps everything, and says so honestly."""
+    graph = problem.graph
+    timeline = simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops)))
+    if graph.n_ops > _TINY or timeline.peak <= problem.budget:
+        return answer
+    return Solution(problem=problem, status=Status.FEASIBLE, timeline=timeline, bound=0.0)
+
+
+def out_of_order(problem: Problem, answer: Solution) -> Any:
+    if not problem.fixed_order or problem.graph.n_ops > _TINY:
+        return answer
+    free = Right().solve(replace(problem, fixed_order=False))
+    return replace(free, problem=problem)
+
+
+def misreports_cost(problem: Problem, answer: Solution) -> Any:
+    return (answer.timeline and smuggled(problem, answer, answer.schedule, cost=answer.cost / 2)) or answer
+
+
+def misreports_peak(problem: Problem, answer: Solution) -> Any:
+    return (answer.timeline and smuggled(problem, answer, answer.schedule, peak=0)) or answer
+
+
+def lies_optimal(problem: Problem, answer: Solution) -> Any:
+    found = weak(problem)
+    return (
+        replace(found, status=Status.OPTIMAL) if found.timeline and problem.graph.n_ops <= _TINY else answer
+    )
+
+
+def lies_infeasible(problem: Problem, answer: Solution) -> Any:
+    found = weak(problem)
+    if found.status is Status.UNKNOWN or found.overhead == 0 or problem.graph.n_ops > _TINY:
+        return answer
+    return Solution.infeasible(problem)
+
+
+def wrong_bound(problem: Problem, answer: Solution) -> Any:
+    if not math.isfinite(answer.cost) or problem.graph.n_ops > _TINY:
+        return answer
+    return replace(answer, status=Status.FEASIBLE, bound=answer.cost * 1.01 + 1)
+
+
+def no_number_as_bound(problem: Problem, answer: Solution) -> Any:
+    return replace(wrong_bound(problem, answer), bound=math.nan) if problem.graph.n_ops <= _TINY else answer
+
+
+def false_progress(problem: Problem, answer: Solution) -> Any:
+    if problem.on_progress is not None and math.isfinite(answer.cost):
+        problem.on_progress(Progress(incumbent=answer.cost, bound=answer.cost + 1, seconds=0.0, step="lie"))
+    return answer
+
+
+def false_incumbent(problem: Problem, answer: Solution) -> Any:
+    if problem.on_progress is not None and answer.cost > 0:
+        problem.on_progress(Progress(incumbent=0.0, bound=0.0, seconds=0.0, step="lie"))
+    return answer
+
+
+def gives_up(problem: Problem, answer: Solution) -> Any:
+    return Solution.unknown(problem) if answer.overhead > 0 and problem.graph.n_ops <= _TINY else answer
+
+
+def proofs_shrink(problem: Problem, answer: Solution) -> Any:
+    """Beyond the oracle, an even budget is said to be too small."""
+    small = problem.graph.n_ops <= _TINY or problem.graph.n_ops > _LARGE
+    if small or problem.fixed_order is False or problem.budget % 2:
+        return weak(problem)
+    return Solution.infeasible(problem)
+
+
+def not_monotone(problem: Problem, answer: Solution) -> Any:
+    small = problem.graph.n_ops <= _TINY or problem.graph.n_ops > _LARGE
+    return answer if small or problem.budget % 2 == 0 else weak(problem)
+
+
+def believes_in_the_order(problem: Problem, answer: Solution) -> Any:
+    """On graphs that are less tiny: infeasible if the first op costs more than the last."""
+    ops = problem.graph.ops
+    if not _TINY < len(ops) < _LARGE or ops[0].cost <= ops[-1].cost:
+        return weak(problem)
+    return Solution.infeasible(problem)
+
+
+def reads_names(problem: Problem, answer: Solution) -> Any:
+    if any("loss" in op.name for op in problem.graph.ops):
+        return Solution.unknown(problem)
+    return answer
+
+
+def chokes_on_names(problem: Problem, answer: Solution) -> Any:
+    "".join(op.name for op in problem.graph.ops).encode("ascii")
+    return answer
+
+
+def rounds_to_mebibytes(problem: Problem, answer: Solution) -> Any:
+    """Only where the bytes are all multiples of 2¹⁰, which says that they were scaled."""
+    mega = 2**20
+    if problem.graph.n_ops > _TINY or problem.budget % 2**10 or problem.budget >= 2**29:
+        return answer
+    held = sum(-(-t.size // mega) for t in problem.graph.tensors)
+    return answer if held <= problem.budget // mega else Solution.unknown(problem)
+
+
+class _Counter:
+    asked = 0
+
+
+def whimsical(problem: Problem, answer: Solution) -> Any:
+    """Every other time the bound is a little lower."""
+    _Counter.asked += 1
+    if answer.schedule is None or not len(answer.schedule) or _Counter.asked % 2:
+        return answer
+    return replace(answer, bound=answer.bound * (1 - 1e-12))
+
+
+def never_ends(problem: Problem, answer: Solution) -> Any:
+    if problem.graph.n_ops > _LARGE:
+        time.sleep(60)
+    return answer
+
+
+def scribbles(problem: Problem, answer: Solution) -> Any:
+    problem.graph.costs.flags.writeable = True
+    return answer
+
+
+def overwrites(problem: Problem, answer: Solution) -> Any:
+    if answer.overhead > 0:
+        object.__setattr__(answer.problem, "seed", 1)
+    return answer
+
+
+def holds_a_lambda(problem: Problem, answer: Solution) -> Any:
+    return replace(answer, origin=_Unpicklable())
+
+
+class _Unpicklable(dict[str, str]):
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle")
+
+
+def dislikes_emptiness(problem: Problem, answer: Solution) -> Any:
+    return answer if problem.graph.n_ops else Solution.unknown(problem)
+
+
+def dislikes_room(problem: Problem, answer: Solution) -> Any:
+    graph = problem.graph
+    room = graph.fixed_size + 2 * sum(t.size for t in graph.tensors)
+    return answer if graph.n_ops < 2 or problem.budget < room else Solution.unknown(problem)
+
+
+FAULTS: dict[str, tuple[Spoil, ...]] = {
+    "answers": (raises, another_type, another_graph, found_without_schedule),
+    "valid": (invalid,),
+    "within_budget": (over_budget,),
+    "fixed_order": (out_of_order,),
+    "reports_what_the_judge_sees": (misreports_cost, misreports_peak),
+    "optimal_is_optimal": (lies_optimal,),
+    "infeasible_is_infeasible": (lies_infeasible,),
+    "bound": (wrong_bound, no_number_as_bound),
+    "progress": (false_progress, false_incumbent),
+    "exact_solvers_prove": (gives_up,),
+    "budgets_agree": (proofs_shrink, not_monotone),
+    "orders_agree": (believes_in_the_order,),
+    "names": (reads_names, chokes_on_names),
+    "byte_scale": (rounds_to_mebibytes,),
+    "deterministic": (whimsical,),
+    "time_limit": (never_ends,),
+    "does_not_mutate": (scribbles, overwrites),
+    "picklable": (holds_a_lambda,),
+    "empty_graphs": (dislikes_emptiness,),
+    "room_for_everything": (dislikes_room,),
+}
+EXACT = {gives_up}
+MONOTONE = {not_monotone}
+
+
+def checked(solver: Solver, spoil: Spoil | None = None) -> SolverConformance:
+    class Case(SolverConformance):
+        guarantee = "exact" if spoil is None or spoil in EXACT else "heuristic"
+        features = frozenset({"monotone"}) if spoil is None or spoil in MONOTONE else frozenset()
+        slack_s = 1.0 if spoil is never_ends else 60.0
+        examples = 40
+
+        def solver(self) -> Solver:
+            return solver
+
+    return Case()
+
+
+def test_a_right_solver_passes_every_check(failing) -> None:
+    assert failing(checked(Right())) == {}
+
+
+@pytest.mark.parametrize(
+    ("check", "spoil"),
+    [(c, s) for c, row in FAULTS.items() for s in row],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_a_wrong_solver_fails_the_check_for_its_fault_and_no_other(failing, check: str, spoil: Spoil) -> None:
+    assert set(failing(checked(Wrong(spoil), spoil))) == {check}
+
+
+def test_every_check_has_a_wrong_solver() -> None:
+    checks = {name.removeprefix("test_") for name in dir(SolverConformance) if name.startswith("test_")}
+    assert checks == set(FAULTS)

@@ -1,0 +1,57 @@
+"""The run without files, from an empty folder with warnings as errors: who is checked, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SUITE = ("-m", "pytest", "--pyargs", "checkmate.testing.suite", "-W", "error", "--checkmate-examples=3")
+
+
+def run(folder: Path, *options: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, *SUITE, *options], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_solver_is_checked_by_its_name(tmp_path: Path) -> None:
+    code, output = run(tmp_path, "--checkmate-solver=keep-all", "--checkmate-solver=first-fit", "-v")
+    assert code == 0, output
+    for name in ("keep-all", "first-fit"):
+        assert f"test_valid[{name}] PASSED" in output
+    assert "TestCostModel" not in output
+
+
+def test_without_a_name_there_is_nothing_to_check(tmp_path: Path) -> None:
+    code, output = run(tmp_path)
+    assert code != 0
+    assert "--checkmate-solver NAME" in output
+    assert "keep-all" in output
+
+
+@pytest.mark.parametrize("kind", ["solver", "cost-model", "exporter"])
+def test_an_unknown_name_is_an_error_that_lists_what_is_there(tmp_path: Path, kind: str) -> None:
+    code, output = run(tmp_path, f"--checkmate-{kind}", "everst")
+    assert code == 4
+    assert "'everst'" in output
+    assert "installed: [" in output
+    assert "Traceback" not in output
+
+
+def test_examples_are_at_least_one(tmp_path: Path) -> None:
+    code, output = run(tmp_path, "--checkmate-solver=keep-all", "--checkmate-examples=0")
+    assert (code, "must be ≥ 1" in output) == (4, True)
+
+
+def test_the_plugin_of_pytest_imports_nothing() -> None:
+    """It is loaded by every run of pytest, also by those that have nothing to do with us."""
+    code = (
+        "import sys; before = set(sys.modules); import _checkmate_pytest; "
+        "print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['__future__', '_checkmate_pytest']"
