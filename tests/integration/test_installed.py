@@ -189,6 +189,36 @@ def test_the_command_solves_and_judges(tmp_path: Path) -> None:
 
 
 @needs_all
+def test_the_command_writes_a_page_of_its_own(tmp_path: Path) -> None:
+    graph, schedule, page = tmp_path / "graph.json", tmp_path / "schedule.json", tmp_path / "report.html"
+    graph.write_text(json.dumps(chain(8)))
+    checkmate("solve", graph, "--budget", "60%", "-o", schedule)
+    checkmate("show", graph, schedule, "-o", page)
+    assert "<svg" in page.read_text()  # what the page is made of came with the package
+
+
+@needs_all
+def test_a_solver_is_checked_without_any_file(tmp_path: Path) -> None:
+    suite = (
+        "--pyargs",
+        "checkmate.testing.suite",
+        "--checkmate-solver",
+        "keep-all",
+        "--checkmate-examples",
+        "9",
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "pytest", *suite],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
+@needs_all
 def test_the_command_tells_failures_apart(tmp_path: Path) -> None:
     graph = tmp_path / "graph.json"
     graph.write_text(json.dumps(chain(8)))
