@@ -117,6 +117,13 @@ def test_an_empty_schedule_gives_a_page(tmp_path: Path) -> None:
     Page(written(tmp_path, simulate(graph, Schedule.from_sequence(graph, []))))
 
 
+def test_where_nothing_costs_anything_the_axis_counts_runs(tmp_path: Path) -> None:
+    graph = DFGraph.from_nodes(cost=[0, 0], size=[1, 1], deps=[[], [0]], outputs=[0, 1])
+    text = written(tmp_path, simulate(graph, Schedule.from_sequence(graph, [0, 1])))
+    assert "ops run" in Page(text).inside["text"]
+    assert "Nothing: every op runs at most once." in text
+
+
 def test_the_frontier_is_drawn(tmp_path: Path) -> None:
     solution = found(by_hand(), 42)
     page = Page(written(tmp_path, solution, frontier=Frontier(graph=by_hand().graph, answers=(solution,))))

@@ -54,10 +54,12 @@ def test_known_by_hand() -> None:
         "otherData"
     ].items()
     assert {e["args"]["budget"] for e in of(trace, "X")} == {41}
+    counts = [(e["ts"], e["args"]["bytes"]) for e in of(trace, "C", "memory")]
+    assert counts[:4] == [(0.0, 23), (2e6, 30), (3e6, 19), (3e6, 41)]
 
 
 @pytest.mark.parametrize(
-    ("cost", "unit", "duration"), [(4.0, "ns", 4e-3), (5e9, "flop", 5e5), (0.0, "s", 1.0)]
+    ("cost", "unit", "duration"), [(4.0, "ns", 4e-3), (4.0, "ms", 4e3), (5e9, "flop", 5e5), (0.0, "s", 1.0)]
 )
 def test_the_clock_fits_the_unit(cost: float, unit: str, duration: float) -> None:
     graph = DFGraph.from_nodes(cost=[cost, cost], size=[1, 1], deps=[[], [0]], cost_unit=unit)

@@ -62,6 +62,8 @@ def test_the_suffix_says_the_format_and_equal_input_gives_equal_files(
     first, second = (path.read_bytes() for path in paths)
     assert first.startswith(MAGIC[kind])
     assert first == second
+    assert b"dc:date" not in first
+    assert b"CreationDate" not in first
 
 
 def test_the_memory_picture_shows_phases_base_peak_and_budget(tmp_path: Path, drawn: Drawn) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 
-from checkmate import DFGraph, Schedule, Timeline, simulate
+from checkmate import Compute, DFGraph, Free, Schedule, Timeline, simulate
 from checkmate.report.reading import Holder, Phase, Reading, Recomputation
 
 from .judged import by_hand, timelines
@@ -91,6 +91,13 @@ def test_known_by_hand() -> None:
         Holder("B", "activation", 4),
         Holder("C", "gradient", 2),
     ]
+
+
+def test_what_the_step_returns_is_used() -> None:
+    graph = DFGraph.from_nodes(cost=[1] * 3, size=[4, 1, 1], deps=[[], [0], [1]], outputs=[0, 2])
+    schedule = Schedule.of([Compute(0), Compute(1), Free(0), Compute(2), Compute(0)])
+    (row,) = Reading(simulate(graph, schedule)).recomputations()
+    assert (row.op, row.size, row.first, row.end) == (0, 4, 2, 3)
 
 
 def test_a_useless_run_is_told_from_a_useful_one() -> None:

@@ -204,9 +204,7 @@ def frontier_svg(frontier: Frontier) -> tuple[str, list[str]]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Some six round numbers within [low, high]: multiples of 1, 2 or 5 times a power of ten."""
-    if not high > low:
-        return [low]
+    """Some six round numbers within [low, high], low < high: multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
