@@ -1,0 +1,191 @@
+"""A sequence of computes as arrays, for machine code: the graph, the nodes, the blocks that hold them.
+
+A *node* is one compute in the sequence; its id stays while it is there. Each node makes one copy of each
+output; ``death`` is the node that reads that copy last, or the node itself if nobody does. The nodes stand in
+blocks of at most 64, and the *position* of a node is ``64 · block + index``, so positions compare like places
+in the sequence. A block knows the most memory of its nodes: adding bytes to a stretch of the sequence touches
+two blocks and one number for each block between. The last node is the *end*, an op that reads all outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate import DFGraph
+from checkmate.analysis import needed_ops
+from checkmate_solvers.local.jit import seeded
+
+__all__ = ["BLOCK", "State", "state_of"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+BLOCK = 64
+"""Most nodes of a block."""
+FILLED = 32
+"""Nodes of a block after the nodes were laid out anew."""
+SHIFT, INSIDE = 6, BLOCK - 1
+"""``position >> SHIFT`` is the block, ``position & INSIDE`` the index in it."""
+
+LENGTH, BLOCKS, FREE, LOGGED, REPEATED, MARK, ROUND, BEST_LENGTH = range(8)
+"""Entries of ``State.counts``: nodes in the sequence, blocks in use, free node ids, entries of the log, ops
+that run several times, the last mark given out, rounds of the search, length of ``State.best``."""
+COST, BEST, LITTLE, TEMPERATURE = range(4)
+"""Entries of ``State.totals``: the cost of the sequence, and of ``State.best`` (infinite if there is none); a
+little cost, so that of two drops for nothing the one that frees more is taken; the temperature."""
+
+
+class State(NamedTuple):
+    """All arrays of a search. The graph's do not change; ``n`` is the end's index as an op.
+
+    Attributes:
+        cost: of each op; the end costs nothing.
+        workspace: bytes of each op.
+        once: whether an op may run only once.
+        must: whether the first run of an op has to stay where it is, in base order.
+        reads_at, reads: tensors that each op reads, compressed rows; graph inputs left out.
+        makes_at, makes: tensors that each op makes.
+        users_at, users: ops that read each tensor, the end included.
+        producer, place: the op that makes a tensor, and which of its outputs it is.
+        size: bytes of each tensor.
+        lots: ops to draw from, the larger their outputs the more often.
+        op, prev, next, pos: of each node: its op, the nodes of the same op around it, its position.
+        death: of each node and output: the node that reads the copy last.
+        head, tail, runs: of each op: its first and last node, and how many there are.
+        free: stack of unused node ids.
+        at, mem: of each position: the node there, and its memory without ``add`` of its block.
+        add, most, filled: of each block: bytes to add, most memory of a node, how many nodes.
+        log: what to undo: node and −1 of an insertion; op and following node of a removal.
+        repeated, rank: ops that run several times, and where each stands in that list.
+        marks: of each op, for sets: in the set if equal to the current mark.
+        found, stack, order: room for lists of ops or nodes.
+        best: ops of the cheapest sequence within the budget.
+        counts, totals: single numbers, see above.
+        random: of the generator.
+    """
+
+    cost: Floats
+    workspace: Ints
+    once: Flags
+    must: Flags
+    reads_at: Ints
+    reads: Ints
+    makes_at: Ints
+    makes: Ints
+    users_at: Ints
+    users: Ints
+    producer: Ints
+    place: Ints
+    size: Ints
+    lots: Ints
+    op: Ints
+    prev: Ints
+    next: Ints
+    pos: Ints
+    death: Ints
+    head: Ints
+    tail: Ints
+    runs: Ints
+    free: Ints
+    at: Ints
+    mem: Ints
+    add: Ints
+    most: Ints
+    filled: Ints
+    log: Ints
+    repeated: Ints
+    rank: Ints
+    marks: Ints
+    found: Ints
+    stack: Ints
+    order: Ints
+    best: Ints
+    counts: Ints
+    totals: Floats
+    random: Ints
+
+
+def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) -> State:
+    """Arrays for a graph, the sequence empty.
+
+    Args:
+        graph: the graph.
+        fixed_order: first runs of needed ops stay where they are.
+        seed: of the generator.
+        longest: the longest sequence that must fit; there is room for several times the ops anyway.
+    """
+    n, width = graph.n_ops, max((len(op.outputs) for op in graph.ops), default=1)
+    nodes = max(6 * n, longest + 2 * n) + 256
+    blocks = nodes // FILLED + 2
+    reads = [[t for t in op.inputs if graph.producer[t] >= 0] for op in graph.ops]
+    reads.append([t for t in graph.outputs if graph.producer[t] >= 0])
+    users: list[list[int]] = [[] for _ in graph.tensors]
+    for v, row in enumerate(reads):
+        for t in row:
+            users[t].append(v)
+    place = np.zeros(graph.n_tensors, dtype=np.int64)
+    for op in graph.ops:
+        place[list(op.outputs)] = np.arange(len(op.outputs))
+    per_node, per_op = np.zeros(nodes, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
+    reads_at, reads_of = _rows(reads)
+    users_at, users_of = _rows(users)
+    makes_at, makes_of = _rows([*(op.outputs for op in graph.ops), ()])
+    return State(
+        cost=np.append(graph.costs, 0.0),
+        workspace=np.append(graph.workspaces, 0),
+        once=np.array([*(not op.recomputable for op in graph.ops), True]),
+        must=np.append(needed_ops(graph) & fixed_order, True),
+        reads_at=reads_at,
+        reads=reads_of,
+        makes_at=makes_at,
+        makes=makes_of,
+        users_at=users_at,
+        users=users_of,
+        producer=graph.producer.copy(),
+        place=place,
+        size=graph.sizes.copy(),
+        lots=_lots(graph),
+        op=per_node.copy(),
+        prev=per_node.copy(),
+        next=per_node.copy(),
+        pos=per_node.copy(),
+        death=np.zeros((nodes, max(width, 1)), dtype=np.int64),
+        head=per_op - 1,
+        tail=per_op - 1,
+        runs=per_op.copy(),
+        free=np.arange(nodes)[::-1].copy(),
+        at=np.zeros(blocks * BLOCK, dtype=np.int64),
+        mem=np.zeros(blocks * BLOCK, dtype=np.int64),
+        add=np.zeros(blocks, dtype=np.int64),
+        most=np.zeros(blocks, dtype=np.int64),
+        filled=np.zeros(blocks, dtype=np.int64),
+        log=np.zeros((16 * nodes, 2), dtype=np.int64),
+        repeated=per_op.copy(),
+        rank=per_op.copy(),
+        marks=per_op.copy(),
+        found=per_op.copy(),
+        stack=np.zeros(nodes + len(reads_of), dtype=np.int64),
+        order=per_node.copy(),
+        best=per_node.copy(),
+        counts=np.array([0, 0, nodes, 0, 0, 0, 0, 0]),
+        totals=np.array([0.0, np.inf, 1e-3 * float(graph.costs.mean()) if n else 0.0, 0.0]),
+        random=seeded(seed),
+    )
+
+
+def _rows(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
+    return starts, np.array([i for row in rows for i in row], dtype=np.int64)
+
+
+def _lots(graph: DFGraph) -> Ints:
+    """Each op that makes bytes once, and the larger ones again in proportion to their share; never empty."""
+    made = np.array([sum(graph.tensors[t].size for t in op.outputs) for op in graph.ops], dtype=np.float64)
+    copies = (made > 0) + (graph.n_ops * made / max(made.sum(), 1.0)).astype(np.int64)
+    lots = np.repeat(np.arange(graph.n_ops), copies)
+    return lots if len(lots) else np.zeros(1, dtype=np.int64)
