@@ -150,7 +150,7 @@ def gives_up(problem: Problem, answer: Solution) -> Any:
 def proofs_shrink(problem: Problem, answer: Solution) -> Any:
     """Beyond the oracle, an even budget is said to be too small."""
     small = problem.graph.n_ops <= _TINY or problem.graph.n_ops > _LARGE
-    if small or problem.fixed_order is False or problem.budget % 2:
+    if small or problem.budget % 2:
         return weak(problem)
     return Solution.infeasible(problem)
 

@@ -7,6 +7,7 @@ example for which it does, and shrinks it; pytest then prints the message alone,
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,6 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
 __all__ = ["ConformanceError", "NoAnswerInTime", "for_all", "required", "within_time"]
+
+SHRINKING_S = 20.0
+"""Seconds for which a failing check looks for a smaller example."""
 
 _Example = TypeVar("_Example")
 _Result = TypeVar("_Result")
@@ -27,6 +31,10 @@ class ConformanceError(AssertionError):
 
 class NoAnswerInTime(BaseException):
     """A call did not return. No Exception, so that Hypothesis does not wait for smaller examples too."""
+
+
+class _SmallEnough(BaseException):
+    """Ends the search for a smaller example; no Exception, so that Hypothesis lets it through."""
 
 
 def for_all(examples: st.SearchStrategy[_Example], check: Callable[[_Example], None], *, count: int) -> None:
@@ -48,9 +56,13 @@ def for_all(examples: st.SearchStrategy[_Example], check: Callable[[_Example], N
             check(example)
         except ConformanceError as error:
             messages.append(str(error))
+            since.append(time.monotonic())
+            if since[-1] - since[0] > SHRINKING_S:
+                raise _SmallEnough(min(messages, key=len)) from None
             raise
 
     messages: list[str] = []
+    since: list[float] = []
     try:
         required(every)
     except Flaky:  # the same example passed when it was tried again: what was seen still counts
@@ -63,7 +75,7 @@ def required(check: Callable[[], None]) -> None:
     found: str | None = None
     try:
         check()
-    except (ConformanceError, NoAnswerInTime) as problem:
+    except (ConformanceError, NoAnswerInTime, _SmallEnough) as problem:
         found = str(problem)
     if found is not None:
         pytest.fail(found, pytrace=False)
