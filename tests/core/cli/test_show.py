@@ -17,6 +17,7 @@ from checkmate import (
     Timeline,
     read_schedule,
     simulate,
+    solve,
     write_graph,
     write_schedule,
 )
@@ -141,6 +142,15 @@ def test_an_invalid_schedule_is_exit_1(
     shown = checkmate("show", graph, path)
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert shown.stderr.startswith("Not valid: step 2")
+
+
+def test_a_least_budget_that_nobody_found_is_not_claimed(
+    checkmate: Checkmate, graph: Path, chain: DFGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "at most 24 B (60.0%): known to work" in checkmate("show", graph).stdout
+    nothing = solve(chain, 40, solver="keep-all")
+    monkeypatch.setattr("checkmate.api.minimum_budget", lambda *_, **__: nothing)
+    assert "not below the peak by quick heuristics" in checkmate("show", graph).stdout
 
 
 class Writer:

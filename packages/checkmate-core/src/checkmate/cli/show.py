@@ -37,7 +37,7 @@ from checkmate.units import format_bytes, parse_budget
 __all__ = ["show"]
 
 _ROWS = 5
-_MINIMUM_TIME_S = 5.0
+_MINIMUM_TIME_S = 2.0
 _COLOURS = {
     "forward": "blue",
     "backward": "green",
@@ -124,7 +124,7 @@ def _limit(budget: str | None, meta: dict[str, Any], graph: DFGraph) -> int | No
 def graph_facts(graph: DFGraph) -> dict[str, Any]:
     """What is known of a graph before any solver is asked, as plain values; sizes in bytes.
 
-    ``minimum`` is the least budget that quick heuristics can meet: a few seconds at most.
+    ``minimum`` is the least budget that quick heuristics can meet; they may look for two seconds.
     """
     least, op = floor(graph)
     backward = sum(op.backward for op in graph.ops)
@@ -192,14 +192,17 @@ def _print_graph(graph: DFGraph, facts: dict[str, Any]) -> None:
         ("cost", f"{cost_text(facts['ideal_cost'], graph.cost_unit)}, each op once"),
         ("peak", f"{format_bytes(peak)} if everything is kept: what 100% of a budget means"),
         ("floor", f"{format_bytes(least)}{_share(least, peak)}: no schedule can need less; set by {by}"),
-        (
-            "least budget",
-            f"at most {format_bytes(facts['minimum'])}{_share(facts['minimum'], peak)}: known to work",
-        ),
+        ("least budget", _known_to_work(facts["minimum"], least, peak)),
     ]
     print_table(clipped(graph.name) or "graph", rows)
     largest = [(clipped(row["name"]), format_bytes(row["size"])) for row in facts["largest"]]
     print_table("largest tensors", largest)
+
+
+def _known_to_work(minimum: int, least: int, peak: int) -> str:
+    if least < minimum >= peak:
+        return f"not below the peak by quick heuristics, within {_MINIMUM_TIME_S:g} s; 'solve' tries harder"
+    return f"at most {format_bytes(minimum)}{_share(minimum, peak)}: known to work"
 
 
 def _share(size: int, whole: int) -> str:
