@@ -210,7 +210,8 @@ class WritesNothing(Exports):
 
 class ChokesOnNames(Exports):
     def write(self, timeline: Timeline, file: Path) -> None:
-        file.write_text(timeline.graph.name or "nameless", encoding="ascii")
+        parts = (*timeline.graph.ops, *timeline.graph.tensors)
+        file.write_text(" ".join(["names", *(part.name for part in parts)]), encoding="ascii")
 
 
 class WritesTwo(Exports):

@@ -108,8 +108,13 @@ def spread(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
 
 
 def budgets(graph: DFGraph) -> st.SearchStrategy[int]:
-    """Budgets of ``graph``: from a byte below its proved floor to its keep-everything peak."""
-    return st.integers(max(1, floor(graph).size - 1), max(1, keep_all_peak(graph)))
+    """Budgets of ``graph``: from a byte below its proved floor to its keep-everything peak.
+
+    Many lie just below that peak, where there is something to decide.
+    """
+    low, high = max(1, floor(graph).size - 1), max(1, keep_all_peak(graph))
+    near = st.integers(max(low, high - 3), high)
+    return st.one_of(st.integers(low, high), near, st.integers((low + high) // 2, high))
 
 
 @st.composite
@@ -129,7 +134,13 @@ def problems(
         fixed_order: of the problems; None draws it.
         time_limit: of the problems.
     """
-    graph = draw(source if source is not None else spread(st.one_of(graphs(max_ops=6), training_steps())))
+    graph = draw(
+        source
+        if source is not None
+        else spread(
+            st.one_of(graphs(max_ops=6), training_steps(), graphs(min_ops=4, max_ops=7), training_steps())
+        )
+    )
     return Problem(
         graph=graph,
         budget=draw(budgets(graph)),

@@ -102,7 +102,7 @@ class ExporterConformance:
 def _timelines(draw: st.DrawFn) -> Timeline:
     """Of valid schedules, of graphs with names of every kind."""
     graph: DFGraph = draw(graphs())
-    labels = draw(st.lists(names, min_size=1, max_size=4))
+    labels = draw(st.lists(names, min_size=3, max_size=8))
     graph = renamed(Problem(graph=graph, budget=1), labels).graph
     return simulate(graph, draw(valid_schedules(graph)))
 
