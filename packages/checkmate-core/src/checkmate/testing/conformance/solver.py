@@ -280,7 +280,7 @@ class SolverConformance:
             if answer.failure is None and (fault := LAWS[law](answer)) is not None:
                 raise report(fault, answer)
 
-        self._for_all(examples or problems(time_limit=_TIME_LIMIT_S), check)
+        self._for_all(problems(time_limit=_TIME_LIMIT_S) if examples is None else examples, check)
 
     def _same(self, problem: Problem, variant: Problem, how: str) -> None:
         plain, changed = self._answer(problem), self._answer(variant)
