@@ -30,6 +30,13 @@ def checkmate_register_solvers() -> list[SolverSpec]:
             load=_cut_milp,
             guarantee="bound",
         ),
+        SolverSpec(
+            name="local-search",
+            summary="ruin and recreate over sequences of ops, in machine code; reorders if it may",
+            load=_local_search,
+            features=frozenset({"anytime"}),
+            requires=("numba",),
+        ),
     ]
 
 
@@ -49,3 +56,9 @@ def _cut_milp() -> Solver:
     from checkmate_solvers.cutmilp import CutMilp
 
     return CutMilp()
+
+
+def _local_search() -> Solver:
+    from checkmate_solvers.local.solver import LocalSearch
+
+    return LocalSearch()

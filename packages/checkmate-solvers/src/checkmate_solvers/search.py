@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -52,6 +53,11 @@ class Search:
         self.deadline = self._started + problem.time_limit
 
     @property
+    def sequence(self) -> list[int] | None:
+        """The ops of the cheapest schedule so far, with repeats."""
+        return None if self._schedule is None else self._schedule.sequence.tolist()
+
+    @property
     def left_s(self) -> float:
         """Seconds until the time limit."""
         return self.deadline - time.monotonic()
@@ -88,12 +94,29 @@ class Search:
             lean = pruned(
                 problem.graph, sequence, problem.budget, fixed_order=fixed_order, deadline=self.deadline
             )
-            schedule = Schedule.from_sequence(problem.graph, lean)
-            timeline = simulate(problem.graph, schedule)
-            if timeline.peak <= problem.budget and timeline.cost < self.cost:
-                self.cost, self._schedule = timeline.cost, schedule
-                self._report("schedule", origin)
+            self.judge(lean, origin)
         return True
+
+    def judge(self, sequence: Sequence[int], origin: str) -> None:
+        """Keep a sequence of ops as it is if it is within the budget and the cheapest."""
+        schedule = Schedule.from_sequence(self.problem.graph, sequence)
+        timeline = simulate(self.problem.graph, schedule)
+        if timeline.peak <= self.problem.budget and timeline.cost < self.cost:
+            self.cost, self._schedule = timeline.cost, schedule
+            self._report("schedule", origin)
+
+    @contextmanager
+    def within(self, share: float) -> Iterator[None]:
+        """For a while, let only a share of the time that is left be left."""
+        end, self.deadline = self.deadline, time.monotonic() + share * self.left_s
+        try:
+            yield
+        finally:
+            self.deadline = end
+
+    def note(self, step: str) -> None:
+        """Report what is being done, without anything new."""
+        self._tell(step)
 
     def decode(self, plan: Mapping[int, Mask], origin: str) -> list[int]:
         """Offer what a plan implies: followed to the letter, and repaired by eviction under the budget.
@@ -152,7 +175,10 @@ class Search:
 
     def _report(self, what: str, origin: str) -> None:
         self._origin[what] = origin
+        self._tell(origin)
+
+    def _tell(self, step: str) -> None:
         if self.problem.on_progress is not None:
             incumbent = self.cost if self._schedule is not None else None
             seconds = time.monotonic() - self._started
-            self.problem.on_progress(Progress(incumbent, min(self.bound, self.cost), seconds, origin))
+            self.problem.on_progress(Progress(incumbent, min(self.bound, self.cost), seconds, step))

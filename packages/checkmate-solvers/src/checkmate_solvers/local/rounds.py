@@ -38,6 +38,8 @@ from checkmate_solvers.local.sequence import (
 __all__ = ["repair", "run_rounds", "trim"]
 
 _TINY = 1e-9
+_STRICT = 0.9
+"""How often a step that leaves no less too much than before is undone."""
 
 
 @compiled
@@ -58,8 +60,21 @@ def _fullest(s: State, budget: int) -> int:
 
 
 @compiled
+def overflow(s: State, budget: int) -> float:
+    """Bytes over the budget, summed over all nodes."""
+    area = 0.0
+    for block in range(s.counts[BLOCKS]):
+        if s.filled[block] > 0 and s.most[block] > budget:
+            added = s.add[block] - budget
+            for p in range(block << SHIFT, (block << SHIFT) + s.filled[block]):
+                area += float(max(s.mem[p] + added, 0))
+    return area
+
+
+@compiled
 def repair(s: State, budget: int, dearest: float, steps: int, samples: int) -> bool:
     """Make room where there is none until all is within the budget; False if it can't, or costs too much."""
+    area = overflow(s, budget)
     for _ in range(steps):
         p = _fullest(s, budget)
         excess = s.mem[p] + s.add[p >> SHIFT] - budget
@@ -68,8 +83,14 @@ def repair(s: State, budget: int, dearest: float, steps: int, samples: int) -> b
         limit = dearest - s.totals[COST]
         if limit < 0.0 or not has_room(s):
             return False
+        logged = s.counts[LOGGED]
         if not make_room(s, p, excess, budget, samples, limit):
             return False
+        left = overflow(s, budget)
+        if left >= area and draw(s.random) < _STRICT:
+            undo(s, logged)
+        else:
+            area = left
     return peak(s) <= budget
 
 

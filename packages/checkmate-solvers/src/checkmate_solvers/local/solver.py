@@ -1,0 +1,209 @@
+"""The driver of the local search: where it starts, how hot it runs, when it stops, whom it tells.
+
+A *cycle* loads a sequence, and runs rounds while the temperature falls. The cycles differ in what they start
+from (the best so far, seeds of other solvers, fresh starts) and in how hot and long they are. Fresh starts
+tighten the budget in steps, from the peak of keeping everything down to what is asked for. All limits are
+counted in rounds, and the clock is only a cap: between pieces of a few rounds it is looked at.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from checkmate import DFGraph, Problem, Solution, keep_all_peak
+from checkmate.analysis import needed_ops
+from checkmate_solvers.local.arrays import (
+    BEST,
+    BEST_LENGTH,
+    TEMPERATURE,
+    Ints,
+    state_of,
+)
+from checkmate_solvers.local.entry import Entry, entry
+from checkmate_solvers.search import Search
+
+__all__ = ["LocalSearch"]
+
+_NOTHING = np.zeros(0, dtype=np.int64)
+_ANY = 2**62
+"""A budget with room for everything."""
+_HEATS = (1.0, 0.1, 0.3, 0.03)
+"""Temperatures at which cycles start, relative to the mean cost of what runs again."""
+_COOLED = 0.02
+"""The temperature at the end of a cycle, relative to that at its start."""
+_LONGER = (1, 1, 2, 1, 1, 2, 4)
+"""Lengths of successive cycles: Luby's sequence, over and over."""
+_TIGHTENINGS = 12
+_PIECE_S = 0.03
+_FIRST_PIECE = 64
+_STEPS = 500
+"""Steps of a repair between two looks at the clock."""
+_TRIES = 3
+_COMPILED_S = 2.0
+"""Who took longer to get ready has compiled, not loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSearch:
+    """Ruin and recreate over sequences; see :mod:`checkmate_solvers.local.rounds`.
+
+    Attributes:
+        rounds: of the shortest cycle.
+        patience: stop after so many cycles in which nothing better was found.
+        samples: how many ways to make room are compared, at most.
+        fresh: every so many cycles one starts from scratch.
+    """
+
+    rounds: int = 5000
+    patience: int = 56
+    samples: int = 4
+    fresh: int = 7
+
+    def solve(self, problem: Problem) -> Solution:
+        """Search from scratch; proves nothing but what is obvious."""
+        search = Search(problem)
+        if not search.start():
+            self.improve(search)
+        return search.solution()
+
+    def improve(self, search: Search, seeds: Iterable[Sequence[int]] = (), cycles: int | None = None) -> None:
+        """Offer better and better sequences.
+
+        Args:
+            search: what is known so far; its schedule is a seed, too.
+            seeds: valid sequences within the budget.
+            cycles: the most cycles; default as many as there is patience for.
+        """
+        if not search.done:
+            _Cycles(self, search, [list(map(int, seed)) for seed in seeds]).run(cycles)
+
+
+class _Cycles:
+    """One call of ``improve``; all fields are its state."""
+
+    def __init__(self, settings: LocalSearch, search: Search, seeds: list[list[int]]) -> None:
+        self.settings, self.search = settings, search
+        graph, problem = search.problem.graph, search.problem
+        if search.sequence is not None:
+            seeds = [search.sequence, *seeds]
+        self.seeds = [np.array(seed, dtype=np.int64) for seed in seeds]
+        self.keep_all: Ints = np.flatnonzero(needed_ops(graph)).astype(np.int64)
+        self.budget = problem.budget - graph.base_size
+        longest = max((len(seed) for seed in self.seeds), default=0)
+        self.state = state_of(graph, fixed_order=problem.fixed_order, seed=problem.seed, longest=longest)
+        self.best, self.cost = _NOTHING, math.inf
+        self.piece = _FIRST_PIECE
+        self.work = _ready(search)
+
+    def run(self, cycles: int | None) -> None:
+        """Cycle until nothing better is found any more, or time is up."""
+        idle = turn = 0
+        while not self.search.done and idle < self.settings.patience and (cycles is None or turn < cycles):
+            before = self.cost
+            if self._begin(turn):
+                heat = _HEATS[turn % len(_HEATS)] * self._scale()
+                self._cool(heat, self.settings.rounds * _LONGER[turn % len(_LONGER)])
+            turn += 1
+            idle = 0 if self.cost < before else idle + 1
+
+    def _begin(self, turn: int) -> bool:
+        """Load what a cycle starts from; False if there is nothing within the budget."""
+        if turn < len(self.seeds):
+            return self._load(self.seeds[turn])
+        fresh = (turn - len(self.seeds)) % self.settings.fresh == 0
+        return self._tightened() if fresh or not len(self.best) else self._load(self.best)
+
+    def _load(self, sequence: Ints) -> bool:
+        """Load a sequence that fits."""
+        self.state.totals[BEST] = math.inf
+        fits, _ = self.work(self.state, sequence, self.budget, 1, 0, 1.0, 1)
+        self._tell()
+        return fits
+
+    def _tightened(self) -> bool:
+        """Start from keeping everything, and tighten the budget step by step."""
+        state, graph = self.state, self.search.problem.graph
+        peak = max(keep_all_peak(graph) - graph.base_size, self.budget, 1)
+        self.work(state, self.keep_all, _ANY, 1, 0, 1.0, 1)
+        for step in range(1, _TIGHTENINGS + 1):
+            budget = int(peak * (max(self.budget, 1) / peak) ** (step / _TIGHTENINGS))
+            budget = self.budget if step == _TIGHTENINGS else max(budget, self.budget)
+            if not self._repaired(budget):
+                return False
+            if step < _TIGHTENINGS:
+                state.totals[TEMPERATURE] = 0.1 * self._scale()
+                self._rounds(300, 1.0, budget)
+        self._tell()
+        return True
+
+    def _repaired(self, budget: int) -> bool:
+        """Whether what is loaded could be brought within a budget."""
+        start = self.state.best[: self.state.counts[BEST_LENGTH]].copy()
+        self.state.totals[BEST] = math.inf
+        for _ in range(_TRIES):
+            steps = 20 * len(start) + 1000
+            while steps > 0 and self.search.left_s > 0:
+                fits, _ = self.work(self.state, _NOTHING, budget, min(steps, _STEPS), 0, 1.0, 4)
+                if fits:
+                    return True
+                steps -= _STEPS
+            self.work(self.state, start, _ANY, 1, 0, 1.0, 1)
+        return False
+
+    def _cool(self, heat: float, rounds: int) -> None:
+        """Rounds from hot to cold."""
+        self.state.totals[TEMPERATURE] = heat
+        self._rounds(rounds, _COOLED ** (1 / rounds), self.budget)
+        self._tell()
+
+    def _rounds(self, rounds: int, cooling: float, budget: int) -> None:
+        """Rounds in pieces; how they are cut makes no difference to what they find."""
+        while rounds > 0 and self.search.left_s > 0:
+            piece, started = min(rounds, self.piece), time.monotonic()
+            _, better = self.work(self.state, _NOTHING, budget, 0, piece, cooling, self.settings.samples)
+            taken = time.monotonic() - started
+            self.piece = max(1, min(int(piece * _PIECE_S / max(taken, 1e-6)), 2 * piece))
+            rounds -= piece
+            if better and budget == self.budget:
+                self._tell()
+
+    def _scale(self) -> float:
+        """Mean cost of what runs again; of what can, if nothing does."""
+        graph, again = self.search.problem.graph, np.maximum(self.state.runs[:-1] - 1, 0)
+        if again.sum() and float(again @ graph.costs) > 0:
+            return float(again @ graph.costs) / float(again.sum())
+        return float(graph.costs.mean())
+
+    def _tell(self) -> None:
+        """Hand on what is new and better."""
+        cost = float(self.state.totals[BEST])
+        if cost < self.cost:
+            self.best = self.state.best[: self.state.counts[BEST_LENGTH]].copy()
+            self.cost = cost
+            self.search.judge(self.best.tolist(), "local search")
+
+
+def _ready(search: Search) -> Entry:
+    """The machine code. What compiling takes, once on each machine, is not counted as time of the search."""
+    if not _entry.cache_info().currsize:
+        search.note("local search: loading; its first use compiles for about a minute")
+        started = time.monotonic()
+        _entry()
+        taken = time.monotonic() - started
+        search.deadline += taken if taken > _COMPILED_S else 0.0
+    return _entry()
+
+
+@lru_cache(maxsize=1)
+def _entry() -> Entry:
+    """The entry, called once."""
+    work = entry()
+    pair = DFGraph.from_nodes(cost=[1, 1], size=[1, 1], deps=[[], [0]])
+    work(state_of(pair, fixed_order=False, seed=0), np.arange(2), _ANY, 1, 1, 1.0, 1)
+    return work
