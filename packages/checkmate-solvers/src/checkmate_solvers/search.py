@@ -48,6 +48,7 @@ class Search:
         whole = all(float(c).is_integer() for c in costs)
         self._step = math.gcd(*(int(c) for c in costs)) if whole and self.base < 2**52 else 0
         self._schedule: Schedule | None = None
+        self._found: dict[str, tuple[float, list[int]]] = {}
         self._origin = {"bound": "every op once"}
         self._started = time.monotonic()
         self.deadline = self._started + problem.time_limit
@@ -56,6 +57,11 @@ class Search:
     def sequence(self) -> list[int] | None:
         """The ops of the cheapest schedule so far, with repeats."""
         return None if self._schedule is None else self._schedule.sequence.tolist()
+
+    @property
+    def seeds(self) -> list[list[int]]:
+        """What the steps found within the budget, the best of each, cheapest first."""
+        return [sequence for _, sequence in sorted(self._found.values())]
 
     @property
     def left_s(self) -> float:
@@ -101,7 +107,11 @@ class Search:
         """Keep a sequence of ops as it is if it is within the budget and the cheapest."""
         schedule = Schedule.from_sequence(self.problem.graph, sequence)
         timeline = simulate(self.problem.graph, schedule)
-        if timeline.peak <= self.problem.budget and timeline.cost < self.cost:
+        if timeline.peak > self.problem.budget:
+            return
+        if timeline.cost < self._found.get(origin, (math.inf, []))[0]:
+            self._found[origin] = timeline.cost, list(sequence)
+        if timeline.cost < self.cost:
             self.cost, self._schedule = timeline.cost, schedule
             self._report("schedule", origin)
 
