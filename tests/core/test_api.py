@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,7 @@ LIES: dict[str, tuple[str, Callable[[Problem], object], str]] = {
         "no schedule costs less than",
     ),
     "bound is nan": ("100%", lambda p: forged(p, everything(p.graph), bound=float("nan")), "not a number"),
+    "bound has no end": ("100%", lambda p: forged(p, everything(p.graph), bound=10**400), "OverflowError"),
     "bound is None": ("100%", lambda p: forged(p, everything(p.graph), bound=None), "not a number: None"),
     "bound without schedule": ("60%", lambda p: Solution.unknown(p, bound="7"), "not a number: '7'"),  # type: ignore[arg-type]
     "not optimal": (
@@ -112,6 +114,30 @@ LIES: dict[str, tuple[str, Callable[[Problem], object], str]] = {
     ),
     "infeasible though it is not": ("100%", Solution.infeasible, "built-in heuristics found a schedule"),
     "infeasible though recomputation helps": ("80%", Solution.infeasible, "built-in heuristics found"),
+    "a proof by bound that it is infeasible": (
+        "100%",
+        lambda p: Solution.unknown(p, bound=math.inf),
+        "heuristics found a schedule",
+    ),
+    "optimal, for a smaller budget": (
+        "80%",
+        lambda p: BestHeuristic().solve(dataclasses.replace(p, budget=24)),
+        "about a budget of 24 bytes .* not 32",
+    ),
+    "optimal, for a fixed order": (
+        "100%",
+        lambda p: KeepAll().solve(dataclasses.replace(p, fixed_order=True)),
+        "fixed_order=True, not .* with False",
+    ),
+    "no schedule but a list": ("100%", lambda p: forged(p, [0, 1]), "no attribute 'codes'"),  # type: ignore[arg-type]
+    "no timeline": ("100%", lambda p: Solution(problem=p, status=Status.FEASIBLE, timeline=7), "no sound"),  # type: ignore[arg-type]
+    "no problem": ("100%", lambda p: dataclasses.replace(KeepAll().solve(p), problem=None), "no sound"),  # type: ignore[arg-type]
+    "no status": (
+        "100%",
+        lambda p: dataclasses.replace(KeepAll().solve(p), status="fine"),
+        "'fine' is not a",
+    ),  # type: ignore[arg-type]
+    "no origin": ("100%", lambda p: dataclasses.replace(KeepAll().solve(p), origin=[1]), "no sound"),  # type: ignore[arg-type]
     "no solution at all": ("60%", lambda p: {"status": "optimal"}, "returned a dict, not a Solution"),
 }
 
@@ -140,6 +166,43 @@ def test_numbers_of_the_answer_are_the_judges() -> None:
     assert solution.seconds >= 0
 
 
+class TwoFaced(Schedule):
+    """Shows its judge one schedule, and whoever looks later another."""
+
+    looks = 0
+
+    @property  # type: ignore[override]
+    def codes(self) -> object:
+        TwoFaced.looks += 1
+        return everything(CHAIN).codes if TwoFaced.looks <= 2 else np.array([7])
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+
+
+def test_what_the_judge_saw_is_what_the_user_gets() -> None:
+    given: list[Schedule] = []
+
+    def remember(problem: Problem) -> Solution:
+        given.append(everything(CHAIN))
+        return Solution.found(problem, given[0])
+
+    shown = solve(CHAIN, "100%", solver=Says(remember)).schedule
+    given[0].codes.flags.writeable = True
+    given[0].codes[:] = 0
+    assert shown == everything(CHAIN)
+    shown = solve(CHAIN, "100%", solver=Says(lambda p: forged(p, TwoFaced()))).schedule
+    assert type(shown) is Schedule
+    assert shown == everything(CHAIN)
+
+
+def test_where_an_answer_came_from_is_printable() -> None:
+    """Whatever a solver says of it: it is shown, and written to the cache."""
+    odd = {1: "\x1b[31mred\nand \ud800"}
+    answer = solve(CHAIN, "100%", solver=Says(lambda p: dataclasses.replace(KeepAll().solve(p), origin=odd)))  # type: ignore[arg-type]
+    assert answer.origin == {"1": "[31mred and "}
+
+
 def test_settings_reach_the_solver() -> None:
     seen: list[Problem] = []
     heard: list[Progress] = []
@@ -159,6 +222,17 @@ def test_settings_reach_the_solver() -> None:
     assert solution.problem.on_progress is listen
 
 
+class Silent(Exception):
+    """Can't even be shown."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+    @staticmethod
+    def shout() -> Solution:
+        raise Silent
+
+
 def test_a_solver_that_fails_is_named_and_its_error_is_the_cause() -> None:
     failure = KeyError("\x1b[31mred\nand dead")
 
@@ -169,11 +243,17 @@ def test_a_solver_that_fails_is_named_and_its_error_is_the_cause() -> None:
         solve(CHAIN, "60%", solver=Says(fail))
     assert caught.value.__cause__ is failure
     assert str(caught.value).isprintable()
+    with pytest.raises(SolverError, match=r"solver 'Says' failed: Silent$"):
+        solve(CHAIN, "60%", solver=Says(lambda _: Silent.shout()))
+    with pytest.raises(SolverError, match=r"solver 'Says' failed: SystemExit: 3"):
+        solve(CHAIN, "60%", solver=Says(lambda _: sys.exit(3)))
     with pytest.raises(SolverError, match=r"failed: SolverError: .* less than nan"):
         solve(CHAIN, "100%", solver=Says(lambda p: Solution.found(p, everything(CHAIN), bound=math.nan)))
 
 
-@pytest.mark.parametrize("raised", [ValueError("enough"), KeyboardInterrupt(), SolverError("mine")])
+@pytest.mark.parametrize(
+    "raised", [ValueError("enough"), KeyboardInterrupt(), SystemExit(3), SolverError("mine")]
+)
 def test_what_the_listener_raises_is_the_users_own(raised: BaseException) -> None:
     def listen(_: Progress) -> None:
         raise raised

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from typing import Any
@@ -62,6 +63,7 @@ def op(**fields: Any) -> Op:
         ({"tensors": (), "ops": (op(cost=float("nan")),)}, r"cost is nan"),
         ({"tensors": (), "ops": (op(cost=float("inf")),)}, r"cost is inf"),
         ({"tensors": (), "ops": (op(cost="1"),)}, r"cost is '1'"),
+        ({"tensors": (), "ops": (op(cost=True),)}, r"cost is True"),
         ({"tensors": (), "ops": (op(workspace=-3),)}, r"workspace is -3"),
         (
             {"tensors": (), "ops": (op(recomputable="no"),)},
@@ -147,7 +149,9 @@ def test_derived_arrays_say_what_the_ops_say(graph: DFGraph) -> None:
         assert [i for i, node in enumerate(graph.ops) if t in node.inputs] == list(graph.readers.row(t))
         assert (graph.producer[t] == -1) == (t in graph.inputs)
     for array in (graph.sizes, graph.costs, graph.workspaces, graph.producer, *graph.reads, *graph.readers):
-        assert not array.flags.writeable
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+    assert not copy.deepcopy(graph).costs.flags.writeable
 
 
 @given(graph=graphs())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import math
 import multiprocessing
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -219,10 +220,10 @@ def everything() -> Schedule:
 
 @pytest.mark.parametrize("lie", ["bound", "infeasible"])
 def test_a_bound_that_a_schedule_disproves_is_an_error(lie: str) -> None:
-    def lies(problem: Problem) -> Solution:
-        return Solution.unknown(problem, bound=8.5 if lie == "bound" else float("inf"))
-
-    frontier = sweep(CHAIN, [41], [Says(lies), "keep-all"])
+    problem = Problem(graph=CHAIN, budget=41)
+    said = {"bound": Solution.unknown(problem, bound=8.5), "infeasible": Solution.infeasible(problem)}[lie]
+    answers = (replace(said, solver="Says"), solve(CHAIN, 41, solver="keep-all"))
+    frontier = Frontier(graph=CHAIN, answers=answers)
     assert shape(frontier) == [(40, 8.0, "keep-all")]
     assert [answer.solver for answer in frontier.answers] == ["keep-all"]
     (failure,) = frontier.errors
@@ -239,13 +240,23 @@ def test_a_solver_that_fails_stops_no_other(odd: Any) -> None:
     assert len(frontier.points) == 2
 
 
+def test_a_bound_of_an_odd_kind_arrives_as_what_it_says() -> None:
+    """A number of NumPy's, and less than nothing, which JSON would turn into infinitely much."""
+    said = {40: np.int64(8), 41: -math.inf}
+    frontier = sweep(CHAIN, said, [Says(lambda p: Solution.unknown(p, bound=said[p.budget]))])
+    assert [(answer.status, answer.bound) for answer in frontier.answers] == [
+        (Status.UNKNOWN, 8.0),
+        (Status.UNKNOWN, 0.0),
+    ]
+
+
 def test_a_solver_that_ends_its_process_is_stopped_first() -> None:
     def leave(problem: Problem) -> Solution:
         raise SystemExit(3)
 
     (failure,) = sweep(CHAIN, [40], [Says(leave)]).errors
     assert isinstance(failure.error, SolverError)
-    assert str(failure.error) == "SystemExit: 3"
+    assert str(failure.error) == "solver 'Says' failed: SystemExit: 3"
 
 
 def test_a_long_frontier_is_shown_in_part() -> None:

@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from checkmate.errors import InfeasibleBudgetError, InvalidScheduleError, Solver
 from checkmate.graph import DFGraph
 from checkmate.heuristics.first_fit import FirstFit
 from checkmate.plugins import SOLVERS, Solver, installed_plugins
-from checkmate.plugins.loader import one_line
+from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.problem import Problem, Progress, keep_all_peak
 from checkmate.schedule import Schedule
 from checkmate.solution import Solution, Status
@@ -216,15 +215,35 @@ def _ask(engine: Engine, problem: Problem) -> Solution:
     started = time.monotonic()
     try:
         answer: object = solver.solve(dataclasses.replace(problem, on_progress=listener))
-    except Exception as error:
+    except ANYTHING as error:
         if listener and error is listener.raised:
             raise
         raise SolverError(f"solver {name!r} failed: {one_line(error)}") from error
     seconds = time.monotonic() - started
+    return dataclasses.replace(judged(_claimed(answer, name, problem), name, problem), seconds=seconds)
+
+
+def _claimed(answer: object, name: str, problem: Problem) -> Claim:
+    """What the solver says, once it is known to say something about this problem."""
     if not isinstance(answer, Solution):
         raise SolverError(f"solver {name!r} returned a {type(answer).__name__}, not a Solution")
-    _check_same_graph(answer, name, problem.graph)
-    return dataclasses.replace(judged(Claim.of(answer), name, problem), seconds=seconds)
+    try:
+        asked, about = problem.graph, answer.problem
+        seen = [about.graph] + ([answer.timeline.graph] if answer.timeline else [])
+        same = all(graph is asked or graph.digest == asked.digest for graph in seen)
+        narrower = about.budget < problem.budget or about.fixed_order > problem.fixed_order
+        claim = Claim.of(answer)
+    except Exception as error:
+        raise SolverError(f"solver {name!r} returned no sound Solution: {one_line(error)}") from error
+    if not same:
+        raise SolverError(f"solver {name!r} answered about another graph than {asked!r}")
+    if narrower:  # what is proved for less freedom need not hold for more
+        raise SolverError(
+            f"solver {name!r} answered about a budget of {about.budget} bytes with fixed_order="
+            f"{about.fixed_order}, not {problem.budget} with {problem.fixed_order}: "
+            "make the Solution with the problem that was asked"
+        )
+    return claim
 
 
 @dataclass(slots=True)
@@ -232,12 +251,12 @@ class _Listener:
     """Passes reports on, and remembers what the user's code raised: that is not the solver's failure."""
 
     tell: Callable[[Progress], None]
-    raised: Exception | None = None
+    raised: BaseException | None = None
 
     def __call__(self, report: Progress) -> None:
         try:
             self.tell(report)
-        except Exception as error:
+        except ANYTHING as error:
             self.raised = error
             raise
 
@@ -253,9 +272,8 @@ def judged(claim: Claim, name: str, problem: Problem) -> Solution:
     Raises:
         SolverError: names the solver and says what is wrong.
     """
-    bound: object = claim.bound
-    if not isinstance(bound, Real) or math.isnan(bound):
-        raise SolverError(f"solver {name!r} claims a lower bound that is not a number: {bound!r}")
+    if math.isnan(claim.bound):
+        raise SolverError(f"solver {name!r} claims a lower bound that is not a number: {claim.bound!r}")
     if claim.schedule is None:
         return _judged_without_schedule(claim, name, problem)
     if claim.status == Status.INFEASIBLE:
@@ -279,8 +297,8 @@ def judged(claim: Claim, name: str, problem: Problem) -> Solution:
 def _judged_without_schedule(claim: Claim, name: str, problem: Problem) -> Solution:
     if claim.status not in (Status.INFEASIBLE, Status.UNKNOWN):
         raise SolverError(f"solver {name!r} claims to be {claim.status}, but gave no schedule")
-    if claim.status == Status.UNKNOWN:
-        return Solution.unknown(problem, bound=claim.bound, solver=name)
+    if claim.status == Status.UNKNOWN and claim.bound < math.inf:
+        return Solution.unknown(problem, bound=max(claim.bound, 0.0), solver=name)
     quick = FirstFit().solve(problem) if problem.budget >= floor(problem.graph).size else None
     if quick is not None and quick.timeline is not None:
         raise SolverError(
@@ -288,12 +306,6 @@ def _judged_without_schedule(claim: Claim, name: str, problem: Problem) -> Solut
             f"built-in heuristics found a schedule with a peak of {quick.timeline.peak} bytes"
         )
     return Solution.infeasible(problem, solver=name)
-
-
-def _check_same_graph(answer: Solution, name: str, graph: DFGraph) -> None:
-    seen = [answer.problem.graph] + ([answer.timeline.graph] if answer.timeline else [])
-    if any(other is not graph and other.digest != graph.digest for other in seen):
-        raise SolverError(f"solver {name!r} answered about another graph than {graph!r}")
 
 
 def _keeps_base_order(schedule: Schedule) -> bool:

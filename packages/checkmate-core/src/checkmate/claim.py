@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Self
 
 import msgspec
 import numpy as np
 
-from checkmate.errors import FormatError
+from checkmate.errors import FormatError, printable
 from checkmate.graph import DFGraph
 from checkmate.schedule import Schedule
 from checkmate.serialize import read_schedule_with_meta, schedule_bytes
@@ -38,13 +39,21 @@ class Claim:
 
     @classmethod
     def of(cls, solution: Solution) -> Self:
-        """The claim that a solution makes."""
+        """The claim that a solution makes, in values of our own, which its solver can't change any more.
+
+        Raises:
+            Exception: of any kind, if a field of the solution is not what its type says.
+        """
+        schedule = solution.schedule
+        bound: object = solution.bound
+        if not isinstance(bound, Real):
+            raise TypeError(f"its lower bound is not a number: {bound!r}")
         return cls(
-            status=solution.status,
-            schedule=solution.schedule,
-            bound=solution.bound,
-            seconds=solution.seconds,
-            origin=solution.origin,
+            status=Status(solution.status),
+            schedule=Schedule(schedule.codes) if schedule is not None else None,
+            bound=float(bound),
+            seconds=float(solution.seconds),
+            origin={printable(str(key)): printable(str(said)) for key, said in solution.origin.items()},
         )
 
 

@@ -21,7 +21,10 @@ __all__ = [
     "PluginError",
     "Reason",
     "SolverError",
+    "printable",
 ]
+
+_LONGEST = 1000
 
 
 class CheckmateError(Exception):
@@ -120,3 +123,14 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         self.floor = floor
         self.bottleneck = bottleneck
         self.proved = proved
+
+
+def printable(text: str) -> str:
+    r"""Text from outside, for a message: one line, no control characters, its middle left out if it is long.
+
+    >>> printable("red:\x1b[31m\n  dead"), len(printable("9" * 10**7))
+    ('red:[31m dead', 1003)
+    """
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -24,7 +24,7 @@ __all__ = ["CSR", "DFGraph", "Op", "Tensor"]
 
 _MEMORY_LIMIT = 2**63  # the judge counts bytes in int64
 _LARGEST_COST = 1e300  # of all ops together: leaves room for recomputation before float64 overflows
-_Array = TypeVar("_Array", bound=npt.NDArray[np.generic])
+_Number = TypeVar("_Number", np.int64, np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +182,10 @@ class DFGraph:
             name=name,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: arrays that were derived would come back writeable."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     @property
     def n_ops(self) -> int:
         """Number of ops."""
@@ -275,9 +279,9 @@ class DFGraph:
         return f"<DFGraph {self.name!r}: {self.n_ops} ops, {self.n_tensors} tensors{unit}>"
 
 
-def _frozen(array: _Array) -> _Array:
-    array.flags.writeable = False
-    return array
+def _frozen(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """The same over memory that can't be made writeable again, not even by setting the flag."""
+    return np.frombuffer(array.tobytes(), dtype=array.dtype)
 
 
 def _plain(number: Any) -> Any:
@@ -303,7 +307,7 @@ def _check_totals(graph: DFGraph) -> None:
     for i, op in enumerate(graph.ops):
         place = f"ops[{i}] ({op.name!r})"
         cost: Any = op.cost
-        if not isinstance(cost, int | float) or not 0 <= cost <= _LARGEST_COST:
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= _LARGEST_COST:
             raise GraphError(f"{place}: cost is {cost!r}, must be a number from 0 to {_LARGEST_COST:g}")
         total_cost += cost
         flags: dict[str, object] = {"recomputable": op.recomputable, "backward": op.backward}
