@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,12 +197,64 @@ def spec(name: Any = "mine", load: Callable[[], Any] = KeepAll, summary: Any = "
     return SolverSpec(name=name, summary=summary, load=load)
 
 
-@pytest.mark.parametrize("wrong", [spec(name=None), spec(name=7), spec(name=""), spec(summary=None)])
+NAMELESS = [spec(name=name) for name in (None, 7, "", " ", "red\x1b[31m")]
+
+
+@pytest.mark.parametrize("wrong", [*NAMELESS, spec(summary=None), spec(summary="two\nlines")])
 def test_a_spec_must_have_a_name_and_a_summary(monkeypatch: pytest.MonkeyPatch, wrong: SolverSpec) -> None:
     load_only(monkeypatch, loader._Candidate("wrong", "someone 1", lambda: offering(wrong)))
     (plugin,) = installed_plugins()
     assert plugin.error is not None
-    assert "whose name or summary is no text" in plugin.error
+    assert "whose name or summary is no line of text" in plugin.error
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ((spec(), spec()), "two of the name 'mine'"),
+        ((SolverSpec(name="x", summary="x", load=KeepAll, requires=("scipy")),), "a comma lacks?"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_slip_in_a_spec_is_named(
+    monkeypatch: pytest.MonkeyPatch, wrong: tuple[SolverSpec, ...], complaint: str
+) -> None:
+    load_only(monkeypatch, loader._Candidate("wrong", "someone 1", lambda: offering(*wrong)))
+    (plugin,) = installed_plugins()
+    assert plugin.error is not None
+    assert complaint in plugin.error
+
+
+class Panic(BaseException):
+    """What a library of another language raises."""
+
+
+def test_what_is_no_exception_drops_a_plugin_alone_but_ctrl_c_ends_it_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def panic() -> object:
+        raise Panic("core dumped")
+
+    def interrupt() -> object:
+        raise KeyboardInterrupt
+
+    good = loader._Candidate("good", "someone 1", lambda: offering(spec(load=panic)))  # type: ignore[arg-type]
+    load_only(monkeypatch, loader._Candidate("bad", "someone 1", panic), good)
+    assert [plugin.error for plugin in installed_plugins()] == ["Panic: core dumped", None]
+    with pytest.raises(PluginError, match=r"'mine' of 'good' .* failed to load: Panic: core dumped"):
+        load_solver("mine")
+    load_only(monkeypatch, loader._Candidate("bad", "someone 1", interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        installed_plugins()
+
+
+def test_malformed_metadata_of_anybody_leaves_the_built_ins(run: Run, tmp_path: Path) -> None:
+    stray = tmp_path / "stray-1.0.dist-info"
+    stray.mkdir()
+    (stray / "entry_points.txt").write_text("[checkmate]\nno equals sign\n")
+    report = json.loads(run(f"import sys; sys.path.insert(0, {str(tmp_path)!r})" + REPORT))
+    assert report["plugins"]["built-in"][1] is None
+    assert report["plugins"]["entry points"][0] == "malformed metadata"
+    assert "keep-all" in report["solvers"]
 
 
 def test_a_broken_twin_leaves_the_good_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,13 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module, metadata
 from typing import Any, NamedTuple
 
 import pluggy
 
-from checkmate.errors import PluginError
+from checkmate.errors import PluginError, printable
 from checkmate.plugins import hookspecs
 from checkmate.plugins.hookspecs import PROJECT
 from checkmate.plugins.specs import CostModelSpec, ExecutorSpec, ExporterSpec, FrontendSpec, SolverSpec
@@ -95,7 +95,9 @@ def register_commands(cli: Any, *, announce: Callable[[str], None] | None = None
                 announce(plugin.owner)
             try:
                 _call(manager, manager.get_plugin(str(number)), "checkmate_register_commands", cli=cli)
-            except ANYTHING as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - foreign code
                 errors[plugin.owner] = one_line(error)
     return dict(errors)
 
@@ -121,7 +123,7 @@ class _Candidate:
 
 
 ANYTHING: tuple[type[BaseException], ...] = (Exception, SystemExit)
-"""What foreign code may raise while it loads; isolation means to survive all of it."""
+"""What foreign code may raise while it runs; a plugin that loads may raise still more, save Ctrl-C."""
 
 
 class _Loaded(NamedTuple):
@@ -144,7 +146,11 @@ def _load() -> _Loaded:
 def _candidates() -> Iterator[_Candidate]:
     """Built-ins, then the wanted entry points; one that is wanted and not installed fails when loaded."""
     yield _Candidate("built-in", "checkmate-core", lambda: import_module(_BUILT_IN))
-    found = [_candidate(entry_point) for entry_point in metadata.entry_points(group=PROJECT)]
+    try:
+        found = [_candidate(entry_point) for entry_point in metadata.entry_points(group=PROJECT)]
+    except Exception as error:  # noqa: BLE001 - of some distribution, perhaps of nobody's plugin
+        found = []
+        yield _Candidate("entry points", "malformed metadata", partial(_fail, error))
     found.sort(key=lambda c: (c.distribution, c.name))
     setting = os.environ.get(ENVIRONMENT_VARIABLE)
     if setting is None:
@@ -152,9 +158,10 @@ def _candidates() -> Iterator[_Candidate]:
         return
     wanted = dict.fromkeys(name for part in setting.split(",") if (name := part.strip()))
     yield from (c for c in found if c.name in wanted)
+    missing = PluginError("no installed distribution has a plugin of this name")
     for name in wanted:
         if name not in {c.name for c in found}:
-            yield _Candidate(name, f"named in {ENVIRONMENT_VARIABLE}", _not_installed)
+            yield _Candidate(name, f"named in {ENVIRONMENT_VARIABLE}", partial(_fail, missing))
 
 
 def _candidate(entry_point: metadata.EntryPoint) -> _Candidate:
@@ -162,8 +169,8 @@ def _candidate(entry_point: metadata.EntryPoint) -> _Candidate:
     return _Candidate(entry_point.name, f"{dist.name} {dist.version}" if dist else "?", entry_point.load)
 
 
-def _not_installed() -> object:
-    raise PluginError("no installed distribution has a plugin of this name")
+def _fail(error: Exception) -> object:
+    raise error
 
 
 def _isolated(manager: pluggy.PluginManager, candidate: _Candidate, key: str) -> LoadedPlugin:
@@ -172,7 +179,9 @@ def _isolated(manager: pluggy.PluginManager, candidate: _Candidate, key: str) ->
         manager.register(candidate.load(), name=key)
         manager.check_pending()
         offers = tuple(_offers(manager, manager.get_plugin(key)))
-    except ANYTHING as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a skipped test, a panic of another language
         if manager.get_plugin(key) is not None:
             manager.unregister(name=key)
         return LoadedPlugin(name=candidate.name, distribution=candidate.distribution, error=one_line(error))
@@ -182,7 +191,7 @@ def _isolated(manager: pluggy.PluginManager, candidate: _Candidate, key: str) ->
 def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
     """All specs that one plugin registers, each checked to be of the kind that its hook is for."""
     for kind, expected in _KINDS.items():
-        hook = f"checkmate_register_{kind}"
+        hook, names = f"checkmate_register_{kind}", set[str]()
         for specs in _call(manager, plugin, hook):
             if not isinstance(specs, Iterable):
                 raise PluginError(f"{hook} returned {specs!r}, not an iterable of {expected.__name__}")
@@ -190,8 +199,13 @@ def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
                 if not isinstance(spec, expected):
                     raise PluginError(f"{hook} returned {spec!r}, which is no {expected.__name__}")
                 texts: tuple[object, ...] = (spec.name, spec.summary)
-                if not all(isinstance(text, str) and text for text in texts):
-                    raise PluginError(f"{hook} returned {spec!r}, whose name or summary is no text")
+                if not all(isinstance(text, str) and text.strip() and text.isprintable() for text in texts):
+                    raise PluginError(f"{hook} returned {spec!r}, whose name or summary is no line of text")
+                if not isinstance(spec.requires, tuple):
+                    raise PluginError(f"{hook} returned {spec!r}, whose requires is no tuple: a comma lacks?")
+                if spec.name in names:
+                    raise PluginError(f"{hook} returned two of the name {spec.name!r}")
+                names.add(spec.name)
                 suffix: object = getattr(spec, "suffix", ".")
                 if not isinstance(suffix, str) or not suffix.startswith("."):
                     raise PluginError(f"{hook} returned {spec!r}, whose suffix does not start with a dot")
@@ -206,6 +220,9 @@ def _call(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments:
 
 
 def one_line(error: BaseException) -> str:
-    """The error as one line that is safe to print: no control characters."""
-    text = "".join(c for c in " ".join(str(error).split()) if c.isprintable())
+    """The error as one line that is safe to print, whatever its ``str`` does."""
+    try:
+        text = printable(str(error))
+    except ANYTHING:
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from checkmate.errors import PluginError
-from checkmate.plugins.loader import ANYTHING, LoadedPlugin, Spec, installed_plugins, one_line
+from checkmate.plugins.loader import LoadedPlugin, Spec, installed_plugins, one_line
 
 __all__ = ["Registry"]
 
@@ -72,7 +72,9 @@ class Registry(Generic[_Spec, _Thing]):
         label = f"{self.kind} {name!r} of {plugin.owner}"
         try:
             thing: Any = spec.load()
-        except ANYTHING as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             needs = f"; it needs: pip install {' '.join(spec.requires)}" if spec.requires else ""
             raise PluginError(f"{label} failed to load: {one_line(error)}{needs}") from error
         if not callable(getattr(thing, self.method, None)):
