@@ -190,6 +190,9 @@ def test_what_tells_solvers_apart() -> None:
         pass
 
     assert identity_of(Local()) is None
+    assert identity_of(Holds(Local())) is None
+    twin = type("Counting", (), {"__module__": "elsewhere"})
+    assert identity_of(Holds(dataclass(frozen=True)(twin)())) != identity_of(Holds(Counting()))
     assert identity_of(object()) is None
 
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib import metadata
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -164,38 +165,48 @@ def identity_of(solver: object) -> Identity | None:
     """What tells a solver that is a value from others in any process, or None if nothing does.
 
     Only a frozen dataclass whose fields are plain values (numbers, texts, enums, tuples and frozen
-    dataclasses of them) has one, and only if its class can be imported: code in ``__main__`` or within a
-    function has no version and often changes.
+    dataclasses of them) has one, and only if all their classes can be imported: code in ``__main__`` or
+    within a function has no version and often changes.
 
     >>> from checkmate.heuristics import KeepAll
     >>> identity_of(KeepAll())["class"]
     'checkmate.heuristics.keep_all.KeepAll'
     """
-    kind = type(solver)
-    if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
-        return None
     try:
-        fields = _plain(solver)
+        return _identity(solver)
     except TypeError:
         return None
+
+
+def _identity(value: object) -> dict[str, Any]:
+    """Class, version and fields of a frozen dataclass."""
+    kind = type(value)
+    parameters = getattr(kind, "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen:
+        raise TypeError(f"{value!r} is no frozen value")
     package = sys.modules.get(kind.__module__.partition(".")[0])
-    version = str(getattr(package, "__version__", ""))
-    return {"class": f"{kind.__module__}.{kind.__qualname__}", "version": version, "fields": fields}
+    return {
+        "class": _place(kind),
+        "version": str(getattr(package, "__version__", "")),
+        "fields": {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)},  # type: ignore[arg-type]
+    }
 
 
 def _plain(value: object) -> Any:
     """The value in JSON; equal texts mean equal values."""
-    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, Enum)):
-        return repr(value)
     if isinstance(value, Enum):
-        return f"{type(value).__qualname__}.{value.name}"
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    parameters = getattr(type(value), "__dataclass_params__", None)
-    if parameters is None or not parameters.frozen:
-        raise TypeError(f"{value!r} is no frozen value")
-    fields = dataclasses.fields(value)  # type: ignore[arg-type]
-    return {"": type(value).__qualname__} | {f.name: _plain(getattr(value, f.name)) for f in fields}
+        return [_place(type(value)), value.name]
+    if type(value) in (NoneType, bool, int, float, str):
+        return repr(value)
+    if type(value) is tuple:
+        return {"": [_plain(item) for item in value]}
+    return _identity(value)
+
+
+def _place(kind: type) -> str:
+    if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+        raise TypeError(f"{kind.__qualname__} can't be imported")
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _question(problem: Problem, solver: Identity) -> dict[str, Any]:
