@@ -213,6 +213,28 @@ def test_hints_are_json_values(hint: bytes, complaint: str) -> None:
         read_schedule(plain.replace(b"\xcc\xff", hint), GRAPH)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        graph_bytes(GRAPH)
+        .replace(b'"0"', b'"' + b"x" * 10**6 + b'"')
+        .replace(b'"inputs":[]', b'"inputs":[1]', 1),
+        graph_bytes(GRAPH).replace(b'"inputs":[0]', b'"inputs":[' + b"0," * 10**5 + b"0]"),
+        b'{"\\n\\u001b[2J":1,"\\n\\u001b[2J":1,' + graph_bytes(GRAPH)[1:],
+        b'{"' + b"x" * 10**6 + b'":1,"' + b"x" * 10**6 + b'":1,' + graph_bytes(GRAPH)[1:],
+    ],
+    ids=["long name", "many indices", "unprintable key", "long key"],
+)
+def test_a_message_is_short_and_printable_whatever_it_quotes(content: bytes) -> None:
+    with pytest.raises((FormatError, GraphError)) as caught:
+        read_graph(content)
+    assert len(str(caught.value)) < 1100
+    assert str(caught.value).isprintable()
+    with pytest.raises(FormatError, match=r"digest is \[2J…, that of") as refused:
+        read_schedule(schedule_bytes(SCHEDULE, GRAPH).replace(GRAPH.digest.encode(), b"\\n\\u001b[2J"), GRAPH)
+    assert str(refused.value).isprintable()
+
+
 def test_a_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=tmp_path.name):
         read_graph(tmp_path)

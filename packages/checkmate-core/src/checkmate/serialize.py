@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from checkmate.errors import FormatError, GraphError
+from checkmate.errors import FormatError, GraphError, printable
 from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.schedule import Schedule
 from checkmate.wire import Encoding, GraphV1, OpV1, ScheduleV1, TensorV1, decoded, encoded, json_schemas
@@ -64,7 +64,7 @@ def read_graph(source: Source) -> DFGraph:
         )
     except GraphError as error:
         is_path = str(error).startswith(("ops", "tensors", "inputs", "outputs", "fixed_size"))
-        raise GraphError(f"{where}: {'$.' if is_path else ''}{error}") from error
+        raise GraphError(f"{where}: {'$.' if is_path else ''}{printable(str(error))}") from error
 
 
 def graph_bytes(graph: DFGraph, *, format: Encoding = "json") -> bytes:
@@ -123,7 +123,7 @@ def read_schedule_with_meta(source: Source, graph: DFGraph) -> tuple[Schedule, d
     wire = decoded(content, where, ScheduleV1)
     if wire.graph != graph.digest:
         raise FormatError(
-            f"{where}: this schedule is of another graph: its digest is {wire.graph[:12]}…, "
+            f"{where}: this schedule is of another graph: its digest is {printable(wire.graph[:12])}…, "
             f"that of {graph!r} is {graph.digest[:12]}… - at `$.graph`"
         )
     codes = [index if kind == "compute" else ~index for kind, index in wire.steps]
