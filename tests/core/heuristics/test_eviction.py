@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -99,3 +102,26 @@ def test_a_key_unlocks_through_what_is_dead() -> None:
         outputs=(5,),
     )
     assert evicting_sequence(graph, 17) == [0, 1, 2, 3, 4, 1, 2, 5]
+
+
+def _wide_moment(n: int) -> DFGraph:
+    """A chain of n ops, one op that leaves room for half of what they made, and one that reads it all."""
+    return DFGraph(
+        ops=(
+            *(Op(name=str(i), inputs=(i - 1,) if i else (), outputs=(i,), cost=1) for i in range(n)),
+            Op(name="wide", inputs=(n - 1,), outputs=(n,), cost=1, workspace=n),
+            *(Op(name=f"{i}.backward", inputs=(n, i), outputs=(n + 1 + i,), cost=1) for i in range(n)),
+        ),
+        tensors=tuple(Tensor(name=str(t), size=1) for t in range(2 * n + 1)),
+        outputs=(2 * n,),
+    )
+
+
+def test_the_clock_is_looked_at_between_evictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One op may evict as many tensors as there are ops before it: too many to wait for."""
+    looks = itertools.count()
+    monkeypatch.setattr("checkmate.heuristics.eviction.time", SimpleNamespace(monotonic=lambda: next(looks)))
+    n = 100
+    sequence = evicting_sequence(_wide_moment(n), n + n // 2)
+    assert sequence is not None
+    assert next(looks) >= len(sequence) + n // 2

@@ -49,15 +49,16 @@ def _sequences(problem: Problem) -> Iterator[list[int]]:
     graph, deadline = problem.graph, time.monotonic() + _WRITING * problem.time_limit
     lasting = set(graph.inputs).union(graph.outputs)
     lasting.update(t for op in graph.ops if not op.recomputable for t in op.outputs)
-    kept: set[int] = set(graph.inputs)
+    resident = set(graph.inputs)
     sequence: list[int] = []
-    handed_on: tuple[int, ...] = ()
+    passing: set[int] = set()
     for v, op in enumerate(graph.ops):
-        sequence += [*_again(graph, v, kept.union(handed_on)), v]
+        sequence += [*_again(graph, v, resident), v]
         if len(sequence) > _MOST_COMPUTES or time.monotonic() > deadline:
             return
-        kept.update(lasting.intersection(op.outputs))
-        handed_on = op.outputs
+        resident -= passing
+        resident.update(op.outputs)
+        passing = set(op.outputs) - lasting
     yield sequence
 
 

@@ -206,7 +206,7 @@ class _Machine:
             if missing is not None:
                 stack.append(self.producer[missing])
                 continue
-            if len(self.sequence) >= limit or self.left < 0 or time.monotonic() > self.deadline:
+            if len(self.sequence) >= limit or self.left < 0 or not self._in_time():
                 return False
             if not self._room(stack):
                 return False
@@ -236,7 +236,7 @@ class _Machine:
         due = self._due(stack)
         movable = [t for t in self.resident if self.sizes[t] and t not in op.inputs and t not in op.outputs]
         unread = [t for t in movable if t not in due and self._next_use(t) == _NEVER]
-        keys = [t for t in unread if self._is_key(t)]
+        keys = [t for t in unread if self._in_time() and self._is_key(t)]
         for t in set(unread).difference(keys):
             self._evict(t)
         if self.held > target:
@@ -252,10 +252,11 @@ class _Machine:
     def _evict_until(self, target: int, victims: list[int]) -> None:
         """Evict in this order until no more than ``target`` bytes are held; spare whom that made needless."""
         chosen: list[int] = []
+        reruns: set[int] = set()  # who leaves here can return, so what can run again still can afterwards
         for t in victims:
-            if self.held <= target:
+            if self.held <= target or not self._in_time():
                 break
-            if self._can_return(t):
+            if self._can_return(t, reruns):
                 self._evict(t)
                 chosen.append(t)
         for t in reversed(chosen):
@@ -264,7 +265,7 @@ class _Machine:
 
     def _is_key(self, t: int) -> bool:
         """Whether unread ``t`` can't come back, but could bring back more bytes than it holds."""
-        if self._can_return(t):
+        if self._can_return(t, set()):
             return False
         unlocked, seen, stack = 0, {t}, [t]
         while stack:
@@ -341,18 +342,27 @@ class _Machine:
                 wanted(v, min(due[t] for t in self.graph.ops[v].outputs if t in due))
         return due
 
-    def _can_return(self, t: int) -> bool:
-        """Whether ``t`` could be computed again from what else is resident."""
-        seen, stack = set(), [self.producer[t]]
+    def _can_return(self, t: int, reruns: set[int]) -> bool:
+        """Whether ``t`` could be computed again from what else is resident.
+
+        ``reruns`` are ops known to be able to run again; those on which that stands are added.
+        """
+        seen, stack = {self.producer[t]}, [self.producer[t]]
         while stack:
             v = stack.pop()
+            if v in reruns:
+                continue
             if not self.graph.ops[v].recomputable:
                 return False
             for u in self.graph.ops[v].inputs:
                 if not self.present[u] and self.producer[u] not in seen:
                     seen.add(self.producer[u])
                     stack.append(self.producer[u])
+        reruns |= seen
         return True
+
+    def _in_time(self) -> bool:
+        return time.monotonic() <= self.deadline
 
     def _evict(self, t: int) -> None:
         self.again[t] = self._price(t)
