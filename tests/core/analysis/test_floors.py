@@ -162,3 +162,14 @@ def test_of_very_many_once_only_tensors_the_largest_count() -> None:
     sets = first_run_sets(dataclasses.replace(row, ops=ops))
     assert sets[1000] == 4 + 2 * 998
     assert sets[1099] == 4 + 2 * 1024
+
+
+@given(graphs())
+def test_the_bottleneck_is_an_op_that_must_run(graph: DFGraph) -> None:
+    bottleneck = floor(graph).bottleneck
+    assert bottleneck is None or needed_ops(graph)[bottleneck]
+
+
+def test_where_no_op_must_run_none_is_the_bottleneck() -> None:
+    graph = DFGraph.from_nodes(cost=[1], size=[4], deps=[[]], outputs=[])
+    assert floor(graph) == (0, None)

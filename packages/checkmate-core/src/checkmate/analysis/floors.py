@@ -42,8 +42,8 @@ def floor(graph: DFGraph) -> Floor:
     """
     movable_outputs = set(graph.outputs) - set(graph.inputs)
     at_end = graph.base_size + sum(graph.tensors[t].size for t in movable_outputs)
-    sets = np.where(needed_ops(graph), first_run_sets(graph), 0)
-    if graph.n_ops == 0 or int(sets.max()) < at_end:
+    sets = np.where(needed_ops(graph), first_run_sets(graph), -1)
+    if int(sets.max(initial=-1)) < at_end:
         return Floor(at_end, None)
     worst = int(sets.argmax())
     return Floor(int(sets[worst]), worst)
