@@ -234,3 +234,18 @@ def test_what_is_too_large_for_matrices_is_refused() -> None:
         Plan.of(graph, Schedule.from_sequence(graph, range(n)))
     with pytest.raises(PlanError, match="dense"):
         Plan.from_retained(graph, np.zeros((1, 1), dtype=bool))
+
+
+def test_a_stage_of_a_graph_without_ops_retains_nothing_and_lowers_to_nothing() -> None:
+    graph = DFGraph(ops=(), tensors=(Tensor(name="x", size=3),), inputs=(0,), outputs=(0,))
+    plan = Plan(graph, np.zeros((1, 0), dtype=np.bool_), np.zeros((1, 1), dtype=np.bool_))
+    assert len(lower(plan)) == 0
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2**28, 3)])
+def test_matrices_of_another_shape_or_too_many_stages_are_refused(shape: tuple[int, ...]) -> None:
+    """The last without being copied: it has 2^30 entries and a few bytes."""
+    graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [1]])
+    matrix = np.broadcast_to(np.bool_(False), shape)
+    with pytest.raises(PlanError):
+        Plan(graph, matrix, matrix)

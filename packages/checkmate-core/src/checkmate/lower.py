@@ -100,7 +100,7 @@ def _check(plan: Plan) -> None:
             )
             raise PlanError(f"stage {t} retains {graph.tensor_label(int(lost.argmax()))}, {before}")
         # Op and its inputs may both run in this stage: producers stand before their readers in base order.
-        resident = retains | computes[graph.producer] | (graph.producer < 0)
+        resident = retains | np.append(computes, True)[graph.producer]  # graph inputs: producer −1, the True
         for v in np.flatnonzero(computes).tolist():
             op = graph.ops[v]
             for u in op.inputs:

@@ -64,7 +64,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Take private read-only copies."""
-        n_stages = len(self.compute)
+        n_stages = next(iter(np.shape(self.compute)), 0)
+        _check_cells(n_stages, self.graph)
         compute = _matrix(self.compute, (n_stages, self.graph.n_ops), "compute")
         retain = _matrix(self.retain, (n_stages, self.graph.n_tensors), "retain")
         retain[:, list(self.graph.inputs)] = False
