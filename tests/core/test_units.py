@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ def test_more_than_can_be_counted_is_rejected() -> None:
 
 @pytest.mark.parametrize(
     ("budget", "size"),
-    [("60%", 600), (0.6, 600), ("12.5 %", 125), ("1KiB", 1024), (5, 5), (1.0, 1000), ("100%", 1000)],
+    [("60%", 600), (0.6, 600), ("12.5 %", 125), ("1KiB", 1024), (5, 5), (0.29, 290), ("100%", 1000)],
 )
 def test_budgets_may_be_shares(budget: Budget, size: int) -> None:
     assert parse_budget(budget, whole=1000) == size
@@ -78,3 +79,25 @@ def test_shares_are_exact(whole: int, digits: int) -> None:
 @given(st.integers(0, 2**60))
 def test_formatted_sizes_read_back_nearly(size: int) -> None:
     assert abs(parse_bytes(format_bytes(size)) - size) <= size * 0.006
+
+
+@given(st.integers(1, 2**62))
+def test_a_share_of_one_is_the_whole(whole: int) -> None:
+    """Also where the whole is no float."""
+    assert parse_budget(1.0, whole) == parse_budget("100%", whole) == whole
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert parse_bytes(np.int64(7)) == 7  # type: ignore[arg-type]
+    assert parse_budget(np.uint8(5), whole=1000) == 5  # type: ignore[arg-type]
+    assert parse_budget(np.float32(0.5), whole=1000) == 500  # type: ignore[arg-type]
+    with pytest.raises(BudgetError):
+        parse_bytes(np.bool_(True))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", ["", "%", "x", " GiB", ".5"])
+def test_endless_digits_are_refused_unread(end: str) -> None:
+    """To read ten million digits would take hours."""
+    with pytest.raises(BudgetError) as caught:
+        parse_budget("9" * 10**7 + end, whole=1000)
+    assert len(str(caught.value)) < 300

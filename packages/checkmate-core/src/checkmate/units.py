@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
 from fractions import Fraction
+from numbers import Integral, Real
 
 from checkmate.errors import BudgetError
 
@@ -22,8 +22,9 @@ _FACTORS = {"": 1, "b": 1} | {
     for power, prefix in enumerate("kmgtp")
     for suffix, base in (("ib", 1024), ("b", 1000))
 }
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zA-Z]*)\s*")
-_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*%\s*")
+_NUMBER = r"\s*(\d{1,999}(?:\.\d{1,999})?|\.\d{1,999})\s*"  # longer ones would take their time
+_SIZE = re.compile(rf"{_NUMBER}([a-zA-Z]*)\s*")
+_PERCENT = re.compile(rf"{_NUMBER}%\s*")
 _LARGEST_SHARE = 10
 _LARGEST_SIZE = 2**63 - 1  # what the judge can count
 _ADVICE = "write bytes (8589934592), a size ('8GiB', '512 MB') or a share ('60%', 0.6)"
@@ -38,16 +39,17 @@ def parse_bytes(text: int | str) -> int:
     Raises:
         BudgetError: if the text is no size, is negative, or is more than 2^63 − 1 bytes.
     """
-    if isinstance(text, bool) or not isinstance(text, int | str):
-        raise BudgetError(f"{text!r} is no number of bytes: write an int or a size such as '8GiB'")
-    if isinstance(text, int):
-        size = text
+    given: object = text
+    if isinstance(given, bool) or not isinstance(given, Integral | str):
+        raise BudgetError(f"{given!r} is no number of bytes: write an int or a size such as '8GiB'")
+    if isinstance(given, Integral):  # NumPy's integers are welcome
+        size = int(given)
     else:
-        match = _SIZE.fullmatch(text)
+        match = _SIZE.fullmatch(given)
         factor = _FACTORS.get(match[2].lower()) if match else None
         if match is None or factor is None:
-            raise BudgetError(f"can't read {text!r} as bytes: {_ADVICE}")
-        size = int(_exactly(match[1]) * factor)
+            raise BudgetError(f"can't read {given!r:.40} as bytes: {_ADVICE}")
+        size = int(Fraction(match[1]) * factor)
     if size > _LARGEST_SIZE:
         raise BudgetError(f"more than 2^63 - 1 bytes can't be counted: {_ADVICE}")
     if size < 0:
@@ -73,24 +75,26 @@ def parse_budget(budget: Budget, whole: int) -> int:
 
 
 def _share(budget: Budget, whole: int) -> int | None:
-    """Bytes of a budget given as a share of ``whole``, or None if it is an absolute one."""
-    if isinstance(budget, str):
-        match = _PERCENT.fullmatch(budget)
-        share: Fraction | float | None = _exactly(match[1]) / 100 if match else None
+    """Bytes of a budget given as a share of ``whole``, or None if it is an absolute one.
+
+    A float stands for the decimal number that it prints as: 0.29 of 100 bytes are 29.
+    """
+    given: object = budget
+    if isinstance(given, str):
+        match = _PERCENT.fullmatch(given)
+        if match is None:
+            return None
+        share: Fraction | float = Fraction(match[1]) / 100
+    elif isinstance(given, Real) and not isinstance(given, Integral):
+        share = Fraction(repr(float(given))) if math.isfinite(given) else math.inf
     else:
-        share = budget if isinstance(budget, float) else None
-    if share is None:
         return None
-    if not share <= _LARGEST_SHARE or not math.isfinite(share):
+    if share > _LARGEST_SHARE:
         raise BudgetError(
             f"budget {budget!r:.40}: a float or percentage is a share of the keep-everything peak, "
             f"at most {_LARGEST_SHARE:.0%}; for bytes pass an int"
         )
     return math.floor(share * whole)
-
-
-def _exactly(number: str) -> Fraction:
-    return Fraction(Decimal(number))  # Decimal first: it has no limit on digits
 
 
 def format_bytes(size: int) -> str:
