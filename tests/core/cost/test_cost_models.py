@@ -66,4 +66,7 @@ def test_there_is_one_cost_for_each_op() -> None:
         with_costs(graph, [1.0], "s")
     with pytest.raises(GraphError, match=r"ops\[1\].*cost is nan"):
         with_costs(graph, [1.0, float("nan")], "s")
+    for nonsense in ("dear", None, 10**400):
+        with pytest.raises(CostError, match="must be a number"):
+            with_costs(graph, [1.0, nonsense], "s")  # type: ignore[list-item]
     assert with_costs(graph, iter([1, 2]), "s").ops == graph.ops

@@ -73,6 +73,8 @@ def test_what_is_not_known_is_said() -> None:
         {"flops_per_s": 1.0, "bytes_per_s": True},
         {"flops_per_s": 1.0, "bytes_per_s": 1.0, "launch_s": -1.0},
         {"flops_per_s": 1.0, "bytes_per_s": 1.0, "launch_s": float("nan")},
+        {"flops_per_s": 1.0, "bytes_per_s": 1.0, "launch_s": "1us"},
+        {"flops_per_s": 10**400, "bytes_per_s": 1.0},
     ],
 )
 def test_senseless_rates_are_refused(settings: dict[str, float]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -11,19 +11,21 @@ from checkmate.graph import DFGraph
 
 __all__ = ["positive", "with_costs"]
 
+_LARGEST = sys.float_info.max
+
 
 def with_costs(graph: DFGraph, costs: Iterable[float], unit: str) -> DFGraph:
     """The graph with these costs, one for each op, in this unit; all else is as it was.
 
     Raises:
-        CostError: if there are not as many costs as ops.
-        GraphError: if a cost is negative, infinite or no number.
+        CostError: if there are not as many costs as ops, or one is no number.
+        GraphError: if a cost is negative, infinite or nan.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
     >>> [op.cost for op in with_costs(graph, [0.5, 2.0], "s").ops]
     [0.5, 2.0]
     """
-    priced = [float(cost) for cost in costs]
+    priced = [_number(cost) for cost in costs]
     if len(priced) != graph.n_ops:
         raise CostError(f"{len(priced)} costs for {graph.n_ops} ops: give each op one")
     ops = tuple(replace(op, cost=cost) for op, cost in zip(graph.ops, priced, strict=True))
@@ -31,6 +33,13 @@ def with_costs(graph: DFGraph, costs: Iterable[float], unit: str) -> DFGraph:
 
 
 def positive(value: object, name: str) -> None:
-    """Raise CostError unless ``value`` is a finite number > 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    """Raise CostError unless ``value`` is a finite number > 0 that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST:
         raise CostError(f"{name} is {value!r}, must be a finite number > 0")
+
+
+def _number(cost: float) -> float:
+    try:
+        return float(cost)
+    except (TypeError, ValueError, OverflowError):
+        raise CostError(f"a cost is {cost!r:.40}, must be a number") from None

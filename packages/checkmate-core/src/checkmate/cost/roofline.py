@@ -6,15 +6,15 @@ P is the peak FLOP/s, B the memory bandwidth, bytes(v) the sizes of what v reads
 Waterman and Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures",
 Communications of the ACM 52(4), 2009.
 
-It is optimistic: no kernel reaches the peaks; bytes(v) is a lower bound on the traffic with cold caches, for
-a kernel may read an operand several times, and its workspace isn't counted; and an op may be several kernels.
-What a schedule costs *relative* to another is nearer to the truth.
+It is optimistic: no kernel reaches the peaks; one may read an operand several times, and its workspace isn't
+counted; and an op may be several kernels. It is too dear only where an op touches a part of its operands, as
+an embedding does of its table, or finds them in a cache. What a schedule costs *relative* to another is
+nearer to the truth.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -55,8 +55,8 @@ class Roofline:
         """Reject senseless settings."""
         positive(self.flops_per_s, "flops_per_s")
         positive(self.bytes_per_s, "bytes_per_s")
-        if not 0 <= self.launch_s < math.inf:
-            raise CostError(f"launch_s is {self.launch_s!r}, must be a finite number ≥ 0 (seconds)")
+        if self.launch_s != 0:
+            positive(self.launch_s, "launch_s (seconds), if not 0,")
 
     @classmethod
     def of(cls, device: str, dtype: str = "fp32", *, launch_s: float = 0.0) -> Self:

@@ -42,9 +42,9 @@ class TableCost:
         """The graph with the listed costs.
 
         Raises:
-            CostError: if the table lists a name that no op or several ops have, or changes the unit but
-                leaves ops out.
-            GraphError: if a cost is negative, infinite or no number.
+            CostError: if the table lists a name that no op or several ops have, or what is no number, or
+                changes the unit but leaves ops out.
+            GraphError: if a cost is negative, infinite or nan.
         """
         ops = Counter(op.name for op in graph.ops)
         for name in self.costs:
