@@ -214,9 +214,10 @@ def test_the_masks_of_dropout_raise_the_floor() -> None:
         (lambda: random_layered(-4), r"^random_layered: n is -4"),
         (lambda: random_layered(9, width=0), r"^random_layered: width is 0"),
         (lambda: random_layered(9, density=inf), r"^random_layered: density inf must be in"),
-        (lambda: random_layered(9, skips=1), r"skips 1 in \[0, 1\)"),
+        (lambda: unet(10**12), r"2\^depth = 2\^1000000000000"),
+        (lambda: random_layered(9, skips=0.6), r"skips 0.6 in \[0, 0.5\]"),
         (lambda: residual(-1), r"^residual: blocks is -1, must be a whole number ≥ 0"),
-        (lambda: unet(3, side=20), r"^unet: side 20 must be divisible by 2\^depth = 8"),
+        (lambda: unet(3, side=20), r"^unet: side 20 must be divisible by 2\^depth = 2\^3"),
         (lambda: densenet(2, growth=0), r"^densenet: growth is 0"),
         (lambda: transformer(2, heads=5), r"^transformer: d_model 768 must be divisible by heads 5"),
         (lambda: transformer(2, batch=1.5), r"^transformer: batch is 1.5"),  # type: ignore[arg-type]

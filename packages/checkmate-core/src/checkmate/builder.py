@@ -54,7 +54,7 @@ class GraphBuilder:
         self._fixed_size = _bytes(fixed_size, "fixed_size")
         self._sizes: dict[str, int] = {}
         self._inputs: list[str] = []
-        self._outputs: list[str] = []
+        self._outputs: dict[str, None] = {}  # in order
         self._ops: dict[str, _Entry] = {}
         self._maker: dict[str, str] = {}
 
@@ -129,7 +129,7 @@ class GraphBuilder:
         for name in names:
             if name in self._outputs:
                 raise GraphError(f"output {name!r} is there already: name each output once")
-            self._outputs.append(name)
+            self._outputs[name] = None
 
     def build(self) -> DFGraph:
         """The graph of all that was declared; the builder may go on and build again.

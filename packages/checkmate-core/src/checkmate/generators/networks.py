@@ -151,8 +151,8 @@ def unet(depth: int, *, batch: int = 8, channels: int = 64, side: int = 256, cla
     """
     check_counts("unet", least=0, depth=depth)
     check_counts("unet", batch=batch, channels=channels, side=side, classes=classes)
-    if side % 2**depth:
-        raise GraphError(f"unet: side {side} must be divisible by 2^depth = {2**depth}")
+    if depth >= side.bit_length() or side % 2**depth:
+        raise GraphError(f"unet: side {side} must be divisible by 2^depth = 2^{depth}")
     net = _ImageNet(batch, ForwardNet(f"unet{depth}"))
 
     def twice(name: str, x: _Image, width: int) -> _Image:

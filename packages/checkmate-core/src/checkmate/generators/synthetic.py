@@ -85,7 +85,7 @@ def random_layered(
         seed: of everything random.
         width: mean number of ops in a layer, ≥ 1; default √n / 2.
         density: probability from 0 to 1.
-        skips: share of reads that skip layers, from 0 to less than 1.
+        skips: share of reads that skip layers, from 0 to ½.
         training: True = add a loss (cost 0) and a mirrored backward pass at twice the cost.
 
     Raises:
@@ -98,8 +98,8 @@ def random_layered(
     check_counts("random_layered", n=n, least=3)
     width = round(math.sqrt(n) / 2) if width is None else width
     check_counts("random_layered", width=width)
-    if not (0 <= density <= 1 and 0 <= skips < 1):
-        raise GraphError(f"random_layered: density {density} must be in [0, 1], skips {skips} in [0, 1)")
+    if not (0 <= density <= 1 and 0 <= skips <= 0.5):
+        raise GraphError(f"random_layered: density {density} must be in [0, 1], skips {skips} in [0, 0.5]")
     random = Random(seed)
     deps = _layered_reads(random, n, width, density, skips / (1 - skips))
     cost = [int(1000 * random.random()) for _ in range(n)]
