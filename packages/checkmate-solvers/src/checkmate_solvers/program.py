@@ -1,0 +1,158 @@
+r"""A mixed-integer linear program, and what an engine that solves it has to say.
+
+    min c·x    subject to    lower ≤ A x ≤ upper,    least ≤ x ≤ most,    x_j whole where asked
+
+A :class:`Backend` is one engine, and knows nothing of graphs. A :class:`Draft` is a program in the making,
+many columns and rows at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
+
+__all__ = ["Backend", "Draft", "Ids", "Outcome", "Program"]
+
+Ids = npt.NDArray[np.int64]
+"""Numbers of columns or rows, in any shape; −1 = there is none."""
+_Floats = npt.NDArray[np.float64]
+_Values = _Floats | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """The program of the module.
+
+    Every column is bounded. No entry of the objective exceeds 1, no other one 2^18, so that an engine's
+    tolerances mean something.
+    """
+
+    objective: _Floats
+    matrix: csr_array
+    lower: _Floats
+    upper: _Floats
+    least: _Floats
+    most: _Floats
+    integral: npt.NDArray[np.bool_]
+
+    def relaxed(self) -> Self:
+        """The same as a linear program."""
+        return replace(self, integral=np.zeros_like(self.integral))
+
+    def costing(self, least: float) -> Self:
+        """The same with one more row: the objective is at least ``least``."""
+        return replace(
+            self,
+            matrix=csr_array(vstack([self.matrix, csr_array(self.objective[None, :])])),
+            lower=np.append(self.lower, least),
+            upper=np.append(self.upper, np.inf),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """What an engine found.
+
+    Attributes:
+        values: of the columns, within the engine's tolerances; None if it found none.
+        bound: no solution is below; −∞ if nothing is known, ∞ if there is no solution. The engine's
+            tolerances are already taken off.
+        finished: whether the engine came to its end: the gap that was asked for is closed, or there is no
+            solution.
+    """
+
+    values: _Floats | None
+    bound: float
+    finished: bool
+
+
+class Backend(Protocol):
+    """One engine. It is a value, as solvers are: its fields are its settings."""
+
+    def solve(self, program: Program, *, time_limit: float, gap: float) -> Outcome:
+        """Solve the program; as a linear one if no column has to be whole.
+
+        Args:
+            program: what to solve.
+            time_limit: seconds.
+            gap: relative distance of objective and bound at which to stop.
+        """
+        ...
+
+
+class Draft:
+    """Columns and rows, added in blocks of any shape."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._columns: list[tuple[_Floats, _Floats, _Floats, npt.NDArray[np.bool_]]] = []
+        self._bounds: list[tuple[_Floats, _Floats]] = []
+        self._entries: list[tuple[Ids, Ids, _Floats]] = []
+        self.n_columns = self.n_rows = 0
+
+    def columns(
+        self,
+        where: npt.NDArray[np.bool_],
+        *,
+        least: _Values = 0.0,
+        most: _Values = 1.0,
+        cost: _Values = 0.0,
+        integral: bool = False,
+    ) -> Ids:
+        """New columns where ``where`` says so; bounds and costs may be arrays of the same shape."""
+        count = int(np.count_nonzero(where))
+        ids = np.full(where.shape, -1, dtype=np.int64)
+        ids[where] = self.n_columns + np.arange(count)
+        self.n_columns += count
+        flags = np.full(count, integral, dtype=np.bool_)
+        low, high, price = (_spread(x, where) for x in (least, most, cost))
+        self._columns.append((low, high, price, flags))
+        return ids
+
+    def rows(
+        self,
+        *terms: tuple[Ids, _Values],
+        lower: _Values = -np.inf,
+        upper: _Values = np.inf,
+        where: npt.NDArray[np.bool_] | None = None,
+    ) -> Ids:
+        """One new row for each position of the first term, or only where ``where`` says so.
+
+        A term is (columns, coefficients); where the column is −1 it is left out. All have the same shape.
+        """
+        shape = terms[0][0].shape
+        where = np.ones(shape, dtype=np.bool_) if where is None else where
+        ids = np.full(shape, -1, dtype=np.int64)
+        count = int(np.count_nonzero(where))
+        ids[where] = self.n_rows + np.arange(count)
+        self.n_rows += count
+        self._bounds.append((_spread(lower, where), _spread(upper, where)))
+        for columns, coefficients in terms:
+            self.extend(ids, columns, coefficients)
+        return ids
+
+    def extend(self, rows: Ids, columns: Ids, coefficients: _Values) -> None:
+        """Add terms to existing rows, position by position, but where the row or the column is −1."""
+        values = np.broadcast_to(np.asarray(coefficients, dtype=np.float64), columns.shape)
+        rows = np.broadcast_to(rows, columns.shape)
+        present = (rows >= 0) & (columns >= 0) & (values != 0)
+        self._entries.append((rows[present], columns[present], values[present]))
+
+    def program(self) -> Program:
+        """What was drafted."""
+        least, most, cost, integral = (np.concatenate(parts) for parts in zip(*self._columns, strict=True))
+        lower, upper = (np.concatenate(parts) for parts in zip(*self._bounds, strict=True))
+        rows, columns, values = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
+        matrix = csr_array((values, (rows, columns)), shape=(self.n_rows, self.n_columns))
+        return Program(
+            objective=cost, matrix=matrix, lower=lower, upper=upper, least=least, most=most, integral=integral
+        )
+
+
+def _spread(values: _Values, where: npt.NDArray[np.bool_]) -> _Floats:
+    wide: _Floats = np.broadcast_to(np.asarray(values, dtype=np.float64), where.shape)
+    return wide[where]

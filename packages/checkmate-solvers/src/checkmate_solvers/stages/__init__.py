@@ -1,0 +1,1 @@
+"""Programs in stages: what each stage computes (R), and what is retained into it (S)."""
