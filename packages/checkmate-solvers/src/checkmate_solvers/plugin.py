@@ -37,6 +37,19 @@ def checkmate_register_solvers() -> list[SolverSpec]:
             features=frozenset({"anytime"}),
             requires=("numba",),
         ),
+        SolverSpec(
+            name="chain-dp",
+            summary="chains only: dynamic programme over nested schedules of unequal layers",
+            load=_chain_dp,
+            cite="Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, Optimal checkpointing for heterogeneous "
+            "chains, 2019, hal-02352969; ACM TOMS 2024",
+        ),
+        SolverSpec(
+            name="revolve",
+            summary="chains only: binomial checkpointing in closed form, with as many slots as fit",
+            load=_revolve,
+            cite="Griewank & Walther, Algorithm 799: revolve, ACM TOMS 26 (1), 2000",
+        ),
     ]
 
 
@@ -62,3 +75,15 @@ def _local_search() -> Solver:
     from checkmate_solvers.local.solver import LocalSearch
 
     return LocalSearch()
+
+
+def _chain_dp() -> Solver:
+    from checkmate_solvers.chains import ChainDP
+
+    return ChainDP()
+
+
+def _revolve() -> Solver:
+    from checkmate_solvers.chains import Revolve
+
+    return Revolve()

@@ -1,0 +1,291 @@
+"""The cheapest schedule of a chain among the nested ones, by dynamic programming over intervals.
+
+Let V(i, j, m) be the least cost of running the backward ops of sections j … i + 1 if state i is resident, the
+gradient has come to section j, and m bytes are there for both and for everything else. What is kept next is
+the choice; C is the cost of the forward ops that run up to there:
+
+- *checkpoint* k: run sections i + 1 … k, keep state k: V(k, j, m − x_i) + V(i, k, m) + C.
+- *save* k: the same, but keep all that the backward ops of section k read; reverse what is behind k, run
+  these backward ops, go on from i: V(k, j, m − x_i − s_k) + V(i, k − 1, m) + C. It needs k = i + 1, or
+  backward ops that don't read state k − 1.
+- *leave* i: save k = i + 1 where nobody reads state i again, so that it is freed: V(k, j, m − s_k) + C.
+- *pass*: run the backward ops of section j at once, if they read nothing of the forward pass.
+
+The rule "checkpoint" is Griewank's (1992). "Save", and sizes and costs that differ, are due to Beaumont,
+Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal checkpointing for heterogeneous chains: how to train deep
+neural networks with limited memory" (hal-02352969, 2019; ACM TOMS 2024). There, what is saved always includes
+both ends of a layer; the rest is ours, for layers whose backward ops read less.
+
+*What is proved.* V is the optimum over the schedules that these rules make. In them whatever is kept stays
+until the backward pass has come to it. With unequal sizes it can pay to free a checkpoint before, and the
+problem without that rule is NP-hard (same paper). So V is no bound, and the solver claims none.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate import Problem, Schedule, Solution, simulate
+from checkmate.analysis import needed_ops
+from checkmate.heuristics.selection import cheapest
+from checkmate_solvers.chains.sections import Sections, sections
+from checkmate_solvers.chains.structure import Chain, NoChain, recognise
+
+__all__ = ["ChainDP", "NestedSchedules"]
+
+_FEW_SECTIONS = 32
+_MORE_BYTES = 1.15
+"""How far over the budget the programme looks where bytes are rounded up, and so seem more than they are."""
+_ROUNDED_TRIES = 12
+
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainDP:
+    """The dynamic programme, for chains of any length.
+
+    A chain of more layers than ``sections`` is cut into so many sections, first into 32 of them. Bytes are
+    counted in units: their greatest common divisor if the budget has at most ``units`` of them, so that
+    nothing is rounded, else a larger one, and what is kept is rounded up. A graph that is no chain has the
+    answer unknown, unless the base order fits as it is.
+
+    Attributes:
+        sections: the most; time grows with its third power.
+        units: the most; time and memory grow with it.
+
+    >>> from checkmate.generators import chain
+    >>> ChainDP().solve(Problem(graph=chain(8), budget=4)).cost
+    26.0
+    """
+
+    sections: int = 128
+    units: int = 600
+
+    def __post_init__(self) -> None:
+        """Reject nothing at all."""
+        if self.sections < 1 or self.units < 1:
+            raise ValueError(f"sections is {self.sections} and units {self.units}, both must be ≥ 1")
+
+    def solve(self, problem: Problem) -> Solution:
+        """The cheapest within the budget of what the programme finds; of few sections if the time is up."""
+        return cheapest(problem, self._sequences(problem))
+
+    def _sequences(self, problem: Problem) -> Iterator[Sequence[int]]:
+        deadline = time.monotonic() + problem.time_limit
+        base_order = np.flatnonzero(needed_ops(problem.graph)).tolist()
+        yield base_order
+        keep_all = simulate(problem.graph, Schedule.from_sequence(problem.graph, base_order)).peak
+        chain = recognise(problem.graph)
+        if isinstance(chain, NoChain) or keep_all <= problem.budget:
+            return
+        for most in sorted({min(_FEW_SECTIONS, self.sections), self.sections}):
+            units = self.units * max(1, self.sections // most)
+            yield from _schedules(problem, chain, most, units, keep_all, deadline)
+            if chain.length <= most:
+                return
+
+
+_Rule = Literal["turn", "pass", "checkpoint", "save", "leave"]
+
+
+class _Found(NamedTuple):
+    """A rule, the k that it is about, and what the interval costs with it."""
+
+    cost: float
+    rule: _Rule
+    k: int
+
+
+class NestedSchedules:
+    """The table V for all intervals of the sections, and all budgets up to one.
+
+    Args:
+        rows: the sections.
+        room: bytes for everything but ``rows.base_size``.
+        most_units: how many different budgets are told apart, at most.
+        deadline: give up at this time, as ``time.monotonic()`` counts.
+
+    Raises:
+        TimeoutError: if the time is up.
+
+    Attributes:
+        budgets: bytes that each column of the table stands for, ascending, the last being ``room``.
+        exact: whether no number of bytes is rounded.
+    """
+
+    def __init__(self, rows: Sections, room: int, most_units: int, *, deadline: float = math.inf) -> None:
+        """Fill the table: shorter intervals first."""
+        self.rows = rows.rows
+        gcd = rows.unit
+        self.unit = gcd * -(-(room // gcd) // most_units) if room >= gcd else gcd
+        self.exact = self.unit == gcd
+        columns = room // self.unit + 1
+        self.budgets = room - self.unit * np.arange(columns, dtype=np.int64)[::-1]
+        n = len(self.rows)
+        self._cost_before = np.cumsum([0.0, *(row.cost for row in self.rows)])
+        self._state = [0, *(row.state for row in self.rows)]
+        self._walk = self._walks(n)
+        self._value = np.full((n + 1, n + 1, columns), np.inf)
+        for i in range(n + 1):
+            self._value[i, i] = 0.0
+        for length in range(1, n + 1):
+            for i in range(n + 1 - length):
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+                best = self._value[i, i + length]
+                for cost, _ in self._rules(i, i + length, 0, columns):
+                    np.minimum(best, cost, out=best)
+
+    @property
+    def costs(self) -> _Floats:
+        """Cost of all forward ops for each budget; infinite where it is too small."""
+        costs: _Floats = self._value[0, len(self.rows)]
+        return costs
+
+    def sequence(self, column: int) -> list[int]:
+        """The ops of a schedule of that cost, in order."""
+        ops: list[int] = []
+        stack: list[tuple[int, ...]] = [(0, len(self.rows), column)]
+        while stack:
+            i, j, *rest = stack.pop()
+            if not rest:  # backward ops of section j
+                ops += self.rows[j - 1].backward
+                continue
+            if i == j:
+                continue
+            m = rest[0]
+            found = self._best(i, j, m)
+            k, x = found.k, self._units(self._state[i])
+            saved = self._units(self.rows[k - 1].saved)
+            ops += (v for row in self.rows[i:k] for v in row.forward)
+            match found.rule:
+                case "pass":
+                    stack += [(i, j - 1, m), (i, j)]
+                case "turn":
+                    stack.append((i, j))
+                case "checkpoint":
+                    stack += [(i, k, m), (k, j, m - x)]
+                case "save":
+                    stack += [(i, k - 1, m), (i, k), (k, j, m - x - saved)]
+                case "leave":
+                    stack += [(i, k), (k, j, m - saved)]
+        return ops
+
+    def _best(self, i: int, j: int, m: int) -> _Found:
+        """The rule with which the interval begins; of equally good ones the first."""
+        found = [_Found(float(cost[0]), *which) for cost, which in self._rules(i, j, m, m + 1)]
+        return min(found, key=lambda each: each.cost)
+
+    def _rules(self, i: int, j: int, low: int, high: int) -> Iterator[tuple[_Floats, tuple[_Rule, int]]]:
+        """What each rule costs for the budgets ``low`` … ``high`` − 1, and its k.
+
+        Of all checkpoints together the least cost is given; the k is that of the first budget.
+        """
+        first, last, n_rows = self.rows[i], self.rows[j - 1], j - i
+        x, gradients = self._state[i], last.gradients
+        kept = i > 0 and self.rows[i - 1].keeps_output  # for what comes behind this interval
+        finish = x + first.back if kept else first.finish
+        budgets = self.budgets[low:high]
+        if n_rows == 1:
+            need = max(x + first.save + gradients if first.saves else 0, finish)
+            run = first.cost if first.saves else 0.0
+            yield (
+                np.where(budgets >= max(need, x + gradients), run, np.inf),
+                ("turn", j if first.saves else i),
+            )
+            return
+        if not (last.reads_input or last.saves):
+            fits = budgets >= x + last.back
+            yield np.where(fits, self._value[i, j - 1, low:high], np.inf), ("pass", i)
+        yield self._checkpoints(i, j, low, high)
+        need = x + first.save + gradients
+        if first.saves:
+            fits = budgets >= max(need, finish)
+            behind = self._less(i + 1, j, self._units(x) + self._units(first.saved), low, high)
+            yield np.where(fits, behind + first.cost, np.inf), ("save", i + 1)
+        if not (kept or first.reads_input):
+            fits = budgets >= max(need, finish)
+            behind = self._less(i + 1, j, self._units(first.saved), low, high)
+            yield np.where(fits, behind + first.cost, np.inf), ("leave", i + 1)
+        for k in range(i + 2, j + 1):
+            row = self.rows[k - 1]
+            if row.saves and not row.reads_input:
+                peak = max(self._walk[i, k - 1], self._state[k - 1] + row.save) + gradients
+                fits = budgets >= x + max(peak, row.back)
+                behind = self._less(k, j, self._units(x) + self._units(row.saved), low, high)
+                cost = behind + self._value[i, k - 1, low:high] + self._run(i, k)
+                yield np.where(fits, cost, np.inf), ("save", k)
+
+    def _checkpoints(self, i: int, j: int, low: int, high: int) -> tuple[_Floats, tuple[_Rule, int]]:
+        best = np.full(high - low, np.inf)
+        x = self._units(self._state[i])
+        start = max(low, x)
+        if start >= high:
+            return best, ("checkpoint", i + 1)
+        cost = self._value[i + 1 : j, j, start - x : high - x] + self._value[i, i + 1 : j, start:high]
+        cost += self._run(i, slice(i + 1, j))[:, None]
+        need = self._state[i] + self._walk[i, i + 1 : j] + self.rows[j - 1].gradients
+        cost[self.budgets[start:high] < need[:, None]] = np.inf
+        best[start - low :] = cost.min(axis=0)
+        return best, ("checkpoint", i + 1 + int(cost[:, 0].argmin()))
+
+    def _run(self, i: int, k: int | slice) -> _Floats:
+        """Cost of the forward ops of sections i + 1 … k."""
+        cost: _Floats = self._cost_before[k] - self._cost_before[i]
+        return cost
+
+    def _less(self, i: int, j: int, units: int, low: int, high: int) -> _Floats:
+        """V(i, j) for the budgets ``low`` … ``high`` − 1, each less so many units."""
+        value = np.full(high - low, np.inf)
+        start = max(low, units)
+        if start < high:
+            value[start - low :] = self._value[i, j, start - units : high - units]
+        return value
+
+    def _walks(self, n: int) -> npt.NDArray[np.int64]:
+        """Peak of running sections i + 1 … k with nothing kept but state i, which is not counted; [i, k]."""
+        walks = np.zeros((n + 1, n + 1), dtype=np.int64)
+        for i in range(n):
+            peaks = [self.rows[i].walk, *(row.leave for row in self.rows[i + 1 :])]
+            walks[i, i + 1 :] = np.maximum.accumulate(peaks)
+        return walks
+
+    def _units(self, size: int) -> int:
+        return -(-size // self.unit)
+
+
+def _schedules(
+    problem: Problem, chain: Chain, most: int, units: int, keep_all: int, deadline: float
+) -> Iterator[Sequence[int]]:
+    """What the programme finds with at most so many sections."""
+    rows = sections(chain, _cuts(chain, most))
+    room = problem.budget - rows.base_size
+    if room < 0:
+        return
+    try:
+        table = NestedSchedules(rows, room, units, deadline=deadline)
+        if not table.exact:
+            room = int(min(problem.budget * _MORE_BYTES, keep_all)) - rows.base_size
+            table = NestedSchedules(rows, room, units, deadline=deadline)
+    except TimeoutError:
+        return
+    fitting = np.flatnonzero(np.isfinite(table.costs))
+    _, first = np.unique(table.costs[fitting], return_index=True)  # of equal costs the least memory
+    tries = 1 if table.exact else _ROUNDED_TRIES
+    for column in fitting[first[:tries]].tolist():
+        yield table.sequence(column)
+
+
+def _cuts(chain: Chain, most: int) -> list[int]:
+    """Where sections end: evenly spread, as many as there are layers or as are allowed."""
+    p = chain.length
+    n = min(p, most)
+    return [round(p * (k + 1) / n) for k in range(n)]

@@ -1,0 +1,146 @@
+"""Revolve: binomial checkpointing of a chain in closed form.
+
+With c slots for states, the input included, and every step computed at most r times, β(c, r) = C(c + r, c) is
+the longest chain that can be reversed. A chain of l steps with β(c, r − 1) < l ≤ β(c, r) needs
+
+    t(l, c) = r l − β(c + 1, r − 1)
+
+forward steps, and no schedule of checkpoints needs fewer. One that attains it stores a checkpoint after
+k = min(β(c, r − 1), l − β(c − 1, r − 1)) steps, reverses what is behind it with the c − 1 slots that are
+left, frees it, and reverses the first k steps with all c.
+
+Source: Griewank and Walther, "Algorithm 799: revolve: an implementation of checkpointing for the reverse or
+adjoint mode of computational differentiation", ACM TOMS 26 (1), 2000; Griewank, "Achieving logarithmic growth
+of temporal and spatial complexity in reverse automatic differentiation", 1992. They count steps of one cost
+and states of one size; l is here p + 1, as the turn of a chain is a step that is reversed without being run.
+The choice of k among equally good ones is ours.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkmate import Problem, Schedule, Solution, simulate
+from checkmate.analysis import needed_ops
+from checkmate.heuristics.selection import cheapest
+from checkmate_solvers.chains.structure import Chain, NoChain, recognise
+
+__all__ = ["Revolve", "binomial_sequence", "forward_steps"]
+
+_MOST_OPS = 2_000_000
+"""A sequence that is longer is not written down: with too few slots it grows with the square of the chain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revolve:
+    """The closed form, with as many slots as the budget has room for.
+
+    On a chain of unequal layers it counts slots as if they were equal; the judge says what fits. On a graph
+    that is no chain the answer is unknown, unless the base order fits as it is.
+
+    Attributes:
+        slots: c, the input's included; None tries every number, the largest first, until one fits.
+
+    >>> from checkmate.generators import chain
+    >>> Revolve().solve(Problem(graph=chain(8), budget=4)).cost
+    26.0
+    """
+
+    slots: int | None = None
+
+    def __post_init__(self) -> None:
+        """Reject less than the slot of the input."""
+        if self.slots is not None and self.slots < 1:
+            raise ValueError(f"slots is {self.slots}, must be ≥ 1: the first holds the input of the chain")
+
+    def solve(self, problem: Problem) -> Solution:
+        """The first that fits."""
+        return cheapest(problem, self._sequences(problem))
+
+    def _sequences(self, problem: Problem) -> Iterator[Sequence[int]]:
+        yield np.flatnonzero(needed_ops(problem.graph)).tolist()
+        chain = recognise(problem.graph)
+        if isinstance(chain, NoChain):
+            return
+        if self.slots is not None:
+            yield binomial_sequence(chain, self.slots)
+            return
+        yield from _fitting(problem, chain)
+
+
+def forward_steps(length: int, slots: int) -> int:
+    """t(l, c): the least forward steps that reverse ``length`` steps with ``slots`` slots.
+
+    >>> [forward_steps(9, c) for c in range(1, 9)]
+    [36, 17, 13, 12, 11, 10, 9, 8]
+    """
+    r = _repetitions(length, slots)
+    return r * length - _beta(slots + 1, r - 1)
+
+
+def binomial_sequence(chain: Chain, slots: int) -> list[int]:
+    """The ops of the schedule, in order, for :meth:`checkmate.Schedule.from_sequence`.
+
+    A layer of which its backward ops read what it makes, and not only its input, runs just before them.
+    """
+    sequence: list[int] = []
+    stack = [(0, chain.length + 1, slots)]
+    saves = [_reads_own_layer(chain, q) for q in range(1, chain.length + 2)]
+    while stack:
+        start, stop, c = stack.pop()
+        if stop - start == 1 or c == 1:
+            for q in range(stop, start, -1):
+                sequence += chain.forward[start : q - 1]
+                sequence += (*chain.forward[q - 1 : q * saves[q - 1]], *chain.blocks[q - 1])
+            continue
+        middle = start + _first_checkpoint(stop - start, c)
+        sequence += chain.forward[start:middle]
+        stack += [(start, middle, c), (middle, stop, c - 1)]
+    return sequence
+
+
+def _fitting(problem: Problem, chain: Chain) -> Iterator[Sequence[int]]:
+    """Schedules up to the first that fits: more slots cost less, so it is the cheapest of them."""
+    deadline = time.monotonic() + problem.time_limit
+    low, high = 1, chain.length + 1  # halve first: what is held grows with the slots, or nearly so
+    while low < high and time.monotonic() < deadline:
+        slots = (low + high + 1) // 2
+        if forward_steps(chain.length + 1, slots) > _MOST_OPS:
+            low = slots
+            continue
+        sequence = binomial_sequence(chain, slots)
+        yield sequence
+        fits = simulate(problem.graph, Schedule.from_sequence(problem.graph, sequence)).peak <= problem.budget
+        low, high = (slots, high) if fits else (low, slots - 1)
+    if forward_steps(chain.length + 1, low) <= _MOST_OPS:
+        yield binomial_sequence(chain, low)
+
+
+def _beta(c: int, r: int) -> int:
+    return math.comb(c + r, c) if r >= 0 else 0
+
+
+def _repetitions(length: int, slots: int) -> int:
+    """The least r with β(c, r) ≥ l."""
+    r = 0
+    while _beta(slots, r) < length:
+        r += 1
+    return r
+
+
+def _first_checkpoint(length: int, slots: int) -> int:
+    r = _repetitions(length, slots)
+    return min(_beta(slots, r - 1), length - _beta(slots - 1, r - 1))
+
+
+def _reads_own_layer(chain: Chain, q: int) -> bool:
+    """Whether block q reads anything that forward op q makes."""
+    if q > chain.length:
+        return False
+    made = set(chain.graph.ops[chain.forward[q - 1]].outputs)
+    return any(made.intersection(chain.graph.ops[v].inputs) for v in chain.blocks[q - 1])

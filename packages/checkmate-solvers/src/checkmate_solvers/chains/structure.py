@@ -1,0 +1,146 @@
+"""A training chain: forward ops f₁ … f_p in a row, and backward blocks b_{p+1}, b_p … b₁, one for each layer.
+
+f_i reads only what f_{i−1} makes, graph inputs apart; the *state* x_i is what f_{i+1} reads of it. A block is
+a list of ops, perhaps empty, that run one after the other. Those of b_q read graph inputs, what backward ops
+before them made, and of the forward pass nothing but x_{q−1} (the layer's input), x_q (its output) and what
+else f_q makes (masks, means). b_{p+1} has no forward op: it is the turn, where the loss is.
+
+That is a matter of who reads what, and of which ops may run again: names and flags are not looked at. The row
+of forward ops ends with the last one that something else than its successor reads. Ops that no graph output
+needs are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from checkmate import DFGraph
+from checkmate.analysis import needed_ops
+
+__all__ = ["Chain", "NoChain", "recognise"]
+
+_LEAST_SHARE = 4
+"""At least one op in so many stands in the row, or the graph is no chain: a step has a forward op, at most
+three backward ops (of the input, the weight, the bias), for each layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chain:
+    """A graph read as a chain.
+
+    Attributes:
+        graph: the graph.
+        forward: f₁ … f_p, op indices.
+        blocks: b₁ … b_{p+1}, op indices in the order in which they run.
+        states: x₀ … x_p, tensor indices; x₀ is empty, as the chain starts from graph inputs.
+    """
+
+    graph: DFGraph
+    forward: tuple[int, ...]
+    blocks: tuple[tuple[int, ...], ...]
+    states: tuple[tuple[int, ...], ...]
+
+    @property
+    def length(self) -> int:
+        """p, the number of forward ops."""
+        return len(self.forward)
+
+
+@dataclass(frozen=True, slots=True)
+class NoChain:
+    """Why a graph is no chain."""
+
+    reason: str
+
+
+def recognise(graph: DFGraph) -> Chain | NoChain:
+    """Read a graph as a chain, or say why it is none; in time linear in the graph.
+
+    >>> from checkmate.generators import chain, transformer
+    >>> recognise(chain(3)).blocks
+    ((), (6,), (5,), (3, 4))
+    >>> recognise(transformer(2)).reason
+    "only the first 3 of 67 ops stand in a row: op 3 'layer0.attention.key' does not continue it"
+    """
+    order = np.flatnonzero(needed_ops(graph)).tolist()
+    reading = _Reading.of(graph, order)
+    longest = reading.row()
+    p = max((i for i in range(1, longest + 1) if reading.is_kept(i)), default=0)
+    if p == 0:
+        return NoChain("no op in a row from the start is read by anything but the op after it")
+    if p * _LEAST_SHARE < len(order):
+        follows = graph.op_label(order[longest]) if longest < len(order) else "nothing"
+        return NoChain(
+            f"only the first {p} of {len(order)} ops stand in a row: {follows} does not continue it"
+        )
+    states = ((), *(reading.state(i) for i in range(1, p + 1)))
+    blocks: list[list[int]] = [[] for _ in range(p + 1)]
+    layer = p + 1
+    for v in order[p:]:
+        following = reading.layer(v, layer, states)
+        if isinstance(following, NoChain):
+            return following
+        layer = following
+        blocks[layer - 1].append(v)
+    return Chain(graph=graph, forward=tuple(order[:p]), blocks=tuple(map(tuple, blocks)), states=states)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The needed ops in base order, numbered from 1, and who reads what among them."""
+
+    graph: DFGraph
+    order: list[int]
+    number: dict[int, int]
+    readers: list[list[int]]
+
+    @classmethod
+    def of(cls, graph: DFGraph, order: list[int]) -> Self:
+        number = {v: i for i, v in enumerate(order, start=1)}
+        readers: list[list[int]] = [[] for _ in graph.tensors]
+        for v in order:
+            for t in graph.ops[v].inputs:
+                readers[t].append(number[v])
+        return cls(graph, order, number, readers)
+
+    def row(self) -> int:
+        """How many ops from the first on read what their predecessor makes, and may run again."""
+        for i, v in enumerate(self.order):
+            sources = {int(self.graph.producer[t]) for t in self.graph.ops[v].inputs} - {-1}
+            if sources != ({self.order[i - 1]} if i else set()) or not self.graph.ops[v].recomputable:
+                return i
+        return len(self.order)
+
+    def is_kept(self, i: int) -> bool:
+        """Whether something other than op i + 1 reads what op i makes."""
+        return any(k != i + 1 for t in self._outputs(i) for k in self.readers[t])
+
+    def state(self, i: int) -> tuple[int, ...]:
+        """What op i + 1 reads of op i; all that is read, if it reads nothing."""
+        read = [t for t in self._outputs(i) if self.readers[t]]
+        return tuple(t for t in read if i + 1 in self.readers[t]) or tuple(read)
+
+    def layer(self, v: int, current: int, states: Sequence[tuple[int, ...]]) -> int | NoChain:
+        """The layer of backward op ``v``: the last up to ``current`` that has all that it reads."""
+        graph, p = self.graph, len(states) - 1
+        reads = [(t, self.number.get(int(graph.producer[t]), p + 1)) for t in graph.ops[v].inputs]
+        reads = [(t, i) for t, i in reads if i <= p]
+        if not reads:
+            return current
+        top = max(i for _, i in reads)
+        is_input = all(i == top and t in states[i] for t, i in reads)
+        layer = min(current, top + 1 if is_input else top)
+        for t, i in reads:
+            if i != layer and not (i == layer - 1 and t in states[i]):
+                return NoChain(
+                    f"{graph.op_label(v)} reads {graph.tensor_label(t)}, which belongs to layer {i}, "
+                    f"where the backward pass is at layer {layer}"
+                )
+        return layer
+
+    def _outputs(self, i: int) -> tuple[int, ...]:
+        return self.graph.ops[self.order[i - 1]].outputs
