@@ -43,10 +43,10 @@ def idle(s: State, node: int) -> bool:
     v = s.op[node]
     if s.must[v] and s.prev[node] < 0:
         return False
+    dead = True
     for k in range(s.makes_at[v + 1] - s.makes_at[v]):
-        if s.death[node, k] != node:
-            return False
-    return True
+        dead = dead and s.death[node, k] == node
+    return dead
 
 
 @compiled
@@ -202,7 +202,7 @@ def _relief(s: State, node: int, y: int, p: int) -> int:
 
 
 @compiled
-def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: float) -> bool:  # noqa: C901
+def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: float) -> bool:
     """Free bytes at position p: of some random drops and advances, do the one with the least cost per byte.
 
     Args:
@@ -216,39 +216,20 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
     Returns:
         False if none was found.
     """
-    first, last = p, p
-    while first > 0:
-        before = preceding(s, first)
-        if before < 0 or _memory(s, before) <= budget:
-            break
-        first = before
-    while _memory(s, last) > budget and s.at[last] != s.tail[len(s.head) - 1]:
-        last = following(s, last)
+    first, last = _stretch(s, p, budget)
     kind, what, where, least, seen = 0, 0, 0, 0.0, 0
     for _ in range(24 + 16 * samples):
-        v = s.lots[int(draw(s.random) * len(s.lots))]
-        x = latest(s, v, p)
-        if x < 0:
-            continue
-        i = s.makes_at[v] + int(draw(s.random) * (s.makes_at[v + 1] - s.makes_at[v]))
-        t, death = s.makes[i], s.death[x, i - s.makes_at[v]]
-        if s.pos[death] <= p or s.size[t] == 0:
-            continue
-        y = _return(s, t, p, last)
+        t, x, death = _idling(s, p)
+        y = _return(s, t, p, last) if t >= 0 else -1
         if y < 0:
             continue
         seen += 1
-        freed, unread = _freed(s, x, p, y)
-        unread = unread and not (s.must[v] and s.prev[x] < 0)
-        if freed > 0 and (unread or not s.once[v]):
-            allowed = limit + s.cost[v] if unread else limit
-            n, cost = _closure(s, v, y, budget, allowed)
-            if n > 0:
-                cost -= s.cost[v] if unread else 0.0
-                score = _score(s, cost, min(freed, excess), max(first, s.pos[x]), min(last, s.pos[y]))
-                if kind == 0 or score < least:
-                    kind, what, where, least = _DROP, v, y, score
-        if y == death or s.pos[y] == s.pos[death]:
+        freed, cost = _dropped(s, x, p, y, budget, limit)
+        if freed > 0:
+            score = _score(s, cost, min(freed, excess), max(first, s.pos[x]), min(last, s.pos[y]))
+            if kind == 0 or score < least:
+                kind, what, where, least = _DROP, s.op[x], y, score
+        if y == death:
             start = s.at[p] if draw(s.random) < 0.5 or s.pos[x] >= first else s.at[first]
             freed = _relief(s, death, start, p)
             if freed > 0:
@@ -266,11 +247,53 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
 
 
 @compiled
+def _stretch(s: State, p: int, budget: int) -> tuple[int, int]:
+    """The positions around p, from first to last, at which all is over the budget."""
+    first, last = p, p
+    while first > 0:
+        before = preceding(s, first)
+        if before < 0 or _memory(s, before) <= budget:
+            break
+        first = before
+    while _memory(s, last) > budget and s.at[last] != s.tail[len(s.head) - 1]:
+        last = following(s, last)
+    return first, last
+
+
+@compiled
+def _idling(s: State, p: int) -> tuple[int, int, int]:
+    """A random tensor, the node of its copy at position p, that copy's last reader; −1 if there is none."""
+    v = s.lots[int(draw(s.random) * len(s.lots))]
+    x = latest(s, v, p)
+    if x < 0 or s.makes_at[v + 1] == s.makes_at[v]:
+        return -1, -1, -1
+    k = int(draw(s.random) * (s.makes_at[v + 1] - s.makes_at[v]))
+    t, death = s.makes[s.makes_at[v] + k], s.death[x, k]
+    if s.pos[death] <= p or s.size[t] == 0:
+        return -1, -1, -1
+    return t, x, death
+
+
+@compiled
+def _dropped(s: State, x: int, p: int, y: int, budget: int, limit: float) -> tuple[int, float]:
+    """Bytes fewer at p if node x's copies come back just before node y, and the cost; 0 if they can't."""
+    v = s.op[x]
+    freed, unread = _freed(s, x, p, y)
+    unread = unread and not (s.must[v] and s.prev[x] < 0)
+    if freed <= 0 or (s.once[v] and not unread):
+        return 0, 0.0
+    spared = s.cost[v] if unread else 0.0
+    n, cost = _closure(s, v, y, budget, limit + spared)
+    return (freed if n > 0 else 0), cost - spared
+
+
+@compiled
 def _score(s: State, cost: float, freed: int, first: int, last: int) -> float:
     """Cost per byte and position, with some noise; the less the better."""
-    return (cost + s.totals[LITTLE]) / (float(freed) * float(last - first + 1)) * (0.7 + 0.6 * draw(s.random))
+    noise = 0.7 + 0.6 * draw(s.random)
+    return float(cost + s.totals[LITTLE]) / (float(freed) * float(last - first + 1)) * noise
 
 
 @compiled
 def _memory(s: State, position: int) -> int:
-    return s.mem[position] + s.add[position >> SHIFT]
+    return int(s.mem[position] + s.add[position >> SHIFT])

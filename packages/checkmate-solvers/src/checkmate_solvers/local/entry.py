@@ -7,7 +7,6 @@ entry closes over a digest of all sources of this package, which then is part of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,17 +22,18 @@ from checkmate_solvers.local.rounds import repair, run_rounds, trim
 __all__ = ["Entry", "entry"]
 
 
-class _HeldType(types.StructRef):  # type: ignore[misc]
+class _HeldType(types.StructRef):
     """One pointer to all arrays; machine code hands a tuple on array by array, which is slow."""
 
 
-class _Held(structref.StructRefProxy):  # type: ignore[misc]
+class _Held(structref.StructRefProxy):
     """Its constructor, for machine code."""
 
 
-structref.register(_HeldType)
-structref.define_proxy(_Held, _HeldType, list(State._fields))
-_INTERPRETED = bool(numba.config.DISABLE_JIT)
+_untyped: Any = structref
+_untyped.register(_HeldType)
+_untyped.define_proxy(_Held, _HeldType, list(State._fields))
+_INTERPRETED = bool(vars(numba.config)["DISABLE_JIT"])
 
 
 class Entry(Protocol):

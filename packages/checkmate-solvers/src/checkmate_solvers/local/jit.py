@@ -1,7 +1,7 @@
 """Compilation: which functions become machine code, and random numbers that are the same without it.
 
 Functions marked with :func:`compiled` may use each other, arrays and numbers, nothing else. Only the entries,
-which Python calls, are cached on disk (:mod:`checkmate_solvers.local.entries`).
+which Python calls, are cached on disk (:mod:`checkmate_solvers.local.entry`).
 """
 
 from __future__ import annotations

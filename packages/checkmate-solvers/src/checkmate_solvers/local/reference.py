@@ -1,4 +1,4 @@
-"""The plain evaluator: one pass over the whole sequence, in Python. Slow, short, and what tests compare with."""
+"""The plain evaluator: one pass over the whole sequence, in Python; slow, short, and what tests trust."""
 
 from __future__ import annotations
 

@@ -98,9 +98,9 @@ def repair(s: State, budget: int, dearest: float, steps: int, samples: int) -> b
 def _again(s: State) -> int:
     """A random node that is not the first of its op; there must be one."""
     v = s.repeated[int(draw(s.random) * s.counts[REPEATED])]
-    node = s.tail[v]
+    node = int(s.tail[v])
     for _ in range(int(draw(s.random) * (s.runs[v] - 1))):
-        node = s.prev[node]
+        node = int(s.prev[node])
     return node
 
 
@@ -119,9 +119,9 @@ def try_without(s: State, node: int, budget: int) -> bool:
         source = latest(s, s.producer[t], here)
         if s.death[source, s.place[t]] == node:
             gain += s.size[t]
-    if s.makes_at[v + 1] - s.makes_at[v] == 1:
-        if start + 1 < here and most_between(s, start + 1, here - 1) + longer - gain > budget:
-            return False
+    alone = s.makes_at[v + 1] - s.makes_at[v] == 1
+    if alone and start + 1 < here and most_between(s, start + 1, here - 1) + longer - gain > budget:
+        return False
     logged = s.counts[LOGGED]
     discard(s, node)
     if peak(s) <= budget:
@@ -203,18 +203,40 @@ def _shift(s: State, budget: int) -> None:
     v = s.op[node]
     if v == len(s.head) - 1 or (s.must[v] and s.prev[node] < 0):
         return
-    low, high = -1, -1
+    low, high = _span(s, node)
+    if high < 0:
+        return
+    successor = _place_between(s, low, high)
+    if successor == node:
+        return
+    logged = s.counts[LOGGED]
+    moved = insert(s, v, successor)
+    if s.pos[moved] > s.pos[node] and not idle(s, node):
+        undo(s, logged)
+        return
+    remove(s, node)
+    before = s.prev[moved]
+    if before >= 0 and idle(s, before):
+        discard(s, before)
+
+
+@compiled
+def _span(s: State, node: int) -> tuple[int, int]:
+    """Positions of the last node that a node reads, and of the first that reads it; −1 if there is none."""
+    v, low, high = s.op[node], -1, -1
     for i in range(s.reads_at[v], s.reads_at[v + 1]):
         low = max(low, s.pos[latest(s, s.producer[s.reads[i]], s.pos[node])])
     for i in range(s.makes_at[v], s.makes_at[v + 1]):
-        k = i - s.makes_at[v]
-        if s.death[node, k] != node:
+        if s.death[node, i - s.makes_at[v]] != node:
             reader = s.pos[first_read(s, s.makes[i], s.pos[node])]
             high = reader if high < 0 else min(high, reader)
-    if high < 0:
-        return
-    width = high - low
-    target = low + 1 + int(draw(s.random) * width)
+    return low, high
+
+
+@compiled
+def _place_between(s: State, low: int, high: int) -> int:
+    """A random node after position ``low`` and not after ``high``, the two ends more often than others."""
+    target = low + 1 + int(draw(s.random) * (high - low))
     if draw(s.random) < 0.3:
         target = high
     elif draw(s.random) < 0.4:
@@ -223,23 +245,7 @@ def _shift(s: State, budget: int) -> None:
     while target < high and (target & INSIDE) >= s.filled[block]:
         block += 1
         target = block << SHIFT
-    successor = s.at[min(target, high)]
-    if successor == node:
-        return
-    logged = s.counts[LOGGED]
-    if s.pos[successor] < s.pos[node]:
-        moved = insert(s, v, successor)
-        remove(s, node)
-    else:
-        moved = insert(s, v, successor)
-        if idle(s, node):
-            remove(s, node)
-        else:
-            undo(s, logged)
-            return
-    before = s.prev[moved]
-    if before >= 0 and idle(s, before):
-        discard(s, before)
+    return int(s.at[min(target, high)])
 
 
 @compiled

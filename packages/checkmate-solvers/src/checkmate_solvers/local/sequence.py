@@ -123,9 +123,9 @@ def _refresh(s: State, block: int) -> None:
 @compiled
 def latest(s: State, v: int, position: int) -> int:
     """The last node of op ``v`` before a position; −1 if there is none."""
-    node = s.tail[v]
+    node = int(s.tail[v])
     while node >= 0 and s.pos[node] >= position:
-        node = s.prev[node]
+        node = int(s.prev[node])
     return node
 
 
@@ -167,7 +167,7 @@ def insert(s: State, v: int, successor: int) -> int:
         s.at[p], s.mem[p] = s.at[p - 1], s.mem[p - 1]
         s.pos[s.at[p]] = p
     s.counts[FREE] -= 1
-    node = s.free[s.counts[FREE]]
+    node = int(s.free[s.counts[FREE]])
     s.filled[block] += 1
     s.at[here], s.op[node], s.pos[node] = node, v, here
     s.mem[here] = carried + s.workspace[v]
