@@ -156,7 +156,7 @@ def test_a_least_budget_that_nobody_found_is_not_claimed(
 class Writer:
     """An exporter that has no use for a budget."""
 
-    def write(self, timeline: Timeline, file: Path) -> None:
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         file.write_text(f"peak {timeline.peak}")
 
 

@@ -205,7 +205,7 @@ def test_a_suffix_starts_with_a_dot(monkeypatch: pytest.MonkeyPatch, suffix: Any
 
 def test_what_is_loaded_is_what_was_registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Writes:
-        def write(self, timeline: Timeline, file: Path) -> None:
+        def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
             file.write_text("seen")
 
     kind = KINDS["exporter"]

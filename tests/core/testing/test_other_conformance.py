@@ -199,29 +199,36 @@ class Exports(ExporterConformance):
     def exporter(self) -> Any:
         return self
 
-    def write(self, timeline: Timeline, file: Path) -> None:
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         file.write_text(repr(timeline), encoding="utf-8")
 
 
 class WritesNothing(Exports):
-    def write(self, timeline: Timeline, file: Path) -> None:
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         pass
 
 
+class ChokesOnTightBudgets(Exports):
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
+        if budget is not None and timeline.peak > budget:
+            raise ValueError("over budget")
+        super().write(timeline, file)
+
+
 class ChokesOnNames(Exports):
-    def write(self, timeline: Timeline, file: Path) -> None:
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         parts = (*timeline.graph.ops, *timeline.graph.tensors)
         file.write_text(" ".join(["names", *(part.name for part in parts)]), encoding="ascii")
 
 
 class WritesTwo(Exports):
-    def write(self, timeline: Timeline, file: Path) -> None:
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         super().write(timeline, file)
         super().write(timeline, file.with_suffix(".log"))
 
 
 class Scribbles(Exports):
-    def write(self, timeline: Timeline, file: Path) -> None:
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         super().write(timeline, file)
         object.__setattr__(timeline, "peak", timeline.peak + 1)
 
@@ -229,6 +236,7 @@ class Scribbles(Exports):
 EXPORTERS = [
     ("writes_its_file", WritesNothing),
     ("writes_its_file", ChokesOnNames),
+    ("writes_its_file", ChokesOnTightBudgets),
     ("writes_nothing_else", WritesTwo),
     ("does_not_mutate", Scribbles),
 ]

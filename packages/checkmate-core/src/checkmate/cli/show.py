@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from checkmate.cli.printing import (
 )
 from checkmate.cli.timeline import ASCII, BLOCKS, picture
 from checkmate.graph import DFGraph
-from checkmate.plugins import Exporter, exporter_for, load_exporter
+from checkmate.plugins import exporter_for, load_exporter
 from checkmate.problem import keep_all_peak
 from checkmate.report.reading import Reading
 from checkmate.report.text import clipped, cost_text
@@ -92,7 +91,7 @@ def show(
     timeline = judge(whole, steps)
     if output is not None:
         name = exporter or exporter_for(output).name
-        _write(load_exporter(name), timeline, output, limit)
+        load_exporter(name).write(timeline, output, budget=limit)
         click.echo(f"{output}: written by the exporter {name!r}.", err=True)
     facts = graph_facts(whole) if schedule is None and (as_json or output is None) else None
     if as_json:
@@ -101,12 +100,6 @@ def show(
         if facts is not None:
             _print_graph(whole, facts)
         _print_timeline(timeline, limit)
-
-
-def _write(exporter: Exporter, timeline: Timeline, file: Path, budget: int | None) -> None:
-    """Export, with the budget where the exporter has a use for it: the protocol asks for none."""
-    takes = inspect.signature(exporter.write).parameters
-    exporter.write(timeline, file, **({"budget": budget} if "budget" in takes else {}))
 
 
 def _everything(graph: DFGraph) -> tuple[Schedule, dict[str, Any]]:

@@ -71,13 +71,17 @@ class Executor(Protocol):
 
 
 class Exporter(Protocol):
-    """Writes a judged schedule in some format.
+    """Writes a judged schedule in some format."""
 
-    One that has a use for the budget takes it by keyword, too: ``write(timeline, file, *, budget=None)``.
-    """
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
+        """Write ``timeline`` to ``file``.
 
-    def write(self, timeline: Timeline, file: Path) -> None:
-        """Write ``timeline`` to ``file``."""
+        Args:
+            timeline: what the judge saw.
+            file: to write.
+            budget: bytes to draw or name beside the peak, where the format has a place for it; may be
+                smaller than the peak.
+        """
         ...
 
 

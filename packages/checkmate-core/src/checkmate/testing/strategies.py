@@ -16,7 +16,17 @@ from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.problem import Problem, keep_all_peak
 from checkmate.schedule import Compute, Free, Schedule, Step
 
-__all__ = ["budgets", "graphs", "problems", "schedules", "spread", "training_steps", "valid_schedules"]
+__all__ = [
+    "branches",
+    "budgets",
+    "dressed",
+    "graphs",
+    "problems",
+    "schedules",
+    "spread",
+    "training_steps",
+    "valid_schedules",
+]
 
 _SIZES = st.integers(0, 8)
 _COSTS = st.sampled_from([0.0, 1.0, 2.0, 5.0, 0.25])
@@ -89,6 +99,68 @@ def training_steps(draw: st.DrawFn, *, min_layers: int = 2, max_layers: int = 4)
 
 
 @st.composite
+def branches(draw: st.DrawFn, *, max_branches: int = 3, max_length: int = 3) -> DFGraph:
+    """Chains side by side, listed in turns, and an op that joins their ends: where the order decides.
+
+    To finish one branch before the next is begun holds less than to take turns; one op makes one tensor.
+
+    Args:
+        draw: given by Hypothesis.
+        max_branches: at most so many chains, and at least two.
+        max_length: at most so many ops in each.
+    """
+    lengths = draw(st.lists(st.integers(1, max_length), min_size=2, max_size=max_branches))
+    turns = draw(st.permutations([branch for branch, length in enumerate(lengths) for _ in range(length)]))
+    ends: dict[int, int] = {}
+    reads: list[list[int]] = []
+    for i, branch in enumerate(turns):
+        reads.append([ends[branch]] if branch in ends else [])
+        ends[branch] = i
+    reads.append(sorted(ends.values()))
+    numbers = st.lists(st.integers(1, 6), min_size=len(reads), max_size=len(reads))
+    return DFGraph.from_nodes(cost=draw(numbers), size=draw(numbers), deps=reads)
+
+
+@st.composite
+def dressed(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
+    """Graphs of ``source`` whose ops have traits that one op for one tensor does not show.
+
+    Some ops get a workspace, run only once, or make a second tensor that a later op reads; there may be a
+    parameter, fixed bytes, and one more graph output. What needed recomputation mostly still does.
+    """
+    graph = draw(source)
+    ops, tensors = list(graph.ops), list(graph.tensors)
+    inputs, outputs = graph.inputs, graph.outputs
+    last = len(ops) - 1
+    for i in range(len(ops)):
+        match draw(st.sampled_from(["plain", "plain", "plain", "plain", "workspace", "once", "second"])):
+            case "workspace":
+                ops[i] = replace(ops[i], workspace=draw(st.integers(1, 3)))
+            case "once":
+                ops[i] = replace(ops[i], recomputable=False)
+            case "second" if i < last:
+                reader = draw(st.integers(i + 1, last))
+                ops[i] = replace(ops[i], outputs=(*ops[i].outputs, len(tensors)))
+                ops[reader] = replace(ops[reader], inputs=(*ops[reader].inputs, len(tensors)))
+                tensors.append(Tensor(name=f"second{i}", size=draw(st.integers(0, 2))))
+    if draw(st.booleans()):
+        inputs = (*inputs, len(tensors))
+        for i in draw(st.sets(st.integers(0, last), max_size=2)):
+            ops[i] = replace(ops[i], inputs=(*ops[i].inputs, len(tensors)))
+        tensors.append(Tensor(name="parameter", size=draw(st.integers(1, 4))))
+    if draw(st.integers(0, 3)) == 0:
+        outputs = tuple(dict.fromkeys((*outputs, draw(st.integers(0, len(graph.tensors) - 1)))))
+    return replace(
+        graph,
+        ops=tuple(ops),
+        tensors=tuple(tensors),
+        inputs=inputs,
+        outputs=outputs,
+        fixed_size=draw(st.sampled_from([0, 0, 5])),
+    )
+
+
+@st.composite
 def spread(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
     """Graphs of ``source``, at times with costs of very unequal magnitude or sizes around a power of two.
 
@@ -107,14 +179,13 @@ def spread(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
     return replace(graph, ops=ops)
 
 
-def budgets(graph: DFGraph) -> st.SearchStrategy[int]:
-    """Budgets of ``graph``: from a byte below its proved floor to its keep-everything peak.
-
-    Many lie just below that peak, where there is something to decide.
-    """
-    low, high = max(1, floor(graph).size - 1), max(1, keep_all_peak(graph))
-    near = st.integers(max(low, high - 3), high)
-    return st.one_of(st.integers(low, high), near, st.integers((low + high) // 2, high))
+@st.composite
+def budgets(draw: st.DrawFn, graph: DFGraph) -> int:
+    """Budgets of ``graph``: from its proved floor to its keep-everything peak, seldom a byte too few."""
+    low, high = max(1, floor(graph).size), max(1, keep_all_peak(graph))
+    if draw(st.integers(0, 9)) == 9:
+        return max(1, low - 1)
+    return draw(st.integers(low, max(low, high - 1)))
 
 
 @st.composite
@@ -129,24 +200,24 @@ def problems(
 
     Args:
         draw: given by Hypothesis.
-        source: of the graphs; the default are tiny graphs of every kind and tiny training steps, with costs
-            and sizes as in :func:`spread`: small enough for the oracle.
+        source: of the graphs; the default are tiny graphs of every kind, training steps and branches,
+            with traits as in :func:`dressed`, costs and sizes as in :func:`spread`: small enough for the
+            oracle.
         fixed_order: of the problems; None draws it.
         time_limit: of the problems.
     """
-    graph = draw(
-        source
-        if source is not None
-        else spread(
-            st.one_of(graphs(max_ops=6), training_steps(), graphs(min_ops=4, max_ops=7), training_steps())
-        )
-    )
+    graph = draw(_tiny() if source is None else source)
     return Problem(
         graph=graph,
         budget=draw(budgets(graph)),
         fixed_order=draw(st.booleans()) if fixed_order is None else fixed_order,
         time_limit=time_limit,
     )
+
+
+def _tiny() -> st.SearchStrategy[DFGraph]:
+    steps, beside = training_steps(min_layers=3), branches()
+    return spread(st.one_of(dressed(steps), steps, dressed(beside), beside, graphs(max_ops=6)))
 
 
 @st.composite
