@@ -25,9 +25,13 @@ def register(cli: click.Group) -> None:
     """Add the command ``demo``; needs the extra ``checkmate-torch[demo]``."""
     import click
 
+    from checkmate.cli.options import examples
+
     output = click.Path(dir_okay=False, writable=True, path_type=Path)
 
-    @cli.command()
+    @cli.command(
+        epilog=examples("checkmate demo", "checkmate demo --budget 80MiB --steps 10 --output run.png")
+    )
     @click.option("--steps", type=click.IntRange(min=3), default=30, show_default=True)
     @click.option("--budget", default="50%", show_default=True, help="Bytes, 80MiB, or share of plain peak.")
     @click.option("--output", type=output, default=Path("checkmate-demo.png"), show_default=True)
