@@ -184,10 +184,13 @@ def _freed(s: State, x: int, p: int, y: int) -> tuple[int, bool]:
 
 @compiled
 def _relief(s: State, node: int, y: int, p: int) -> int:
-    """Bytes fewer at p if a later node moves to just before node y, at or before p; 0 if it can't."""
+    """Bytes fewer at p if a later node moves to just before node y, at or before p; 0 if it can't.
+
+    It can't move to before the first run of its op, if that has to stay the first.
+    """
     v, bytes_ = s.op[node], 0
     end = len(s.head) - 1
-    if v == end or (s.must[v] and s.prev[node] < 0):
+    if v == end or (s.must[v] and s.pos[s.head[v]] >= s.pos[y]):
         return 0
     for i in range(s.makes_at[v], s.makes_at[v + 1]):
         bytes_ -= s.size[s.makes[i]]

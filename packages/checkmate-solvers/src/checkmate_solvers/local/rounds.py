@@ -204,6 +204,7 @@ def _shift(s: State, budget: int) -> None:
     if v == len(s.head) - 1 or (s.must[v] and s.prev[node] < 0):
         return
     low, high = _span(s, node)
+    low = max(low, s.pos[s.head[v]]) if s.must[v] else low
     if high < 0:
         return
     successor = _place_between(s, low, high)
