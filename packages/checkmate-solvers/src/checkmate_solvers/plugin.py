@@ -6,6 +6,11 @@ from checkmate.plugins import Solver, SolverSpec, hookimpl
 
 __all__ = ["checkmate_register_solvers"]
 
+_JAIN = (
+    "Jain et al.: Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization, MLSys 2020, "
+    "arXiv:1910.02653"
+)
+
 
 @hookimpl
 def checkmate_register_solvers() -> list[SolverSpec]:
@@ -13,7 +18,7 @@ def checkmate_register_solvers() -> list[SolverSpec]:
     return [
         SolverSpec(
             name="auto",
-            summary="eviction, minimum cuts, cut MILP: the cheapest schedule found, with a proved bound",
+            summary="eviction, minimum cuts, cut MILP, local search: the cheapest found, with a proved bound",
             load=_auto,
             guarantee="bound",
             features=frozenset({"anytime"}),
@@ -49,6 +54,20 @@ def checkmate_register_solvers() -> list[SolverSpec]:
             summary="chains only: binomial checkpointing in closed form, with as many slots as fit",
             load=_revolve,
             cite="Griewank & Walther, Algorithm 799: revolve, ACM TOMS 26 (1), 2000",
+        ),
+        SolverSpec(
+            name="checkmate-milp",
+            summary="the MILP of the Checkmate paper, up to some 300 ops, and a bound for all schedules",
+            load=_checkmate_milp,
+            guarantee="bound",
+            cite=_JAIN,
+        ),
+        SolverSpec(
+            name="lp-rounding",
+            summary="the Checkmate paper's two-phase rounding of its relaxed MILP, repaired by eviction",
+            load=_lp_rounding,
+            guarantee="bound",
+            cite=_JAIN,
         ),
     ]
 
@@ -87,3 +106,15 @@ def _revolve() -> Solver:
     from checkmate_solvers.chains import Revolve
 
     return Revolve()
+
+
+def _checkmate_milp() -> Solver:
+    from checkmate_solvers.checkmatemilp import CheckmateMilp
+
+    return CheckmateMilp()
+
+
+def _lp_rounding() -> Solver:
+    from checkmate_solvers.lprounding import LpRounding
+
+    return LpRounding()
