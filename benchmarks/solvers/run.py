@@ -1,89 +1,162 @@
-"""Solvers side by side on a folder of graphs: cost, bound, gap, seconds, and how near to the best known.
+"""Solvers side by side: cost, bound, gap, when they got there, and how much memory they held.
 
-    python benchmarks/solvers/run.py --graphs DIR --budgets 0.5 0.3 --solvers auto local-search --time-limit 10
+    python benchmarks/solvers/run.py -o benchmarks/results/solvers.json
+    python benchmarks/solvers/run.py --graphs DIR --budgets 0.8 0.5 0.3 --solvers auto checkmate-milp
+    python benchmarks/solvers/run.py --summary benchmarks/results/solvers.json
 
-Budgets are shares of the keep-everything peak. With ``--known FILE`` (JSON: ``"graph:share": {"best": cost}``,
-costs relative to computing every op once) its pairs are run, and each cost is compared with the best known.
-Pin the process to one core (``taskset -c 0``) before you compare seconds.
+Without --graphs it generates its own. Budgets are shares of the keep-everything peak. Every solve has a fresh
+process, pinned to one core, imports and compilation done before the clock starts; if one crashes or never
+ends, its row says so. With -o, JSON is written after every row, text and pictures beside it at the end; an
+interrupted run goes on with --resume.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from checkmate import DFGraph, Problem, Solution, keep_all_peak, read_graph
-from checkmate.plugins import load_solver
+import msgspec
+from cases import GENERATED, QUICK, cases_of, facts_of, files_of_generated
+from machine import session
+from measure import Limits, Solve, measured, solves_of
+from page import fill, markdown
+from pictures import draw
+from records import Results, Settings, read_results, write_results
+from summary import findings
+from table import line, text
 
-_HEAD = f"{'graph':<16}{'n':>6}{'share':>7}  {'solver':<14}{'cost':>9}{'bound':>9}{'gap %':>8}{'s':>7}"
-
-
-def main() -> None:
-    """Run what the command line asks for, and print a line for each."""
-    asked = _arguments()
-    known: dict[str, Any] = json.loads(asked.known.read_text()) if asked.known else {}
-    ratios: list[float] = []
-    print(_HEAD + f"{'/ known':>10}  origin")
-    for name, share in _pairs(asked, known):
-        graph = read_graph(asked.graphs / f"{name}.json")
-        for solver in asked.solvers:
-            found, seconds = _solved(graph, share, solver, asked)
-            best = known.get(f"{name}:{share:g}", {}).get("best", math.nan)
-            ratio = found.cost / graph.ideal_cost / best
-            ratios.append(ratio)
-            print(_row(graph, name, share, solver, found, seconds) + f"{ratio:>10.5f}  {dict(found.origin)}")
-    if known and ratios:
-        print(f"worst ratio to the best known: {max(ratios):.5f}")
+SOLVERS = (
+    *("auto", "checkmate-milp", "retention-intervals", "lp-rounding", "cut-milp", "min-cut", "local-search"),
+    *("chain-dp", "revolve", "heuristics", "evict-belady", "evict-dtr", "chen-sqrt-n", "chen-sqrt-n-ap"),
+    *("chen-greedy", "chen-greedy-ap", "checkpoint-last", "first-fit"),
+)
+QUICK_SOLVERS = (
+    *("auto", "checkmate-milp", "retention-intervals", "lp-rounding", "evict-belady", "evict-dtr"),
+    *("chen-sqrt-n", "chen-sqrt-n-ap", "chen-greedy", "chen-greedy-ap"),
+)
 
 
-def _solved(graph: DFGraph, share: float, solver: str, asked: argparse.Namespace) -> tuple[Solution, float]:
-    problem = Problem(
-        graph=graph,
-        budget=int(share * keep_all_peak(graph)),
-        time_limit=asked.time_limit,
-        fixed_order=asked.fixed_order,
-        seed=asked.seed,
+def main(arguments: Sequence[str]) -> int:
+    """Measure, or say what was measured; returns the exit code."""
+    asked = _parser().parse_args(arguments)
+    if asked.summary:
+        print("\n".join(map(str, findings(read_results(asked.summary)))))
+        return 0
+    if asked.markdown:
+        results = read_results(asked.markdown)
+        if asked.page:
+            fill(asked.page, results)
+        else:
+            print(markdown(results))
+        return 0
+    asked.solvers = asked.solvers or (QUICK_SOLVERS if asked.quick else SOLVERS)
+    with tempfile.TemporaryDirectory() as folder:
+        if asked.graphs is None:
+            asked.graphs = Path(folder)
+            files_of_generated(asked.graphs, QUICK if asked.quick else GENERATED)
+        return _measure(asked, arguments)
+
+
+def _measure(asked: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Every row that is not there yet."""
+    known = json.loads(asked.known.read_text()) if asked.known else {}
+    cases = cases_of(asked.graphs, asked.budgets, known=known, only=asked.only)
+    if not cases:
+        print("no case: no *.json in the folder, or --only leaves none", file=sys.stderr)
+        return 2
+    settings = Settings(time_limit=asked.time_limit, fixed_order=asked.fixed_order)
+    facts = {case.graph: facts_of(case.file) for case in cases}
+    results = Results(settings=settings)
+    if asked.resume and asked.output and asked.output.exists():
+        results = read_results(asked.output)
+        if results.settings != settings or any(
+            graph in facts and facts[graph].digest != old.digest for graph, old in results.graphs.items()
+        ):
+            print(
+                f"{asked.output} has rows of other settings or graphs: name another file",
+                file=sys.stderr,
+            )
+            return 2
+    rows = {row.key: row for row in results.rows if row.outcome != "not installed"}
+    solves = [s for s in solves_of(cases, asked.solvers, asked.seeds) if s.key not in rows]
+    results = msgspec.structs.replace(
+        results,
+        sessions=(*results.sessions, session(arguments, asked.seeds)),
+        graphs=results.graphs | facts,
+        known=results.known | {key: value["best"] for key, value in known.items()},
+        rows=tuple(rows.values()),
     )
-    started = time.monotonic()
-    found = load_solver(solver).solve(problem)
-    return found, time.monotonic() - started
+    return _rows(asked, results, solves)
 
 
-def _row(graph: DFGraph, name: str, share: float, solver: str, found: Solution, seconds: float) -> str:
-    cost, bound = found.cost / graph.ideal_cost, found.bound / graph.ideal_cost
-    head = f"{name:<16}{graph.n_ops:>6}{share:>7.2f}  {solver:<14}"
-    return head + f"{cost:>9.5f}{bound:>9.5f}{100 * found.gap:>8.3f}{seconds:>7.2f}"
+def _rows(asked: argparse.Namespace, results: Results, solves: list[Solve]) -> int:
+    """Run, print a line for each, keep all; Ctrl-C and --stop-after end it early, with what there is."""
+    end = time.monotonic() + 60 * asked.stop_after
+    code = 0
+    longest = len(solves) * (results.settings.time_limit + asked.late) / 60
+    print(
+        f"{len(solves)} solves, at most {longest:.0f} minutes and most likely a fraction of that; "
+        f"{len(results.rows)} rows kept",
+        file=sys.stderr,
+    )
+    limits = Limits(late_s=asked.late, memory=int(asked.memory * 2**30))
+    try:
+        for row in measured(solves, results.graphs, results.settings, limits):
+            results = msgspec.structs.replace(results, rows=(*results.rows, row))
+            print(f"{row.graph:<18}{line(results, row)}", flush=True)
+            if asked.output:
+                write_results(asked.output, results)
+            if time.monotonic() > end:
+                break
+    except KeyboardInterrupt:
+        code = 130
+    left = {solve.key for solve in solves} - {row.key for row in results.rows}
+    if left:
+        print(f"{len(left)} solves are still to do: --resume", file=sys.stderr)
+    if asked.output:
+        write_results(asked.output, results)
+        asked.output.with_suffix(".txt").write_text(text(results) + "\n", encoding="utf-8")
+        try:
+            pictures = draw(results, asked.output.with_suffix(""))
+        except ModuleNotFoundError as error:
+            print(f"no pictures: {error}", file=sys.stderr)
+        else:
+            print(f"written beside {asked.output}: {', '.join(p.name for p in pictures)}", file=sys.stderr)
+    print("\n".join(["", *map(str, findings(results))]))
+    return code
 
 
-def _pairs(asked: argparse.Namespace, known: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Which graphs at which shares."""
-    names = sorted(path.stem for path in asked.graphs.glob("*.json"))
-    if asked.budgets:
-        yield from ((name, share) for name in names for share in asked.budgets)
-    else:
-        for key in known:
-            name, share = key.split(":")
-            if name in names and (not asked.only or any(only in key for only in asked.only)):
-                yield name, float(share)
-
-
-def _arguments() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--graphs", type=Path, required=True, help="folder of checkmate.graph files")
-    parser.add_argument("--budgets", type=float, nargs="*", default=[], help="shares of the keep-all peak")
-    parser.add_argument("--solvers", nargs="+", default=["auto"], help="names of solvers")
-    parser.add_argument("--known", type=Path, help="JSON of best known costs")
-    parser.add_argument("--only", nargs="*", default=[], help="of the known pairs, those that contain one of these")
-    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed-order", action="store_true")
-    return parser.parse_args()
+    say = parser.add_argument
+    say("--graphs", type=Path, help="folder of checkmate.graph files; default: generated graphs")
+    say("--budgets", type=float, nargs="*", default=[], help="shares of the keep-everything peak")
+    say("--solvers", nargs="+", help="names of solvers, or module:Class; default: all of ours")
+    say("--time-limit", type=float, default=10.0, help="seconds for each solve")
+    say("--late", type=float, default=20.0, help="seconds after the limit at which a solver is killed")
+    say("--memory", type=float, default=8.0, help="GiB that a process may hold")
+    say("--seeds", type=int, nargs="+", default=[0])
+    say(
+        "--known",
+        type=Path,
+        help="JSON of best known costs: its pairs are run, if --budgets says nothing else",
+    )
+    say("--only", nargs="*", default=[], help='cases "graph:share" that contain one of these')
+    say("--fixed-order", action="store_true", help="first runs of ops keep the base order")
+    say("--quick", action="store_true", help=f"fewer solvers; of the generated graphs {', '.join(QUICK)}")
+    say("--stop-after", type=float, default=float("inf"), help="minutes after which no solve starts")
+    say("--resume", action="store_true", help="keep the rows of the output file, run the others")
+    say("-o", "--output", type=Path, help="JSON file; .txt and .png go beside it")
+    say("--summary", type=Path, metavar="RESULTS", help="print what a results file says of the goals")
+    say("--markdown", type=Path, metavar="RESULTS", help="print a results file as Markdown")
+    say("--page", type=Path, help="with --markdown: put it between the marks of this page instead")
+    return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

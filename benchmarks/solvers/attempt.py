@@ -1,0 +1,131 @@
+"""One solve in a process of its own: what ``measure`` starts, told by a JSON argument what to do.
+
+The process pins itself to one core, solves two tiny graphs to have everything imported and compiled, then
+starts the clock. Each report of the solver is a line of a file at once: whoever finds the process dead knows
+how far it was. The operating system refuses it more memory than it may have, and ends it (SIGALRM) if it runs
+far too long: no solver can put that off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from checkmate import DFGraph, Progress, Solution, generators, read_graph, solve
+from checkmate.errors import PluginError
+from checkmate.plugins import Solver, load_solver
+
+_LONGEST = 200
+_WARM_S = 0.5
+_WARM: tuple[tuple[Callable[[], DFGraph], float], ...] = (
+    (lambda: generators.chain(8), 0.5),
+    (lambda: generators.residual(2), 0.6),
+)
+
+
+def main() -> None:
+    """Do the task of the command line; what is learned is appended to its file."""
+    task = json.loads(sys.argv[1])
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (task["memory"], most))
+    with Path(task["report"]).open("a", buffering=1, encoding="utf-8") as file:
+
+        def tell(**fact: Any) -> None:
+            file.write(json.dumps(fact) + "\n")
+
+        try:
+            tell(result=measured(task, tell))
+        except Exception as error:  # noqa: BLE001  # whatever a solver raises is its row
+            outcome = "not installed" if _is_missing(error) else "failed"
+            tell(result={"outcome": outcome, "note": f"{type(error).__name__}: {error}"[:_LONGEST]})
+
+
+def measured(task: dict[str, Any], tell: Callable[..., None]) -> dict[str, Any]:
+    """Load, warm up, solve; the fields of the row."""
+    graph, solver = read_graph(Path(task["graph"])), named(task["solver"])
+    ask = partial(solve, solver=solver, fixed_order=task["fixed_order"], seed=task["seed"], throw=False)
+    for small, share in _WARM:
+        with contextlib.suppress(Exception):
+            ask(small(), share, time_limit=_WARM_S)
+    before = peak_rss()
+    signal.setitimer(signal.ITIMER_REAL, task["kill_s"])
+    started = time.monotonic()
+    found = ask(
+        graph,
+        task["budget"],
+        time_limit=task["time_limit"],
+        on_progress=_listener(started, lambda *moment: tell(moment=moment)),
+    )
+    seconds = time.monotonic() - started
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    return _fields(found, seconds) | {"rss_before": before, "peak_rss": peak_rss()}
+
+
+def named(solver: str) -> Solver:
+    """An installed solver by name, or the class ``module:Name``."""
+    module, colon, name = solver.partition(":")
+    if not colon:
+        return load_solver(solver)
+    value: Solver = getattr(importlib.import_module(module), name)()
+    return value
+
+
+def peak_rss() -> int:
+    """Bytes that this process has held at most; Linux also counts a parent's to ``ru_maxrss``, so ask it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _listener(started: float, tell: Callable[..., None]) -> Callable[[Progress], None]:
+    """Passes on what is better than all before it, by our clock."""
+    best: list[float] = [math.inf, 0.0]
+
+    def heard(report: Progress) -> None:
+        cost = math.inf if report.incumbent is None else report.incumbent
+        bound = report.bound if math.isfinite(report.bound) else 0.0  # infinite: proved infeasible
+        if cost < best[0] or bound > best[1]:
+            best[:] = min(cost, best[0]), max(bound, best[1])
+            tell(time.monotonic() - started, None if best[0] == math.inf else best[0], best[1])
+
+    return heard
+
+
+def _fields(found: Solution, seconds: float) -> dict[str, Any]:
+    none = found.schedule is None
+    return {
+        "outcome": str(found.status),
+        "cost": None if none else found.cost,
+        "bound": None if found.bound == math.inf else found.bound,
+        "peak": found.peak,
+        "seconds": seconds,
+        "origin": dict(found.origin),
+    }
+
+
+def _is_missing(error: BaseException) -> bool:
+    """Whether there is no solver of this name, or something that it imports is not installed."""
+    cause, found = error.__cause__, isinstance(error, ImportError)
+    if isinstance(error, PluginError) and cause is None:
+        return True
+    return found or (cause is not None and _is_missing(cause))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What figures depend on: the machine, the versions, the commit, the command."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["session"]
+
+_PACKAGES = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "numba", "ortools")
+
+
+def session(arguments: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
+    """Facts about a run that starts now.
+
+    Args:
+        arguments: of the command line; of absolute paths only the last part is kept.
+        seeds: of the run.
+    """
+    said = [Path(word).name if word.startswith("/") else word for word in arguments]
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": shlex.join(["python", "benchmarks/solvers/run.py", *said]),
+        "commit": _commit(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_gib": _memory_gib(),
+        "load": round(os.getloadavg()[0], 2),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "seeds": list(seeds),
+    }
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = {line.split(":")[1].strip() for line in lines if line.startswith("model name")}
+    return ", ".join(sorted(models)) or platform.processor()
+
+
+def _memory_gib() -> float | None:
+    if "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, with ``-dirty`` if files that git follows differ from it."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None
