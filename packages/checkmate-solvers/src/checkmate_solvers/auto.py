@@ -1,15 +1,16 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done.
-2. Static eviction by a few rules: a first schedule, in milliseconds; whatever fits, if that finds none.
-3. Minimum cuts at several moments: a bound, and better schedules.
-4. A few cycles of local search: much better schedules.
-5. The cut MILP, with more and more moments: a better bound, and better schedules still.
-6. 3 and 5 once more with the other view of the order: for their schedules if ops may be reordered, for their
-   bounds (each MILP is cut short somewhere else) if they may not.
+2. Everything is kept, and repaired under the budget by machine code: a first schedule, in milliseconds. Small
+   graphs get static eviction instead: nobody waits for machine code there before there is a schedule.
+3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
+4. One cycle of local search; small graphs come to it at the end only.
+5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
+6. The same with the other view of the order, where that makes a difference: for its schedules if ops may be
+   reordered, for its bounds (each MILP is cut short somewhere else) if they may not.
 7. Local search, from the best schedule and from what each other step found.
 8. If there is no schedule yet: the best of the published rules; then the schedule of the least budget for
-   which quick rules find one, if it fits.
+   which any is found, if it fits.
 
 It stops as soon as the gap is at most 0.05 %, or when many cycles in a row found nothing better, or at the
 time limit. Nothing depends on chance but through the seed; only time limits cut in where the machine decides,
@@ -22,27 +23,29 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from checkmate import Problem, Solution, minimum_budget
-from checkmate.heuristics import BestHeuristic, FirstFit
+from checkmate.analysis import needed_ops
+from checkmate.heuristics import BestHeuristic
 from checkmate.plugins import Solver
 from checkmate_solvers.cutmilp import CutMilp
+from checkmate_solvers.frontier import frontier
 from checkmate_solvers.local.solver import LocalSearch
-from checkmate_solvers.mincut import MinCut
+from checkmate_solvers.mincut import MinCut, min_cut
 from checkmate_solvers.search import Search
 
 __all__ = ["Auto"]
 
 _LEAST_S = 0.1
 """Seconds that a heuristic gets even when the time is up."""
-_BURST = 6
-"""Cycles of step 4."""
-_BURST_SHARE = 0.15
-"""Of the time that is left: what step 4 may use at most."""
+_ALIKE = 1e-4
+"""Relative difference of the bounds of two views at which they are the same."""
 _MILP_SHARE = 0.35
 """Of the time that is left: what the cut MILP may use at most, each time."""
 _LAST_RESORT_S = 10.0
-"""Seconds for the end of step 8, whatever the time limit: twice those of the search that names the least budget in
-errors, so that a budget that was named also works."""
+"""Seconds for the end of step 8, whatever the time limit: twice those of the search that names the least
+budget in errors, so that a budget that was named also works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,7 @@ class Auto:
     """All steps of the module in turn, with one incumbent and one bound.
 
     Attributes:
-        min_cut: steps 3 and 6.
+        min_cut: steps 3, 5 and 6.
         cut_milp: steps 5 and 6.
         local: steps 4 and 7.
         rules: step 8.
@@ -67,37 +70,56 @@ class Auto:
         if search.start():
             return search.solution()
         try:
-            self._follow(search)
+            self._first(search)
+            self._bounded(search)
+            self.local.improve(search, search.seeds)
+            self._last_resort(search)
         except KeyboardInterrupt:
             if search.sequence is None:
                 raise
         return search.solution()
 
-    def _follow(self, search: Search) -> None:
-        """Steps 2 to 8."""
-        problem = search.problem
-        search.decode({}, "eviction")
+    def _first(self, search: Search) -> None:
+        """Step 2: any schedule."""
+        if search.small:
+            search.decode({}, "eviction")
         if math.isinf(search.cost):
-            self._ask(search, FirstFit(), "first-fit")
-        for fixed_order in (problem.fixed_order, not problem.fixed_order):
-            if not search.done:
-                strongest = self.min_cut.improve(search, fixed_order=fixed_order)
-                if fixed_order == problem.fixed_order:
-                    with search.within(_BURST_SHARE):
-                        self.local.improve(search, cycles=_BURST)
-                with search.within(_MILP_SHARE):
-                    self.cut_milp.improve(search, fixed_order=fixed_order, first=strongest)
-        self.local.improve(search, search.seeds)
+            search.repair(np.flatnonzero(needed_ops(search.problem.graph)).tolist(), "repair")
+
+    def _bounded(self, search: Search) -> None:
+        """Steps 3 to 6: bounds, and schedules from them."""
+        asked = search.problem.fixed_order
+        if not search.done:
+            replace(self.min_cut, moments=1).improve(search, fixed_order=asked)
+        if not search.small:
+            self.local.improve(search, cycles=1)
+        for fixed_order in (asked, not asked):
+            if search.done:
+                break
+            strongest = self.min_cut.improve(search, fixed_order=fixed_order)
+            with search.within(_MILP_SHARE):
+                self.cut_milp.improve(search, fixed_order=fixed_order, first=strongest)
+            if strongest is None or _is_certain(search.problem, strongest):
+                break
+
+    def _last_resort(self, search: Search) -> None:
+        """Step 8: what is slow, or does not look at cost, for who has nothing."""
+        problem = search.problem
         if math.isinf(search.cost) and math.isfinite(search.bound):
-            self._ask(search, self.rules, "rules")
+            found = self.rules.solve(replace(problem, time_limit=max(search.left_s, _LEAST_S)))
+            search.offer(_sequence(found), found.origin.get("schedule", "rules"))
         if math.isinf(search.cost) and math.isfinite(search.bound):
             least = minimum_budget(problem.graph, time_limit=_LAST_RESORT_S, fixed_order=problem.fixed_order)
             search.offer(_sequence(least), "minimum budget")
 
-    def _ask(self, search: Search, heuristic: Solver, origin: str) -> None:
-        """Offer what one of core's heuristics finds in the time that is left."""
-        found = heuristic.solve(replace(search.problem, time_limit=max(search.left_s, _LEAST_S)))
-        search.offer(_sequence(found), found.origin.get("schedule", origin))
+
+def _is_certain(problem: Problem, at: int) -> bool:
+    """Whether all that the base order says of a moment is certain: both views prove the same."""
+    free, fixed = (
+        min_cut(frontier(problem.graph, problem.budget, at, fixed_order=fixed_order)).recompute
+        for fixed_order in (False, True)
+    )
+    return free >= fixed * (1 - _ALIKE)
 
 
 def _sequence(found: Solution) -> list[int] | None:

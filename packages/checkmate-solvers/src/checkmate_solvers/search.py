@@ -15,6 +15,9 @@ from checkmate.heuristics.eviction import Weights, evicting_sequence
 from checkmate.heuristics.prune import pruned
 from checkmate.lower import planned_sequence
 from checkmate_solvers.frontier import Mask
+from checkmate_solvers.local.entry import Entry
+from checkmate_solvers.local.machine import is_loaded, machine_code
+from checkmate_solvers.repair import Repair
 
 __all__ = ["Search"]
 
@@ -23,8 +26,10 @@ _GOOD_ENOUGH = 5e-4
 _WORSE = 1.2
 """How much dearer than the incumbent a repaired sequence may be before it is pruned."""
 _REPAIRS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
-_REPAIRED_OPS = 1200
-"""How many ops all repairs of one plan may have together: large graphs get fewer, but at least one."""
+_SMALL = 100
+"""Up to so many ops eviction repairs plans: nobody waits for machine code to load, or to compile, there."""
+_COMPILED_S = 2.0
+"""Who took longer to get ready has compiled, not loaded."""
 
 
 class Search:
@@ -52,6 +57,12 @@ class Search:
         self._origin = {"bound": "every op once"}
         self._started = time.monotonic()
         self.deadline = self._started + problem.time_limit
+        self._repair = Repair(problem.graph, fixed_order=problem.fixed_order, seed=problem.seed)
+
+    @property
+    def small(self) -> bool:
+        """Whether what is slow, and does not need machine code, is quick enough."""
+        return self.problem.graph.n_ops <= _SMALL
 
     @property
     def sequence(self) -> list[int] | None:
@@ -89,19 +100,48 @@ class Search:
         return self.done
 
     def offer(self, sequence: Sequence[int] | None, origin: str) -> bool:
-        """Prune and judge a sequence of ops; keep it if it is within the budget and the cheapest."""
+        """Judge a sequence of ops, less what it can do without; keep it if it fits and is the cheapest.
+
+        Returns:
+            Whether it is within the budget.
+        """
         problem = self.problem
         if sequence is None:
             return False
         schedule = Schedule.from_sequence(problem.graph, sequence)
         if simulate(problem.graph, schedule).peak > problem.budget:
             return False
+        if not self.small:
+            return self.repair(sequence, origin)
         for fixed_order in {problem.fixed_order, True}:
             lean = pruned(
                 problem.graph, sequence, problem.budget, fixed_order=fixed_order, deadline=self.deadline
             )
             self.judge(lean, origin)
         return True
+
+    def repair(self, sequence: Sequence[int], origin: str) -> bool:
+        """Bring a sequence within the budget by machine code, take away what it can do without, and judge it.
+
+        Returns:
+            Whether that succeeded.
+        """
+        self.machine_code()
+        fitted = self._repair.fitted(sequence, self.problem.budget, deadline=self.deadline)
+        if fitted is None:
+            return False
+        self.judge(fitted, origin)
+        return True
+
+    def machine_code(self) -> Entry:
+        """That of the local search. What compiling takes, once on each machine, is not time of the search."""
+        if not is_loaded():
+            self.note("loading machine code; its first use compiles for about a minute")
+            started = time.monotonic()
+            machine_code()
+            taken = time.monotonic() - started
+            self.deadline += taken if taken > _COMPILED_S else 0.0
+        return machine_code()
 
     def judge(self, sequence: Sequence[int], origin: str) -> None:
         """Keep a sequence of ops as it is if it is within the budget and the cheapest."""
@@ -129,7 +169,7 @@ class Search:
         self._tell(step)
 
     def decode(self, plan: Mapping[int, Mask], origin: str) -> list[int]:
-        """Offer what a plan implies: followed to the letter, and repaired by eviction under the budget.
+        """Offer what a plan implies: followed to the letter and, where that does not fit, repaired.
 
         Returns:
             The sequence that follows it to the letter, needed ops only, for whoever wants to know where it is
@@ -137,11 +177,12 @@ class Search:
         """
         graph, budget = self.problem.graph, self.problem.budget
         literal = [v for v in planned_sequence(graph, plan) if self._needed[v]]
-        if not self.offer(literal, origin):
-            for weights in _REPAIRS[: max(1, _REPAIRED_OPS // graph.n_ops)]:
-                repaired = evicting_sequence(
-                    graph, budget, weights, plan, ceiling=_WORSE * self.cost, deadline=self.deadline
-                )
+        if not self.small:
+            self.repair(literal, origin)
+        elif not self.offer(literal, origin):
+            for weights in _REPAIRS:
+                ceiling, deadline = _WORSE * self.cost, self.deadline
+                repaired = evicting_sequence(graph, budget, weights, plan, ceiling=ceiling, deadline=deadline)
                 self.offer(repaired, f"{origin}, repaired")
                 if self.done:
                     break

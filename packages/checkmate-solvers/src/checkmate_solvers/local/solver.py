@@ -12,11 +12,10 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from checkmate import DFGraph, Problem, Solution, keep_all_peak
+from checkmate import Problem, Solution, keep_all_peak
 from checkmate.analysis import needed_ops
 from checkmate_solvers.local.arrays import (
     BEST,
@@ -25,14 +24,12 @@ from checkmate_solvers.local.arrays import (
     Ints,
     state_of,
 )
-from checkmate_solvers.local.entry import Entry, entry
+from checkmate_solvers.local.machine import ANY_BUDGET
 from checkmate_solvers.search import Search
 
 __all__ = ["LocalSearch"]
 
 _NOTHING = np.zeros(0, dtype=np.int64)
-_ANY = 2**62
-"""A budget with room for everything."""
 _HEATS = (1.0, 0.1, 0.3, 0.03)
 """Temperatures at which cycles start, relative to the mean cost of what runs again."""
 _COOLED = 0.02
@@ -45,8 +42,6 @@ _FIRST_PIECE = 64
 _STEPS = 500
 """Steps of a repair between two looks at the clock."""
 _TRIES = 3
-_COMPILED_S = 2.0
-"""Who took longer to get ready has compiled, not loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +94,7 @@ class _Cycles:
         self.state = state_of(graph, fixed_order=problem.fixed_order, seed=problem.seed, longest=longest)
         self.best, self.cost = _NOTHING, math.inf
         self.piece = _FIRST_PIECE
-        self.work = _ready(search)
+        self.work = search.machine_code()
 
     def run(self, cycles: int | None) -> None:
         """Cycle until nothing better is found any more, or time is up."""
@@ -130,7 +125,7 @@ class _Cycles:
         """Start from keeping everything, and tighten the budget step by step."""
         state, graph = self.state, self.search.problem.graph
         peak = max(keep_all_peak(graph) - graph.base_size, self.budget, 1)
-        self.work(state, self.keep_all, _ANY, 1, 0, 1.0, 1)
+        self.work(state, self.keep_all, ANY_BUDGET, 1, 0, 1.0, 1)
         for step in range(1, _TIGHTENINGS + 1):
             budget = int(peak * (max(self.budget, 1) / peak) ** (step / _TIGHTENINGS))
             budget = self.budget if step == _TIGHTENINGS else max(budget, self.budget)
@@ -153,7 +148,7 @@ class _Cycles:
                 if fits:
                     return True
                 steps -= _STEPS
-            self.work(self.state, start, _ANY, 1, 0, 1.0, 1)
+            self.work(self.state, start, ANY_BUDGET, 1, 0, 1.0, 1)
         return False
 
     def _cool(self, heat: float, rounds: int) -> None:
@@ -187,23 +182,3 @@ class _Cycles:
             self.best = self.state.best[: self.state.counts[BEST_LENGTH]].copy()
             self.cost = cost
             self.search.judge(self.best.tolist(), "local search")
-
-
-def _ready(search: Search) -> Entry:
-    """The machine code. What compiling takes, once on each machine, is not counted as time of the search."""
-    if not _entry.cache_info().currsize:
-        search.note("local search: loading; its first use compiles for about a minute")
-        started = time.monotonic()
-        _entry()
-        taken = time.monotonic() - started
-        search.deadline += taken if taken > _COMPILED_S else 0.0
-    return _entry()
-
-
-@lru_cache(maxsize=1)
-def _entry() -> Entry:
-    """The entry, called once."""
-    work = entry()
-    pair = DFGraph.from_nodes(cost=[1, 1], size=[1, 1], deps=[[], [0]])
-    work(state_of(pair, fixed_order=False, seed=0), np.arange(2), _ANY, 1, 1, 1.0, 1)
-    return work
