@@ -1,0 +1,61 @@
+"""The documentation hangs together: the index leads to every page, every relative link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INDEX = ROOT / "docs" / "index.md"
+PAGES = sorted(INDEX.parent.rglob("*.md"))
+LINKING = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("packages/*/README.md"))]
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def links(page: Path) -> list[str]:
+    """What its links and pictures point to, but for addresses with a scheme."""
+    told = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "code", prose(page)))
+    return [link for link in told if not re.match(r"[a-z]+:", link)]
+
+
+def anchors(page: Path) -> set[str]:
+    """What its headings are linked by, as code hosts make it of their words."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", LINKING, ids=name)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"there is no {link}"
+        assert not anchor or anchor in anchors(target), f"there is no heading for {link}"
+
+
+def test_the_index_links_every_page() -> None:
+    linked = {(INDEX.parent / link.partition("#")[0]).resolve() for link in links(INDEX)}
+    assert [name(page) for page in PAGES if page != INDEX and page not in linked] == []
+
+
+def test_the_index_lists_every_decision_by_its_number() -> None:
+    told = re.findall(r"\[(\d{4}): [^]]*\]\(adr/(\d{4})-", INDEX.read_text(encoding="utf-8"))
+    numbers = [page.name[:4] for page in PAGES if page.parent.name == "adr"]
+    assert numbers == [f"{k:04}" for k in range(1, len(numbers) + 1)]
+    assert told == [(number, number) for number in numbers]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_page_begins_with_its_only_title(page: Path) -> None:
+    assert page.read_text(encoding="utf-8").startswith("# ")
+    assert len(re.findall(r"^# ", prose(page), flags=re.MULTILINE)) == 1
