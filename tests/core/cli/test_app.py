@@ -284,18 +284,26 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path, arguments: list[str]) 
     assert done.returncode == 141
 
 
+def installed(folder: Path, name: str, code: str) -> dict[str, str]:
+    """Install a plugin of one file there; the environment in which only it is found."""
+    site = folder / f"{name}-1.0.dist-info"
+    site.mkdir()
+    (site / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (site / "entry_points.txt").write_text(f"[checkmate]\n{name} = {name}\n")
+    (folder / f"{name}.py").write_text(code)
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    return {"PYTHONPATH": path, loader.ENVIRONMENT_VARIABLE: name}
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no such signals")
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_ends_a_sweep_and_its_processes(tmp_path: Path, jobs: str) -> None:
     """The solver, a plugin in a file, says that it works and then sleeps for longer than the test may run."""
-    (tmp_path / "sleeper-1.0.dist-info").mkdir()
-    (tmp_path / "sleeper-1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: sleeper\nVersion: 1.0\n"
-    )
-    (tmp_path / "sleeper-1.0.dist-info" / "entry_points.txt").write_text("[checkmate]\nsleeper = sleeper\n")
-    (tmp_path / "sleeper.py").write_text(
+    environment = installed(
+        tmp_path,
+        "sleeper",
         """
-import sys, time
+import time
 from checkmate.plugins import SolverSpec, hookimpl
 
 class Sleeper:
@@ -306,22 +314,79 @@ class Sleeper:
 @hookimpl
 def checkmate_register_solvers():
     return [SolverSpec(name="sleeper", summary="sleeps", load=Sleeper)]
-"""
+""",
     )
     graph = tmp_path / "graph.json"
     write_graph(graph, DFGraph.from_nodes(cost=[1], size=[1], deps=[[]]))
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     done = process(
         MAIN,
         *("sweep", graph, "--budgets", "100%,8B", "--solver", "sleeper", "--jobs", jobs),
-        env={"PYTHONPATH": path, loader.ENVIRONMENT_VARIABLE: "sleeper"},
+        env=environment,
         start_new_session=True,
     )
-    assert done.stdout is not None
-    assert done.stdout.readline() == "asleep\n"
+    assert done.stderr is not None
+    assert done.stderr.readline() == "asleep\n"
     os.killpg(done.pid, signal.SIGINT)  # as a terminal does
     _, err = done.communicate()
     assert (done.returncode, err) == (130, "Interrupted after 0 answers: nothing was written.\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plugins"],
+        ["solve", "--budget", "100%", "--solver", "noisy"],
+        ["sweep", "--budgets", "100%,80%", "--solver", "noisy"],
+        ["sweep", "--budgets", "100%,80%", "--solver", "noisy", "--jobs", "2"],
+        ["show", "-o", "x.noise"],
+    ],
+    ids=" ".join,
+)
+def test_what_plugins_print_does_not_spoil_the_answer(
+    graph: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    """They print when they are imported and when they work, to stdout and past it; stdout stays JSON."""
+    environment = installed(
+        tmp_path,
+        "noisy",
+        """
+import os, sys
+from checkmate.heuristics import KeepAll
+from checkmate.plugins import ExporterSpec, SolverSpec, hookimpl
+
+out = sys.stdout
+
+class Noisy:
+    def solve(self, problem):
+        noise()
+        return KeepAll().solve(problem)
+
+    def write(self, timeline, file, *, budget=None):
+        noise()
+
+def noise():
+    print("noise")
+    print("noise", file=out)
+    os.write(1, b"noise")
+
+@hookimpl
+def checkmate_register_solvers():
+    return [SolverSpec(name="noisy", summary="prints", load=Noisy)]
+
+@hookimpl
+def checkmate_register_exporters():
+    return [ExporterSpec(name="noisy", summary="prints", suffix=".noise", load=Noisy)]
+
+noise()
+""",
+    )
+    command, *options = arguments
+    files = [graph] if command != "plugins" else []
+    done = process(MAIN, command, *files, *options, "--json", env=environment, cwd=tmp_path)
+    out, err = done.communicate(timeout=60)
+    assert done.returncode == 0
+    assert json.loads(out)
+    assert "noise" in err
 
 
 def test_ctrl_c_while_modules_load_is_one_line() -> None:

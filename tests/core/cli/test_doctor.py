@@ -98,10 +98,10 @@ def test_two_owners_of_the_import_name_are_a_problem(checkmate: Checkmate, insta
 
 
 def test_highspy_beside_ortools_is_a_problem(checkmate: Checkmate, install: Install) -> None:
-    install("highspy")
+    install("ortools")  # may be there anyway
     subjects = [f["subject"] for f in json.loads(checkmate("doctor", "--json").stdout)["findings"]]
     assert "highspy, ortools" not in subjects
-    install("ortools")
+    install("highspy")
     finding = found(checkmate, "highspy, ortools")
     assert (finding["level"], finding["advice"][:21]) == ("problem", "pip uninstall highspy")
 

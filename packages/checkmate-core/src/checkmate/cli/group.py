@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from checkmate.cli.exits import clean_exits
+from checkmate.cli.printing import foreign_code
 from checkmate.errors import CheckmateError, MissingDistributionError, PluginError
 from checkmate.plugins import command_errors, installed_plugins, register_commands
 from checkmate.report.text import printable
@@ -80,7 +81,8 @@ class App(click.Group):
     def _ask_plugins(self) -> None:
         if not self._asked:
             self._asked = True
-            register_commands(self, announce=self._next_turn)
+            with foreign_code():
+                register_commands(self, announce=self._next_turn)
             self._turn = ""
 
     def _next_turn(self, owner: str) -> None:

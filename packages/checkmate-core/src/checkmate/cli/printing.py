@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
 
 import click
 import msgspec
@@ -16,6 +18,7 @@ from checkmate.report.text import printable
 __all__ = [
     "Line",
     "blocks_are_safe",
+    "foreign_code",
     "print_json",
     "print_lines",
     "print_table",
@@ -50,6 +53,27 @@ def blocks_are_safe() -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+@contextmanager
+def foreign_code() -> Iterator[None]:
+    """While code of plugins runs, what it prints goes to stderr: stdout is for the answer alone.
+
+    Where stdout is a real file, what worker processes print, too.
+    """
+    with ExitStack() as undo:
+        try:
+            number = sys.stdout.fileno()
+            sys.stdout.flush()
+            kept = os.dup(number)
+            undo.callback(os.close, kept)
+            os.dup2(sys.stderr.fileno(), number)
+            undo.callback(os.dup2, kept, number)
+            undo.callback(sys.stdout.flush)
+        except (AttributeError, OSError, ValueError):  # there is none, it is closed, or no real file
+            pass
+        undo.enter_context(redirect_stdout(sys.stderr))
+        yield
 
 
 def print_json(facts: Mapping[str, object]) -> None:

@@ -17,6 +17,7 @@ from checkmate.cli.budgets import budget_of
 from checkmate.cli.printing import (
     Line,
     blocks_are_safe,
+    foreign_code,
     print_json,
     print_lines,
     print_table,
@@ -90,8 +91,9 @@ def show(
     limit = _limit(budget, meta, whole)
     timeline = judge(whole, steps)
     if output is not None:
-        name = exporter or exporter_for(output).name
-        load_exporter(name).write(timeline, output, budget=limit)
+        with foreign_code():
+            name = exporter or exporter_for(output).name
+            load_exporter(name).write(timeline, output, budget=limit)
         click.echo(f"{output}: written by the exporter {name!r}.", err=True)
     facts = graph_facts(whole) if schedule is None and (as_json or output is None) else None
     if as_json:

@@ -9,7 +9,7 @@ import click
 from checkmate import api
 from checkmate.cli import options
 from checkmate.cli.budgets import budget_of
-from checkmate.cli.printing import print_json, print_table
+from checkmate.cli.printing import foreign_code, print_json, print_table
 from checkmate.cli.progress import watching
 from checkmate.report.text import printable
 from checkmate.serialize import read_graph, write_schedule
@@ -64,7 +64,7 @@ def solve(
     """
     options.not_the_graph(output, graph)
     whole = read_graph(graph)
-    with watching(whole.cost_unit) as tell:
+    with foreign_code(), watching(whole.cost_unit) as tell:
         solution = api.solve(
             whole,
             budget_of(budget),

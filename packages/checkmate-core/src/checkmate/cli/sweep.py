@@ -16,7 +16,7 @@ import click
 from checkmate.cli import options
 from checkmate.cli.budgets import budget_list
 from checkmate.cli.exits import Interrupted, NoSchedule
-from checkmate.cli.printing import json_bytes, print_json, print_table
+from checkmate.cli.printing import foreign_code, json_bytes, print_json, print_table
 from checkmate.cli.progress import counting
 from checkmate.cli.solve import solution_facts
 from checkmate.errors import MissingDistributionError
@@ -102,7 +102,7 @@ def sweep(
         options.not_the_graph(file, graph)
     whole, asked = read_graph(graph), budget_list(budgets)
     answered = 0
-    with _workers(jobs) as executor, counting("solving") as tell:
+    with foreign_code(), _workers(jobs) as executor, counting("solving") as tell:
 
         def count(done: int, of: int, answer: Solution | Failure) -> None:
             nonlocal answered
