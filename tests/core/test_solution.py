@@ -74,8 +74,10 @@ def test_a_bound_that_meets_the_cost_proves_the_optimum() -> None:
 
 
 def test_what_does_not_pass_the_judge_is_refused() -> None:
-    with pytest.raises(SolverError, match="over the budget"):
+    with pytest.raises(SolverError, match=r"^the solver gave .* over the budget"):
         Solution.found(Problem(graph=GRAPH, budget=7), ONCE)
+    with pytest.raises(SolverError, match=r"^solver 'k2' gave .* over the budget"):
+        Solution.found(Problem(graph=GRAPH, budget=7), ONCE, solver="k2")
     with pytest.raises(InvalidScheduleError):
         Solution.found(Problem(graph=GRAPH, budget=8), Schedule.from_sequence(GRAPH, [0, 1]))
 

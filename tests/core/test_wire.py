@@ -122,8 +122,10 @@ def test_every_part_of_a_file_is_refused(which: tuple[str, Encoding]) -> None:
     ("content", "complaint"),
     [
         (b"", "it is empty"),
-        (b"\xef\xbb\xbf{}", "malformed"),
-        ('{"format": "checkmate.graph"}'.encode("utf-16"), "malformed"),
+        (b"\xef\xbb\xbf{}", "malformed.*: write UTF-8, without a byte order mark"),
+        ('{"format": "checkmate.graph"}'.encode("utf-16"), "malformed.*: write UTF-8"),
+        (HEAD + b'"fixed_size": NaN}', "malformed.*: NaN and infinity are no JSON"),
+        (HEAD + b'"fixed_size": -Infinity}', "malformed.*: NaN and infinity are no JSON"),
         (HEAD + b'"hint": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion"),
         (HEAD + b'"hint": ' + b'{"a":' * 100_000, "recursion"),
         (HEAD + b'"fixed_size": ' + b"9" * 31 + b"}", "fixed_size"),

@@ -108,14 +108,14 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
     ) -> None:
         """Say what was asked, what is known to work, and which op stands in the way."""
         known = (
-            f"the least budget known to work is {minimum} bytes ({minimum / 2**20:.2f} MiB)"
+            f"the least budget known to work is {_bytes(minimum)}"
             if minimum is not None
             else "no budget is known to work"
         )
         verdict = "is proved infeasible" if proved else "was not met by any schedule that we found"
         super().__init__(
-            f"a budget of {budget} bytes ({budget / 2**20:.2f} MiB) {verdict}; {known}. "
-            f"No schedule can need less than {floor} bytes: op {bottleneck!r} sets that floor. "
+            f"a budget of {_bytes(budget)} {verdict}; {known}. "
+            f"No schedule can need less than {_bytes(floor)}: op {printable(bottleneck)!r} sets that floor. "
             "Raise the budget, or make the batch or that op smaller."
         )
         self.budget = budget
@@ -134,3 +134,9 @@ def printable(text: str) -> str:
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     return "".join(c for c in " ".join(text.split()) if c.isprintable())
+
+
+def _bytes(size: int) -> str:
+    from checkmate.units import format_bytes  # which raises what stands above
+
+    return f"{size} bytes" + (f" ({format_bytes(size)})" if size >= 1024 else "")

@@ -338,7 +338,8 @@ def _check_producers(graph: DFGraph) -> None:
                 )
             made[t] = 1
     if not all(made):
-        raise GraphError(f"{graph.tensor_label(made.index(0))} has no producer and is no graph input")
+        t = made.index(0)
+        raise GraphError(f"tensors[{t}] ({graph.tensors[t].name!r}): has no producer and is no graph input")
 
 
 def _check_order(graph: DFGraph) -> None:

@@ -99,7 +99,16 @@ def graph_bytes(graph: DFGraph, *, format: Encoding = "json") -> bytes:
 
 
 def write_graph(path: str | os.PathLike[str], graph: DFGraph, *, format: Encoding | None = None) -> None:
-    """Write the graph to a file; None = as msgpack if its name ends in ``.msgpack``, else as JSON."""
+    """Write the graph to a file; None = as msgpack if its name ends in ``.msgpack``, else as JSON.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "tiny.json")
+    >>> write_graph(file, DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], name="tiny"))
+    >>> read_graph(file)
+    <DFGraph 'tiny': 2 ops, 2 tensors>
+    """
+    if isinstance(path, DFGraph):
+        raise TypeError("write_graph(path, graph): the path comes first")
     Path(path).write_bytes(graph_bytes(graph, format=format or _encoding_of(path)))
 
 

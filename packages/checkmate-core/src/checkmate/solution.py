@@ -80,16 +80,15 @@ class Solution:
             InvalidScheduleError: if the judge rejects the schedule.
             SolverError: if its peak is over the budget, or its cost below the claimed bound, or that is nan.
         """
-        timeline = simulate(problem.graph, schedule)
+        timeline, who = simulate(problem.graph, schedule), f"solver {solver!r}" if solver else "the solver"
         if timeline.peak > problem.budget:
             raise SolverError(
-                f"solver {solver!r} gave a schedule with a peak of {timeline.peak} bytes, "
+                f"{who} gave a schedule with a peak of {timeline.peak} bytes, "
                 f"over the budget of {problem.budget}"
             )
         if not bound <= timeline.cost * (1 + _TOLERANCE):
             raise SolverError(
-                f"solver {solver!r} claims that no schedule costs less than {bound}, "
-                f"but its own costs {timeline.cost}"
+                f"{who} claims that no schedule costs less than {bound}, but its own costs {timeline.cost}"
             )
         bound = min(max(bound, float(problem.graph.costs[needed_ops(problem.graph)].sum())), timeline.cost)
         optimal = timeline.cost - bound <= _TOLERANCE * timeline.cost

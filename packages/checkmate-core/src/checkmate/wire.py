@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -151,10 +152,20 @@ def decoded(content: bytes, where: str, wire: type[_Wire]) -> _Wire:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         if isinstance(error, FormatError):
             raise
-        raise FormatError(f"{where}: {printable(str(error))}") from error
+        raise FormatError(f"{where}: {printable(str(error))}{_hint(content, str(error))}") from error
     if twice is not None:
         raise FormatError(f"{where}: a key stands twice in one object - at `{printable(twice)}`")
     return tree
+
+
+def _hint(content: bytes, message: str) -> str:
+    """What to do, where the decoder's words don't tell: programs write these and mean well."""
+    if content.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        return ": write UTF-8, without a byte order mark"
+    at = re.search(r"invalid character \(byte (\d+)\)", message)
+    if at is not None and content.startswith((b"NaN", b"Infinity"), int(at[1])):
+        return ": NaN and infinity are no JSON"
+    return ""
 
 
 def _check_plain(value: object, place: str) -> None:

@@ -1,0 +1,32 @@
+"""Errors: what they say, in words and sizes that people can use."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkmate.errors import InfeasibleBudgetError
+
+
+def infeasible(**said: object) -> str:
+    told = {"budget": 3 * 2**30, "minimum": 2**32, "floor": 2**31, "bottleneck": "conv1", "proved": True}
+    return str(InfeasibleBudgetError(**(told | said)))  # type: ignore[arg-type]
+
+
+def test_budgets_are_told_exactly_and_in_words() -> None:
+    assert infeasible() == (
+        "a budget of 3221225472 bytes (3.00 GiB) is proved infeasible; "
+        "the least budget known to work is 4294967296 bytes (4.00 GiB). "
+        "No schedule can need less than 2147483648 bytes (2.00 GiB): op 'conv1' sets that floor. "
+        "Raise the budget, or make the batch or that op smaller."
+    )
+    assert infeasible(budget=17820).startswith("a budget of 17820 bytes (17.40 KiB) is")
+    assert infeasible(budget=12).startswith("a budget of 12 bytes is")
+    assert "no budget is known to work" in infeasible(minimum=None)
+    assert "was not met by any schedule that we found" in infeasible(proved=False)
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "n" * 10**6, "two\nlines"])
+def test_a_hostile_name_stays_on_one_short_line(name: str) -> None:
+    message = infeasible(bottleneck=name)
+    assert message.isprintable()
+    assert len(message) < 1500
