@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,6 +126,7 @@ def test_an_empty_graph_is_solved_by_doing_nothing(checkmate: Checkmate, tmp_pat
         (["--budget", "8GiB", "--time-limit", "nan"], "--time-limit"),
         (["--budget", "8GiB", "--threads", "0"], "--threads"),
         (["--budget", "8GiB", "-o", "/nonexistent/x.json"], "there is no folder '/nonexistent'"),
+        (["--budget", "8GiB", "-o", ""], "'.' is a folder"),
         ([], "Missing option '--budget'"),
     ],
 )
@@ -135,6 +137,19 @@ def test_bad_arguments_are_exit_2(
     assert result.exit_code == 2
     assert complaint in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["new.json", "old.json"])
+def test_a_file_that_may_not_be_written_is_refused_before_the_work(
+    checkmate: Checkmate, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    output = tmp_path / name
+    (tmp_path / "old.json").touch()
+    asked = output if output.exists() else tmp_path
+    monkeypatch.setattr(os, "access", lambda path, mode: (Path(path), mode) != (asked, os.W_OK))
+    result = checkmate("solve", graph, "--budget", "80%", "--solver", "everst", "-o", output)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "may not be written" in result.stderr
 
 
 def test_any_time_limit_that_is_a_number_is_fine(checkmate: Checkmate, graph: Path) -> None:

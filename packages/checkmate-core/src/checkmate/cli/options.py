@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import click
@@ -37,9 +38,15 @@ def _number(_context: click.Context, _option: click.Parameter, value: float) -> 
 
 
 def new_file(_context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse a file whose folder is not there: before the work, not after."""
-    if path is not None and not path.parent.is_dir():
+    """Refuse a file that can't be written: before the work, not after."""
+    if path is None:
+        return None
+    if not path.parent.is_dir():
         raise click.BadParameter(f"{path}: there is no folder {str(path.parent)!r}.", param=option)
+    if path.is_dir():  # an empty name, too
+        raise click.BadParameter(f"{str(path)!r} is a folder.", param=option)
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.BadParameter(f"{path} may not be written.", param=option)
     return path
 
 
