@@ -17,11 +17,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from cases import GENERATED, QUICK, cases_of, facts_of, files_of_generated
+from cases import GENERATED, QUICK, Generated, cases_of, facts_of, write_files
 from machine import session
 from measure import Limits, Solve, measured, solves_of
 from page import fill, markdown
@@ -55,17 +55,19 @@ def main(arguments: Sequence[str]) -> int:
             print(markdown(results))
         return 0
     asked.solvers = asked.solvers or (QUICK_SOLVERS if asked.quick else SOLVERS)
+    if asked.graphs is not None:
+        return _measure(asked, arguments, {})
+    generated = {name: one for name, one in GENERATED.items() if name in QUICK or not asked.quick}
     with tempfile.TemporaryDirectory() as folder:
-        if asked.graphs is None:
-            asked.graphs = Path(folder)
-            files_of_generated(asked.graphs, QUICK if asked.quick else GENERATED)
-        return _measure(asked, arguments)
+        asked.graphs = Path(folder)
+        write_files(asked.graphs, generated)
+        return _measure(asked, arguments, generated)
 
 
-def _measure(asked: argparse.Namespace, arguments: Sequence[str]) -> int:
+def _measure(asked: argparse.Namespace, arguments: Sequence[str], generated: Mapping[str, Generated]) -> int:
     """Every row that is not there yet."""
     known = json.loads(asked.known.read_text()) if asked.known else {}
-    cases = cases_of(asked.graphs, asked.budgets, known=known, only=asked.only)
+    cases = cases_of(asked.graphs, asked.budgets, known=known, only=asked.only, generated=generated)
     if not cases:
         print("no case: no *.json in the folder, or --only leaves none", file=sys.stderr)
         return 2
@@ -127,7 +129,8 @@ def _rows(asked: argparse.Namespace, results: Results, solves: list[Solve]) -> i
             print(f"no pictures: {error}", file=sys.stderr)
         else:
             print(f"written beside {asked.output}: {', '.join(p.name for p in pictures)}", file=sys.stderr)
-    print("\n".join(["", *map(str, findings(results))]))
+    said = [str(finding) for finding in findings(results) if finding.reached is not None]
+    print("\n".join(["", *said]))
     return code
 
 

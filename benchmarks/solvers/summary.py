@@ -122,7 +122,9 @@ def _cost_against(results: Results, other: str) -> Finding:
         goal=f"never a worse cost than {other}",
         reached=not worse if both else None,
         figures=f"{len(pairs)} solves: {other} found nothing in {len(pairs) - len(both)} (we did in {alone} "
-        f"of them); we are cheaper in {cheaper}, dearer in {len(worse)}",
+        f"of them); we are cheaper in {cheaper}, dearer in {len(worse)}"
+        if pairs
+        else "no solve to compare",
         misses=tuple(worse),
     )
 
