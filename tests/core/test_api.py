@@ -34,7 +34,7 @@ from checkmate import (
     solve,
 )
 from checkmate.api import infeasible_error
-from checkmate.heuristics import BestHeuristic, KeepAll
+from checkmate.heuristics import BestHeuristic, FirstFit, KeepAll
 from checkmate.testing.strategies import graphs
 
 CHAIN = DFGraph.from_nodes(
@@ -58,6 +58,11 @@ class Says:
 
 def everything(graph: DFGraph) -> Schedule:
     return Schedule.from_sequence(graph, range(graph.n_ops))
+
+
+def found(problem: Problem, schedule: Schedule | None) -> Solution:
+    assert schedule is not None
+    return Solution.found(problem, schedule)
 
 
 def forged(problem: Problem, schedule: Schedule, **fields: object) -> Solution:
@@ -310,7 +315,7 @@ def test_an_unknown_solver_is_an_error() -> None:
 @settings(max_examples=60)
 @given(graph=graphs())
 def test_the_minimum_budget_works_and_is_not_below_the_floor(graph: DFGraph) -> None:
-    least = minimum_budget(graph)
+    least = minimum_budget(graph, solver=FirstFit())
     assert least.schedule is not None
     assert least.peak == simulate(graph, least.schedule).peak
     assert floor(graph).size <= least.peak <= keep_all_peak(graph)
@@ -325,8 +330,43 @@ def test_the_advice_of_the_error_works(graph: DFGraph, fixed_order: bool) -> Non
     refused = solve(graph, 1, solver="keep-all", fixed_order=fixed_order, throw=False)
     least = infeasible_error(refused).minimum
     assert least is not None
+    schedule = minimum_budget(graph, fixed_order=fixed_order).schedule
     if least > 0:
-        assert solve(graph, least, solver="first-fit", fixed_order=fixed_order).peak == least
+        solution = solve(graph, least, solver=Says(lambda p: found(p, schedule)), fixed_order=fixed_order)
+        assert solution.peak == least
+
+
+@dataclass(frozen=True)
+class Descends(Says):
+    """A solver that looks for the least peak itself; ``solve`` must not be needed."""
+
+    def minimum_budget(self, problem: Problem) -> Solution:
+        return self.answer(problem)  # type: ignore[return-value]
+
+    def solve(self, problem: Problem) -> Solution:
+        raise AssertionError("asked to solve")
+
+
+def test_a_solver_that_looks_for_the_least_peak_is_asked_once() -> None:
+    least = minimum_budget(CHAIN, solver=FirstFit())
+    asked: list[Problem] = []
+
+    def answer(problem: Problem) -> Solution:
+        asked.append(problem)
+        return found(problem, least.schedule)
+
+    again = minimum_budget(CHAIN, solver=Descends(answer), time_limit=3, fixed_order=True, seed=7)
+    assert (again.peak, again.problem.budget, again.solver) == (24, 24, "Descends")
+    assert [(p.budget, p.time_limit, p.fixed_order, p.seed) for p in asked] == [
+        (keep_all_peak(CHAIN), 3, True, 7)
+    ]
+
+
+def test_what_such_a_solver_says_is_judged_and_never_worse_than_keeping_everything() -> None:
+    with pytest.raises(SolverError, match="another graph"):
+        minimum_budget(CHAIN, solver=Descends(elsewhere))
+    shrugs = Descends(lambda p: Solution.unknown(p))
+    assert minimum_budget(CHAIN, solver=shrugs).peak == keep_all_peak(CHAIN)
 
 
 def test_without_time_the_advice_is_to_keep_everything() -> None:

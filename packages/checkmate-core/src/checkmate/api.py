@@ -23,7 +23,7 @@ from checkmate.claim import Claim
 from checkmate.errors import InfeasibleBudgetError, InvalidScheduleError, SolverError
 from checkmate.graph import DFGraph
 from checkmate.heuristics.first_fit import FirstFit
-from checkmate.plugins import SOLVERS, Solver, installed_plugins
+from checkmate.plugins import SOLVERS, MinimumBudgetSolver, Solver, installed_plugins
 from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.problem import Problem, Progress, keep_all_peak
 from checkmate.schedule import Schedule
@@ -101,22 +101,27 @@ def solve(
 def minimum_budget(
     graph: DFGraph,
     *,
-    solver: str | Solver = _QUICK,
+    solver: str | Solver | None = None,
     time_limit: float = _MINIMUM_TIME_S,
     fixed_order: bool = False,
+    seed: int = 0,
     tolerance: float = 1e-3,
 ) -> Solution:
-    """The least budget for which ``solver`` finds a schedule, and that schedule.
+    """The least budget for which a schedule is found, and that schedule.
 
-    Bisects between the proved floor of the graph and the keep-everything peak. The true minimum may be
-    lower unless ``peak`` equals :func:`checkmate.floor`: finding it is as hard as solving.
+    Proved is :func:`checkmate.floor`: no schedule needs less. The true minimum lies between the two, and to
+    find it is as hard as solving.
 
     Args:
         graph: the training step.
-        solver: as in :func:`solve`; the default is quick.
+        solver: as in :func:`solve`. One that looks for the least peak itself
+            (:class:`~checkmate.plugins.MinimumBudgetSolver`) is asked once, any other in a bisection between
+            the floor and the keep-everything peak. None = ``"auto"`` if it is one of the former, else
+            quick rules.
         time_limit: seconds; when they are up, the least so far is returned.
         fixed_order: as in :func:`solve`.
-        tolerance: stop when the interval is this fraction of its upper end.
+        seed: as in :func:`solve`.
+        tolerance: a bisection stops when the interval is this fraction of its upper end.
 
     Returns:
         a solution whose ``peak`` and ``problem.budget`` are that budget.
@@ -128,28 +133,49 @@ def minimum_budget(
     >>> minimum_budget(graph).peak
     8
     """
-    deadline = time.monotonic() + time_limit
-    engine = engine_of(solver)
+    problem = Problem(
+        graph=graph,
+        budget=max(keep_all_peak(graph), 1),
+        time_limit=time_limit,
+        fixed_order=fixed_order,
+        seed=seed,
+    )
     everything = Schedule.from_sequence(graph, range(graph.n_ops))
-    high = keep_all_peak(graph)
-    best = Solution.found(Problem(graph=graph, budget=max(high, 1)), everything, solver="keep-all")
-    low = floor(graph).size - 1  # proved too little
+    best = Solution.found(problem, everything, solver="keep-all")
+    if floor(graph).size < keep_all_peak(graph):
+        engine = engine_of(_QUICK if solver is None else solver)
+        if solver is None and any(spec.name == _AUTO for spec in SOLVERS.specs()):
+            auto = engine_of(_AUTO)
+            engine = auto if isinstance(auto.load(), MinimumBudgetSolver) else engine
+        able = engine.load()
+        if isinstance(able, MinimumBudgetSolver):
+            found = _ask(engine, problem, able.minimum_budget)
+            best = found if found.timeline is not None and (found.peak or 0) < (best.peak or 0) else best
+        else:
+            best = _bisected(engine, best, tolerance)
+    return dataclasses.replace(best, problem=dataclasses.replace(problem, budget=max(best.peak or 0, 1)))
+
+
+def _bisected(engine: Engine, best: Solution, tolerance: float) -> Solution:
+    """The schedule with the least peak that a solver gives, asked about one budget after the other."""
+    problem, high = best.problem, best.peak or 0
+    deadline = time.monotonic() + problem.time_limit
+    low = floor(problem.graph).size - 1  # proved too little
     budget = low + 1  # often enough
     while high - low > max(1, tolerance * high) and (left := deadline - time.monotonic()) > 0:
-        problem = Problem(graph=graph, budget=max(budget, 1), time_limit=left, fixed_order=fixed_order)
-        answer = _ask(engine, problem)
+        answer = _ask(engine, dataclasses.replace(problem, budget=max(budget, 1), time_limit=left))
         if answer.timeline is None:
             low = budget
         else:
             best, high = answer, answer.timeline.peak
         budget = (low + high) // 2
-    return dataclasses.replace(best, problem=dataclasses.replace(best.problem, budget=max(high, 1)))
+    return best
 
 
 def infeasible_error(solution: Solution) -> InfeasibleBudgetError:
     """The error that says what would do instead, for a solution without a schedule.
 
-    Looks for the least budget known to work with quick heuristics: a few seconds at most.
+    Looks for the least budget known to work: a few seconds at most.
     """
     graph = solution.problem.graph
     size, op = floor(graph)
@@ -205,16 +231,16 @@ def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache) -> Solut
     return solution
 
 
-def _ask(engine: Engine, problem: Problem) -> Solution:
-    """Run the solver and judge its answer. Below the proved floor there is nothing to ask."""
+def _ask(engine: Engine, problem: Problem, method: Callable[[Problem], object] | None = None) -> Solution:
+    """Run the solver, or a method of it, and judge its answer. Below the proved floor nobody is asked."""
     name = engine.name
     if problem.budget < floor(problem.graph).size:
         return Solution.infeasible(problem, solver=name)
-    solver = engine.load()
+    method = method or engine.load().solve
     listener = _Listener(problem.on_progress) if problem.on_progress else None
     started = time.monotonic()
     try:
-        answer: object = solver.solve(dataclasses.replace(problem, on_progress=listener))
+        answer = method(dataclasses.replace(problem, on_progress=listener))
     except ANYTHING as error:
         if listener and error is listener.raised:
             raise

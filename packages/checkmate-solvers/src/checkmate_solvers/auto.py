@@ -2,7 +2,8 @@
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done.
 2. Everything is kept, and repaired under the budget by machine code: a first schedule, in milliseconds. Small
-   graphs get static eviction instead: nobody waits for machine code there before there is a schedule.
+   graphs get static eviction instead: nobody waits for machine code there before there is a schedule. Where
+   that fails, the budget is tightened step by step.
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search; small graphs come to it at the end only.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
@@ -10,7 +11,7 @@
    reordered, for its bounds (each MILP is cut short somewhere else) if they may not.
 7. Local search, from the best schedule and from what each other step found.
 8. If there is no schedule yet: the best of the published rules; then the schedule of the least budget for
-   which any is found, if it fits.
+   which any is found (:meth:`Auto.minimum_budget`), if it fits.
 
 It stops as soon as the gap is at most 0.05 %, or when many cycles in a row found nothing better, or at the
 time limit. Nothing depends on chance but through the seed; only time limits cut in where the machine decides,
@@ -25,15 +26,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from checkmate import Problem, Solution, minimum_budget
+from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget
 from checkmate.analysis import needed_ops
-from checkmate.heuristics import BestHeuristic
+from checkmate.heuristics import BestHeuristic, FirstFit
 from checkmate.plugins import Solver
 from checkmate_solvers.cutmilp import CutMilp
 from checkmate_solvers.frontier import frontier
 from checkmate_solvers.local.solver import LocalSearch
 from checkmate_solvers.mincut import MinCut, min_cut
 from checkmate_solvers.search import Search
+from checkmate_solvers.tightening import tightened
 
 __all__ = ["Auto"]
 
@@ -43,6 +45,8 @@ _ALIKE = 1e-4
 """Relative difference of the bounds of two views at which they are the same."""
 _MILP_SHARE = 0.35
 """Of the time that is left: what the cut MILP may use at most, each time."""
+_TIGHTENING_SHARE = 0.3
+"""Of the time that is left: what tightening may use at most in step 2."""
 _LAST_RESORT_S = 10.0
 """Seconds for the end of step 8, whatever the time limit: twice those of the search that names the least
 budget in errors, so that a budget that was named also works."""
@@ -79,12 +83,28 @@ class Auto:
                 raise
         return search.solution()
 
+    def minimum_budget(self, problem: Problem) -> Solution:
+        """A schedule with as low a peak as possible: by tightening, and for small graphs by rules as well."""
+        search = Search(problem)
+        graph, fixed_order = problem.graph, problem.fixed_order
+        found = []
+        if search.small:
+            share = problem.time_limit / 3
+            rules = minimum_budget(graph, solver=FirstFit(), time_limit=share, fixed_order=fixed_order)
+            found.append(rules.schedule)
+        found.append(Schedule.from_sequence(graph, _tightened(search, floor(graph).size)))
+        judged = [Solution.found(problem, schedule) for schedule in found if schedule is not None]
+        return min(judged, key=lambda solution: solution.peak or 0)
+
     def _first(self, search: Search) -> None:
         """Step 2: any schedule."""
         if search.small:
             search.decode({}, "eviction")
         if math.isinf(search.cost):
             search.repair(np.flatnonzero(needed_ops(search.problem.graph)).tolist(), "repair")
+        if math.isinf(search.cost):
+            with search.within(_TIGHTENING_SHARE):
+                search.judge(_tightened(search, search.problem.budget), "tightening")
 
     def _bounded(self, search: Search) -> None:
         """Steps 3 to 6: bounds, and schedules from them."""
@@ -109,8 +129,18 @@ class Auto:
             found = self.rules.solve(replace(problem, time_limit=max(search.left_s, _LEAST_S)))
             search.offer(_sequence(found), found.origin.get("schedule", "rules"))
         if math.isinf(search.cost) and math.isfinite(search.bound):
-            least = minimum_budget(problem.graph, time_limit=_LAST_RESORT_S, fixed_order=problem.fixed_order)
+            roomy = replace(problem, budget=keep_all_peak(problem.graph), time_limit=_LAST_RESORT_S)
+            least = self.minimum_budget(roomy)
             search.offer(_sequence(least), "minimum budget")
+
+
+def _tightened(search: Search, target: int) -> list[int]:
+    """A sequence whose peak is at most ``target`` bytes, or as low as was found in the time that is left."""
+    search.machine_code()
+    problem = search.problem
+    return tightened(
+        problem.graph, target, fixed_order=problem.fixed_order, seed=problem.seed, deadline=search.deadline
+    )
 
 
 def _is_certain(problem: Problem, at: int) -> bool:

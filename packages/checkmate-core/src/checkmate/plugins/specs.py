@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from checkmate.graph import DFGraph
@@ -23,6 +23,7 @@ __all__ = [
     "ExporterSpec",
     "Frontend",
     "FrontendSpec",
+    "MinimumBudgetSolver",
     "Solver",
     "SolverSpec",
     "Traced",
@@ -34,6 +35,15 @@ class Solver(Protocol):
 
     def solve(self, problem: Problem) -> Solution:
         """Find a schedule; return ``Solution.found``, ``.infeasible`` (proved) or ``.unknown``."""
+        ...
+
+
+@runtime_checkable
+class MinimumBudgetSolver(Solver, Protocol):
+    """A solver that can also look for the least peak; of others, bisection finds it."""
+
+    def minimum_budget(self, problem: Problem) -> Solution:
+        """Find a schedule with as low a peak as possible; the budget is known to be enough."""
         ...
 
 
