@@ -36,8 +36,8 @@ SOLVERS = (
     *("chen-greedy", "chen-greedy-ap", "checkpoint-last", "first-fit"),
 )
 QUICK_SOLVERS = (
-    *("auto", "checkmate-milp", "retention-intervals", "lp-rounding", "evict-belady", "evict-dtr"),
-    *("chen-sqrt-n", "chen-sqrt-n-ap", "chen-greedy", "chen-greedy-ap"),
+    *("auto", "checkmate-milp", "retention-intervals", "lp-rounding", "evict-dtr"),
+    *("chen-sqrt-n-ap", "chen-greedy", "chen-greedy-ap"),
 )
 
 
