@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,19 @@ def test_it_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(ASKED) == 3
     assert len(ScheduleCache()) == 1
     assert ScheduleCache().directory == tmp_path / "schedules"
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """Answers with the best until Ctrl-C."""
+
+    def solve(self, problem: Problem) -> Solution:
+        return replace(KeepAll().solve(problem), origin={"interrupted": "Ctrl-C"})
+
+
+def test_what_an_interrupt_cut_short_is_not_kept(cache: ScheduleCache) -> None:
+    assert solve(CHAIN, "100%", solver=Interrupted(), cache=cache).interrupted
+    assert len(cache) == 0
 
 
 def test_without_the_variable_it_is_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,6 +259,18 @@ def test_a_solver_that_ends_its_process_is_stopped_first() -> None:
     assert str(failure.error) == "solver 'Says' failed: SystemExit: 3"
 
 
+def test_an_interrupt_that_a_solver_answers_ends_the_whole_sweep() -> None:
+    asked: list[int] = []
+
+    def interrupted(problem: Problem) -> Solution:
+        asked.append(problem.budget)
+        return replace(Solution.found(problem, everything()), origin={"interrupted": "Ctrl-C"})
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(CHAIN, ["100%", "200%"], solvers=(Says(interrupted),))
+    assert len(asked) == 1
+
+
 def test_a_long_frontier_is_shown_in_part() -> None:
     wide = DFGraph.from_nodes(cost=[1] * 40, size=[1] * 40, deps=[[]] * 40, outputs=[39])
 

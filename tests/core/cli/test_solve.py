@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,18 @@ def test_interrupted_is_exit_130_and_says_what_was_known(
     assert result.stderr == (
         "Interrupted: no schedule was written. climbing: best 10 s, bound 9 s, gap 10.0%.\n"
     )
+
+
+def test_an_interrupted_solver_that_answers_is_no_failure(
+    checkmate: Checkmate, graph: Path, chain: DFGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = api.solve(chain, "80%", solver="heuristics")
+    cut_short = replace(best, origin={"interrupted": "Ctrl-C"})
+    monkeypatch.setattr(api, "solve", lambda *_, **__: cut_short)
+    out = tmp_path / "best.json"
+    result = checkmate("solve", graph, "--budget", "80%", "-o", out)
+    assert (result.exit_code, result.stderr) == (0, "Interrupted: this is the best until then.\n")
+    assert read_schedule(out, chain) == best.schedule
 
 
 @pytest.mark.parametrize(

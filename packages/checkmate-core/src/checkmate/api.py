@@ -227,7 +227,8 @@ def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache) -> Solut
     if known is not None:
         return known
     solution = _ask(engine, problem)
-    cache.store(solution, engine.identity)
+    if not solution.interrupted:
+        cache.store(solution, engine.identity)
     return solution
 
 

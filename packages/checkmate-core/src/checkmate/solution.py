@@ -46,7 +46,8 @@ class Solution:
         bound: proved lower bound on the cost of any schedule within the budget.
         solver: name of the solver.
         seconds: wall time that the solver took.
-        origin: which step of the solver gave what, e.g. ``{"schedule": "min-cut", "bound": "cut-milp"}``.
+        origin: which step of the solver gave what, e.g. ``{"schedule": "min-cut", "bound": "cut-milp"}``;
+            the key ``"interrupted"`` where an interrupt ended the search.
     """
 
     problem: Problem
@@ -137,6 +138,11 @@ class Solution:
         if self.timeline is None:
             return math.inf
         return (self.cost - self.bound) / self.cost if self.cost > 0 else 0.0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an interrupt (Ctrl-C) ended the search: the best until then, and not kept in any cache."""
+        return "interrupted" in self.origin
 
     def explain(self, rows: int = 10) -> str:
         """The most expensive recomputations, ranked: how often, bytes made again, extra cost."""

@@ -275,6 +275,8 @@ def _answered(
     try:
         store = ScheduleCache(cache) if cache is not None else None
         answer = solve(_graph(graph), budget, solver=solver, cache=store, throw=False, **settings)
+        if answer.interrupted:  # that was meant for the whole sweep
+            raise KeyboardInterrupt
         return claim_bytes(answer)
     except CheckmateError as error:
         return type(error).__name__, str(error)

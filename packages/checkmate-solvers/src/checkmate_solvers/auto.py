@@ -73,14 +73,11 @@ class Auto:
         search = Search(problem)
         if search.start():
             return search.solution()
-        try:
+        with search.interruptible():
             self._first(search)
             self._bounded(search)
             self.local.improve(search, search.seeds)
             self._last_resort(search)
-        except KeyboardInterrupt:
-            if search.sequence is None:
-                raise
         return search.solution()
 
     def minimum_budget(self, problem: Problem) -> Solution:

@@ -156,6 +156,16 @@ class Search:
             self._report("schedule", origin)
 
     @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let an interrupt (Ctrl-C) end what stands inside, and no more than that if there is a schedule."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self._schedule is None:
+                raise
+            self._origin["interrupted"] = "Ctrl-C"
+
+    @contextmanager
     def within(self, share: float) -> Iterator[None]:
         """For a while, let only a share of the time that is left be left."""
         end, self.deadline = self.deadline, time.monotonic() + share * self.left_s

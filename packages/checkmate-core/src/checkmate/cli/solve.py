@@ -60,6 +60,8 @@ def solve(
 ) -> None:
     """Find the cheapest schedule of GRAPH (a file) whose peak is within the budget.
 
+    Ctrl-C ends the search: solvers that work step by step, as 'auto', then answer with the best until then.
+
     Exit codes: 0 a schedule was found; 1 the budget is infeasible, or none was found; 2 bad input.
     """
     options.not_the_graph(output, graph)
@@ -77,6 +79,8 @@ def solve(
             cache=cache,
             throw=False,
         )
+    if solution.interrupted:
+        click.echo("Interrupted: this is the best until then.", err=True)
     facts = solution_facts(solution)
     if as_json:
         print_json(facts)
