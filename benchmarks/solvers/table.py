@@ -40,7 +40,7 @@ def line(results: Results, row: Row) -> str:
     """One solve."""
     cost, bound = results.relative(row, row.cost), results.relative(row, row.bound or None)
     best = results.best(row.graph, row.share)
-    head = f"{row.share:>5.2f}  {row.solver:<20}{row.seed:>4}  {row.outcome:<14}"
+    head = f"{row.share:>5.2f}  {row.solver[-19:]:<20}{row.seed:>4}  {row.outcome:<14}"
     if row.seconds is None:
         return head + row.note.partition(";")[0]
     figures = [
