@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 PACKAGES = ROOT / "packages"
 PARTS = ("core", "solvers", "torch")
+PARALLEL = ("-n", "auto", "--maxprocesses=4", "--dist=worksteal")
 DEV = ROOT / ".nox" / "dev" / ("Scripts" if os.name == "nt" else "bin")
 
 
@@ -38,6 +39,7 @@ def dev(session: nox.Session) -> None:
         "mypy",
         "pytest-cov",
         "pytest-timeout",
+        "pytest-xdist",
     )
 
 
@@ -50,7 +52,7 @@ def demo(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["dev"])
 def tests(session: nox.Session) -> None:
     """Run every test and doctest; arguments after -- go to pytest."""
-    session.run(str(DEV / "pytest"), "--timeout=600", "--durations=10", *session.posargs)
+    session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=600", "--durations=10", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=["dev"])
@@ -64,7 +66,15 @@ def types(session: nox.Session) -> None:
 def coverage(session: nox.Session) -> None:
     """Measure how much of checkmate-core its own tests and doctests run, branches included."""
     session.run(
-        *(str(DEV / "pytest"), "--timeout=600", "-q", "tests/core", f"{PACKAGES}/checkmate-core", "docs"),
+        *(
+            str(DEV / "pytest"),
+            *PARALLEL,
+            "--timeout=600",
+            "-q",
+            "tests/core",
+            f"{PACKAGES}/checkmate-core",
+            "docs",
+        ),
         *("--cov=checkmate", "--cov-branch", "--cov-report=term-missing:skip-covered", "--cov-fail-under=95"),
         *session.posargs,
     )
