@@ -1,4 +1,4 @@
-"""What Python calls: one compiled entry, kept on disk once compiled.
+"""What Python calls: one compiled entry, kept on disk once compiled if a folder can be written to.
 
 Numba notices when the file of a cached function changes, but not when a function that it calls does. So the
 entry closes over a digest of all sources of this package, which then is part of its key.
@@ -7,6 +7,7 @@ entry closes over a digest of all sources of this package, which then is part of
 from __future__ import annotations
 
 import hashlib
+import logging
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +16,8 @@ import numpy as np
 from numba.core import types
 from numba.experimental import structref
 
-from checkmate_solvers.local.arrays import LOGGED, Ints, State
+from checkmate_solvers.local.arrays import BLOCKS, LOGGED, Ints, State
+from checkmate_solvers.local.jit import compiled
 from checkmate_solvers.local.load import keep_best, load
 from checkmate_solvers.local.rounds import repair, run_rounds, trim
 
@@ -76,14 +78,12 @@ def entry() -> Entry:
     """Make the entry; its first call compiles it, or loads what was compiled before."""
     version = _digest()
     held: Any = State if _INTERPRETED else _Held
-    cached: Any = numba.njit(cache=True, error_model="numpy")
 
-    @cached  # type: ignore[untyped-decorator]
     def work(
         state: State, sequence: Ints, budget: int, steps: int, rounds: int, cooling: float, samples: int
     ) -> tuple[bool, int]:
         s = held(*state)
-        if version == 0 or len(sequence) > 0:
+        if version == 0 or len(sequence) > 0 or s.counts[BLOCKS] == 0:
             load(s, sequence)
         if steps > 0:
             s.counts[LOGGED] = 0
@@ -94,5 +94,11 @@ def entry() -> Entry:
             keep_best(s)
         return True, run_rounds(s, budget, rounds, cooling, samples)
 
-    machine_code: Entry = work
-    return machine_code
+    machine_code: Any
+    try:
+        machine_code = numba.njit(work, cache=True, error_model="numpy")
+    except RuntimeError:
+        logging.getLogger(__name__).warning("no folder to keep machine code in: set NUMBA_CACHE_DIR to one")
+        machine_code = compiled(work)
+    kept: Entry = machine_code
+    return kept

@@ -40,6 +40,8 @@ __all__ = ["repair", "run_rounds", "trim"]
 _TINY = 1e-9
 _STRICT = 0.9
 """How often a step that leaves no less too much than before is undone."""
+_CAREFUL, _MANY = 0.15, 8
+"""How often a round compares so many times as many ways to make room."""
 
 
 @compiled
@@ -179,6 +181,18 @@ def _ruin_together(s: State, many: int) -> None:
 
 
 @compiled
+def _ruin_op(s: State) -> None:
+    """Keep the copies of the dearest of a few repeated ops: take away all its computes but the first."""
+    v = -1
+    for _ in range(3):
+        w = s.repeated[int(draw(s.random) * s.counts[REPEATED])]
+        if v < 0 or s.cost[w] > s.cost[v]:
+            v = w
+    while s.runs[v] > 1:
+        discard(s, s.tail[v])
+
+
+@compiled
 def _crowd(s: State, budget: int, dearest: float, samples: int) -> None:
     """Make room at a random position that is nearly full: another drop may make one elsewhere needless."""
     block = int(draw(s.random) * s.counts[BLOCKS])
@@ -265,11 +279,14 @@ def run_rounds(s: State, budget: int, rounds: int, cooling: float, samples: int)
             _crowd(s, budget, dearest, samples)
         elif kind < 0.7:
             _ruin_together(s, 1 + int(8.0 * draw(s.random) ** 2))
+        elif kind < 0.8:
+            _ruin_op(s)
         else:
             _ruin_scattered(s, 1 + int(4.0 * draw(s.random) ** 2))
         if s.counts[LOGGED] == 0:
             continue
-        fine = repair(s, budget, dearest, 64, 1 + int(draw(s.random) * samples))
+        many = _MANY * samples if draw(s.random) < _CAREFUL else 1 + int(draw(s.random) * samples)
+        fine = repair(s, budget, dearest, 64, many)
         if fine:
             for _try in range(4 if kind >= 0.35 else 12):
                 if s.counts[REPEATED] > 0 and has_room(s):

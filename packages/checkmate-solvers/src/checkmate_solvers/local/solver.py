@@ -20,6 +20,7 @@ from checkmate.analysis import needed_ops
 from checkmate_solvers.local.arrays import (
     BEST,
     BEST_LENGTH,
+    COST,
     TEMPERATURE,
     Ints,
     state_of,
@@ -41,7 +42,11 @@ _PIECE_S = 0.03
 _FIRST_PIECE = 64
 _STEPS = 500
 """Steps of a repair between two looks at the clock."""
-_TRIES = 3
+_SAMPLES = (4, 16, 1)
+_FAILURES = 12
+_WARM = 16
+"""Between two steps come so many times fewer rounds than in the shortest cycle."""
+_ROUNDS_PER_OP = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,7 @@ class LocalSearch:
     """Ruin and recreate over sequences; see :mod:`checkmate_solvers.local.rounds`.
 
     Attributes:
-        rounds: of the shortest cycle.
+        rounds: of the shortest cycle; fewer in graphs of less than a hundred ops.
         patience: stop after so many cycles in which nothing better was found.
         samples: how many ways to make room are compared, at most.
         fresh: every so many cycles one starts from scratch.
@@ -94,6 +99,7 @@ class _Cycles:
         self.state = state_of(graph, fixed_order=problem.fixed_order, seed=problem.seed, longest=longest)
         self.best, self.cost = _NOTHING, math.inf
         self.piece = _FIRST_PIECE
+        self.length = min(settings.rounds, _ROUNDS_PER_OP * graph.n_ops)
         self.work = search.machine_code()
 
     def run(self, cycles: int | None) -> None:
@@ -103,7 +109,7 @@ class _Cycles:
             before = self.cost
             if self._begin(turn):
                 heat = _HEATS[turn % len(_HEATS)] * self._scale()
-                self._cool(heat, self.settings.rounds * _LONGER[turn % len(_LONGER)])
+                self._cool(heat, self.length * _LONGER[turn % len(_LONGER)])
             turn += 1
             idle = 0 if self.cost < before else idle + 1
 
@@ -122,34 +128,47 @@ class _Cycles:
         return fits
 
     def _tightened(self) -> bool:
-        """Start from keeping everything, and tighten the budget step by step."""
-        state, graph = self.state, self.search.problem.graph
-        peak = max(keep_all_peak(graph) - graph.base_size, self.budget, 1)
-        self.work(state, self.keep_all, ANY_BUDGET, 1, 0, 1.0, 1)
-        for step in range(1, _TIGHTENINGS + 1):
-            budget = int(peak * (max(self.budget, 1) / peak) ** (step / _TIGHTENINGS))
-            budget = self.budget if step == _TIGHTENINGS else max(budget, self.budget)
-            if not self._repaired(budget):
+        """Start from keeping everything, and tighten the budget in steps, smaller ones where one fails."""
+        state = self.state
+        self._reload(self.keep_all)
+        reached = max(keep_all_peak(self.search.problem.graph) - self.search.problem.graph.base_size, 1)
+        whole = step = (max(self.budget, 1) / reached) ** (1 / _TIGHTENINGS) if reached > self.budget else 1.0
+        failures = 0
+        while reached > self.budget or math.isinf(state.totals[BEST]):
+            goal = max(self.budget, min(int(reached * step), reached - 1))
+            if self._repaired(goal):
+                reached, step = goal, max(whole, step**2)
+            elif failures == _FAILURES or self.search.left_s <= 0:
                 return False
-            if step < _TIGHTENINGS:
+            else:
+                failures, step = failures + 1, math.sqrt(step)
+            if reached > self.budget:
                 state.totals[TEMPERATURE] = 0.1 * self._scale()
-                self._rounds(300, 1.0, budget)
+                self._rounds(self.length // _WARM, 1.0, reached)
         self._tell()
         return True
 
     def _repaired(self, budget: int) -> bool:
-        """Whether what is loaded could be brought within a budget."""
-        start = self.state.best[: self.state.counts[BEST_LENGTH]].copy()
+        """Whether what is loaded could be brought within a budget; if not, it is as before."""
+        start, cost = self.state.best[: self.state.counts[BEST_LENGTH]].copy(), self.state.totals[BEST]
         self.state.totals[BEST] = math.inf
-        for _ in range(_TRIES):
-            steps = 20 * len(start) + 1000
+        for samples in _SAMPLES:
+            steps = 5 * len(start) + 300
             while steps > 0 and self.search.left_s > 0:
-                fits, _ = self.work(self.state, _NOTHING, budget, min(steps, _STEPS), 0, 1.0, 4)
+                fits, _ = self.work(self.state, _NOTHING, budget, min(steps, _STEPS), 0, 1.0, samples)
                 if fits:
                     return True
                 steps -= _STEPS
-            self.work(self.state, start, ANY_BUDGET, 1, 0, 1.0, 1)
+            self._reload(start)
+        self.state.totals[BEST] = cost
         return False
+
+    def _reload(self, sequence: Ints) -> None:
+        """Load a sequence as it is, and call it the best."""
+        self.work(self.state, sequence, ANY_BUDGET, 0, 0, 1.0, 1)
+        self.state.best[: len(sequence)] = sequence
+        self.state.counts[BEST_LENGTH] = len(sequence)
+        self.state.totals[BEST] = self.state.totals[COST]
 
     def _cool(self, heat: float, rounds: int) -> None:
         """Rounds from hot to cold."""
