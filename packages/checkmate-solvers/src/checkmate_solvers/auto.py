@@ -1,9 +1,9 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done.
-2. Everything is kept, and repaired under the budget by machine code: a first schedule, in milliseconds. Small
-   graphs get static eviction instead: nobody waits for machine code there before there is a schedule. Where
-   that fails, the budget is tightened step by step.
+2. The budget is tightened from the keep-everything peak downwards, in machine code: a first schedule, in
+   milliseconds. Small graphs get static eviction first: nobody waits for machine code there before there is a
+   schedule.
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search; small graphs come to it at the end only.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
@@ -24,10 +24,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget
-from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic, FirstFit
 from checkmate.plugins import Solver
 from checkmate_solvers.cutmilp import CutMilp
@@ -45,11 +42,9 @@ _ALIKE = 1e-4
 """Relative difference of the bounds of two views at which they are the same."""
 _MILP_SHARE = 0.35
 """Of the time that is left: what the cut MILP may use at most, each time."""
-_TIGHTENING_SHARE = 0.3
-"""Of the time that is left: what tightening may use at most in step 2."""
-_LAST_RESORT_S = 10.0
-"""Seconds for the end of step 8, whatever the time limit: twice those of the search that names the least
-budget in errors, so that a budget that was named also works."""
+_TIGHTENING_SHARE = 0.6
+"""Of the time that is left: what tightening may use at most in step 2. With the default time limit that is
+more than the search for the least budget that errors name, so that a budget that was named also works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +93,6 @@ class Auto:
         if search.small:
             search.decode({}, "eviction")
         if math.isinf(search.cost):
-            search.repair(np.flatnonzero(needed_ops(search.problem.graph)).tolist(), "repair")
-        if math.isinf(search.cost):
             with search.within(_TIGHTENING_SHARE):
                 search.judge(_tightened(search, search.problem.budget), "tightening")
 
@@ -122,13 +115,11 @@ class Auto:
     def _last_resort(self, search: Search) -> None:
         """Step 8: what is slow, or does not look at cost, for who has nothing."""
         problem = search.problem
-        if math.isinf(search.cost) and math.isfinite(search.bound):
-            found = self.rules.solve(replace(problem, time_limit=max(search.left_s, _LEAST_S)))
-            search.offer(_sequence(found), found.origin.get("schedule", "rules"))
-        if math.isinf(search.cost) and math.isfinite(search.bound):
-            roomy = replace(problem, budget=keep_all_peak(problem.graph), time_limit=_LAST_RESORT_S)
-            least = self.minimum_budget(roomy)
-            search.offer(_sequence(least), "minimum budget")
+        for origin, ask in (("rules", self.rules.solve), ("minimum budget", self.minimum_budget)):
+            if math.isinf(search.cost) and math.isfinite(search.bound):
+                roomy = keep_all_peak(problem.graph) if origin != "rules" else problem.budget
+                found = ask(replace(problem, budget=roomy, time_limit=max(search.left_s, _LEAST_S)))
+                search.offer(_sequence(found), found.origin.get("schedule", origin))
 
 
 def _tightened(search: Search, target: int) -> list[int]:

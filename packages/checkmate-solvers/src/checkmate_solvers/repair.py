@@ -20,12 +20,12 @@ from checkmate_solvers.local.machine import ANY_BUDGET, machine_code
 __all__ = ["Repair"]
 
 _NOTHING = np.zeros(0, dtype=np.int64)
-_PIECE = 500
+_PIECE = 100
 """Steps between two looks at the clock."""
-_STEPS = 20
-"""Steps for each compute of a sequence, at most: beyond that, drops chase each other."""
-_SAMPLES = (4, 12, 1)
-"""How many ways to make room are compared, in each attempt."""
+_STEPS = 500
+"""The most steps: what needs more mostly never ends, or ends dear."""
+_SAMPLES = 4
+"""How many ways to make room are compared."""
 
 
 class Repair:
@@ -52,16 +52,15 @@ class Repair:
         """
         work, given = machine_code(), np.array(sequence, dtype=np.int64)
         state, room = self._room_for(given), budget - self._graph.base_size
-        for samples in _SAMPLES:
-            work(state, given, ANY_BUDGET, 0, 0, 1.0, 1)
-            state.totals[BEST] = math.inf
-            for _ in range(_STEPS * len(given) // _PIECE + 2):
-                fits, _ = work(state, _NOTHING, room, _PIECE, 0, 1.0, samples)
-                if fits:
-                    best: list[int] = state.best[: state.counts[BEST_LENGTH]].tolist()
-                    return best
-                if time.monotonic() > deadline:
-                    return None
+        work(state, given, ANY_BUDGET, 0, 0, 1.0, 1)
+        state.totals[BEST] = math.inf
+        for _ in range(_STEPS // _PIECE):
+            fits, _ = work(state, _NOTHING, room, _PIECE, 0, 1.0, _SAMPLES)
+            if fits:
+                best: list[int] = state.best[: state.counts[BEST_LENGTH]].tolist()
+                return best
+            if time.monotonic() > deadline:
+                break
         return None
 
     def _room_for(self, sequence: Ints) -> State:

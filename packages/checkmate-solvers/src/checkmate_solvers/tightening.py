@@ -44,7 +44,7 @@ def tightened(
 
     Args:
         graph: the graph.
-        target: bytes; good enough. Where it lies does not change what is tried before.
+        target: bytes; good enough, and no less is asked for.
         fixed_order: first runs of needed ops stay where they are.
         seed: of every choice that is left to chance.
         deadline: stop at this time, as ``time.monotonic()`` counts.
@@ -80,7 +80,7 @@ class _Descent:
         """Descend until nothing helps any more."""
         end, step, effort = floor(self.graph).size, _STEP, _EFFORT
         while self.peak > lowest and effort < _MOST_EFFORT and time.monotonic() < deadline:
-            budget = max(end, min(self.peak - 1, int(self.peak - step * (self.peak - end))))
+            budget = max(lowest, min(self.peak - 1, int(self.peak - step * (self.peak - end))))
             if self._fits(budget - self.graph.base_size, effort, deadline):
                 step, effort = min(_LARGEST_STEP, step * _LONGER), max(_EFFORT, effort / _HARDER)
             else:

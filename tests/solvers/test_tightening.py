@@ -1,0 +1,51 @@
+"""How low the budget can go: within reach of the floor, judged, and the same again for the same seed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkmate import DFGraph, Schedule, floor, generators, keep_all_peak, simulate
+from checkmate.testing.strategies import graphs
+from checkmate_solvers.tightening import tightened
+
+
+def peak(graph: DFGraph, sequence: list[int]) -> int:
+    return simulate(graph, Schedule.from_sequence(graph, sequence)).peak
+
+
+@settings(max_examples=60)
+@given(graph=graphs(), fixed_order=st.booleans(), seed=st.integers(0, 9))
+def test_what_comes_out_is_valid_and_no_larger_than_what_goes_in(
+    graph: DFGraph, fixed_order: bool, seed: int
+) -> None:
+    sequence = tightened(graph, 0, fixed_order=fixed_order, seed=seed)
+    assert floor(graph).size <= peak(graph, sequence) <= keep_all_peak(graph)
+    if fixed_order:
+        firsts = list(dict.fromkeys(sequence))
+        assert firsts == sorted(firsts)
+    assert tightened(graph, 0, fixed_order=fixed_order, seed=seed) == sequence
+
+
+@pytest.mark.parametrize(
+    "graph", [generators.transformer(4), generators.unet(3), generators.chain(8)], ids=lambda g: g.name
+)
+def test_training_steps_are_scheduled_near_their_floor(graph: DFGraph) -> None:
+    least = peak(graph, tightened(graph, 0, fixed_order=True))
+    assert least - graph.base_size <= 1.05 * (floor(graph).size - graph.base_size)
+
+
+def test_a_target_that_is_reached_ends_it() -> None:
+    graph = generators.residual(6)
+    target = (floor(graph).size + keep_all_peak(graph)) // 2
+    sequence = tightened(graph, target, fixed_order=False)
+    assert floor(graph).size < peak(graph, sequence) <= target
+    assert len(sequence) < len(tightened(graph, 0, fixed_order=False))
+
+
+def test_without_time_nothing_is_computed_again() -> None:
+    graph = generators.chain(5)
+    assert tightened(graph, 0, fixed_order=False, deadline=time.monotonic()) == list(range(graph.n_ops))
