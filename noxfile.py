@@ -27,7 +27,7 @@ def dev(session: nox.Session) -> None:
     """Make the environment .nox/dev: the packages from the source tree, editable, with all extras."""
     editable = (
         f"{PACKAGES}/checkmate-core[cli,plot,testing]",
-        f"{PACKAGES}/checkmate-solvers",
+        f"{PACKAGES}/checkmate-solvers[ortools]",
         f"{PACKAGES}/checkmate-torch[demo]",
         f"{ROOT}/tests/sample_plugin",
     )
@@ -104,6 +104,7 @@ def wheels(session: nox.Session, installed: str) -> None:
     found = {part: str(next(scratch.glob(f"wheels/checkmate_{part}-*.whl"))) for part in parts}
     if installed == "all":
         found["core"] += "[cli,plot,testing]"
+        found["solvers"] += "[ortools]"
         found["torch"] += "[demo]"
     session.install(*CONSTRAINTS, *found.values(), "pytest")
     session.run("pip", "check")

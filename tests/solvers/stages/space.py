@@ -1,7 +1,8 @@
 """The paper's space of schedules, searched exhaustively: shares no code with the programs in stages.
 
 First runs come in base order and end the stages; within a stage ops run in base order, each at most once; a
-stage more may follow the last op. A state is (stage, next op that has its turn, what is resident).
+stage more may follow the last op. A state is (stage, next op that has its turn, what is resident, how often
+each op may still run again).
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ from collections.abc import Iterator
 
 from checkmate import DFGraph, Problem
 
-State = tuple[int, int, frozenset[int]]
+State = tuple[int, int, frozenset[int], tuple[int, ...]]
+_UNLIMITED = 99
 
 
-def best_in_stages(problem: Problem) -> float:
-    """Cost of the cheapest schedule of the space; infinite if there is none."""
+def best_in_stages(problem: Problem, most_runs: int = 0) -> float:
+    """Cost of the cheapest schedule of the space; infinite if there is none.
+
+    With ``most_runs``, of those in which no op runs more often.
+    """
     graph = problem.graph
     ops = _needed(graph)
-    start: State = (0, 0, frozenset(graph.inputs))
+    again = tuple((most_runs - 1 if most_runs else _UNLIMITED) * op.recomputable for op in graph.ops)
+    start: State = (0, 0, frozenset(graph.inputs), again)
     if _held(graph, start[2]) > problem.budget:
         return math.inf
     best = {start: 0.0}
@@ -40,20 +46,23 @@ def best_in_stages(problem: Problem) -> float:
 
 
 def _moves(problem: Problem, ops: list[int], state: State) -> Iterator[tuple[float, State]]:
-    stage, turn, resident = state
+    stage, turn, resident, again = state
     graph = problem.graph
     if turn == len(ops):
         return
     for t in resident.difference(graph.inputs):
-        yield 0.0, (stage, turn, resident - {t})
+        yield 0.0, (stage, turn, resident - {t}, again)
     op, first = graph.ops[ops[turn]], stage == turn
     after = (stage + 1, 0) if first else (stage, turn + 1)
     if not first:
-        yield 0.0, (*after, resident)
+        yield 0.0, (*after, resident, again)
     fresh = sum(graph.tensors[t].size for t in op.outputs) + op.workspace
-    runs = resident.issuperset(op.inputs) and (first or op.recomputable)
+    v = ops[turn]
+    runs = resident.issuperset(op.inputs) and (first or again[v] > 0)
     if runs and _held(graph, resident) + fresh <= problem.budget:
-        yield op.cost, (*after, resident.union(op.outputs))
+        if not first and again[v] < _UNLIMITED:
+            again = (*again[:v], again[v] - 1, *again[v + 1 :])
+        yield op.cost, (*after, resident.union(op.outputs), again)
 
 
 def _held(graph: DFGraph, resident: frozenset[int]) -> int:

@@ -15,8 +15,8 @@ from checkmate.generators import chain, transformer
 from checkmate.plugins import Solver
 from checkmate.testing import SolverConformance, optimum
 from checkmate.testing.strategies import graphs, problems, training_steps
+from checkmate_solvers.backends import Highs
 from checkmate_solvers.checkmatemilp import CheckmateMilp
-from checkmate_solvers.highs import Highs
 from checkmate_solvers.stages.paper import paper_program
 from checkmate_solvers.stages.proof import proof_program
 from checkmate_solvers.stages.shape import Needed, Shape

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from checkmate import Problem, Solution
 from checkmate.errors import PlanError
-from checkmate_solvers.highs import Highs
+from checkmate_solvers.backends import Highs
 from checkmate_solvers.program import Backend
 from checkmate_solvers.search import Search
 from checkmate_solvers.stages.paper import paper_program

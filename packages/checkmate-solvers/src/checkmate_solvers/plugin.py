@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from checkmate.plugins import Solver, SolverSpec, hookimpl
+from checkmate_solvers.extra import ORTOOLS
 
 __all__ = ["checkmate_register_solvers"]
 
@@ -63,11 +64,28 @@ def checkmate_register_solvers() -> list[SolverSpec]:
             cite=_JAIN,
         ),
         SolverSpec(
+            name="checkmate-milp-scip",
+            summary="the same, solved by SCIP",
+            load=_checkmate_milp_scip,
+            guarantee="bound",
+            requires=ORTOOLS,
+            cite=_JAIN,
+        ),
+        SolverSpec(
             name="lp-rounding",
             summary="the Checkmate paper's two-phase rounding of its relaxed MILP, repaired by eviction",
             load=_lp_rounding,
             guarantee="bound",
             cite=_JAIN,
+        ),
+        SolverSpec(
+            name="retention-intervals",
+            summary="MOCCASIN: CP-SAT over the stretches of time for which tensors are held, two each",
+            load=_retention_intervals,
+            features=frozenset({"anytime"}),
+            requires=ORTOOLS,
+            cite="Bartan, Li, Teague, Lott & Dilkina, Moccasin: Efficient Tensor Rematerialization for "
+            "Neural Networks, ICML 2023, arXiv:2304.14463",
         ),
     ]
 
@@ -114,7 +132,20 @@ def _checkmate_milp() -> Solver:
     return CheckmateMilp()
 
 
+def _checkmate_milp_scip() -> Solver:
+    from checkmate_solvers.backends import Scip
+    from checkmate_solvers.checkmatemilp import CheckmateMilp
+
+    return CheckmateMilp(backend=Scip())
+
+
 def _lp_rounding() -> Solver:
     from checkmate_solvers.lprounding import LpRounding
 
     return LpRounding()
+
+
+def _retention_intervals() -> Solver:
+    from checkmate_solvers.retention import RetentionIntervals
+
+    return RetentionIntervals()

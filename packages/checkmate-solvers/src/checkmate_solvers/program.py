@@ -63,11 +63,14 @@ class Outcome:
             tolerances are already taken off.
         finished: whether the engine came to its end: the gap that was asked for is closed, or there is no
             solution.
+        prices: of the rows, for a linear program: what its bound gains for each unit by which both ends of
+            the row are raised, so negative where the upper one binds; None if the engine does not say.
     """
 
     values: _Floats | None
     bound: float
     finished: bool
+    prices: _Floats | None = None
 
 
 class Backend(Protocol):

@@ -13,7 +13,7 @@ from scipy.sparse import vstack
 from checkmate_solvers.program import Outcome, Program
 from checkmate_solvers.silence import native_output_on_stderr
 
-__all__ = ["Highs"]
+__all__ = ["Highs", "lowered"]
 
 _FEASIBILITY = 1e-6
 """HiGHS's tolerance on integers and rows."""
@@ -56,7 +56,7 @@ class Highs:
         if _infeasible(result):
             return Outcome(values=None, bound=math.inf, finished=True)
         dual = getattr(result, "mip_dual_bound", None)
-        bound = -math.inf if dual is None or not math.isfinite(dual) else _lowered(float(dual), program)
+        bound = -math.inf if dual is None or not math.isfinite(dual) else lowered(float(dual), program)
         return Outcome(values=result.x, bound=bound, finished=result.status == 0)
 
 
@@ -65,7 +65,7 @@ def _infeasible(result: OptimizeResult) -> bool:
     return bool(result.status == 2 and "infeasible" in result.message)
 
 
-def _lowered(dual: float, program: Program) -> float:
+def lowered(dual: float, program: Program) -> float:
     """The bound of branch and bound, less what the tolerances may have added to it."""
     priced = int(np.count_nonzero(program.objective))
     return dual - abs(dual) * _FEASIBILITY - _FEASIBILITY - priced * _OPTIMALITY
@@ -94,7 +94,7 @@ def _linear(program: Program, time_limit: float) -> Outcome:
     prices[high] += upper
     prices[low] -= lower
     prices[equal] = result.eqlin.marginals
-    return Outcome(values=result.x, bound=_dual_bound(program, prices), finished=True)
+    return Outcome(values=result.x, bound=_dual_bound(program, prices), finished=True, prices=prices)
 
 
 def _dual_bound(program: Program, prices: npt.NDArray[np.float64]) -> float:
