@@ -14,7 +14,8 @@ a stage ops run in base order, each at most once.
 
 The last as in the paper, with κ the most hazards: 1 − F ≤ hazards ≤ κ (1 − F). *Strengthened*, it is
 
-    F[t, u, k] ≤ R[t, k],   Σ_k F[t, u, k] + S[t + 1, u] ≤ 1,   Σ_{k < j} F[t, u, k] + R[t, j] ≤ 1
+    F[t, u, k] ≤ R[t, k],   Σ_k F[t, u, k] + S[t + 1, u] ≤ 1,   Σ_{k < j} F[t, u, k] + R[t, j] ≤ 1,
+    Σ_k F[t, u, k] + S[t + 1, u] ≤ R[t, p(u)] + S[t, u]             only what is there can be freed or kept
 
 which leaves the same schedules, cuts off fractional points, and needs no whole F. Numbers of equations: Jain
 et al., "Checkmate", MLSys 2020.
@@ -75,13 +76,15 @@ def paper_program(shape: Shape, *, strengthened: bool = True) -> PaperProgram:
         lower=0.0,
         where=compute[:, reads.op] >= 0,
     )
-    draft.rows(
+    there = draft.rows(
         (compute[:, shape.maker], 1.0), (here, 1.0), (following, -1.0), lower=0.0, where=following >= 0
     )
     if not shape.partitioned:
         _run_once_only(draft, shape, compute)
     free = draft.columns(compute[:, shape.uses.op] >= 0, integral=not strengthened)
     _memory(draft, shape, compute, here, free)
+    if strengthened:
+        draft.extend(there[:, shape.uses.tensor], free, -1.0)
     (_strong_frees if strengthened else _frees)(draft, shape, compute, following, free)
     return PaperProgram(shape=shape, program=draft.program(), compute=compute, retain=retain)
 
