@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from scipy.optimize import OptimizeResult
 
 from checkmate import (
     DFGraph,
@@ -21,17 +20,20 @@ from checkmate import (
     Status,
     Tensor,
     floor,
+    generators,
     keep_all_peak,
     minimum_budget,
     read_graph,
+    simulate,
     solve,
+    sweep,
 )
 from checkmate.plugins import load_solver, solver_specs
 from checkmate.testing.strategies import graphs
-from checkmate_solvers import cutmilp
 from checkmate_solvers.auto import Auto
 from checkmate_solvers.cutmilp import CutMilp, solve_cuts
 from checkmate_solvers.frontier import crowded_ops, frontier
+from checkmate_solvers.local.solver import LocalSearch
 from checkmate_solvers.mincut import MinCut, min_cut
 
 _GRAPHS = os.environ.get("CHECKMATE_GRAPHS")
@@ -121,16 +123,6 @@ def test_the_cost_of_what_never_runs_again_does_not_blur_the_bound(
         problem = Problem(graph=graph, budget=budget, fixed_order=True)
         bounds = [CutMilp().solve(replace(problem, graph=g)).bound for g in (chain, graph)]
         assert bounds[0] == bounds[1] <= oracle.optimum(problem)
-
-
-def test_a_rejected_model_is_no_proof(monkeypatch) -> None:
-    """SciPy gives "infeasible" and "HiGHS rejects the model" the same status."""
-    graph = _chain(8)
-    moment = frontier(graph, 5, crowded_ops(Problem(graph=graph, budget=5), 1)[0], fixed_order=True)
-    message = "(HiGHS Status 2: model_status is Model error; primal_status is None)"
-    monkeypatch.setattr(cutmilp, "milp", lambda *_, **__: OptimizeResult(status=2, message=message, x=None))
-    plan = solve_cuts([moment], time_limit=1, nodes=1)
-    assert (plan.recompute, plan.keep) == (0.0, None)
 
 
 def test_tensors_larger_than_the_room_do_not_upset_the_milp(oracle) -> None:
@@ -227,9 +219,57 @@ def test_progress_only_ever_improves_and_says_who() -> None:
     assert solution.origin.keys() == {"schedule", "bound"}
 
 
-def test_the_same_problem_gets_the_same_answer() -> None:
-    problem = Problem(graph=_chain(12), budget=6, fixed_order=True)
-    assert Auto().solve(problem).schedule == Auto().solve(problem).schedule
+@pytest.mark.parametrize("fixed_order", [True, False])
+@pytest.mark.parametrize(
+    ("graph", "share"), [(_chain(12), 0.5), (generators.residual(8), 0.4)], ids=["chain", "residual"]
+)
+def test_the_same_problem_gets_the_same_answer(graph: DFGraph, share: float, fixed_order: bool) -> None:
+    """Work is counted, not timed; here no time limit cuts in, not even that of a MILP."""
+    patience = Auto(local=LocalSearch(patience=3), cut_milp=CutMilp(moments=1))
+    budget = int(share * keep_all_peak(graph))
+    first, second = (
+        patience.solve(Problem(graph=graph, budget=budget, fixed_order=fixed_order, time_limit=3600, seed=5))
+        for _ in range(2)
+    )
+    assert first.schedule is not None
+    assert (first.schedule, first.bound, first.origin) == (second.schedule, second.bound, second.origin)
+
+
+def test_an_interrupt_is_answered_with_the_best_so_far() -> None:
+    costs: list[float] = []
+
+    def interrupt(report: Progress) -> None:
+        if report.incumbent is not None:
+            costs.append(report.incumbent)
+        if len(set(costs)) == 2:
+            raise KeyboardInterrupt
+
+    graph = generators.residual(8)
+    problem = Problem(graph=graph, budget=int(0.4 * keep_all_peak(graph)), on_progress=interrupt)
+    solution = Auto().solve(problem)
+    assert solution.interrupted
+    assert (solution.cost, len(set(costs))) == (costs[-1], 2)
+
+
+def test_without_time_there_still_is_an_answer() -> None:
+    graph = generators.residual(8)
+    problem = Problem(graph=graph, budget=int(0.4 * keep_all_peak(graph)), time_limit=1e-6)
+    solution = Auto().solve(problem)
+    assert solution.status in (Status.FEASIBLE, Status.UNKNOWN)
+
+
+def test_a_sweep_over_64_budgets_keeps_each_and_costs_fall_as_budgets_rise() -> None:
+    graph = generators.transformer(1)
+    low, high = floor(graph).size, keep_all_peak(graph)
+    budgets = [low + (high - low) * k // 63 for k in range(64)]
+    quick = Auto(local=LocalSearch(rounds=200, patience=1), cut_milp=CutMilp(moments=1))
+    frontier = sweep(graph, budgets, solvers=(quick,))
+    assert len(frontier.answers) == 64
+    for answer in frontier.answers:
+        assert answer.schedule is None or simulate(graph, answer.schedule).peak <= answer.problem.budget
+    costs = [point.cost for point in frontier.points]
+    assert costs == sorted(costs, reverse=True)
+    assert frontier.points[-1].cost == graph.ideal_cost
 
 
 @pytest.mark.parametrize(("name", "kind"), [("auto", Auto), ("min-cut", MinCut), ("cut-milp", CutMilp)])

@@ -13,6 +13,9 @@
 8. If there is no schedule yet: the best of the published rules; then the schedule of the least budget for
    which any is found (:meth:`Auto.minimum_budget`), if it fits.
 
+With two threads or more, steps 5 and 6 go on in a process of their own, beside the others: see
+:mod:`checkmate_solvers.worker`. What it finds depends on how fast it is.
+
 It stops as soon as the gap is at most 0.05 %, or when many cycles in a row found nothing better, or at the
 time limit. Nothing depends on chance but through the seed; only time limits cut in where the machine decides,
 that of the problem and the share of it that a step gets: the same problem gets the same answer while none of
@@ -41,7 +44,9 @@ _LEAST_S = 0.1
 _ALIKE = 1e-4
 """Relative difference of the bounds of two views at which they are the same."""
 _MILP_SHARE = 0.35
-"""Of the time that is left: what the cut MILP may use at most, each time."""
+"""Of the time that is left: what the cut MILP may use at most, each time, if there is one process."""
+_WAIT_S = 0.1
+"""Seconds between two looks at the clock while the other process works alone."""
 _TIGHTENING_SHARE = 0.6
 """Of the time that is left: what tightening may use at most in step 2. With the default time limit that is
 more than the search for the least budget that errors name, so that a budget that was named also works."""
@@ -68,12 +73,38 @@ class Auto:
         search = Search(problem)
         if search.start():
             return search.solution()
-        with search.interruptible():
+        with search.interruptible(), search.helped():
             self._first(search)
-            self._bounded(search)
+            self._quick(search)
+            if problem.threads == 1:
+                self.prove(search, _MILP_SHARE)
             self.local.improve(search, search.seeds)
+            searched = search.cost
+            while not search.done and search.hear(_WAIT_S):
+                pass
+            if search.cost < searched:
+                self.local.improve(search)
+            if problem.threads > 1 and not search.proved_elsewhere:  # it died
+                self.prove(search, 1.0)
             self._last_resort(search)
         return search.solution()
+
+    def prove(self, search: Search, share: float = 1.0) -> None:
+        """Steps 5 and 6: bounds, and schedules that come with them.
+
+        Args:
+            search: what is known so far.
+            share: of the time that is left, what the cut MILP may use at most, each time.
+        """
+        asked = search.problem.fixed_order
+        for fixed_order in (asked, not asked):
+            if search.done:
+                break
+            strongest = self.min_cut.improve(search, fixed_order=fixed_order)
+            with search.within(share):
+                self.cut_milp.improve(search, fixed_order=fixed_order, first=strongest)
+            if strongest is None or _is_certain(search.problem, strongest):
+                break
 
     def minimum_budget(self, problem: Problem) -> Solution:
         """A schedule with as low a peak as possible: by tightening, and for small graphs by rules as well."""
@@ -96,21 +127,16 @@ class Auto:
             with search.within(_TIGHTENING_SHARE):
                 search.judge(_tightened(search, search.problem.budget), "tightening")
 
-    def _bounded(self, search: Search) -> None:
-        """Steps 3 to 6: bounds, and schedules from them."""
-        asked = search.problem.fixed_order
+    def _quick(self, search: Search) -> None:
+        """Steps 3 and 4; if another process does step 5, its beginning as well, until that has started."""
+        fixed_order = search.problem.fixed_order
         if not search.done:
-            replace(self.min_cut, moments=1).improve(search, fixed_order=asked)
+            replace(self.min_cut, moments=1).improve(search, fixed_order=fixed_order)
         if not search.small:
             self.local.improve(search, cycles=1)
-        for fixed_order in (asked, not asked):
-            if search.done:
-                break
-            strongest = self.min_cut.improve(search, fixed_order=fixed_order)
+        if search.problem.threads > 1 and not search.done:
             with search.within(_MILP_SHARE):
-                self.cut_milp.improve(search, fixed_order=fixed_order, first=strongest)
-            if strongest is None or _is_certain(search.problem, strongest):
-                break
+                replace(self.cut_milp, moments=1).improve(search, fixed_order=fixed_order)
 
     def _last_resort(self, search: Search) -> None:
         """Step 8: what is slow, or does not look at cost, for who has nothing."""

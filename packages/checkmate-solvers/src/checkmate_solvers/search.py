@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from checkmate_solvers.frontier import Mask
 from checkmate_solvers.local.entry import Entry
 from checkmate_solvers.local.machine import is_loaded, machine_code
 from checkmate_solvers.repair import Repair
+from checkmate_solvers.worker import Worker
 
 __all__ = ["Search"]
 
@@ -28,6 +30,7 @@ _WORSE = 1.2
 _REPAIRS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
 _SMALL = 100
 """Up to so many ops eviction repairs plans: nobody waits for machine code to load, or to compile, there."""
+_LEAST_S = 0.1
 _COMPILED_S = 2.0
 """Who took longer to get ready has compiled, not loaded."""
 
@@ -57,6 +60,7 @@ class Search:
         self._origin = {"bound": "every op once"}
         self._started = time.monotonic()
         self.deadline = self._started + problem.time_limit
+        self._worker: Worker | None = None
         self._repair = Repair(problem.graph, fixed_order=problem.fixed_order, seed=problem.seed)
 
     @property
@@ -82,6 +86,7 @@ class Search:
     @property
     def done(self) -> bool:
         """Whether the gap is closed or the time is over."""
+        self.hear()
         return self.gap <= _GOOD_ENOUGH or math.isinf(self.bound) or self.left_s <= 0
 
     @property
@@ -174,6 +179,37 @@ class Search:
         finally:
             self.deadline = end
 
+    @contextmanager
+    def helped(self) -> Iterator[None]:
+        """While this lasts, a process of its own proves bounds, if the problem allows two threads."""
+        if self.problem.threads > 1:
+            self._worker = Worker(replace(self.problem, time_limit=max(self.left_s, _LEAST_S)))
+        try:
+            yield
+        finally:
+            if self._worker is not None:
+                self._worker.stop()
+                self._worker = None
+
+    def hear(self, wait_s: float = 0.0) -> bool:
+        """Take over what that process has found; wait for it that long if it has found nothing new.
+
+        Returns:
+            Whether there may be more to come.
+        """
+        if self._worker is None:
+            return False
+        for finding in self._worker.findings(min(wait_s, max(self.left_s, 0.0))):
+            if finding.sequence is not None:
+                self.judge(finding.sequence, finding.origin)
+            self._raise_bound(finding.bound, finding.origin)
+        return self._worker.running
+
+    @property
+    def proved_elsewhere(self) -> bool:
+        """Whether that process has proved all that it can."""
+        return self._worker is not None and self._worker.finished
+
     def note(self, step: str) -> None:
         """Report what is being done, without anything new."""
         self._tell(step)
@@ -203,9 +239,7 @@ class Search:
         bound = self.base + recompute
         if self._step and math.isfinite(bound):
             bound = float(self._step * math.ceil(bound / self._step))
-        if bound > self.bound:
-            self.bound = bound
-            self._report("bound", origin)
+        self._raise_bound(bound, origin)
 
     def solution(self) -> Solution:
         """What we know now."""
@@ -233,6 +267,11 @@ class Search:
             if size > self.problem.budget and upcoming < graph.n_ops and upcoming not in known:
                 worst = max(worst or (0, 0), (size, upcoming))
         return worst[1] if worst else None
+
+    def _raise_bound(self, bound: float, origin: str) -> None:
+        if bound > self.bound:
+            self.bound = bound
+            self._report("bound", origin)
 
     def _report(self, what: str, origin: str) -> None:
         self._origin[what] = origin

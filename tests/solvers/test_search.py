@@ -1,0 +1,85 @@
+"""The state of a solve: what is judged and cheaper is kept, bounds only rise, interrupts lose nothing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkmate import DFGraph, Problem, Progress, Schedule, Status, generators, keep_all_peak, simulate
+from checkmate.testing.strategies import graphs
+from checkmate_solvers.search import Search
+
+CHAIN = generators.chain(4)  # nine ops of cost and size 1; the loss is op 4
+AGAIN = [0, 1, 2, 3, 4, 5, 6, 0, 1, 7, 8]  # forgets 0 and 1
+TIGHT = Problem(graph=CHAIN, budget=keep_all_peak(CHAIN) - 1)
+
+
+def test_what_does_not_fit_is_not_kept() -> None:
+    search = Search(TIGHT)
+    assert not search.offer(range(9), "keep-all")
+    search.judge(list(range(9)), "keep-all")
+    assert (search.sequence, search.cost, search.seeds) == (None, math.inf, [])
+    assert search.solution().status is Status.UNKNOWN
+
+
+def test_what_can_go_is_taken_away() -> None:
+    search = Search(TIGHT)
+    assert search.offer([0, 1, 2, 3, 0, 1, 4, 5, 6, 0, 1, 7, 8], "clumsy")
+    assert search.sequence is not None
+    assert simulate(CHAIN, Schedule.from_sequence(CHAIN, search.sequence)).cost == search.cost < 13
+
+
+def test_the_cheapest_stays_and_every_origin_leaves_a_seed() -> None:
+    search = Search(Problem(graph=CHAIN, budget=keep_all_peak(CHAIN)))
+    search.judge(AGAIN, "dear")
+    search.judge(list(range(9)), "cheap")
+    search.judge(AGAIN, "dear too")
+    assert search.cost == 9
+    assert search.seeds == [list(range(9)), AGAIN, AGAIN]
+    assert search.solution().origin["schedule"] == "cheap"
+
+
+@given(bounds=st.lists(st.sampled_from([0.0, 0.25, 1.0, 1.5, 2.0]), max_size=5))
+def test_bounds_rise_to_the_next_cost_that_is_possible(bounds: list[float]) -> None:
+    told: list[Progress] = []
+    search = Search(Problem(graph=CHAIN, budget=3, on_progress=told.append))
+    for bound in bounds:
+        search.prove(bound, "test")
+    assert search.bound == 9 + math.ceil(max(bounds, default=0))
+    assert [p.bound for p in told] == sorted({p.bound for p in told})
+
+
+def test_infeasible_only_when_proved() -> None:
+    search = Search(TIGHT)
+    search.prove(math.inf, "test")
+    assert search.done
+    assert search.solution().status is Status.INFEASIBLE
+
+
+@given(graph=graphs())
+def test_the_two_easy_ends(graph: DFGraph) -> None:
+    roomy = Search(Problem(graph=graph, budget=max(1, keep_all_peak(graph))))
+    assert roomy.start()
+    assert roomy.solution().status is Status.OPTIMAL
+
+
+def test_an_interrupt_is_only_noted_if_there_is_a_schedule() -> None:
+    nothing, something = Search(TIGHT), Search(TIGHT)
+    with pytest.raises(KeyboardInterrupt), nothing.interruptible():
+        raise KeyboardInterrupt
+    with something.interruptible():
+        something.judge(AGAIN, "test")
+        raise KeyboardInterrupt
+    assert something.solution().interrupted
+    assert something.solution().cost == 11
+
+
+def test_a_share_of_the_time_ends_and_the_rest_comes_back() -> None:
+    search = Search(TIGHT)
+    before = search.deadline
+    with search.within(0.5):
+        assert search.deadline < before
+    assert search.deadline == before

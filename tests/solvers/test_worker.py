@@ -1,0 +1,114 @@
+"""The second process: what it finds is true, and without it nothing is lost but that."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from checkmate import Problem, Status, generators, keep_all_peak
+from checkmate_solvers import search
+from checkmate_solvers.auto import Auto
+from checkmate_solvers.worker import Finding, Worker
+
+CHAIN = generators.chain(16)
+PROBLEM = Problem(graph=CHAIN, budget=keep_all_peak(CHAIN) // 2, fixed_order=True, time_limit=60)
+PATIENCE_S = 60.0
+
+
+def everything_from(worker: Worker) -> list[Finding]:
+    found: list[Finding] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while worker.running and time.monotonic() < deadline:
+        found += worker.findings(0.1)
+    return found
+
+
+def test_it_proves_and_finds_what_auto_does() -> None:
+    worker = Worker(PROBLEM)
+    try:
+        found = everything_from(worker)
+    finally:
+        worker.stop()
+    alone = Auto().solve(PROBLEM)
+    assert worker.finished
+    assert max(f.bound for f in found) == alone.bound
+    costs = [sum(CHAIN.ops[v].cost for v in f.sequence) for f in found if f.sequence is not None]
+    assert costs == sorted(costs, reverse=True)
+    assert alone.bound <= min(costs)
+
+
+def test_auto_takes_over_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three findings one has no schedule, one a schedule that is too large."""
+    alone = Auto().solve(PROBLEM)
+    assert alone.schedule is not None
+    keep_all = list(range(CHAIN.n_ops))
+
+    class Knows(Worker):
+        def __init__(self, problem: Problem) -> None:
+            self.running, self.finished = True, True
+
+        def findings(self, wait_s: float = 0.0) -> list[Finding]:
+            best = alone.schedule.sequence.tolist()
+            return [
+                Finding(0.0, keep_all, "too large"),
+                Finding(0.0, best, "elsewhere"),
+                Finding(alone.bound, None, "elsewhere"),
+            ]
+
+        def stop(self) -> None:
+            self.running = False
+
+    monkeypatch.setattr(search, "Worker", Knows)
+    solution = Auto().solve(Problem(graph=CHAIN, budget=PROBLEM.budget, fixed_order=True, threads=2))
+    assert (solution.cost, solution.bound, solution.status) == (alone.cost, alone.bound, Status.OPTIMAL)
+    assert solution.origin["bound"] == "elsewhere"
+
+
+@pytest.mark.parametrize("program", ["raise SystemExit(3)", "print('no JSON')", "print('{}')"])
+def test_if_it_dies_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr("checkmate_solvers.worker._PROGRAM", program)
+    alone = Auto().solve(PROBLEM)
+    solution = Auto().solve(Problem(graph=CHAIN, budget=PROBLEM.budget, fixed_order=True, threads=2))
+    assert (solution.cost, solution.bound) == (alone.cost, alone.bound)
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="asks ps")
+def test_it_ends_when_the_first_process_does(tmp_path) -> None:
+    pid = tmp_path / "pid"
+    script = (
+        "import os, sys\n"
+        "from checkmate import Problem, floor, generators\n"
+        "from checkmate_solvers.worker import Worker\n"
+        "graph = generators.residual(27)\n"
+        "worker = Worker(Problem(graph=graph, budget=8 * floor(graph).size, time_limit=600))\n"
+        f"open({str(pid)!r}, 'w').write(str(worker._process.pid))\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and _alive(int(pid.read_text())):
+        time.sleep(0.05)
+    assert not _alive(int(pid.read_text()))
+
+
+def _alive(pid: int) -> bool:
+    """A process that ended and that nobody asked about is not alive."""
+    listed = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return bool(listed.stdout.strip()) and not listed.stdout.strip().startswith("Z")
+
+
+def test_a_script_without_a_main_guard_may_ask_for_it() -> None:
+    """Nothing of the script runs twice."""
+    script = (
+        "from checkmate import generators, solve\n"
+        "print('once')\n"
+        "print(solve(generators.chain(8), '60%', threads=2).status)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["once", "optimal"]
