@@ -69,7 +69,8 @@ class LocalSearch:
         """Search from scratch; proves nothing but what is obvious."""
         search = Search(problem)
         if not search.start():
-            self.improve(search)
+            with search.interruptible():
+                self.improve(search)
         return search.solution()
 
     def improve(self, search: Search, seeds: Iterable[Sequence[int]] = (), cycles: int | None = None) -> None:
