@@ -73,14 +73,14 @@ def test_outputs_pass_workspace_and_come_back_after_the_last_op() -> None:
     assert solve(Problem(graph=graph, budget=7, fixed_order=True)).cost == 2
 
 
-def test_a_hint_is_a_whole_solution() -> None:
-    """With the hint alone, and no search, CP-SAT has the schedule that was hinted at."""
+def test_where_it_starts_is_a_whole_solution() -> None:
+    """With the hint alone, and no search, CP-SAT has the schedule that it starts from."""
     from ortools.sat.python import cp_model
 
     graph = residual(4)
     sequence = [0, 1, 2, 0, *range(3, graph.n_ops)]
     model = Model(Grid(graph=graph, room=10**15), copies=2)
-    model.hint(sequence)
+    model.start_from(sequence)
     solver = cp_model.CpSolver()
     solver.parameters.fix_variables_to_their_hinted_value = True
     assert solver.solve(model.cp) == cp_model.OPTIMAL

@@ -58,30 +58,22 @@ class Model:
                 self._read(u, j)
         intervals, sizes = zip(*self._held, strict=True) if self._held else ((), ())
         self.cp.add_cumulative(intervals, sizes, grid.capacity)
-        self.cp.minimize(
-            sum(cost * a for cost, runs in zip(grid.costs, self._active, strict=False) for a in runs[1:])
+        self._cost = cp_model.LinearExpr.sum(
+            [cost * a for cost, runs in zip(grid.costs, self._active, strict=False) for a in runs[1:]]
         )
+        self.cp.minimize(self._cost)
 
-    def hint(self, sequence: Sequence[int]) -> None:
-        """Where to look first: a sequence of ops, or what of it the model can express."""
-        events = [
-            runs[: len(starts)] for runs, starts in zip(self.grid.runs(sequence), self._starts, strict=True)
-        ]
-        for v, (starts, active) in enumerate(zip(self._starts, self._active, strict=True)):
-            for r in range(1, len(starts)):
-                again = r < len(events[v])
-                self.cp.add_hint(active[r], again)
-                self.cp.add_hint(starts[r], events[v][r] if again else event(v + 1, v))
-        producer = self.grid.graph.producer
-        for (u, r), end in self._ends.items():
-            made = events[int(producer[u])]
-            if r < len(made):
-                until = made[r + 1] if r + 1 < len(made) else self.grid.end + 1
-                reads = (s for j in self.grid.readers[u] for s in events[j] if made[r] < s < until)
-                self.cp.add_hint(end, max(reads, default=made[r]) + 1)
-        for (u, j, i, r), read in self._reads.items():
-            made = events[int(producer[u])]
-            self.cp.add_hint(read, i < len(events[j]) and bisect_left(made, events[j][i]) - 1 == r)
+    def start_from(self, sequence: Sequence[int]) -> None:
+        """Look for nothing dearer than a sequence of ops, and there first if it belongs to the space.
+
+        A hint that is not whole misleads CP-SAT, so none is given then.
+        """
+        costs, events = self.grid.costs, self.grid.runs(sequence)
+        self.cp.add(self._cost <= sum(costs[v] for v in sequence) - sum(costs))
+        in_order = [v for _, v in sorted((s, v) for v, runs in enumerate(events[:-1]) for s in runs)]
+        few = all(len(runs) <= len(starts) for runs, starts in zip(events, self._starts, strict=True))
+        if few and in_order == list(sequence):
+            self._hint(events)
 
     def sequence(self, value: Callable[[cp_model.IntVar], int]) -> list[int]:
         """The ops in order, for the values of a solution."""
@@ -137,3 +129,20 @@ class Model:
                 self._reads[u, j, i, r] = copy
                 copies.append(copy)
             cp.add(sum(copies) == reads)
+
+    def _hint(self, events: Sequence[Sequence[int]]) -> None:
+        for v, (starts, active) in enumerate(zip(self._starts, self._active, strict=True)):
+            for r in range(1, len(starts)):
+                again = r < len(events[v])
+                self.cp.add_hint(active[r], again)
+                self.cp.add_hint(starts[r], events[v][r] if again else event(v + 1, v))
+        producer = self.grid.graph.producer
+        for (u, r), end in self._ends.items():
+            made = events[int(producer[u])]
+            if r < len(made):
+                until = made[r + 1] if r + 1 < len(made) else self.grid.end + 1
+                reads = (s for j in self.grid.readers[u] for s in events[j] if made[r] < s < until)
+                self.cp.add_hint(end, max(reads, default=made[r]) + 1)
+        for (u, j, i, r), read in self._reads.items():
+            made = events[int(producer[u])]
+            self.cp.add_hint(read, i < len(events[j]) and bisect_left(made, events[j][i]) - 1 == r)

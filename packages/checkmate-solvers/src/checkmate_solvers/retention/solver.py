@@ -74,7 +74,7 @@ class RetentionIntervals:
 
         if search.sequence is not None:
             place = {v: i for i, v in enumerate(needed.ops)}
-            model.hint([place[v] for v in search.sequence])
+            model.start_from([place[v] for v in search.sequence])
         found: list[int] = []
 
         class Offer(cp_model.CpSolverSolutionCallback):
