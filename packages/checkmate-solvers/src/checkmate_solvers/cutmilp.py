@@ -1,12 +1,10 @@
 """The cut MILP: a few moments of the schedule, decided exactly and together.
 
-For moments t_1 < … < t_K, each with the variables and rows of :mod:`checkmate_solvers.frontier`, r_{k,o} says
-that op o runs again after t_k and before t_{k+1}, and a tensor stays or comes back:
-
-    x_{k+1,T} ≤ x_{k,T} + r_{k,p(T)}      for T made before t_k
-
-The optimum is a lower bound, stronger with every moment: 2n variables a moment instead of Checkmate's n². For
-fixed binary x the rows in r are differences, hence totally unimodular: r needs no integrality.
+The program is that of :mod:`checkmate_solvers.moments`; the art is to choose the moments. More of them are
+stronger in whole numbers, but not in fractions: between two moments an op runs again or not, and a third one
+between them lets a half of it run before and a half after. So the relaxation is solved for many moments at
+once, and those at which memory has no price are dropped; which raises the bound, and shifts the prices. A few
+moments are left, where memory is short for reasons of their own, and with those the MILP comes far.
 """
 
 from __future__ import annotations
@@ -17,14 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 
 from checkmate import Problem, Solution
+from checkmate_solvers.backends import Highs
 from checkmate_solvers.frontier import Frontier, Mask, crowded_ops, frontier
+from checkmate_solvers.moments import Moments
 from checkmate_solvers.search import Search
-from checkmate_solvers.silence import native_output_on_stderr
 
 __all__ = ["CutMilp", "CutPlan", "solve_cuts"]
 
@@ -32,13 +28,16 @@ _GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
 _WIDEST_GAP = 0.05
 """Relative to the recomputation."""
-_FEASIBILITY = 1e-6
-"""HiGHS's tolerance on integers and rows: it takes nodes that are better by less than this for no better."""
-_OPTIMALITY = 1e-7
-"""HiGHS's tolerance on reduced costs: so much a column, of range [0, 1], may be worth more than it counts."""
-
-_MOST_UNITS = 2**18
-"""In how many units of memory the room at a moment is counted, at most."""
+_SLACK = 1e-3
+"""A moment has no price if its room is worth less than this, relative to the dearest room."""
+_MOST_COLUMNS = 20_000
+"""Of the first relaxation, about."""
+_NEAR = 2
+"""How many crowded ops before and after a moment are near it."""
+_ROUNDS = 3
+"""How often to look near the moments of a price."""
+_TRIES = 5
+"""How many moments to look at for one that may be added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,15 +55,24 @@ class CutPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutMilp:
-    """Solves the cut MILP, adds the moment at which its plan is most over the budget, and solves again.
+    """Solves the cut MILP for one moment, for those of a price, and for one more after the other.
+
+    What is added is the moment at which the last plan is most over the budget, until that helps no more.
 
     Attributes:
-        moments: the most moments at once; more is slow and hardly stronger.
+        moments: the most moments to add; more is slow and hardly stronger.
+        priced: the most moments to take for their price.
         nodes: the most branch-and-bound nodes of each MILP: a limit that does not depend on the machine.
     """
 
-    moments: int = 5
-    nodes: int = 500
+    moments: int = 4
+    priced: int = 10
+    nodes: int = 2000
+
+    def __post_init__(self) -> None:
+        """Reject no moment at all."""
+        if self.priced < 1:
+            raise ValueError(f"priced is {self.priced}, must be ≥ 1")
 
     def solve(self, problem: Problem) -> Solution:
         """Bounds and plans, each plan repaired by eviction."""
@@ -82,23 +90,24 @@ class CutMilp:
                 problem says so too, but the plans may be better.
             first: the op of the first moment; default the most crowded one.
         """
-        problem = search.problem
-        chosen: list[Frontier] = []
-        at = first if first is not None else next(iter(crowded_ops(problem, 1)), None)
-        while at is not None and len(chosen) < self.moments and not search.done:
-            moment = frontier(problem.graph, problem.budget, at, fixed_order=fixed_order)
-            chosen = sorted([*chosen, moment], key=lambda m: m.at)
-            if not all(b.before[a.at] for a, b in itertools.pairwise(chosen)):
+        at = first if first is not None else next(iter(crowded_ops(search.problem, 1)), None)
+        if at is not None and not search.done:
+            view = _View(search, fixed_order)
+            self._several(view, at, view.decide([at], self.nodes))
+
+    def _several(self, view: _View, at: int, more: int | None) -> None:
+        """Decide those of a price, and then one more after the other."""
+        if view.search.done:
+            return
+        chosen, failures = view.priced(at, self.priced), 0
+        if chosen != [at]:
+            more = view.decide(chosen, self.nodes)
+        for _ in range(self.moments):
+            if more is None or (failures > 1 and not view.search.small):
                 break
-            share = search.bound / max(search.bound - search.base, _GAP * search.bound, 1e-300)
-            gap = min(_GAP * share, _WIDEST_GAP)
-            plan = solve_cuts(chosen, time_limit=search.left_s / 4, nodes=self.nodes, gap=gap)
-            if fixed_order <= problem.fixed_order:
-                search.prove(plan.recompute, f"cut-milp with {len(chosen)} moments")
-            if plan.keep is None:
-                break
-            literal = search.decode(plan.keep, "cut-milp")
-            at = search.overflow(literal, list(plan.keep))
+            before, chosen = view.search.bound, sorted([*chosen, more])
+            more = view.decide(chosen, self.nodes)
+            failures += view.search.bound == before
 
 
 def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int, gap: float = _GAP) -> CutPlan:
@@ -110,120 +119,103 @@ def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int, ga
         nodes: the most branch-and-bound nodes.
         gap: relative to the recomputation, at which to stop.
     """
-    if any(moment.room < moment.graph.sizes[moment.pinned].sum() for moment in moments):
-        return CutPlan(recompute=np.inf, keep=None)
-    model = _Model(moments)
-    if not model.n:  # nothing ran before: nothing to decide
-        return CutPlan(recompute=0.0, keep=model.kept(model.objective))
-    with native_output_on_stderr():
-        result = milp(
-            model.objective,
-            integrality=model.integrality,
-            bounds=Bounds(model.least, model.most),
-            constraints=LinearConstraint(model.matrix(), lb=model.lower),
-            options={"time_limit": max(time_limit, 0.05), "node_limit": nodes, "mip_rel_gap": gap},
-        )
-    if result.status == 2 and "infeasible" in result.message:  # 2 also stands for "HiGHS rejects the model"
-        return CutPlan(recompute=np.inf, keep=None)
-    dual = getattr(result, "mip_dual_bound", None)
-    bound = 0.0 if dual is None or not np.isfinite(dual) else _lowered(float(dual), model.n) * model.unit
-    return CutPlan(recompute=bound, keep=None if result.x is None else model.kept(result.x))
+    if any(moment.room < moment.pinned_size for moment in moments):
+        return CutPlan(recompute=math.inf, keep=None)
+    model = Moments(moments)
+    if not model.program.integral.any():  # nothing ran before: nothing to decide
+        return CutPlan(recompute=0.0, keep=model.kept(np.zeros(0)))
+    outcome = Highs(nodes=nodes).solve(model.program, time_limit=time_limit, gap=gap)
+    keep = None if outcome.values is None else model.kept(outcome.values)
+    return CutPlan(recompute=max(outcome.bound, 0.0) * model.unit, keep=keep)
 
 
-def _lowered(dual: float, columns: int) -> float:
-    """HiGHS's bound less what its tolerances may have added to it, in units of the dearest column."""
-    return max(dual * (1 - _FEASIBILITY) - _FEASIBILITY - columns * _OPTIMALITY, 0.0)
+class _View:
+    """A search that takes the base order as given, or only what is certain of it."""
 
+    def __init__(self, search: Search, fixed_order: bool) -> None:
+        self.search, self.fixed_order = search, fixed_order
+        self._seen: dict[int, Frontier] = {}
 
-def _knapsack(sizes: list[tuple[int, int]], room: int) -> tuple[list[tuple[int, float]], float]:
-    """The row ``Σ size · x ≤ room`` for HiGHS: whole numbers, none larger than 2^18.
+    def decide(self, chosen: Sequence[int], nodes: int) -> int | None:
+        """Solve the MILP of these moments; returns one more moment, at which its plan does not fit."""
+        search = self.search
+        moments = [self._moment(at) for at in chosen]
+        share = search.bound / max(search.bound - search.base, _GAP * search.bound, 1e-300)
+        gap = min(_GAP * share, _WIDEST_GAP)
+        plan = solve_cuts(moments, time_limit=search.left_s / 4, nodes=nodes, gap=gap)
+        self._prove(plan.recompute, len(moments))
+        if plan.keep is None:
+            return None
+        literal, known = search.decode(plan.keep, "cut-milp"), list(chosen)
+        for _ in range(_TRIES if not search.done else 0):
+            more = search.overflow(literal, known)
+            if more is None or self._in_line([*chosen, more]):
+                return more
+            known.append(more)
+        return None
 
-    HiGHS compares with tolerances, of 1e-6 and less: a row that is full to the byte must not depend on them.
-    Sizes and room are divided by their greatest common divisor, then by what is still too much, and rounded
-    down: as x is binary, what fits still fits.
-    """
-    fitting = [(column, size) for column, size in sizes if 0 < size <= room]
-    divisor = math.gcd(*(size for _, size in fitting)) or 1
-    divisor *= -(-(room // divisor) // _MOST_UNITS) or 1
-    return [(column, -float(size // divisor)) for column, size in fitting], -float(room // divisor)
+    def priced(self, first: int, most: int) -> list[int]:
+        """Moments at which memory has a price: first of those all over the order, then of those nearby."""
+        problem = self.search.problem
+        size = (problem.graph.n_ops + problem.graph.n_tensors) // 2
+        chosen, best = self._dear([first, *crowded_ops(problem, _MOST_COLUMNS // size + 1)], most)
+        crowded = crowded_ops(problem)
+        for _ in range(_ROUNDS):
+            near = {crowded.index(at) + step for at in chosen for step in range(-_NEAR, _NEAR + 1)}
+            nearby = [crowded[place] for place in sorted(near) if 0 <= place < len(crowded)]
+            dear, value = self._dear([*chosen, *nearby], most)
+            if value <= best or self.search.done:
+                break
+            chosen, best = dear, value
+        return chosen
 
+    def _dear(self, candidates: Sequence[int], most: int) -> tuple[list[int], float]:
+        """Those of the candidates with a price, and the bound of their relaxation; the first ones rather."""
+        chosen: list[int] = []
+        for at in dict.fromkeys(candidates):
+            if self._in_line([*chosen, at]):
+                chosen.append(at)
+        chosen.sort()
+        best, worth = self._relaxed(chosen)
+        if not math.isfinite(best):
+            return list(candidates[:1]), best
+        while len(chosen) > 1 and not self.search.done:
+            least = max(_SLACK * max(worth), sorted(worth)[-min(most, len(worth))])
+            fewer = [at for at, value in zip(chosen, worth, strict=True) if value >= least and value > 0]
+            if not fewer or len(fewer) == len(chosen):
+                break
+            chosen = fewer
+            best, worth = self._relaxed(chosen)
+        for _, at in sorted(zip(worth, chosen, strict=True)):
+            if len(chosen) > 1 and not self.search.done:
+                fewer = [other for other in chosen if other != at]
+                value, _ = self._relaxed(fewer)
+                if value >= best:
+                    best, chosen = value, fewer
+        return chosen, best
 
-class _Model:
-    """Columns and rows of the MILP; costs in units of the dearest that may run again."""
+    def _relaxed(self, chosen: Sequence[int]) -> tuple[float, list[float]]:
+        """Bound of the linear relaxation, and what the room at each moment is worth in it."""
+        model = Moments([self._moment(at) for at in chosen])
+        if not model.program.integral.any():
+            return 0.0, [0.0 for _ in chosen]
+        outcome = Highs().solve(model.program.relaxed(), time_limit=self.search.left_s / 4, gap=0.0)
+        self._prove(outcome.bound * model.unit, len(chosen))
+        if outcome.prices is None:
+            return outcome.bound, [0.0 for _ in chosen]
+        room = np.maximum(model.program.upper[model.memory], 1.0)
+        return outcome.bound, (-outcome.prices[model.memory] * room).tolist()
 
-    def __init__(self, moments: Sequence[Frontier]) -> None:
-        self.moments = moments
-        self.graph = moments[0].graph
-        self.x: list[dict[int, int]] = []
-        self.r: list[dict[int, int]] = []
-        self.n = 0
-        self.rows: list[list[tuple[int, float]]] = []
-        self.lower: list[float] = []
-        for moment in moments:
-            ops = [int(v) for v in np.flatnonzero(moment.before)]
-            self.x.append(self._columns([t for v in ops for t in self.graph.ops[v].outputs]))
-            self.r.append(self._columns([v for v in ops if self.graph.ops[v].recomputable]))
-        self.unit = max((self.graph.ops[v].cost for r in self.r for v in r), default=0.0) or 1.0
-        self.objective = np.zeros(self.n)
-        self.integrality, self.least, self.most = np.zeros(self.n), np.zeros(self.n), np.ones(self.n)
-        for k, moment in enumerate(moments):
-            self._moment(k, moment)
+    def _prove(self, recompute: float, count: int) -> None:
+        if self.fixed_order <= self.search.problem.fixed_order:
+            self.search.prove(recompute, f"cut-milp with {count} moment{'s' * (count > 1)}")
 
-    def matrix(self) -> csr_array:
-        """The rows, sparse."""
-        counts = np.cumsum([0, *(len(row) for row in self.rows)])
-        columns = np.array([c for row in self.rows for c, _ in row], dtype=np.int32)
-        values = np.array([a for row in self.rows for _, a in row])
-        return csr_array((values, columns, counts), shape=(len(self.rows), self.n))
+    def _moment(self, at: int) -> Frontier:
+        if at not in self._seen:
+            problem = self.search.problem
+            self._seen[at] = frontier(problem.graph, problem.budget, at, fixed_order=self.fixed_order)
+        return self._seen[at]
 
-    def kept(self, solution: npt.NDArray[np.float64]) -> dict[int, Mask]:
-        """The solution's x as masks; tensors that a moment says nothing about are kept."""
-        plan = {}
-        for moment, columns in zip(self.moments, self.x, strict=True):
-            keep = np.ones(self.graph.n_tensors, dtype=np.bool_)
-            for t, column in columns.items():
-                keep[t] = solution[column] > 0.5
-            plan[moment.at] = keep
-        return plan
-
-    def _columns(self, keys: Sequence[int]) -> dict[int, int]:
-        columns = {key: self.n + i for i, key in enumerate(keys)}
-        self.n += len(keys)
-        return columns
-
-    def _row(self, entries: list[tuple[int, float]], lower: float) -> None:
-        self.rows.append(entries)
-        self.lower.append(lower)
-
-    def _available(self, k: int, t: int) -> list[tuple[int, float]]:
-        """The terms x + r of tensor ``t``: it is there after moment k."""
-        again = self.r[k].get(int(self.graph.producer[t]))
-        return [(self.x[k][t], 1.0), *([] if again is None else [(again, 1.0)])]
-
-    def _moment(self, k: int, moment: Frontier) -> None:
-        graph, x, r = self.graph, self.x[k], self.r[k]
-        last = k + 1 == len(self.moments)
-        for t, column in x.items():
-            self.integrality[column] = 1
-            self.least[column] = float(moment.pinned[t])
-            self.most[column] = float(graph.tensors[t].size <= moment.room)
-        self._row(*_knapsack([(c, int(graph.sizes[t])) for t, c in x.items()], moment.room))
-        wanted = moment.needed if last else self._wanted_until(moment, self.moments[k + 1])
-        for t in np.flatnonzero(wanted).tolist():
-            self._row(self._available(k, t), 1.0)
-        for v, column in r.items():
-            self.objective[column] = graph.ops[v].cost / self.unit
-            for t in graph.ops[v].inputs:
-                if t in x:
-                    self._row([*self._available(k, t), (column, -1.0)], 0.0)
-        if not last:
-            for t in x:
-                if t in self.x[k + 1]:
-                    self._row([*self._available(k, t), (self.x[k + 1][t], -1.0)], 0.0)
-
-    def _wanted_until(self, moment: Frontier, following: Frontier) -> Mask:
-        """Tensors made before this moment that ops between it and the following one read."""
-        read = np.zeros(self.graph.n_tensors, dtype=np.bool_)
-        for v in np.flatnonzero(moment.after & following.before):
-            read[self.graph.reads.row(int(v))] = True
-        return np.array([read[t] and t in self.x[self.moments.index(moment)] for t in range(len(read))])
+    def _in_line(self, chosen: Sequence[int]) -> bool:
+        """Whether it is certain in which order these moments come."""
+        return all(self._moment(b).before[a] for a, b in itertools.pairwise(sorted(chosen)))

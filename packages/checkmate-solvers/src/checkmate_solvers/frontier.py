@@ -1,18 +1,21 @@
 r"""One moment of a schedule: what is resident while op t runs for the first time, and what runs again after.
 
-Let A be ops that certainly ran before that moment and D ops that certainly run after it. For a tensor T made
-in A let x_T say that T is resident at the moment, and for an op o in A let r_o say that o runs again after
-it. Every schedule within the budget satisfies
+Let A be ops that certainly ran before that moment, D ops that certainly run after it, and U all others but t.
+For an op o in U let a_o say that o first runs after the moment (a_o = 0 in A, 1 in D). For a tensor T made in
+A or U let x_T say that T is resident at the moment, and for an op o in A or U let r_o say that o runs after
+it though it ran before. Every schedule within the budget satisfies
 
-    x_T + r_p(T) ≥ 1      if T is read in D or is a graph output           (p(T) makes T)
-    x_T + r_p(T) ≥ r_o    if o reads T
-    r_o = 0               if o is not recomputable
-    x_T = 1               if t reads T
+    x_T + r_p(T) + a_p(T) ≥ 1      if T is read in D or is a graph output           (p(T) makes T)
+    x_T + r_p(T) + a_p(T) ≥ r_o and ≥ a_o      if o reads T
+    x_T + a_p(T) ≤ 1
+    a_p(T) ≤ a_o     if o in U reads T
+    r_o = 0          if o is not recomputable
+    x_T = 1          if t reads T
     Σ |T| x_T ≤ budget − fixed bytes − graph inputs − outputs and workspace of t
 
-and costs at least Σ c_v over all needed ops v plus Σ_{o ∈ A} c_o r_o. Whatever minimises that is therefore
-a lower bound, and its x a good plan. With a fixed order, A and D are the needed ops before and after t in
-the base order. If schedules may reorder, only ancestors and descendants of t are certain: take those.
+and costs at least Σ c_v over all needed ops v plus Σ c_o r_o. Whatever minimises that is therefore a lower
+bound, and its x a good plan. With a fixed order, A and D are the needed ops before and after t in the base
+order, and U is empty. If schedules may reorder, only ancestors and descendants of t are certain.
 """
 
 from __future__ import annotations
@@ -40,23 +43,31 @@ class Frontier:
         at: the op t.
         before: A, shape ``[n_ops]``.
         after: D, shape ``[n_ops]``.
-        needed: tensors made in A that are read in D or are graph outputs, shape ``[n_tensors]``.
-        pinned: tensors made in A that t reads, shape ``[n_tensors]``.
-        room: bytes for the tensors made in A while t runs, pinned ones included; negative if t can't run.
+        unsure: U, shape ``[n_ops]``.
+        needed: tensors made in A or U that are read in D or are graph outputs, shape ``[n_tensors]``.
+        pinned: tensors that t reads, but for graph inputs, shape ``[n_tensors]``.
+        room: bytes for the tensors made in A or U while t runs, pinned ones included; negative if t can't
+            run.
     """
 
     graph: DFGraph
     at: int
     before: Mask
     after: Mask
+    unsure: Mask
     needed: Mask
     pinned: Mask
     room: int
 
-    def made_before(self, t: int) -> bool:
-        """Whether an op in A makes tensor ``t``."""
-        p = int(self.graph.producer[t])
-        return p >= 0 and bool(self.before[p])
+    @property
+    def made(self) -> Mask:
+        """Tensors made in A or U, shape ``[n_tensors]``."""
+        return np.append(self.before | self.unsure, False)[self.graph.producer]
+
+    @property
+    def pinned_size(self) -> int:
+        """Bytes of what t reads."""
+        return int(self.graph.sizes[self.pinned].sum())
 
 
 def frontier(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Frontier:
@@ -71,7 +82,8 @@ def frontier(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Fron
     index = np.arange(graph.n_ops)
     before = needed & (index < at if fixed_order else _ancestors(graph, at))
     after = needed & (index > at if fixed_order else _descendants(graph, at))
-    made = _outputs(graph, np.flatnonzero(before))
+    unsure = needed & ~before & ~after & (index != at)
+    made = _outputs(graph, np.flatnonzero(before | unsure))
     read = _inputs(graph, np.flatnonzero(after))
     read[list(graph.outputs)] = True
     op = graph.ops[at]
@@ -81,21 +93,27 @@ def frontier(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Fron
         at=at,
         before=before,
         after=after,
+        unsure=unsure,
         needed=made & read,
         pinned=made & _inputs(graph, [at]),
         room=budget - graph.base_size - fresh,
     )
 
 
-def crowded_ops(problem: Problem, most: int) -> list[int]:
-    """Ops during which keeping everything is over the budget: the worst, and others evenly spread."""
+def crowded_ops(problem: Problem, most: int | None = None) -> list[int]:
+    """Ops during which keeping everything is over the budget.
+
+    Args:
+        problem: graph and budget.
+        most: at most so many, the worst first, then others evenly spread; None = all, in base order.
+    """
     graph = problem.graph
     order = np.flatnonzero(needed_ops(graph))
     timeline = simulate(graph, Schedule.from_sequence(graph, order.tolist()))
     memory = timeline.memory[timeline.schedule.codes >= 0]
     crowded = order[memory > problem.budget]
-    if not len(crowded):
-        return []
+    if most is None or not len(crowded):
+        return [int(v) for v in crowded]
     spread = crowded[np.linspace(0, len(crowded) - 1, num=most).astype(int)]
     return list(dict.fromkeys([int(order[memory.argmax()]), *spread.tolist()]))[:most]
 

@@ -5,14 +5,16 @@ Price the bytes resident at the moment (see :mod:`checkmate_solvers.frontier`) w
     L(λ) = min Σ c_o r_o + λ (Σ |T| x_T − room)
 
 For any λ, L(λ) is a lower bound on the recomputation, and its minimum is a cut (a closure problem, Picard
-1976): the source side is what is wanted after the moment. A wanted tensor wants its op to run again
-(r_o = 1, which costs c_o) or is resident (x_T = 1, which costs λ |T|); an op that runs again wants its
-inputs. L is concave and piecewise linear; Newton's method on its two bracketing lines finds the maximum in a
-few flows. As every vertex is integral, that maximum is the value of the linear relaxation.
+1976): the source side is what is wanted after the moment. A wanted tensor wants its op to run after the
+moment or is resident (x_T = 1, which costs λ |T|); an op that runs wants its inputs. It runs again
+(r_o = 1, which costs c_o), or for the first time (a_o = 1), which only ops that may be so late can, and then
+so must their readers. L is concave and piecewise linear; Newton's method on its two bracketing lines finds
+the maximum in a few flows. As every vertex is integral, that maximum is the value of the linear relaxation.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,10 +29,15 @@ from checkmate_solvers.search import Search
 
 __all__ = ["CutBound", "MinCut", "min_cut"]
 
-_INFINITE = 2**31 - 1
 _WHOLE = 2**29
 """What capacities are scaled to add up to at most, rounded down: SciPy's flows are int32."""
+_INFINITE = 2**30
+"""More than any minimum cut; with a flow back along the same edge still an int32."""
 _MOST_STEPS = 40
+_LOOKS = 20_000
+"""How many ops the networks of all moments may have together, before moments are left out."""
+_Values = npt.NDArray[np.number]
+_Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,7 +48,7 @@ class CutBound:
         recompute: lower bound on the cost of what runs again after the moment; infinite if no schedule
             fits at that moment.
         keep: tensors resident at the moment in the cheapest cut that fits, shape ``[n_tensors]``; tensors
-            that the moment says nothing about are kept.
+            that the moment says nothing about, or that are made after it, are kept.
     """
 
     recompute: float
@@ -53,7 +60,7 @@ class MinCut:
     """Bounds and plans from single moments, each plan repaired by eviction; milliseconds.
 
     Attributes:
-        moments: at how many moments of the order to look.
+        moments: at how many moments of the order to look, at least; at more if the graph is small.
         plans: of how many of them, the strongest, to try the plans.
     """
 
@@ -78,20 +85,33 @@ class MinCut:
         Returns:
             The op of the strongest moment; None if no moment is crowded.
         """
-        problem = search.problem
-        cuts: list[tuple[float, int, Mask]] = []
-        for at in crowded_ops(problem, self.moments):
-            cut = min_cut(frontier(problem.graph, problem.budget, at, fixed_order=fixed_order))
-            if fixed_order <= problem.fixed_order:
-                search.prove(cut.recompute, f"min-cut at {problem.graph.op_label(at)}")
-            cuts.append((cut.recompute, at, cut.keep))
-            if search.done:
-                break
-        cuts.sort(key=lambda cut: -cut[0])
-        for _, at, keep in cuts[: self.plans]:
+        cuts: dict[int, CutBound] = {}
+        crowded = crowded_ops(search.problem)
+        several = max(self.moments, _LOOKS // max(search.problem.graph.n_ops, 1)) if self.moments > 1 else 1
+        for at in crowded_ops(search.problem, several):
+            self._look(search, cuts, at, fixed_order)
+        step = len(crowded) // several if several > 1 else 0
+        while step and not search.done:
+            middle = crowded.index(max(cuts, key=lambda at: cuts[at].recompute))
+            for place in (middle - step, middle + step):
+                if 0 <= place < len(crowded) and crowded[place] not in cuts:
+                    self._look(search, cuts, crowded[place], fixed_order)
+            step //= 2
+        strongest = sorted(cuts, key=lambda at: -cuts[at].recompute)
+        for at in strongest[: self.plans]:
             if not search.done:
-                search.decode({at: keep}, "min-cut")
-        return cuts[0][1] if cuts else None
+                search.decode({at: cuts[at].keep}, "min-cut")
+        return strongest[0] if strongest else None
+
+    def _look(self, search: Search, cuts: dict[int, CutBound], at: int, fixed_order: bool) -> None:
+        """Cut at one more moment, unless nothing is left to find."""
+        if search.done:
+            return
+        problem = search.problem
+        best = max((cut.recompute for cut in cuts.values()), default=0.0)
+        cuts[at] = min_cut(frontier(problem.graph, problem.budget, at, fixed_order=fixed_order), beyond=best)
+        if fixed_order <= problem.fixed_order:
+            search.prove(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
 
 
 class _Line(NamedTuple):
@@ -102,26 +122,28 @@ class _Line(NamedTuple):
     keep: Mask
 
 
-def min_cut(moment: Frontier) -> CutBound:
-    """Maximise L(λ) over λ ≥ 0."""
+def min_cut(moment: Frontier, *, beyond: float = -math.inf) -> CutBound:
+    """Maximise L(λ) over λ ≥ 0.
+
+    Args:
+        moment: the moment.
+        beyond: give up as soon as it is clear that the maximum is not above this.
+    """
     network = _Network(moment)
     roomy, (proved, tight) = network.keep_all(), network.keep_least()
     if proved > 0:
-        return CutBound(recompute=np.inf, keep=tight.keep)
+        return CutBound(recompute=math.inf, keep=tight.keep)
     if roomy.excess <= max(tight.excess, 0):
         return CutBound(recompute=0.0, keep=roomy.keep)
     best = 0.0
     for _ in range(_MOST_STEPS):
         price = (tight.cost - roomy.cost) / (roomy.excess - tight.excess)
-        if price <= 0:
+        met = roomy.cost + price * roomy.excess
+        if price <= 0 or met <= beyond:
             break
         value, line = network.cut(price)
         best = max(best, value)
-        met = roomy.cost + price * roomy.excess
-        if line.cost + price * line.excess >= met * (1 - 1e-9) or line.excess in (
-            roomy.excess,
-            tight.excess,
-        ):
+        if line.cost + price * line.excess >= met * (1 - 1e-9) or line[:2] in (roomy[:2], tight[:2]):
             break
         if line.excess > 0:
             roomy = line
@@ -131,29 +153,45 @@ def min_cut(moment: Frontier) -> CutBound:
 
 
 class _Network:
-    """The flow network of a moment: source 0, sink 1, then ops and tensors that matter."""
+    """The flow network of a moment: source 0, sink 1, then ops and tensors that matter.
+
+    An op has two nodes: whether it runs after the moment, and whether it does so for the first time. The
+    latter is the sink for those that ran before.
+    """
 
     def __init__(self, moment: Frontier) -> None:
         self.moment, graph = moment, moment.graph
-        self.pinned_size = int(graph.sizes[moment.pinned].sum())
-        self.tensors, self.ops = _relevant(moment)
-        op_node = {v: 2 + i for i, v in enumerate(self.ops)}
-        tensor_node = {t: 2 + len(self.ops) + i for i, t in enumerate(self.tensors)}
-        self.n_nodes = 2 + len(self.ops) + len(self.tensors)
+        self.tensors, self.ops, self.late = _relevant(moment)
+        again = np.full(graph.n_ops, -1, dtype=np.int64)
+        again[self.ops] = 2 + np.arange(len(self.ops))
+        first = np.ones(graph.n_ops, dtype=np.int64)
+        first[self.late] = 2 + len(self.ops) + np.arange(len(self.late))
+        tensor = np.full(graph.n_tensors, -1, dtype=np.int64)
+        tensor[self.tensors] = 2 + len(self.ops) + len(self.late) + np.arange(len(self.tensors))
+        self.n_nodes = 2 + len(self.ops) + len(self.late) + len(self.tensors)
         self.sizes = graph.sizes[self.tensors]
         self.costs = graph.costs[self.ops]
         self.runs_once = np.array([not graph.ops[v].recomputable for v in self.ops], dtype=np.bool_)
-        forced = [(0, tensor_node[t]) for t in self.tensors if moment.needed[t]]
-        forced += [
-            (op_node[v], tensor_node[t]) for v in self.ops for t in graph.ops[v].inputs if t in tensor_node
+        wanted = self.tensors[moment.needed[self.tensors]]
+        reader = np.repeat(np.arange(graph.n_ops), np.diff(graph.reads.indptr))
+        read = graph.reads.indices
+        runs = (again[reader] >= 0) & (tensor[read] >= 0)
+        later = (first[reader] > 1) & np.append(first > 1, False)[graph.producer[read]]
+        edges = [
+            (again[self.ops], first[self.ops]),
+            (tensor[self.tensors], again[graph.producer[self.tensors]]),
+            (np.zeros(len(wanted), dtype=np.int64), tensor[wanted]),
+            (again[reader[runs]], tensor[read[runs]]),
+            (first[self.late], again[self.late]),
+            (first[graph.producer[read[later]]], first[reader[later]]),
         ]
-        stored = [(tensor_node[t], op_node[int(graph.producer[t])]) for t in self.tensors]
-        run = [(op_node[v], 1) for v in self.ops]
-        self.edges = np.array([*run, *stored, *forced], dtype=np.int64).reshape(-1, 2)
+        self.edges = np.concatenate([np.column_stack(pair) for pair in edges])
 
     def keep_all(self) -> _Line:
         """λ = 0: everything needed is resident, nothing runs again."""
-        return self._line(self.moment.needed[self.tensors], np.zeros(len(self.ops), dtype=np.bool_))
+        nothing = np.zeros(len(self.ops) + len(self.tensors), dtype=np.bool_)
+        again, late = np.split(nothing, [len(self.ops)])
+        return self._line(self.moment.needed[self.tensors], again, late)
 
     def keep_least(self) -> tuple[int, _Line]:
         """λ = ∞: whatever can run again does; resident is only what can't come back.
@@ -165,7 +203,7 @@ class _Network:
         unit = -(-int(self.sizes.sum()) // _WHOLE) or 1
         run = np.where(self.runs_once, _INFINITE, 0)
         flow, side = self._flow(self._capacities(run, self.sizes // unit))
-        return flow * unit + self.pinned_size - self.moment.room, self._read(side)
+        return flow * unit + self.moment.pinned_size - self.moment.room, self._read(side)
 
     def cut(self, price: float) -> tuple[float, _Line]:
         """L(price), rounded down so that it is valid, and the cut that attains it."""
@@ -173,12 +211,10 @@ class _Network:
         scale = _WHOLE / total
         run = np.where(self.runs_once, _INFINITE, np.floor(self.costs * scale))
         flow, side = self._flow(self._capacities(run, np.floor(self.sizes * (price * scale))))
-        value = (flow - 1) / scale - price * (self.moment.room - self.pinned_size)
+        value = (flow - 1) / scale - price * (self.moment.room - self.moment.pinned_size)
         return value, self._read(side)
 
-    def _capacities(
-        self, run: npt.NDArray[np.number], stored: npt.NDArray[np.number]
-    ) -> npt.NDArray[np.int32]:
+    def _capacities(self, run: _Values, stored: _Values) -> npt.NDArray[np.int32]:
         free = np.full(len(self.edges) - len(run) - len(stored), _INFINITE)
         return np.concatenate([run, stored, free]).astype(np.int32)
 
@@ -195,30 +231,33 @@ class _Network:
         return int(result.flow_value), side
 
     def _read(self, side: Mask) -> _Line:
-        """The cut as x and r."""
-        again = side[2 : 2 + len(self.ops)]
-        wanted = side[2 + len(self.ops) :]
-        runs = dict(zip(self.ops, again.tolist(), strict=True))
-        producer = self.moment.graph.producer
-        stored = np.array([not runs[int(producer[t])] for t in self.tensors], dtype=np.bool_)
-        return self._line(wanted & stored, again)
+        """The cut as x, r and a."""
+        graph = self.moment.graph
+        runs, first = np.zeros((2, graph.n_ops), dtype=np.bool_)
+        some, more = len(self.ops), len(self.ops) + len(self.late)
+        runs[self.ops], first[self.late], wanted = np.split(side[2:], [some, more])
+        maker = graph.producer[self.tensors]
+        return self._line(wanted & ~runs[maker], (runs & ~first)[self.ops], first[maker])
 
-    def _line(self, resident: Mask, again: Mask) -> _Line:
+    def _line(self, resident: Mask, again: Mask, late: Mask) -> _Line:
         keep = np.ones(self.moment.graph.n_tensors, dtype=np.bool_)
-        keep[self.tensors] = resident
-        held = int(self.sizes[resident].sum()) + self.pinned_size
+        keep[self.tensors] = resident | late
+        held = int(self.sizes[resident].sum()) + self.moment.pinned_size
         return _Line(float(self.costs[again].sum()), held - self.moment.room, keep)
 
 
-def _relevant(moment: Frontier) -> tuple[list[int], list[int]]:
-    """Tensors that may be wanted after the moment, pinned ones left out, and the ops that make them."""
-    graph = moment.graph
-    wanted = moment.needed & ~moment.pinned
-    ops = []
-    for v in np.flatnonzero(moment.before)[::-1].tolist():
-        if wanted[graph.makes.row(v)].any():
-            ops.append(v)
-            if graph.ops[v].recomputable:
-                for t in graph.ops[v].inputs:
-                    wanted[t] |= moment.made_before(t) and not moment.pinned[t]
-    return np.flatnonzero(wanted).tolist(), ops[::-1]
+def _relevant(moment: Frontier) -> tuple[_Ids, _Ids, _Ids]:
+    """What the network is about.
+
+    Returns:
+        Tensors that may be wanted after the moment, pinned ones left out; the ops that make them, and all of
+        which it is not sure when they first run; the latter alone.
+    """
+    graph, made = moment.graph, moment.made & ~moment.pinned
+    wanted = moment.needed & made
+    relevant = moment.unsure.copy()
+    for v in np.flatnonzero(moment.before | moment.unsure)[::-1].tolist():
+        relevant[v] |= wanted[graph.makes.row(v)].any()
+        if relevant[v] and (graph.ops[v].recomputable or moment.unsure[v]):
+            wanted[graph.reads.row(v)] = True
+    return np.flatnonzero(wanted & made), np.flatnonzero(relevant), np.flatnonzero(moment.unsure)
