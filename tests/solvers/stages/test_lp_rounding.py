@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
 
 from checkmate import Problem, Status, keep_all_peak
 from checkmate.generators import chain, unet
 from checkmate.testing import SolverConformance
+from checkmate.testing.strategies import problems, training_steps
 from checkmate_solvers.lprounding import LpRounding
 
 
@@ -30,6 +32,15 @@ def test_repair_finds_a_schedule_where_no_rounding_fits() -> None:
     assert published.status is Status.UNKNOWN
     assert repaired.schedule is not None
     assert repaired.origin["schedule"].startswith("lp-rounding")
+
+
+@settings(max_examples=40)
+@given(problem=problems(training_steps(max_layers=3), fixed_order=True))
+def test_more_ways_to_round_are_never_dearer(problem: Problem) -> None:
+    deterministic = LpRounding(margins=(0.0,), thresholds=0, samples=0, repair=False)
+    published = LpRounding(thresholds=0, repair=False)
+    costs = [solver.solve(problem).cost for solver in (LpRounding(), published, deterministic)]
+    assert costs == sorted(costs)
 
 
 def test_the_seed_decides() -> None:
