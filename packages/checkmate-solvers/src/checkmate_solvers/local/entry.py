@@ -1,7 +1,7 @@
 """What Python calls: one compiled entry, kept on disk once compiled if a folder can be written to.
 
 Numba notices when the file of a cached function changes, but not when a function that it calls does. So the
-entry closes over a digest of all sources of this package, which then is part of its key.
+entry closes over a digest of the sources of this package, which then is part of its key.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class _Held(structref.StructRefProxy):
 _untyped: Any = structref
 _untyped.register(_HeldType)
 _untyped.define_proxy(_Held, _HeldType, list(State._fields))
+_PYTHON = {"machine.py", "reference.py", "solver.py"}
 _INTERPRETED = bool(vars(numba.config)["DISABLE_JIT"])
 
 
@@ -68,8 +69,8 @@ class Entry(Protocol):
 
 
 def _digest() -> int:
-    """Of all sources of this package."""
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    """Of all sources of this package that can be part of the machine code."""
+    sources = sorted(path for path in Path(__file__).parent.glob("*.py") if path.name not in _PYTHON)
     content = b"".join(path.read_bytes() for path in sources)
     return int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
 

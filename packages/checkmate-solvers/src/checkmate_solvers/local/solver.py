@@ -2,7 +2,9 @@
 
 A *cycle* loads a sequence, and runs rounds while the temperature falls. The cycles differ in what they start
 from (the best so far, seeds of other solvers, fresh starts) and in how hot and long they are. Fresh starts
-tighten the budget in steps, from the peak of keeping everything down to what is asked for. All limits are
+tighten the budget in steps, from the peak of keeping everything down to what is asked for. Most cycles from
+the best first give it more room for a while, and then tighten in the same way: strategic oscillation (Glover
+and Hao, "The case for strategic oscillation", Annals of Operations Research 183, 2011). All limits are
 counted in rounds, and the clock is only a cap: between pieces of a few rounds it is looked at.
 """
 
@@ -31,22 +33,30 @@ from checkmate_solvers.search import Search
 __all__ = ["LocalSearch"]
 
 _NOTHING = np.zeros(0, dtype=np.int64)
-_HEATS = (1.0, 0.1, 0.3, 0.03)
+_HEATS = (0.3, 0.1, 1.0, 0.3)
 """Temperatures at which cycles start, relative to the mean cost of what runs again."""
 _COOLED = 0.02
 """The temperature at the end of a cycle, relative to that at its start."""
 _LONGER = (1, 1, 2, 1, 1, 2, 4)
 """Lengths of successive cycles: Luby's sequence, over and over."""
-_TIGHTENINGS = 12
+_ROOMS = (0.1, 0.03, 0.0, 0.3, 0.05)
+"""How much more than the budget there is at first in successive cycles from the best, relative to it."""
+_RELAXED_HEAT, _RELAXED_COOLED = 0.3, 0.1
+"""Temperatures while there is more room: at the start as above, at the end relative to that."""
+_TIGHTENINGS, _RETURNS = 12, 4
+"""Steps from keeping everything down to the budget; and from more room."""
+_FAILURES = 12
+"""How many steps may fail on the way down from keeping everything."""
 _PIECE_S = 0.03
 _FIRST_PIECE = 64
 _STEPS = 500
 """Steps of a repair between two looks at the clock."""
 _SAMPLES = (4, 16, 1)
-_FAILURES = 12
+"""How many ways to make room a step compares at each attempt."""
 _WARM = 16
 """Between two steps come so many times fewer rounds than in the shortest cycle."""
 _ROUNDS_PER_OP = 50
+"""Limit of the rounds of the shortest cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,18 +118,20 @@ class _Cycles:
         idle = turn = 0
         while not self.search.done and idle < self.settings.patience and (cycles is None or turn < cycles):
             before = self.cost
-            if self._begin(turn):
-                heat = _HEATS[turn % len(_HEATS)] * self._scale()
-                self._cool(heat, self.length * _LONGER[turn % len(_LONGER)])
+            rounds = self.length * _LONGER[turn % len(_LONGER)]
+            if self._begin(turn, rounds):
+                self._cool(_HEATS[turn % len(_HEATS)] * self._scale(), rounds)
             turn += 1
             idle = 0 if self.cost < before else idle + 1
 
-    def _begin(self, turn: int) -> bool:
+    def _begin(self, turn: int, rounds: int) -> bool:
         """Load what a cycle starts from; False if there is nothing within the budget."""
         if turn < len(self.seeds):
             return self._load(self.seeds[turn])
-        fresh = (turn - len(self.seeds)) % self.settings.fresh == 0
-        return self._tightened() if fresh or not len(self.best) else self._load(self.best)
+        if (turn - len(self.seeds)) % self.settings.fresh == 0 or not len(self.best):
+            return self._tightened()
+        more = _ROOMS[turn % len(_ROOMS)]
+        return self._relaxed(more, max(1, rounds // 4)) if more else self._load(self.best)
 
     def _load(self, sequence: Ints) -> bool:
         """Load a sequence that fits."""
@@ -129,24 +141,38 @@ class _Cycles:
         return fits
 
     def _tightened(self) -> bool:
-        """Start from keeping everything, and tighten the budget in steps, smaller ones where one fails."""
-        state = self.state
+        """Start from keeping everything, and tighten the budget."""
         self._reload(self.keep_all)
-        reached = max(keep_all_peak(self.search.problem.graph) - self.search.problem.graph.base_size, 1)
-        whole = step = (max(self.budget, 1) / reached) ** (1 / _TIGHTENINGS) if reached > self.budget else 1.0
-        failures = 0
+        graph = self.search.problem.graph
+        if not self._squeezed(max(keep_all_peak(graph) - graph.base_size, 1), _TIGHTENINGS, _FAILURES):
+            return False
+        self._tell()
+        return True
+
+    def _relaxed(self, more: float, rounds: int) -> bool:
+        """Start from the best; search with more room for a while, and take the room away again."""
+        room = int(self.budget * (1 + more))
+        self._load(self.best)
+        self.state.totals[BEST] = math.inf
+        self.state.totals[TEMPERATURE] = _RELAXED_HEAT * self._scale()
+        self._rounds(rounds, _RELAXED_COOLED ** (1 / rounds), room)
+        return self._squeezed(room, _RETURNS, 0) or self._load(self.best)
+
+    def _squeezed(self, reached: int, steps: int, failures: int) -> bool:
+        """Tighten the budget in steps, from what is reached; smaller steps where one fails, which few may."""
+        state = self.state
+        whole = step = (max(self.budget, 1) / reached) ** (1 / steps) if reached > self.budget else 1.0
         while reached > self.budget or math.isinf(state.totals[BEST]):
             goal = max(self.budget, min(int(reached * step), reached - 1))
             if self._repaired(goal):
                 reached, step = goal, max(whole, step**2)
-            elif failures == _FAILURES or self.search.left_s <= 0:
+            elif failures == 0 or self.search.left_s <= 0:
                 return False
             else:
-                failures, step = failures + 1, math.sqrt(step)
+                failures, step = failures - 1, math.sqrt(step)
             if reached > self.budget:
                 state.totals[TEMPERATURE] = 0.1 * self._scale()
                 self._rounds(self.length // _WARM, 1.0, reached)
-        self._tell()
         return True
 
     def _repaired(self, budget: int) -> bool:
