@@ -36,6 +36,8 @@ _NEAR = 2
 """How many crowded ops before and after a moment are near it."""
 _ROUNDS = 3
 """How often to look near the moments of a price."""
+_SOON = 2
+"""How many moments to add to the first one before prices are asked for."""
 _TRIES = 5
 """How many moments to look at for one that may be added."""
 
@@ -78,7 +80,8 @@ class CutMilp:
         """Bounds and plans, each plan repaired by eviction."""
         search = Search(problem)
         if not search.start():
-            self.improve(search, fixed_order=problem.fixed_order)
+            with search.interruptible():
+                self.improve(search, fixed_order=problem.fixed_order)
         return search.solution()
 
     def improve(self, search: Search, *, fixed_order: bool, first: int | None = None) -> None:
@@ -91,23 +94,26 @@ class CutMilp:
             first: the op of the first moment; default the most crowded one.
         """
         at = first if first is not None else next(iter(crowded_ops(search.problem, 1)), None)
-        if at is not None and not search.done:
-            view = _View(search, fixed_order)
-            self._several(view, at, view.decide([at], self.nodes))
-
-    def _several(self, view: _View, at: int, more: int | None) -> None:
-        """Decide those of a price, and then one more after the other."""
-        if view.search.done:
+        if at is None or search.done:
             return
-        chosen, failures = view.priced(at, self.priced), 0
-        if chosen != [at]:
-            more = view.decide(chosen, self.nodes)
-        for _ in range(self.moments):
+        view = _View(search, fixed_order)
+        chosen, more = self._added(view, [at], view.decide([at], self.nodes), _SOON)
+        if (priced := view.priced(at, self.priced)) != [at]:
+            chosen, more = priced, view.decide(priced, self.nodes)
+        self._added(view, chosen, more, self.moments)
+
+    def _added(
+        self, view: _View, chosen: list[int], more: int | None, most: int
+    ) -> tuple[list[int], int | None]:
+        """Add one moment after the other, until that helps no more; what there is then, and what was next."""
+        failures = 0
+        for _ in range(min(most, self.moments)):
             if more is None or (failures > 1 and not view.search.small):
                 break
             before, chosen = view.search.bound, sorted([*chosen, more])
             more = view.decide(chosen, self.nodes)
             failures += view.search.bound == before
+        return chosen, more
 
 
 def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int, gap: float = _GAP) -> CutPlan:
@@ -139,6 +145,8 @@ class _View:
     def decide(self, chosen: Sequence[int], nodes: int) -> int | None:
         """Solve the MILP of these moments; returns one more moment, at which its plan does not fit."""
         search = self.search
+        if search.done:
+            return None
         moments = [self._moment(at) for at in chosen]
         share = search.bound / max(search.bound - search.base, _GAP * search.bound, 1e-300)
         gap = min(_GAP * share, _WIDEST_GAP)
@@ -147,7 +155,7 @@ class _View:
         if plan.keep is None:
             return None
         literal, known = search.decode(plan.keep, "cut-milp"), list(chosen)
-        for _ in range(_TRIES if not search.done else 0):
+        for _ in range(_TRIES):
             more = search.overflow(literal, known)
             if more is None or self._in_line([*chosen, more]):
                 return more
@@ -157,6 +165,8 @@ class _View:
     def priced(self, first: int, most: int) -> list[int]:
         """Moments at which memory has a price: first of those all over the order, then of those nearby."""
         problem = self.search.problem
+        if self.search.done:
+            return [first]
         size = (problem.graph.n_ops + problem.graph.n_tensors) // 2
         chosen, best = self._dear([first, *crowded_ops(problem, _MOST_COLUMNS // size + 1)], most)
         crowded = crowded_ops(problem)
