@@ -273,10 +273,35 @@ def test_what_the_listener_raises_is_the_users_own(raised: BaseException) -> Non
     assert caught.value is raised
 
 
-@pytest.mark.parametrize("setting", [{"time_limit": math.nan}, {"time_limit": -1.0}, {"threads": 0}])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"time_limit": math.nan},
+        {"time_limit": -1.0},
+        {"time_limit": "x"},
+        {"threads": 0},
+        {"threads": 1.5},
+        {"seed": "x"},
+        {"seed": -1},
+    ],
+)
 def test_a_senseless_setting_is_named(setting: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(setting))} is "):
         solve(CHAIN, "60%", **setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"graph": "graph.json"}, "graph is a str, must be a DFGraph"),
+        ({"solver": None}, "solver is None, must be a name or an object"),
+        ({"solver": KeepAll}, "must be a name or an object"),
+        ({"cache": "folder"}, "cache is 'folder', must be"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        solve(**({"graph": CHAIN, "budget": "60%"} | setting))
 
 
 @pytest.mark.parametrize("budget", [0, -1, "0%", "much", True, 1e9])
@@ -305,6 +330,20 @@ def test_none_found_is_no_proof() -> None:
     with pytest.raises(InfeasibleBudgetError, match="was not met by any schedule that we found") as caught:
         solve(CHAIN, 24, solver=KeepAll())
     assert not caught.value.proved
+
+
+def test_why_none_was_found_is_said() -> None:
+    shy = Says(lambda problem: Solution.unknown(problem, reason="not on a Sunday"))
+    assert solve(CHAIN, 24, solver=shy, throw=False).origin == {"reason": "not on a Sunday"}
+    with pytest.raises(InfeasibleBudgetError, match="that we found \\(not on a Sunday\\); the least"):
+        solve(CHAIN, 24, solver=shy)
+
+
+def test_outputs_that_do_not_fit_are_no_op() -> None:
+    graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], []], outputs=[0, 1])
+    with pytest.raises(InfeasibleBudgetError, match="the graph outputs set that floor") as caught:
+        solve(graph, 4)
+    assert caught.value.bottleneck is None
 
 
 def test_an_unknown_solver_is_an_error() -> None:

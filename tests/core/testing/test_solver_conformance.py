@@ -64,6 +64,12 @@ def raises(problem: Problem, answer: Solution) -> Any:
     return answer
 
 
+def exits(problem: Problem, answer: Solution) -> Any:
+    if problem.graph.n_ops == 4:
+        raise SystemExit(3)
+    return answer
+
+
 def another_type(problem: Problem, answer: Solution) -> Any:
     return answer.schedule if problem.graph.n_ops == 4 else answer
 
@@ -214,6 +220,10 @@ def scribbles(problem: Problem, answer: Solution) -> Any:
     return answer
 
 
+def scribbles_where_there_is_room(problem: Problem, answer: Solution) -> Any:
+    return scribbles(problem, answer) if problem.graph.n_ops > _TINY else answer
+
+
 def overwrites(problem: Problem, answer: Solution) -> Any:
     if answer.overhead > 0:
         object.__setattr__(answer.problem, "seed", 1)
@@ -240,7 +250,7 @@ def dislikes_room(problem: Problem, answer: Solution) -> Any:
 
 
 FAULTS: dict[str, tuple[Spoil, ...]] = {
-    "answers": (raises, another_type, another_graph, found_without_schedule),
+    "answers": (raises, exits, another_type, another_graph, found_without_schedule),
     "valid": (invalid,),
     "within_budget": (over_budget,),
     "fixed_order": (out_of_order,),
@@ -256,7 +266,7 @@ FAULTS: dict[str, tuple[Spoil, ...]] = {
     "byte_scale": (rounds_to_mebibytes,),
     "deterministic": (whimsical,),
     "time_limit": (never_ends,),
-    "does_not_mutate": (scribbles, overwrites),
+    "does_not_mutate": (scribbles, scribbles_where_there_is_room, overwrites),
     "picklable": (holds_a_lambda,),
     "empty_graphs": (dislikes_emptiness,),
     "room_for_everything": (dislikes_room,),

@@ -14,7 +14,7 @@ from checkmate import DFGraph, Problem, Schedule, Status, keep_all_peak, simulat
 from checkmate.generators import chain, transformer
 from checkmate.testing import SolverConformance
 from checkmate.testing.golden import Golden, golden_problems
-from checkmate_solvers.chains import Chain, Revolve, recognise
+from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.revolve import binomial_sequence, forward_steps
 
 from .strategies import training_chains
@@ -76,3 +76,14 @@ def test_a_fixed_number_of_slots() -> None:
     assert Revolve(slots=5).solve(problem).status is Status.UNKNOWN
     with pytest.raises(ValueError, match="slots is 0"):
         Revolve(slots=0)
+
+
+@pytest.mark.parametrize("solver", [Revolve(), ChainDP()])
+def test_where_the_graph_is_no_chain_the_answer_says_so(solver: Revolve | ChainDP) -> None:
+    graph = transformer(2)
+    answer = solver.solve(Problem(graph=graph, budget=keep_all_peak(graph) - 1))
+    assert answer.status is Status.UNKNOWN
+    assert answer.origin["reason"].startswith(
+        "the graph is no chain: only the first 3 of 67 ops stand in a row"
+    )
+    assert solver.solve(Problem(graph=graph, budget=1)).status is Status.INFEASIBLE

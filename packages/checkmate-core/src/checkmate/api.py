@@ -75,12 +75,16 @@ def solve(
         InfeasibleBudgetError: if no schedule was found; says what budget would do.
         PluginError: if there is no such solver, or it failed to load.
         SolverError: if the solver fails, or its answer does not pass the judge.
-        ValueError: if ``time_limit`` or ``threads`` makes no sense.
+        TypeError, ValueError: if another argument makes no sense.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 2], deps=[[], [0], [1]])
     >>> solve(graph, "100%", solver="keep-all").status
     <Status.OPTIMAL: 'optimal'>
     """
+    if not isinstance(graph, DFGraph):
+        raise TypeError(
+            f"graph is a {type(graph).__name__}, must be a DFGraph: read_graph(path) reads a file"
+        )
     problem = Problem(
         graph=graph,
         budget=parse_budget(budget, keep_all_peak(graph)),
@@ -92,6 +96,8 @@ def solve(
     )
     engine = engine_of(solver)
     kept = ScheduleCache() if cache is True else cache or None
+    if not isinstance(kept, ScheduleCache | None):
+        raise TypeError(f"cache is {cache!r}, must be True, None or a ScheduleCache(directory)")
     solution = _ask(engine, problem) if kept is None else _remembered(engine, problem, kept)
     if throw and solution.timeline is None:
         raise infeasible_error(solution)
@@ -183,8 +189,9 @@ def infeasible_error(solution: Solution) -> InfeasibleBudgetError:
         budget=solution.problem.budget,
         minimum=minimum_budget(graph, fixed_order=solution.problem.fixed_order).peak,
         floor=size,
-        bottleneck=graph.ops[op].name if op is not None else "(the graph outputs)",
+        bottleneck=graph.ops[op].name if op is not None else None,
         proved=solution.status is Status.INFEASIBLE,
+        reason=solution.origin.get("reason", ""),
     )
 
 
@@ -202,9 +209,12 @@ def engine_of(solver: str | Solver) -> Engine:
 
     Raises:
         PluginError: if there is no solver of this name, or several.
+        TypeError: if it is neither a name nor a solver.
     """
     if not isinstance(solver, str):
         value = solver
+        if isinstance(value, type) or not callable(getattr(value, "solve", None)):
+            raise TypeError(f"solver is {value!r}, must be a name or an object with a method solve(problem)")
         return Engine(name=type(value).__name__, identity=identity_of(value), load=lambda: value)
     if solver == _AUTO and _AUTO not in {*SOLVERS.ambiguous(), *(spec.name for spec in SOLVERS.specs())}:
         broken = [f"{p.owner}: {p.error}" for p in installed_plugins() if p.error is not None]
@@ -325,7 +335,8 @@ def _judged_without_schedule(claim: Claim, name: str, problem: Problem) -> Solut
     if claim.status not in (Status.INFEASIBLE, Status.UNKNOWN):
         raise SolverError(f"solver {name!r} claims to be {claim.status}, but gave no schedule")
     if claim.status == Status.UNKNOWN and claim.bound < math.inf:
-        return Solution.unknown(problem, bound=max(claim.bound, 0.0), solver=name)
+        reason = claim.origin.get("reason", "")
+        return Solution.unknown(problem, bound=max(claim.bound, 0.0), solver=name, reason=reason)
     quick = FirstFit().solve(problem) if problem.budget >= floor(problem.graph).size else None
     if quick is not None and quick.timeline is not None:
         raise SolverError(

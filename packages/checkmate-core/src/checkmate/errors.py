@@ -99,12 +99,20 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         budget: the budget asked for, in bytes.
         minimum: the least budget, in bytes, for which a schedule is known; None if none is known.
         floor: a proved lower limit in bytes: no schedule can need less.
-        bottleneck: name of the op whose working set makes that floor.
+        bottleneck: name of the op whose working set makes that floor; None where it is the graph outputs.
         proved: True when infeasibility is proved, False when we only found nothing.
+        reason: why the solver found nothing, if it said so.
     """
 
     def __init__(
-        self, *, budget: int, minimum: int | None, floor: int, bottleneck: str, proved: bool
+        self,
+        *,
+        budget: int,
+        minimum: int | None,
+        floor: int,
+        bottleneck: str | None,
+        proved: bool,
+        reason: str = "",
     ) -> None:
         """Say what was asked, what is known to work, and which op stands in the way."""
         known = (
@@ -113,9 +121,11 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
             else "no budget is known to work"
         )
         verdict = "is proved infeasible" if proved else "was not met by any schedule that we found"
+        verdict += f" ({printable(reason)})" if reason else ""
+        what = "the graph outputs set" if bottleneck is None else f"op {printable(bottleneck)!r} sets"
         super().__init__(
             f"a budget of {_bytes(budget)} {verdict}; {known}. "
-            f"No schedule can need less than {_bytes(floor)}: op {printable(bottleneck)!r} sets that floor. "
+            f"No schedule can need less than {_bytes(floor)}: {what} that floor. "
             "Raise the budget, or make the batch or that op smaller."
         )
         self.budget = budget
@@ -123,6 +133,7 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         self.floor = floor
         self.bottleneck = bottleneck
         self.proved = proved
+        self.reason = reason
 
 
 def printable(text: str) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from checkmate.errors import BudgetError
 from checkmate.graph import DFGraph
 from checkmate.schedule import Schedule
@@ -74,7 +76,10 @@ class Problem:
         budget: object = self.budget
         if isinstance(budget, bool) or not isinstance(budget, int) or budget <= 0:
             raise BudgetError(f"budget is {budget!r}, must be an integer > 0 (bytes)")
-        if not self.time_limit > 0:
-            raise ValueError(f"time_limit is {self.time_limit!r}, must be > 0 seconds")
-        if self.threads < 1:
-            raise ValueError(f"threads is {self.threads!r}, must be ≥ 1")
+        limit: object = self.time_limit
+        if not isinstance(limit, int | float | np.number) or not limit > 0:
+            raise ValueError(f"time_limit is {limit!r}, must be > 0 seconds")
+        for name, least in (("threads", 1), ("seed", 0)):
+            value: object = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name} is {value!r}, must be an integer ≥ {least}")

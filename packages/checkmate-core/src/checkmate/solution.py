@@ -47,7 +47,8 @@ class Solution:
         solver: name of the solver.
         seconds: wall time that the solver took.
         origin: which step of the solver gave what, e.g. ``{"schedule": "min-cut", "bound": "cut-milp"}``;
-            the key ``"interrupted"`` where an interrupt ended the search.
+            the key ``"interrupted"`` where an interrupt ended the search, ``"reason"`` where the solver says
+            why it has no schedule.
     """
 
     problem: Problem
@@ -108,9 +109,10 @@ class Solution:
         return cls(problem=problem, status=Status.INFEASIBLE, bound=math.inf, solver=solver)
 
     @classmethod
-    def unknown(cls, problem: Problem, *, bound: float = 0.0, solver: str = "") -> Self:
-        """No schedule found, and no proof that there is none."""
-        return cls(problem=problem, status=Status.UNKNOWN, bound=bound, solver=solver)
+    def unknown(cls, problem: Problem, *, bound: float = 0.0, solver: str = "", reason: str = "") -> Self:
+        """No schedule found, and no proof that there is none; ``reason`` says why, where that is known."""
+        origin = {"reason": reason} if reason else {}
+        return cls(problem=problem, status=Status.UNKNOWN, bound=bound, solver=solver, origin=origin)
 
     @property
     def schedule(self) -> Schedule | None:

@@ -126,7 +126,8 @@ def dressed(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
     """Graphs of ``source`` whose ops have traits that one op for one tensor does not show.
 
     Some ops get a workspace, run only once, or make a second tensor that a later op reads; there may be a
-    parameter, fixed bytes, and one more graph output. What needed recomputation mostly still does.
+    parameter, fixed bytes, one more graph output, and a backward pass that begins anywhere. What needed
+    recomputation mostly still does.
     """
     graph = draw(source)
     ops, tensors = list(graph.ops), list(graph.tensors)
@@ -143,6 +144,8 @@ def dressed(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
                 ops[i] = replace(ops[i], outputs=(*ops[i].outputs, len(tensors)))
                 ops[reader] = replace(ops[reader], inputs=(*ops[reader].inputs, len(tensors)))
                 tensors.append(Tensor(name=f"second{i}", size=draw(st.integers(0, 2))))
+    turn = draw(st.integers(0, len(ops)))
+    ops = [replace(op, backward=i >= turn) for i, op in enumerate(ops)]
     if draw(st.booleans()):
         inputs = (*inputs, len(tensors))
         for i in draw(st.sets(st.integers(0, last), max_size=2)):

@@ -36,7 +36,7 @@ from checkmate import Problem, Schedule, Solution, simulate
 from checkmate.analysis import needed_ops
 from checkmate.heuristics.selection import cheapest
 from checkmate_solvers.chains.sections import Sections, sections
-from checkmate_solvers.chains.structure import Chain, NoChain, recognise
+from checkmate_solvers.chains.structure import Chain, NoChain, explained, recognise
 
 __all__ = ["ChainDP", "NestedSchedules"]
 
@@ -76,7 +76,7 @@ class ChainDP:
 
     def solve(self, problem: Problem) -> Solution:
         """The cheapest within the budget of what the programme finds; of few sections if the time is up."""
-        return cheapest(problem, self._sequences(problem))
+        return explained(cheapest(problem, self._sequences(problem)))
 
     def _sequences(self, problem: Problem) -> Iterator[Sequence[int]]:
         deadline = time.monotonic() + problem.time_limit

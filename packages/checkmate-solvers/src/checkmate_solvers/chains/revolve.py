@@ -28,7 +28,7 @@ import numpy as np
 from checkmate import Problem, Schedule, Solution, simulate
 from checkmate.analysis import needed_ops
 from checkmate.heuristics.selection import cheapest
-from checkmate_solvers.chains.structure import Chain, NoChain, recognise
+from checkmate_solvers.chains.structure import Chain, NoChain, explained, recognise
 
 __all__ = ["Revolve", "binomial_sequence", "forward_steps"]
 
@@ -60,7 +60,7 @@ class Revolve:
 
     def solve(self, problem: Problem) -> Solution:
         """The first that fits."""
-        return cheapest(problem, self._sequences(problem))
+        return explained(cheapest(problem, self._sequences(problem)))
 
     def _sequences(self, problem: Problem) -> Iterator[Sequence[int]]:
         yield np.flatnonzero(needed_ops(problem.graph)).tolist()

@@ -18,10 +18,10 @@ from typing import Self
 
 import numpy as np
 
-from checkmate import DFGraph
+from checkmate import DFGraph, Solution, Status
 from checkmate.analysis import needed_ops
 
-__all__ = ["Chain", "NoChain", "recognise"]
+__all__ = ["Chain", "NoChain", "explained", "recognise"]
 
 _LEAST_SHARE = 4
 """At least one op in so many stands in the row, or the graph is no chain: a step has a forward op, at most
@@ -87,6 +87,14 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
         layer = following
         blocks[layer - 1].append(v)
     return Chain(graph=graph, forward=tuple(order[:p]), blocks=tuple(map(tuple, blocks)), states=states)
+
+
+def explained(solution: Solution) -> Solution:
+    """The same; if nothing is known, it says so where the graph is no chain."""
+    read = recognise(solution.problem.graph) if solution.status is Status.UNKNOWN else None
+    if isinstance(read, NoChain):
+        return Solution.unknown(solution.problem, reason=f"the graph is no chain: {read.reason}")
+    return solution
 
 
 @dataclass(slots=True)

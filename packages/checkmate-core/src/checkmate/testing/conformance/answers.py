@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from checkmate.errors import InvalidScheduleError
 from checkmate.plugins import Solver
+from checkmate.plugins.loader import ANYTHING
 from checkmate.problem import Problem
 from checkmate.simulate import Timeline, simulate
 from checkmate.solution import Solution, Status
@@ -85,7 +86,7 @@ def ask(solver: Solver, problem: Problem, *, slack_s: float) -> Answer:
     except NoAnswerInTime:
         message = f"no answer after {allowed_s:g} s; the time limit was {problem.time_limit:g} s"
         raise NoAnswerInTime(f"{message}\n\nproblem = {problem_code(problem)}") from None
-    except Exception as error:  # noqa: BLE001 - what it may be is the solver's choice
+    except ANYTHING as error:
         return Answer(problem=problem, raw=None, failure=f"solve() raised {type(error).__name__}: {error}")
     if (failure := _failure(problem, raw)) is not None or not isinstance(raw, Solution):
         return Answer(problem=problem, raw=raw, failure=failure)
