@@ -57,6 +57,13 @@ def test_unit_chains(layers: int, budget: int, optimum: int) -> None:
     assert solution.bound <= optimum
 
 
+@pytest.mark.parametrize(("layers", "budget"), [(16, 6), (32, 8), (100, 5)])
+def test_chains_are_proved_optimal_at_deep_budgets(layers: int, budget: int) -> None:
+    solution = Auto().solve(Problem(graph=_chain(layers), budget=budget, fixed_order=True))
+    assert solution.status is Status.OPTIMAL
+    assert solution.origin["bound"] == "binomial checkpointing"
+
+
 @pytest.mark.parametrize("layers", [16, 64])
 def test_half_the_memory_of_a_chain_is_proved_optimal(layers: int) -> None:
     graph = _chain(layers)

@@ -9,13 +9,17 @@ import time
 
 import pytest
 
-from checkmate import Problem, Status, generators, keep_all_peak
+from checkmate import DFGraph, Problem, Status
 from checkmate_solvers import search
 from checkmate_solvers.auto import Auto
 from checkmate_solvers.worker import Finding, Worker
 
-CHAIN = generators.chain(16)
-PROBLEM = Problem(graph=CHAIN, budget=keep_all_peak(CHAIN) // 2, fixed_order=True, time_limit=60)
+GRAPH = DFGraph.from_nodes(
+    cost=[1, 3, 1, 3, 1, 3, 1, 3, 1],
+    size=[1] * 9,
+    deps=[[], [0], [1], [0, 2], [3], [3, 4], [2, 5], [1, 6], [0, 7]],
+)
+PROBLEM = Problem(graph=GRAPH, budget=5, fixed_order=True, time_limit=60)
 PATIENCE_S = 60.0
 
 
@@ -36,7 +40,7 @@ def test_it_proves_and_finds_what_auto_does() -> None:
     alone = Auto().solve(PROBLEM)
     assert worker.finished
     assert max(f.bound for f in found) == alone.bound
-    costs = [sum(CHAIN.ops[v].cost for v in f.sequence) for f in found if f.sequence is not None]
+    costs = [sum(GRAPH.ops[v].cost for v in f.sequence) for f in found if f.sequence is not None]
     assert costs == sorted(costs, reverse=True)
     assert alone.bound <= min(costs)
 
@@ -45,7 +49,7 @@ def test_auto_takes_over_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three findings one has no schedule, one a schedule that is too large."""
     alone = Auto().solve(PROBLEM)
     assert alone.schedule is not None
-    keep_all = list(range(CHAIN.n_ops))
+    keep_all = list(range(GRAPH.n_ops))
 
     class Knows(Worker):
         def __init__(self, problem: Problem) -> None:
@@ -63,7 +67,7 @@ def test_auto_takes_over_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
             self.running = False
 
     monkeypatch.setattr(search, "Worker", Knows)
-    solution = Auto().solve(Problem(graph=CHAIN, budget=PROBLEM.budget, fixed_order=True, threads=2))
+    solution = Auto().solve(Problem(graph=GRAPH, budget=PROBLEM.budget, fixed_order=True, threads=2))
     assert (solution.cost, solution.bound, solution.status) == (alone.cost, alone.bound, Status.OPTIMAL)
     assert solution.origin["bound"] == "elsewhere"
 
@@ -72,7 +76,7 @@ def test_auto_takes_over_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_if_it_dies_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr("checkmate_solvers.worker._PROGRAM", program)
     alone = Auto().solve(PROBLEM)
-    solution = Auto().solve(Problem(graph=CHAIN, budget=PROBLEM.budget, fixed_order=True, threads=2))
+    solution = Auto().solve(Problem(graph=GRAPH, budget=PROBLEM.budget, fixed_order=True, threads=2))
     assert (solution.cost, solution.bound) == (alone.cost, alone.bound)
 
 

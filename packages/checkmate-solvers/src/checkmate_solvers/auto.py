@@ -1,7 +1,8 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done.
-2. The budget is tightened from the keep-everything peak downwards, in machine code: a first schedule, in
+2. Of a chain: binomial checkpointing gives a bound, a dynamic programme a schedule. Of any other graph:
+   the budget is tightened from the keep-everything peak downwards, in machine code: a first schedule, in
    milliseconds. Small graphs get static eviction first: nobody waits for machine code there before there is a
    schedule.
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
@@ -25,11 +26,14 @@ them does. An interrupt (Ctrl-C) ends the search; the answer is the best so far.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget
 from checkmate.heuristics import BestHeuristic, FirstFit
 from checkmate.plugins import Solver
+from checkmate_solvers.chains import Chain, ChainDP, recognise
+from checkmate_solvers.chains.proof import binomial_bound
 from checkmate_solvers.cutmilp import CutMilp
 from checkmate_solvers.frontier import frontier
 from checkmate_solvers.local.solver import LocalSearch
@@ -47,6 +51,8 @@ _MILP_SHARE = 0.35
 """Of the time that is left: what the cut MILP may use at most, each time, if there is one process."""
 _WAIT_S = 0.1
 """Seconds between two looks at the clock while the other process works alone."""
+_CHAIN_SHARE = 0.2
+"""Of the time that is left: what a chain's dynamic programme may use at most."""
 _TIGHTENING_SHARE = 0.6
 """Of the time that is left: what tightening may use at most in step 2. With the default time limit that is
 more than the search for the least budget that errors name, so that a budget that was named also works."""
@@ -61,12 +67,14 @@ class Auto:
         cut_milp: steps 5 and 6.
         local: steps 4 and 7.
         rules: step 8.
+        chains: step 2, for chains.
     """
 
     min_cut: MinCut = field(default_factory=MinCut)
     cut_milp: CutMilp = field(default_factory=CutMilp)
     local: LocalSearch = field(default_factory=LocalSearch)
     rules: Solver = field(default_factory=BestHeuristic)
+    chains: Solver = field(default_factory=ChainDP)
 
     def solve(self, problem: Problem) -> Solution:
         """Follow the decision tree."""
@@ -120,8 +128,12 @@ class Auto:
         return min(judged, key=lambda solution: solution.peak or 0)
 
     def _first(self, search: Search) -> None:
-        """Step 2: any schedule."""
-        if search.small:
+        """Step 2: any schedule; of chains a good one, and a bound."""
+        if isinstance(recognise(search.problem.graph), Chain):
+            search.prove(binomial_bound(search.problem), "binomial checkpointing")
+            with search.within(_CHAIN_SHARE):
+                _ask(search, self.chains.solve, search.problem, "chain-dp")
+        if search.small and math.isinf(search.cost):
             search.decode({}, "eviction")
         if math.isinf(search.cost):
             with search.within(_TIGHTENING_SHARE):
@@ -136,16 +148,23 @@ class Auto:
             self.local.improve(search, cycles=1)
         if search.problem.threads > 1 and not search.done:
             with search.within(_MILP_SHARE):
-                replace(self.cut_milp, moments=1).improve(search, fixed_order=fixed_order)
+                replace(self.cut_milp, moments=0, priced=1).improve(search, fixed_order=fixed_order)
 
     def _last_resort(self, search: Search) -> None:
         """Step 8: what is slow, or does not look at cost, for who has nothing."""
         problem = search.problem
-        for origin, ask in (("rules", self.rules.solve), ("minimum budget", self.minimum_budget)):
-            if math.isinf(search.cost) and math.isfinite(search.bound):
-                roomy = keep_all_peak(problem.graph) if origin != "rules" else problem.budget
-                found = ask(replace(problem, budget=roomy, time_limit=max(search.left_s, _LEAST_S)))
-                search.offer(_sequence(found), found.origin.get("schedule", origin))
+        if math.isinf(search.cost) and math.isfinite(search.bound):
+            _ask(search, self.rules.solve, problem, "rules")
+        if math.isinf(search.cost) and math.isfinite(search.bound):
+            roomy = replace(problem, budget=keep_all_peak(problem.graph))
+            _ask(search, self.minimum_budget, roomy, "minimum budget")
+
+
+def _ask(search: Search, ask: Callable[[Problem], Solution], problem: Problem, origin: str) -> None:
+    """Offer what a solver finds in the time that is left."""
+    found = ask(replace(problem, time_limit=max(search.left_s, _LEAST_S), on_progress=None))
+    if found.schedule is not None:
+        search.offer(found.schedule.sequence.tolist(), found.origin.get("schedule", origin))
 
 
 def _tightened(search: Search, target: int) -> list[int]:
@@ -164,7 +183,3 @@ def _is_certain(problem: Problem, at: int) -> bool:
         for fixed_order in (False, True)
     )
     return free >= fixed * (1 - _ALIKE)
-
-
-def _sequence(found: Solution) -> list[int] | None:
-    return None if found.schedule is None else found.schedule.sequence.tolist()

@@ -71,7 +71,8 @@ class MinCut:
         """The best of all moments."""
         search = Search(problem)
         if not search.start():
-            self.improve(search, fixed_order=problem.fixed_order)
+            with search.interruptible():
+                self.improve(search, fixed_order=problem.fixed_order)
         return search.solution()
 
     def improve(self, search: Search, *, fixed_order: bool) -> int | None:
@@ -137,6 +138,8 @@ def min_cut(moment: Frontier, *, beyond: float = -math.inf) -> CutBound:
         return CutBound(recompute=0.0, keep=roomy.keep)
     best = 0.0
     for _ in range(_MOST_STEPS):
+        if roomy.excess <= tight.excess:  # in whole units of bytes the tightest cut was not the tightest
+            break
         price = (tight.cost - roomy.cost) / (roomy.excess - tight.excess)
         met = roomy.cost + price * roomy.excess
         if price <= 0 or met <= beyond:
