@@ -102,3 +102,16 @@ def test_the_strongest_moment_of_a_large_graph_is_found_between_those_looked_at(
     }
     assert strongest is not None
     assert bounds[strongest] >= 0.99 * max(bounds.values())
+
+
+def test_bytes_counted_in_whole_units_do_not_upset_the_steps(oracle) -> None:
+    """Beyond 2^29 bytes the cut with the least bytes is known up to a unit only; here another has fewer."""
+    graph = DFGraph.from_nodes(
+        cost=[5, 1, 5, 1, 1, 6, 6, 5],
+        size=[2**30 + 1, 2**30 + 1, 0, 2, 2**30 + 1, 2**30, 2, 1],
+        deps=[[], [], [], [0], [1], [3], [2], [4, 5, 6]],
+    )
+    problem = Problem(graph=graph, budget=2**31 + 4)
+    for at in range(8):
+        moment = frontier(graph, problem.budget, at, fixed_order=False)
+        assert graph.ideal_cost + min_cut(moment).recompute <= oracle.optimum(problem)
