@@ -33,13 +33,13 @@ from checkmate_solvers.search import Search
 __all__ = ["LocalSearch"]
 
 _NOTHING = np.zeros(0, dtype=np.int64)
-_HEATS = (0.3, 0.1, 1.0, 0.3)
+_HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which cycles start, relative to the mean cost of what runs again."""
 _COOLED = 0.02
 """The temperature at the end of a cycle, relative to that at its start."""
 _LONGER = (1, 1, 2, 1, 1, 2, 4)
 """Lengths of successive cycles: Luby's sequence, over and over."""
-_ROOMS = (0.1, 0.03, 0.0, 0.3, 0.05)
+_ROOMS = (0.1, 0.3, 0.2, 0.0, 0.5)
 """How much more than the budget there is at first in successive cycles from the best, relative to it."""
 _RELAXED_HEAT, _RELAXED_COOLED = 0.3, 0.1
 """Temperatures while there is more room: at the start as above, at the end relative to that."""
