@@ -25,6 +25,15 @@ def test_budgets_are_told_exactly_and_in_words() -> None:
     assert "was not met by any schedule that we found" in infeasible(proved=False)
 
 
+def test_a_budget_that_is_known_to_be_enough_is_the_solvers_failure() -> None:
+    message = infeasible(budget=12, minimum=12, floor=10, proved=False, reason="no chain")
+    assert message == (
+        "a budget of 12 bytes was not met by this solver (no chain), but 12 bytes is known to be enough. "
+        "No schedule can need less than 10 bytes: op 'conv1' sets that floor. "
+        "Ask another solver, as 'auto', or give it more time."
+    )
+
+
 @pytest.mark.parametrize("name", ["\x1b[31mred", "n" * 10**6, "two\nlines"])
 def test_a_hostile_name_stays_on_one_short_line(name: str) -> None:
     message = infeasible(bottleneck=name)

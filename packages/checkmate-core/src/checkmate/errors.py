@@ -115,18 +115,22 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         reason: str = "",
     ) -> None:
         """Say what was asked, what is known to work, and which op stands in the way."""
-        known = (
-            f"the least budget known to work is {_bytes(minimum)}"
-            if minimum is not None
-            else "no budget is known to work"
-        )
         verdict = "is proved infeasible" if proved else "was not met by any schedule that we found"
+        known = "; no budget is known to work"
+        advice = "Raise the budget, or make the batch or that op smaller."
+        if minimum is not None:
+            known = f"; the least budget known to work is {_bytes(minimum)}"
+            if minimum <= budget:
+                verdict, known = (
+                    "was not met by this solver",
+                    f", but {_bytes(minimum)} is known to be enough",
+                )
+                advice = "Ask another solver, as 'auto', or give it more time."
         verdict += f" ({printable(reason)})" if reason else ""
         what = "the graph outputs set" if bottleneck is None else f"op {printable(bottleneck)!r} sets"
         super().__init__(
-            f"a budget of {_bytes(budget)} {verdict}; {known}. "
-            f"No schedule can need less than {_bytes(floor)}: {what} that floor. "
-            "Raise the budget, or make the batch or that op smaller."
+            f"a budget of {_bytes(budget)} {verdict}{known}. "
+            f"No schedule can need less than {_bytes(floor)}: {what} that floor. {advice}"
         )
         self.budget = budget
         self.minimum = minimum
