@@ -91,3 +91,16 @@ def test_a_moment_without_room_for_what_is_read_proves_that_nothing_fits() -> No
 def test_at_least_one_moment_is_asked_for() -> None:
     with pytest.raises(ValueError, match="priced"):
         CutMilp(priced=0)
+
+
+def test_the_relaxation_of_many_moments_is_rounded_to_a_plan(monkeypatch) -> None:
+    plans: dict[str, int] = {}
+    decode = Search.decode
+
+    def spy(search, plan, origin) -> list[int]:
+        plans[origin] = max(plans.get(origin, 0), len(plan))
+        return decode(search, plan, origin)
+
+    monkeypatch.setattr(Search, "decode", spy)
+    CutMilp(moments=0).solve(Problem(graph=generators.chain(12, cost="random"), budget=5, fixed_order=True))
+    assert plans["cut-milp, rounded"] > 10 >= plans["cut-milp"]

@@ -36,6 +36,8 @@ _NEAR = 2
 """How many crowded ops before and after a moment are near it."""
 _ROUNDS = 3
 """How often to look near the moments of a price."""
+_MANY = 10
+"""Of so many moments and more the relaxation, rounded, is a plan worth trying: no MILP is solved for them."""
 _SOON = 2
 """How many moments to add to the first one before prices are asked for."""
 _TRIES = 5
@@ -205,14 +207,16 @@ class _View:
         return chosen, best
 
     def _relaxed(self, chosen: Sequence[int]) -> tuple[float, list[float]]:
-        """Bound of the linear relaxation, and what the room at each moment is worth in it."""
+        """Bound of the linear relaxation, and what the room at each moment is worth in it; offers a plan."""
         model = Moments([self._moment(at) for at in chosen])
         if not model.program.integral.any():
             return 0.0, [0.0 for _ in chosen]
         outcome = Highs().solve(model.program.relaxed(), time_limit=self.search.left_s / 4, gap=0.0)
         self._prove(outcome.bound * model.unit, len(chosen))
-        if outcome.prices is None:
+        if outcome.prices is None or outcome.values is None:
             return outcome.bound, [0.0 for _ in chosen]
+        if len(chosen) > _MANY:
+            self.search.decode(model.kept(outcome.values), "cut-milp, rounded")
         room = np.maximum(model.program.upper[model.memory], 1.0)
         return outcome.bound, (-outcome.prices[model.memory] * room).tolist()
 
