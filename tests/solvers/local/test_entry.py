@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import time
 
 import numba
 import numpy as np
 import pytest
 
 from checkmate import DFGraph
+from checkmate_solvers.local import machine
 from checkmate_solvers.local.arrays import state_of
 from checkmate_solvers.local.entry import entry
 from checkmate_solvers.local.machine import ANY_BUDGET, machine_code
@@ -43,6 +45,30 @@ def test_where_nothing_can_be_kept_it_still_compiles(monkeypatch, caplog) -> Non
     with caplog.at_level(logging.WARNING):
         assert callable(entry())
     assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+def test_who_compiles_is_told_and_who_loads_is_not(monkeypatch, caplog) -> None:
+    for loaded_s, told in ((0.01, "compiling the local search"), (60.0, "")):
+        caplog.clear()
+        monkeypatch.setattr(machine, "_LOADED_S", loaded_s)
+        monkeypatch.setattr(machine, "entry", lambda: lambda *_: time.sleep(0.3))
+        machine_code.__wrapped__()
+        assert told in caplog.text
+        assert bool(caplog.text) == bool(told)
+
+
+def test_a_full_disk_costs_nothing_but_the_copy(monkeypatch, caplog) -> None:
+    calls = []
+
+    def full(*_) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(machine, "entry", lambda: full)
+    assert machine_code.__wrapped__() is full
+    assert len(calls) == 2
+    assert "could not be kept: [Errno 28]" in caplog.text
 
 
 def test_an_empty_sequence_is_a_sequence(work) -> None:
