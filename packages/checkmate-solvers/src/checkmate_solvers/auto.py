@@ -147,8 +147,10 @@ class Auto:
         if not search.small:
             self.local.improve(search, cycles=1)
         if search.problem.threads > 1 and not search.done:
+            strongest = self.min_cut.improve(search, fixed_order=fixed_order)
             with search.within(_MILP_SHARE):
-                replace(self.cut_milp, moments=0, priced=1).improve(search, fixed_order=fixed_order)
+                shortest = replace(self.cut_milp, moments=0, priced=1)
+                shortest.improve(search, fixed_order=fixed_order, first=strongest)
 
     def _last_resort(self, search: Search) -> None:
         """Step 8: what is slow, or does not look at cost, for who has nothing."""
