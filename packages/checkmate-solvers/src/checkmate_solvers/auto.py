@@ -49,6 +49,8 @@ _ALIKE = 1e-4
 """Relative difference of the bounds of two views at which they are the same."""
 _MILP_SHARE = 0.35
 """Of the time that is left: what the cut MILP may use at most, each time, if there is one process."""
+_CYCLES_BEFORE = 24
+"""Cycles of step 7 until the other process has found plans to start from, if there is one."""
 _WAIT_S = 0.1
 """Seconds between two looks at the clock while the other process works alone."""
 _CHAIN_SHARE = 0.2
@@ -86,6 +88,8 @@ class Auto:
             self._quick(search)
             if problem.threads == 1:
                 self.prove(search, _MILP_SHARE)
+            if problem.threads > 1:
+                self.local.improve(search, search.seeds, cycles=_CYCLES_BEFORE)
             self.local.improve(search, search.seeds)
             searched = search.cost
             while not search.done and search.hear(_WAIT_S):
