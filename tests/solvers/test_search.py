@@ -25,6 +25,14 @@ def test_what_does_not_fit_is_not_kept() -> None:
     assert search.solution().status is Status.UNKNOWN
 
 
+def test_another_order_is_kept_only_where_it_is_free() -> None:
+    graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[1, 1, 1], deps=[[], [], [0, 1]])
+    for fixed_order, cost in ((False, 3), (True, math.inf)):
+        search = Search(Problem(graph=graph, budget=9, fixed_order=fixed_order))
+        search.judge([1, 0, 2], "swapped")
+        assert search.cost == cost
+
+
 def test_what_can_go_is_taken_away() -> None:
     search = Search(TIGHT)
     assert search.offer([0, 1, 2, 3, 0, 1, 4, 5, 6, 0, 1, 7, 8], "clumsy")

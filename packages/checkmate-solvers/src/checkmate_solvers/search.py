@@ -149,10 +149,11 @@ class Search:
         return machine_code()
 
     def judge(self, sequence: Sequence[int], origin: str) -> None:
-        """Keep a sequence of ops as it is if it is within the budget and the cheapest."""
+        """Keep a sequence of ops as it is if it is what was asked for and the cheapest."""
         schedule = Schedule.from_sequence(self.problem.graph, sequence)
         timeline = simulate(self.problem.graph, schedule)
-        if timeline.peak > self.problem.budget:
+        first = list(dict.fromkeys(sequence))
+        if timeline.peak > self.problem.budget or (self.problem.fixed_order and first != sorted(first)):
             return
         if timeline.cost < self._found.get(origin, (math.inf, []))[0]:
             self._found[origin] = timeline.cost, list(sequence)

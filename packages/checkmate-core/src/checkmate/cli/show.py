@@ -119,7 +119,7 @@ def _limit(budget: str | None, meta: dict[str, Any], graph: DFGraph) -> int | No
 def graph_facts(graph: DFGraph) -> dict[str, Any]:
     """What is known of a graph before any solver is asked, as plain values; sizes in bytes.
 
-    ``minimum`` is the least budget that quick heuristics can meet; they may look for two seconds.
+    ``minimum`` is the least budget for which a schedule was found within two seconds.
     """
     least, op = floor(graph)
     backward = sum(op.backward for op in graph.ops)
@@ -196,7 +196,7 @@ def _print_graph(graph: DFGraph, facts: dict[str, Any]) -> None:
 
 def _known_to_work(minimum: int, least: int, peak: int) -> str:
     if least < minimum >= peak:
-        return f"not below the peak by quick heuristics, within {_MINIMUM_TIME_S:g} s; 'solve' tries harder"
+        return f"none below the peak found within {_MINIMUM_TIME_S:g} s; 'solve' tries harder"
     return f"at most {format_bytes(minimum)}{_share(minimum, peak)}: known to work"
 
 
