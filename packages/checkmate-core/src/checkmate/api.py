@@ -36,6 +36,8 @@ _AUTO = "auto"
 _FALLBACK = "heuristics"
 _QUICK = FirstFit()
 _MINIMUM_TIME_S = 5.0
+_ADVICE_SHARE = 0.3
+"""Of the time limit: what an error may use to name the least budget. Solvers have more for that budget."""
 _log = logging.getLogger(__name__)
 
 
@@ -181,13 +183,16 @@ def _bisected(engine: Engine, best: Solution, tolerance: float) -> Solution:
 def infeasible_error(solution: Solution) -> InfeasibleBudgetError:
     """The error that says what would do instead, for a solution without a schedule.
 
-    Looks for the least budget known to work: a few seconds at most.
+    Looks for the least budget known to work: a few seconds at most, and a part of the time limit that was
+    given, so that who asks for that budget next has more time to meet it.
     """
-    graph = solution.problem.graph
+    problem, graph = solution.problem, solution.problem.graph
     size, op = floor(graph)
+    seconds = min(_MINIMUM_TIME_S, _ADVICE_SHARE * problem.time_limit)
+    least = minimum_budget(graph, time_limit=seconds, fixed_order=problem.fixed_order, seed=problem.seed)
     return InfeasibleBudgetError(
-        budget=solution.problem.budget,
-        minimum=minimum_budget(graph, fixed_order=solution.problem.fixed_order).peak,
+        budget=problem.budget,
+        minimum=least.peak,
         floor=size,
         bottleneck=graph.ops[op].name if op is not None else None,
         proved=solution.status is Status.INFEASIBLE,

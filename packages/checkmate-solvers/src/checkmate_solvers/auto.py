@@ -56,8 +56,8 @@ _WAIT_S = 0.1
 _CHAIN_SHARE = 0.2
 """Of the time that is left: what a chain's dynamic programme may use at most."""
 _TIGHTENING_SHARE = 0.6
-"""Of the time that is left: what tightening may use at most in step 2. With the default time limit that is
-more than the search for the least budget that errors name, so that a budget that was named also works."""
+"""Of the time that is left: what tightening may use at most in step 2: twice the share that errors use to
+name the least budget, so that a budget that was named also works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

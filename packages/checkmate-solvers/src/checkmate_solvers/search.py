@@ -31,8 +31,6 @@ _REPAIRS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, sta
 _SMALL = 100
 """Up to so many ops eviction repairs plans: nobody waits for machine code to load, or to compile, there."""
 _LEAST_S = 0.1
-_COMPILED_S = 2.0
-"""Who took longer to get ready has compiled, not loaded."""
 
 
 class Search:
@@ -139,13 +137,12 @@ class Search:
         return True
 
     def machine_code(self) -> Entry:
-        """That of the local search. What compiling takes, once on each machine, is not time of the search."""
+        """That of the local search. To load it, or compile it, is not time of the search."""
         if not is_loaded():
-            self.note("loading machine code; its first use compiles for about a minute")
+            self.note("loading machine code; its first use compiles for about half a minute")
             started = time.monotonic()
             machine_code()
-            taken = time.monotonic() - started
-            self.deadline += taken if taken > _COMPILED_S else 0.0
+            self.deadline += time.monotonic() - started
         return machine_code()
 
     def judge(self, sequence: Sequence[int], origin: str) -> None:
