@@ -33,6 +33,16 @@ def test_the_fixed_order_proves_nothing_where_ops_may_be_reordered(oracle, probl
         assert search.bound == bound
 
 
+def test_whole_tensors_make_a_moment_near_the_most_crowded_one_the_stronger() -> None:
+    graph = generators.residual(8)
+    budget = (keep_all_peak(graph) + graph.base_size) // 2
+    problem = Problem(graph=graph, budget=budget, time_limit=60)
+    (at,) = crowded_ops(problem, 1)
+    crowded = frontier(graph, problem.budget, at, fixed_order=False)
+    alone = graph.ideal_cost + solve_cuts([crowded], time_limit=60, nodes=2000).recompute
+    assert CutMilp(moments=0, priced=1).solve(problem).bound > 1.01 * alone
+
+
 def test_moments_without_a_price_are_dropped(monkeypatch) -> None:
     graph = generators.chain(12, cost="random")
     problem = Problem(graph=graph, budget=keep_all_peak(graph) * 3 // 10, fixed_order=True, time_limit=60)

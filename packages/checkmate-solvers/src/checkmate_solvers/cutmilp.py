@@ -5,6 +5,10 @@ stronger in whole numbers, but not in fractions: between two moments an op runs 
 between them lets a half of it run before and a half after. So the relaxation is solved for many moments at
 once, and those at which memory has no price are dropped; which raises the bound, and shifts the prices. A few
 moments are left, where memory is short for reasons of their own, and with those the MILP comes far.
+
+Fractions don't know that a tensor fits as a whole or not at all, which can make a moment strong that has next
+to no price. So before that, the MILP is solved for each moment near the first one, and what is added to the
+best of them is the best of a few at which its plan does not fit.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkmate import Problem, Solution
+from checkmate import Problem, Schedule, Solution, simulate
 from checkmate_solvers.backends import Highs
 from checkmate_solvers.frontier import Frontier, Mask, crowded_ops, frontier
 from checkmate_solvers.moments import Moments
@@ -40,6 +44,16 @@ _MANY = 10
 """Of so many moments and more the relaxation, rounded, is a plan worth trying: no MILP is solved for them."""
 _SOON = 2
 """How many moments to add to the first one before prices are asked for."""
+_AROUND = 5
+"""How many crowded ops before and after the first to try in its place; none if it is large."""
+_OVER = 3
+"""How many moments to try for each one added so, beside the worst; fewer if the graph is large."""
+_TRIAL = 24
+"""What share of the time that is left a trial may take: one in so many; more if few are tried."""
+_BETTER = 1 + 1e-5
+"""Factor by which a bound has to be better to count; less may be due to the gap at which the MILP stops."""
+_ALIKE = 1e-3
+"""Relative difference of bounds up to which moments next to each other are alike."""
 _TRIES = 5
 """How many moments to look at for one that may be added."""
 
@@ -51,10 +65,12 @@ class CutPlan:
     Attributes:
         recompute: lower bound on the cost of everything that runs again; infinite if proved infeasible.
         keep: for each moment, by its op, which tensors are resident there; None if nothing was found.
+        finished: whether the engine came to its end: more time would not help.
     """
 
     recompute: float
     keep: dict[int, Mask] | None
+    finished: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,24 +114,43 @@ class CutMilp:
         at = first if first is not None else next(iter(crowded_ops(search.problem, 1)), None)
         if at is None or search.done:
             return
-        view = _View(search, fixed_order)
-        chosen, more = self._added(view, [at], view.decide([at], self.nodes), _SOON)
-        if (priced := view.priced(at, self.priced)) != [at]:
-            chosen, more = priced, view.decide(priced, self.nodes)
-        self._added(view, chosen, more, self.moments)
+        view = _View(search, fixed_order, self.nodes)
+        grown = [at] if view.trial == 4 else self._grown(view, at)
+        if grown == [at]:
+            self._added(view, grown, _SOON)
+        chosen = priced if (priced := view.priced(at, self.priced)) != [at] else grown
+        self._added(view, chosen, self.moments)
+        if not view.plan(grown, view.trial).finished:
+            view.decide(grown, 1)
 
-    def _added(
-        self, view: _View, chosen: list[int], more: int | None, most: int
-    ) -> tuple[list[int], int | None]:
-        """Add one moment after the other, until that helps no more; what there is then, and what was next."""
-        failures = 0
+    def _grown(self, view: _View, at: int) -> list[int]:
+        """The strongest moment near that one and up to two more, each the best of a few."""
+        chosen, best = [at], view.plan([at], 4).recompute
+        for other in view.around(at):
+            if (value := view.plan([other], view.trial).recompute) > best * _BETTER:
+                chosen, best = [other], value
+        for _ in range(min(_SOON, self.moments)):
+            trials = [sorted([*chosen, more]) for more in view.follow(chosen)]
+            values = [view.plan(trial, view.trial).recompute for trial in trials]
+            if not values:
+                return chosen
+            strongest = trials[values.index(max(values))]
+            if max(values) <= best * _BETTER:
+                view.follow(strongest)
+                break
+            chosen, best = strongest, max(values)
+        view.follow(chosen)
+        return chosen
+
+    def _added(self, view: _View, chosen: list[int], most: int) -> None:
+        """Decide these moments, and add one more after the other until that helps no more."""
+        more, failures = view.decide(chosen), 0
         for _ in range(min(most, self.moments)):
             if more is None or (failures > 1 and not view.search.small):
                 break
             before, chosen = view.search.bound, sorted([*chosen, more])
-            more = view.decide(chosen, self.nodes)
+            more = view.decide(chosen)
             failures += view.search.bound == before
-        return chosen, more
 
 
 def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int, gap: float = _GAP) -> CutPlan:
@@ -134,43 +169,87 @@ def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int, ga
         return CutPlan(recompute=0.0, keep=model.kept(np.zeros(0)))
     outcome = Highs(nodes=nodes).solve(model.program, time_limit=time_limit, gap=gap)
     keep = None if outcome.values is None else model.kept(outcome.values)
-    return CutPlan(recompute=max(outcome.bound, 0.0) * model.unit, keep=keep)
+    return CutPlan(recompute=max(outcome.bound, 0.0) * model.unit, keep=keep, finished=outcome.finished)
+
+
+_UNSOLVED = CutPlan(recompute=0.0, keep=None)
 
 
 class _View:
     """A search that takes the base order as given, or only what is certain of it."""
 
-    def __init__(self, search: Search, fixed_order: bool) -> None:
-        self.search, self.fixed_order = search, fixed_order
+    def __init__(self, search: Search, fixed_order: bool, nodes: int) -> None:
+        self.search, self.fixed_order, self.nodes = search, fixed_order, nodes
         self._seen: dict[int, Frontier] = {}
+        self._plans: dict[tuple[int, ...], CutPlan] = {}
+        graph = search.problem.graph
+        self._size = (graph.n_ops + graph.n_tensors) // 2
+        self._few = max(1, _MOST_COLUMNS // self._size // 4)
+        self.trial = min(_TRIAL, 4 * self._few)
 
-    def decide(self, chosen: Sequence[int], nodes: int) -> int | None:
-        """Solve the MILP of these moments; returns one more moment, at which its plan does not fit."""
-        search = self.search
+    def plan(self, chosen: Sequence[int], share: int) -> CutPlan:
+        """Solve the MILP of these moments, once, in the time that is left divided by ``share``."""
+        search, key = self.search, tuple(chosen)
+        if key in self._plans:
+            return self._plans[key]
         if search.done:
-            return None
+            return CutPlan(recompute=0.0, keep=None)
         moments = [self._moment(at) for at in chosen]
-        share = search.bound / max(search.bound - search.base, _GAP * search.bound, 1e-300)
-        gap = min(_GAP * share, _WIDEST_GAP)
-        plan = solve_cuts(moments, time_limit=search.left_s / 4, nodes=nodes, gap=gap)
+        again = max(search.bound - search.base, _GAP * search.bound, 1e-300)
+        gap = min(_GAP * search.bound / again, _WIDEST_GAP)
+        plan = solve_cuts(moments, time_limit=search.left_s / share, nodes=self.nodes, gap=gap)
         self._prove(plan.recompute, len(moments))
-        if plan.keep is None:
+        self._plans[key] = plan
+        return plan
+
+    def decide(self, chosen: Sequence[int], share: int = 4) -> int | None:
+        """Solve that MILP, again if it was cut short; returns one more, where its plan does not fit."""
+        if not self._plans.get(tuple(chosen), _UNSOLVED).finished:
+            del self._plans[tuple(chosen)]
+        plan = self.plan(chosen, share)
+        if plan.keep is None or self.search.done:
             return None
-        literal, known = search.decode(plan.keep, "cut-milp"), list(chosen)
+        literal, known = self.search.decode(plan.keep, "cut-milp"), list(chosen)
         for _ in range(_TRIES):
-            more = search.overflow(literal, known)
+            more = self.search.overflow(literal, known)
             if more is None or self._in_line([*chosen, more]):
                 return more
             known.append(more)
         return None
+
+    def follow(self, chosen: Sequence[int]) -> list[int]:
+        """Offer the plan of these moments; where it does not fit: the worst moment, and the first ones."""
+        plan = self.plan(chosen, self.trial)
+        if plan.keep is None or self.search.done:
+            return []
+        literal = self.search.decode(plan.keep, "cut-milp")
+        sizes = _overflows(self.search.problem, literal, chosen)
+        worst = sorted(sizes, key=lambda at: (-sizes[at], -at))
+        some: list[int] = []
+        for most, order in ((1, worst), (1 + min(_OVER, self._few), sorted(sizes))):
+            for at in order:
+                if len(some) < most and self._in_line([*chosen, at]) and not self._is_like(at, some):
+                    some.append(at)
+        return some
+
+    def around(self, at: int) -> list[int]:
+        """Crowded ops before and after this one."""
+        crowded = crowded_ops(self.search.problem)
+        place, most = crowded.index(at), min(_AROUND, self._few - 1)
+        return [*crowded[max(place - most, 0) : place], *crowded[place + 1 : place + 1 + most]]
+
+    def _is_like(self, at: int, others: Sequence[int]) -> bool:
+        """Whether this moment says no more than one of the others, as far as a MILP of its own tells."""
+        values = [self.plan([near], self.trial).recompute for near in (at - 1, at + 1) if near in others]
+        alone = self.plan([at], self.trial).recompute if values else 0.0
+        return at in others or any(abs(value - alone) <= _ALIKE * alone for value in values)
 
     def priced(self, first: int, most: int) -> list[int]:
         """Moments at which memory has a price: first of those all over the order, then of those nearby."""
         problem = self.search.problem
         if self.search.done:
             return [first]
-        size = (problem.graph.n_ops + problem.graph.n_tensors) // 2
-        chosen, best = self._dear([first, *crowded_ops(problem, _MOST_COLUMNS // size + 1)], most)
+        chosen, best = self._dear([first, *crowded_ops(problem, _MOST_COLUMNS // self._size + 1)], most)
         crowded = crowded_ops(problem)
         for _ in range(_ROUNDS):
             near = {crowded.index(at) + step for at in chosen for step in range(-_NEAR, _NEAR + 1)}
@@ -233,3 +312,19 @@ class _View:
     def _in_line(self, chosen: Sequence[int]) -> bool:
         """Whether it is certain in which order these moments come."""
         return all(self._moment(b).before[a] for a, b in itertools.pairwise(sorted(chosen)))
+
+
+def _overflows(problem: Problem, sequence: Sequence[int], known: Sequence[int]) -> dict[int, int]:
+    """The most bytes before or in the first run of each op, but ``known`` ones, if over budget."""
+    graph = problem.graph
+    timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
+    memory = timeline.memory[timeline.schedule.codes >= 0].tolist()
+    first = {v: i for i, v in reversed(list(enumerate(sequence)))}
+    sizes: dict[int, int] = {}
+    upcoming: int | None = None
+    for i in range(len(sequence) - 1, -1, -1):
+        if first[sequence[i]] == i:
+            upcoming = sequence[i]
+        if upcoming is not None and upcoming not in known and memory[i] > problem.budget:
+            sizes[upcoming] = max(sizes.get(upcoming, 0), memory[i])
+    return sizes
