@@ -323,6 +323,7 @@ def checkmate_register_solvers():
         *("sweep", graph, "--budgets", "100%,8B", "--solver", "sleeper", "--jobs", jobs),
         env=environment,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run behind &
     )
     assert done.stderr is not None
     assert done.stderr.readline() == "asleep\n"
