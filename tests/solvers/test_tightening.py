@@ -49,3 +49,13 @@ def test_a_target_that_is_reached_ends_it() -> None:
 def test_without_time_nothing_is_computed_again() -> None:
     graph = generators.chain(5)
     assert tightened(graph, 0, fixed_order=False, deadline=time.monotonic()) == list(range(graph.n_ops))
+
+
+@pytest.mark.parametrize(
+    "graph", [generators.transformer(2), generators.residual(3), generators.unet(2)], ids=lambda g: g.name
+)
+def test_a_peak_that_was_reached_is_reached_again(graph: DFGraph) -> None:
+    """What an error says is enough must be found by the solve that asks for it."""
+    least = peak(graph, tightened(graph, 0, fixed_order=True))
+    for target in (least, (least + keep_all_peak(graph)) // 2):
+        assert peak(graph, tightened(graph, target, fixed_order=True)) <= target

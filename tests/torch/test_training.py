@@ -64,10 +64,10 @@ def train(case: Case, module: nn.Module) -> Training:
     )
 
 
-def compiled(case: Case, budget: str | int) -> CompiledModule:
+def compiled(case: Case, budget: str | int, *, time_limit: float = 2.0) -> CompiledModule:
     # What the loss keeps: cross entropy over pixels keeps its labels; the default is for squared errors.
     loss_bytes = case.targets.nbytes if case.name == "unet" and case.targets is not None else None
-    return compile(case.module, budget, time_limit=2.0, loss_bytes=loss_bytes)
+    return compile(case.module, budget, time_limit=time_limit, loss_bytes=loss_bytes)
 
 
 @cache
@@ -91,7 +91,7 @@ def test_same_bits_within_the_budget(plain: tuple[str, Training], budget: str) -
     name, reference = plain
     case = CASES[name]()
     limit = least_budget(name) if budget == LEAST else budget
-    module = compiled(case, limit)
+    module = compiled(case, limit, time_limit=4.0 if budget == LEAST else 2.0)  # the machine may be busy
     run = train(case, module)
     (plan,) = module.plans
     solution = plan.solution
@@ -113,7 +113,7 @@ def test_same_bits_within_the_budget(plain: tuple[str, Training], budget: str) -
 def test_dropout_is_recomputed_with_the_same_masks() -> None:
     """Were a mask drawn anew, the gradients would be off by about 100 %."""
     case = CASES["gpt2-dropout"]()
-    module = compiled(case, least_budget("gpt2-dropout"))
+    module = compiled(case, least_budget("gpt2-dropout"), time_limit=4.0)
     case.loss(module(*case.inputs)).backward()
     (plan,) = module.plans
     again = {plan.traced.graph.ops[i].name for i in (plan.solution.timeline.runs > 1).nonzero()[0]}

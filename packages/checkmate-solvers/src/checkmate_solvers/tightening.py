@@ -5,6 +5,8 @@ repaired under it by machine code (see :mod:`checkmate_solvers.local.drops`), wi
 *effort* allows; a few rounds of local search then take away what has become needless. Success makes s larger
 and the effort less, failure the contrary: what fails first is mostly that too much was asked for at once, and
 to find that out should cost little.
+
+A target only says where to stop, and changes no step: a peak that was reached once is reached again.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class _Descent:
         """Descend until nothing helps any more."""
         end, step, effort = floor(self.graph).size, _STEP, _EFFORT
         while self.peak > lowest and effort < _MOST_EFFORT and time.monotonic() < deadline:
-            budget = max(lowest, min(self.peak - 1, int(self.peak - step * (self.peak - end))))
+            budget = max(end, min(self.peak - 1, int(self.peak - step * (self.peak - end))))
             if self._fits(budget - self.graph.base_size, effort, deadline):
                 step, effort = min(_LARGEST_STEP, step * _LONGER), max(_EFFORT, effort / _HARDER)
             else:
