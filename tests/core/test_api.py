@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from checkmate import (
     BudgetError,
@@ -27,14 +26,11 @@ from checkmate import (
     SolverError,
     Status,
     Timeline,
-    floor,
     keep_all_peak,
     minimum_budget,
-    simulate,
     solve,
 )
-from checkmate.api import infeasible_error
-from checkmate.heuristics import BestHeuristic, FirstFit, KeepAll
+from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.testing.strategies import graphs
 
 CHAIN = DFGraph.from_nodes(
@@ -353,76 +349,10 @@ def test_an_unknown_solver_is_an_error() -> None:
 
 @settings(max_examples=60)
 @given(graph=graphs())
-def test_the_minimum_budget_works_and_is_not_below_the_floor(graph: DFGraph) -> None:
-    least = minimum_budget(graph, solver=FirstFit())
-    assert least.schedule is not None
-    assert least.peak == simulate(graph, least.schedule).peak
-    assert floor(graph).size <= least.peak <= keep_all_peak(graph)
-    assert least.problem.budget == max(least.peak, 1)
-    if least.peak > 0:
-        assert solve(graph, least.peak, solver="first-fit").peak == least.peak
-
-
-@settings(max_examples=60)
-@given(graph=graphs(max_ops=16), fixed_order=st.booleans())
-def test_the_advice_of_the_error_works(graph: DFGraph, fixed_order: bool) -> None:
-    refused = solve(graph, 1, solver="keep-all", fixed_order=fixed_order, throw=False)
-    least = infeasible_error(refused).minimum
-    assert least is not None
-    schedule = minimum_budget(graph, fixed_order=fixed_order).schedule
-    if least > 0:
-        solution = solve(graph, least, solver=Says(lambda p: found(p, schedule)), fixed_order=fixed_order)
-        assert solution.peak == least
-
-
-@dataclass(frozen=True)
-class Descends(Says):
-    """A solver that looks for the least peak itself; ``solve`` must not be needed."""
-
-    def minimum_budget(self, problem: Problem) -> Solution:
-        return self.answer(problem)  # type: ignore[return-value]
-
-    def solve(self, problem: Problem) -> Solution:
-        raise AssertionError("asked to solve")
-
-
-def test_a_solver_that_looks_for_the_least_peak_is_asked_once() -> None:
-    least = minimum_budget(CHAIN, solver=FirstFit())
-    asked: list[Problem] = []
-
-    def answer(problem: Problem) -> Solution:
-        asked.append(problem)
-        return found(problem, least.schedule)
-
-    again = minimum_budget(CHAIN, solver=Descends(answer), time_limit=3, fixed_order=True, seed=7)
-    assert (again.peak, again.problem.budget, again.solver) == (24, 24, "Descends")
-    assert [(p.budget, p.time_limit, p.fixed_order, p.seed) for p in asked] == [
-        (keep_all_peak(CHAIN), 3, True, 7)
-    ]
-
-
-def test_what_such_a_solver_says_is_judged_and_never_worse_than_keeping_everything() -> None:
-    with pytest.raises(SolverError, match="another graph"):
-        minimum_budget(CHAIN, solver=Descends(elsewhere))
-    shrugs = Descends(lambda p: Solution.unknown(p))
-    assert minimum_budget(CHAIN, solver=shrugs).peak == keep_all_peak(CHAIN)
-
-
-def test_without_time_the_advice_is_to_keep_everything() -> None:
-    assert minimum_budget(CHAIN, time_limit=1e-9).peak == keep_all_peak(CHAIN)
-
-
-@settings(max_examples=60)
-@given(graph=graphs())
 def test_everything_fits_at_the_keep_all_peak(graph: DFGraph) -> None:
     if keep_all_peak(graph) > 0:
         solution = solve(graph, "100%", solver=BestHeuristic())
         assert solution.cost <= graph.ideal_cost * (1 + 1e-12)
-
-
-def test_the_minimum_of_a_chain_is_its_floor() -> None:
-    assert minimum_budget(CHAIN).peak == floor(CHAIN).size == 24
-    assert minimum_budget(CHAIN, solver="keep-all").peak == keep_all_peak(CHAIN)
 
 
 def test_an_empty_graph_is_solved() -> None:

@@ -126,6 +126,7 @@ def test_an_empty_graph_is_solved_by_doing_nothing(checkmate: Checkmate, tmp_pat
         (["--budget", "8GiB", "--time-limit", "0"], "--time-limit"),
         (["--budget", "8GiB", "--time-limit", "nan"], "--time-limit"),
         (["--budget", "8GiB", "--threads", "0"], "--threads"),
+        (["--budget", "8GiB", "--seed", "-1"], "--seed"),
         (["--budget", "8GiB", "-o", "/nonexistent/x.json"], "there is no folder '/nonexistent'"),
         (["--budget", "8GiB", "-o", ""], "'.' is a folder"),
         ([], "Missing option '--budget'"),

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from checkmate.analysis import floor
 from checkmate.cache import Identity, ScheduleCache, identity_of
 from checkmate.claim import Claim
@@ -83,10 +81,6 @@ def solve(
     >>> solve(graph, "100%", solver="keep-all").status
     <Status.OPTIMAL: 'optimal'>
     """
-    if not isinstance(graph, DFGraph):
-        raise TypeError(
-            f"graph is a {type(graph).__name__}, must be a DFGraph: read_graph(path) reads a file"
-        )
     problem = Problem(
         graph=graph,
         budget=parse_budget(budget, keep_all_peak(graph)),
@@ -320,7 +314,7 @@ def judged(claim: Claim, name: str, problem: Problem) -> Solution:
         return _judged_without_schedule(claim, name, problem)
     if claim.status == Status.INFEASIBLE:
         raise SolverError(f"solver {name!r} claims that the problem is infeasible, but gave a schedule")
-    if problem.fixed_order and not _keeps_base_order(claim.schedule):
+    if problem.fixed_order and not claim.schedule.keeps_base_order:
         raise SolverError(f"solver {name!r} was asked to keep the base order of first runs, but did not")
     try:
         solution = Solution.found(
@@ -349,8 +343,3 @@ def _judged_without_schedule(claim: Claim, name: str, problem: Problem) -> Solut
             f"built-in heuristics found a schedule with a peak of {quick.timeline.peak} bytes"
         )
     return Solution.infeasible(problem, solver=name)
-
-
-def _keeps_base_order(schedule: Schedule) -> bool:
-    _, first = np.unique(schedule.sequence, return_index=True)
-    return bool(np.all(np.diff(first) > 0))

@@ -26,9 +26,16 @@ def keep_all_peak(graph: DFGraph) -> int:
 
     It is what "100 %" means wherever a budget is a share.
 
+    Raises:
+        TypeError: if it is no graph.
+
     >>> keep_all_peak(DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]]))
     6
     """
+    if not isinstance(graph, DFGraph):
+        raise TypeError(
+            f"graph is a {type(graph).__name__}, must be a DFGraph: read_graph(path) reads a file"
+        )
     return simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops))).peak
 
 

@@ -124,6 +124,17 @@ class Schedule:
         """The ops in the order in which they are computed, with repeats."""
         return self.codes[self.codes >= 0]
 
+    @property
+    def keeps_base_order(self) -> bool:
+        """Whether the ops that it computes first run in base order.
+
+        >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], []])
+        >>> [Schedule.from_sequence(graph, s).keeps_base_order for s in ([0, 1, 0], [1, 0])]
+        [True, False]
+        """
+        first = list(dict.fromkeys(self.sequence.tolist()))
+        return first == sorted(first)
+
     def __len__(self) -> int:
         """Number of steps."""
         return len(self.codes)

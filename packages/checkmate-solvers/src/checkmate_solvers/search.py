@@ -149,8 +149,9 @@ class Search:
         """Keep a sequence of ops as it is if it is what was asked for and the cheapest."""
         schedule = Schedule.from_sequence(self.problem.graph, sequence)
         timeline = simulate(self.problem.graph, schedule)
-        first = list(dict.fromkeys(sequence))
-        if timeline.peak > self.problem.budget or (self.problem.fixed_order and first != sorted(first)):
+        if timeline.peak > self.problem.budget:
+            return
+        if self.problem.fixed_order and not schedule.keeps_base_order:
             return
         if timeline.cost < self._found.get(origin, (math.inf, []))[0]:
             self._found[origin] = timeline.cost, list(sequence)

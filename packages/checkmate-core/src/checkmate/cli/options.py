@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,14 +14,11 @@ __all__ = [
     "FILE",
     "as_json",
     "examples",
-    "fixed_order",
     "graph_file",
     "new_file",
     "not_the_graph",
-    "seed",
-    "threads",
-    "time_limit",
-    "use_cache",
+    "output",
+    "solving",
 ]
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -60,27 +59,46 @@ def not_the_graph(path: Path | None, *read: Path | None) -> None:
 
 graph_file = click.argument("graph", type=FILE)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-time_limit = click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    default=10.0,
-    show_default=True,
-    callback=_number,
-    help="For each solve.",
-)
-fixed_order = click.option("--fixed-order", is_flag=True, help="Keep the order in which the ops first run.")
-seed = click.option("--seed", type=int, default=0, show_default=True, help="For every random choice.")
-threads = click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Threads or processes that one solve may use.",
-)
-use_cache = click.option(
-    "--cache/--no-cache",
-    default=False,
-    show_default=True,
-    help="Reuse and keep answers on disk ('checkmate doctor' says where).",
+
+
+def output(written: str) -> Callable[..., Any]:
+    """The option ``-o``, ``--output``; its help says what is written."""
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option("-o", "--output", type=path, callback=new_file, help=written)
+
+
+def solving(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that solves: time_limit, fixed_order, seed, threads and cache."""
+    for option in reversed(_SOLVING):
+        command = option(command)
+    return command
+
+
+_SOLVING = (
+    click.option(
+        "--time-limit",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        default=10.0,
+        show_default=True,
+        callback=_number,
+        help="For each solve.",
+    ),
+    click.option("--fixed-order", is_flag=True, help="Keep the order in which the ops first run."),
+    click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For every random choice."
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Threads or processes that one solve may use.",
+    ),
+    click.option(
+        "--cache/--no-cache",
+        default=False,
+        show_default=True,
+        help="Reuse and keep answers on disk ('checkmate doctor' says where).",
+    ),
 )

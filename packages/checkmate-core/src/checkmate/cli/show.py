@@ -60,13 +60,7 @@ _COLOURS = {
 @options.graph_file
 @click.argument("schedule", type=options.FILE, required=False)
 @click.option("--budget", help="Draw its line; the default is the budget that the schedule was made for.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=options.new_file,
-    help="Write a file instead; its suffix says what ('checkmate plugins' lists the exporters).",
-)
+@options.output("Write a file instead; its suffix says what ('checkmate plugins' lists the exporters).")
 @click.option("--format", "exporter", metavar="NAME", help="The exporter for --output, whatever the suffix.")
 @options.as_json
 def show(

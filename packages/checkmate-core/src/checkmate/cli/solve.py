@@ -33,18 +33,8 @@ _KEPT = ("solver", "budget", "peak", "cost", "bound", "status")  # in the schedu
     "--budget", required=True, help="8GiB, 123456 (bytes), or a share of the keep-everything peak: 60%."
 )
 @click.option("--solver", default="auto", show_default=True, help="'checkmate plugins' lists them.")
-@options.time_limit
-@options.fixed_order
-@options.seed
-@options.threads
-@options.use_cache
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=options.new_file,
-    help="Write the schedule: FILE.json or FILE.msgpack.",
-)
+@options.solving
+@options.output("Write the schedule: FILE.json or FILE.msgpack.")
 @options.as_json
 def solve(
     graph: Path,

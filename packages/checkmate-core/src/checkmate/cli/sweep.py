@@ -64,18 +64,8 @@ def _picture(_context: click.Context, option: click.Parameter, path: Path | None
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Solves at once, in processes."
 )
-@options.time_limit
-@options.fixed_order
-@options.seed
-@options.threads
-@options.use_cache
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=options.new_file,
-    help="Write the frontier as JSON.",
-)
+@options.solving
+@options.output("Write the frontier as JSON.")
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),

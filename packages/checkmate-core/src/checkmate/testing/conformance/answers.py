@@ -56,8 +56,7 @@ class Answer:
         """Whether the first runs keep the base order, where that was asked."""
         if not self.problem.fixed_order or self.judged is None:
             return True
-        first = list(dict.fromkeys(self.judged.schedule.sequence.tolist()))
-        return first == sorted(first)
+        return self.judged.schedule.keeps_base_order
 
     @property
     def cost(self) -> float:

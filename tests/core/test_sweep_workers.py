@@ -1,0 +1,189 @@
+"""A sweep's solves in threads and processes: the same answers wherever they run, and no failure spreads."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkmate import DFGraph, Frontier, Problem, Schedule, ScheduleCache, Solution, SolverError, sweep
+from checkmate.heuristics import BestHeuristic, KeepAll
+from checkmate.serialize import schedule_bytes
+from checkmate.sweep import Failure
+
+CHAIN = DFGraph.from_nodes(
+    cost=[1] * 8,
+    size=[8] * 8,
+    deps=[[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]],
+    backward=[False] * 4 + [True] * 4,
+)
+
+
+@dataclass(frozen=True)
+class Says:
+    """A solver that answers whatever it is told to."""
+
+    answer: Callable[[Problem], Solution]
+
+    def solve(self, problem: Problem) -> Solution:
+        return self.answer(problem)
+
+
+def shape(frontier: Frontier) -> list[tuple[int | None, float, str]]:
+    return [(point.peak, point.cost, point.solver) for point in frontier.points]
+
+
+ODD = """
+import os
+from dataclasses import dataclass
+from checkmate import InvalidScheduleError, Reason
+
+@dataclass(frozen=True)
+class Dies:
+    def solve(self, problem):
+        os._exit(7)
+
+@dataclass(frozen=True)
+class Fails:
+    def solve(self, problem):
+        raise InvalidScheduleError(0, "op 0", Reason.LOST_OUTPUT)  # which can't be unpickled
+"""
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A module of solvers that other processes can import too."""
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "odd_solvers.py").write_text(ODD)
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("odd_solvers")
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="module")
+def processes(odd: Any) -> Iterator[Executor]:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+def test_a_solver_that_fails_stops_no_other(odd: Any) -> None:
+    frontier = sweep(CHAIN, ["60%", "100%"], [odd.Fails(), "heuristics"])
+    assert [(failure.budget, failure.solver) for failure in frontier.errors] == [(24, "Fails"), (40, "Fails")]
+    assert all(isinstance(failure.error, SolverError) for failure in frontier.errors)
+    assert "failed: InvalidScheduleError: step 0, op 0" in str(frontier.errors[0].error)
+    assert len(frontier.points) == 2
+
+
+def test_a_solver_that_ends_its_process_is_stopped_first() -> None:
+    def leave(problem: Problem) -> Solution:
+        raise SystemExit(3)
+
+    (failure,) = sweep(CHAIN, [40], [Says(leave)]).errors
+    assert isinstance(failure.error, SolverError)
+    assert str(failure.error) == "solver 'Says' failed: SystemExit: 3"
+
+
+def test_where_it_runs_makes_no_difference(processes: Executor, odd: Any) -> None:
+    questions = (CHAIN, ["20%", "60%", "80%", "100%"], ["keep-all", BestHeuristic(), odd.Fails()])
+    here = sweep(*questions)
+    with ThreadPoolExecutor(2) as threads:
+        for executor in (threads, processes):
+            there = sweep(*questions, executor=executor)
+            assert shape(there) == shape(here)
+            assert [(a.status, a.bound, a.solver) for a in there.answers] == [
+                (a.status, a.bound, a.solver) for a in here.answers
+            ]
+            assert [(f.budget, f.solver, str(f.error)) for f in there.errors] == [
+                (f.budget, f.solver, str(f.error)) for f in here.errors
+            ]
+
+
+def test_a_worker_that_dies_or_can_not_be_told_is_an_error(odd: Any) -> None:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        frontier = sweep(CHAIN, [40], ["keep-all", Says(lambda p: KeepAll().solve(p))], executor=executor)
+        assert shape(frontier) == [(40, 8.0, "keep-all")]
+        assert "pickle" in str(frontier.errors[0].error)
+        frontier = sweep(CHAIN, [40, 24], [odd.Dies()], executor=executor)
+        assert [type(failure.error).__name__ for failure in frontier.errors] == ["BrokenProcessPool"] * 2
+        again = sweep(CHAIN, [40], ["keep-all"], executor=executor)
+        assert [failure.solver for failure in again.errors] == ["keep-all"]
+
+
+def test_an_executor_that_is_shut_is_the_callers_mistake() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        sweep(CHAIN, [40], ["keep-all"], executor=executor)
+
+
+class Lying(Executor):
+    """A worker that sends back something else than was computed."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def submit(self, *_: object, **__: object) -> Future[object]:  # type: ignore[override]
+        future: Future[object] = Future()
+        future.set_result(self.answer)
+        return future
+
+
+def test_what_comes_back_is_judged_again() -> None:
+    too_much = schedule_bytes(
+        Schedule.from_sequence(CHAIN, range(8)), CHAIN, {"status": "optimal", "bound": 8.0}
+    )
+    frontier = sweep(CHAIN, [24], ["keep-all"], executor=Lying(too_much))
+    assert "over the budget of 24" in str(frontier.errors[0].error)
+    for nonsense in (b"", b"{}", ("SystemExit", "no"), ("KeyError", "no"), None):
+        frontier = sweep(CHAIN, [24], ["keep-all"], executor=Lying(nonsense))
+        assert not frontier.answers
+        assert isinstance(frontier.errors[0].error, Exception)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_progress_is_told_and_what_the_listener_raises_ends_it(odd: Any, pooled: bool) -> None:
+    heard: list[tuple[int, int, Solution | Failure]] = []
+    with ThreadPoolExecutor(1) as executor:
+        pool = executor if pooled else None
+        frontier = sweep(
+            CHAIN, [24, 40], ["keep-all", odd.Fails()], executor=pool, on_progress=lambda *a: heard.append(a)
+        )
+        assert [(done, total) for done, total, _ in heard] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+        told = {id(answer) for _, _, answer in heard}
+        assert told == {id(answer) for answer in (*frontier.answers, *frontier.errors)}
+
+        asked: list[int] = []
+        go_on = threading.Event()
+
+        def slowly(problem: Problem) -> Solution:
+            asked.append(problem.budget)
+            if len(asked) == 2:
+                go_on.wait(30)  # until the sweep is over
+            return KeepAll().solve(problem)
+
+        def enough(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                sweep(CHAIN, range(40, 50), [Says(slowly)], executor=pool, on_progress=enough)
+        finally:
+            go_on.set()
+    assert len(asked) <= 2
+
+
+def test_a_sweep_fills_the_cache_and_reads_it(tmp_path: Path, processes: Executor) -> None:
+    cache = ScheduleCache(tmp_path)
+    first = sweep(CHAIN, ["20%", "60%", "100%"], ["heuristics"], cache=cache, executor=processes)
+    assert len(cache) == 2
+    second = sweep(CHAIN, ["20%", "60%", "100%"], ["heuristics"], cache=cache)
+    assert shape(first) == shape(second)
+    assert all("cache" in answer.origin for answer in second.answers if answer.schedule is not None)
