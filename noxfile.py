@@ -68,20 +68,10 @@ def coverage(session: nox.Session) -> None:
 
     The wrong solvers of the conformance kit's tests stay out: they take long, and reach hardly more.
     """
-    session.run(
-        *(
-            str(DEV / "pytest"),
-            *PARALLEL,
-            "--timeout=600",
-            "-q",
-            "tests/core",
-            f"{PACKAGES}/checkmate-core",
-            "docs",
-        ),
-        *("--cov=checkmate", "--cov-branch", "--cov-report=term-missing:skip-covered", "--cov-fail-under=95"),
-        *("-k", "not wrong_solver"),
-        *session.posargs,
-    )
+    where = ("tests/core", f"{PACKAGES}/checkmate-core", "docs", "-k", "not wrong_solver")
+    report = ("--cov-report=term-missing:skip-covered", "--cov-fail-under=95")
+    run = (str(DEV / "pytest"), *PARALLEL, "--timeout=600", "-q")
+    session.run(*run, *where, "--cov=checkmate", "--cov-branch", *report, *session.posargs)
 
 
 @nox.session(reuse_venv=True)

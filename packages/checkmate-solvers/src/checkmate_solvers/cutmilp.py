@@ -48,8 +48,10 @@ _AROUND = 5
 """How many crowded ops before and after the first to try in its place; none if it is large."""
 _OVER = 3
 """How many moments to try for each one added so, beside the worst; fewer if the graph is large."""
-_TRIAL = 24
-"""What share of the time that is left a trial may take: one in so many; more if few are tried."""
+_PART = 4
+"""A MILP that decides may take one in so many parts of the time that is left."""
+_TRIAL_PART = 24
+"""The same for one that is only a trial; as for any other if few are tried."""
 _BETTER = 1 + 1e-5
 """Factor by which a bound has to be better to count; less may be due to the gap at which the MILP stops."""
 _ALIKE = 1e-3
@@ -115,23 +117,23 @@ class CutMilp:
         if at is None or search.done:
             return
         view = _View(search, fixed_order, self.nodes)
-        grown = [at] if view.trial == 4 else self._grown(view, at)
+        grown = [at] if view.large else self._grown(view, at)
         if grown == [at]:
             self._added(view, grown, _SOON)
         chosen = priced if (priced := view.priced(at, self.priced)) != [at] else grown
         self._added(view, chosen, self.moments)
-        if not view.plan(grown, view.trial).finished:
-            view.decide(grown, 1)
+        if not view.trial(grown).finished:
+            view.decide(grown, part=1)
 
     def _grown(self, view: _View, at: int) -> list[int]:
         """The strongest moment near that one and up to two more, each the best of a few."""
-        chosen, best = [at], view.plan([at], 4).recompute
+        chosen, best = [at], view.plan([at]).recompute
         for other in view.around(at):
-            if (value := view.plan([other], view.trial).recompute) > best * _BETTER:
+            if (value := view.trial([other]).recompute) > best * _BETTER:
                 chosen, best = [other], value
         for _ in range(min(_SOON, self.moments)):
             trials = [sorted([*chosen, more]) for more in view.follow(chosen)]
-            values = [view.plan(trial, view.trial).recompute for trial in trials]
+            values = [view.trial(trial).recompute for trial in trials]
             if not values:
                 return chosen
             strongest = trials[values.index(max(values))]
@@ -185,10 +187,18 @@ class _View:
         graph = search.problem.graph
         self._size = (graph.n_ops + graph.n_tensors) // 2
         self._few = max(1, _MOST_COLUMNS // self._size // 4)
-        self.trial = min(_TRIAL, 4 * self._few)
 
-    def plan(self, chosen: Sequence[int], share: int) -> CutPlan:
-        """Solve the MILP of these moments, once, in the time that is left divided by ``share``."""
+    @property
+    def large(self) -> bool:
+        """Whether the graph is too large for trials."""
+        return self._few == 1
+
+    def trial(self, chosen: Sequence[int]) -> CutPlan:
+        """Solve the MILP of these moments, once, in a smaller part of the time."""
+        return self.plan(chosen, min(_TRIAL_PART, _PART * self._few))
+
+    def plan(self, chosen: Sequence[int], part: int = _PART) -> CutPlan:
+        """Solve the MILP of these moments, once, in the time that is left divided by ``part``."""
         search, key = self.search, tuple(chosen)
         if key in self._plans:
             return self._plans[key]
@@ -197,16 +207,16 @@ class _View:
         moments = [self._moment(at) for at in chosen]
         again = max(search.bound - search.base, _GAP * search.bound, 1e-300)
         gap = min(_GAP * search.bound / again, _WIDEST_GAP)
-        plan = solve_cuts(moments, time_limit=search.left_s / share, nodes=self.nodes, gap=gap)
+        plan = solve_cuts(moments, time_limit=search.left_s / part, nodes=self.nodes, gap=gap)
         self._prove(plan.recompute, len(moments))
         self._plans[key] = plan
         return plan
 
-    def decide(self, chosen: Sequence[int], share: int = 4) -> int | None:
+    def decide(self, chosen: Sequence[int], part: int = _PART) -> int | None:
         """Solve that MILP, again if it was cut short; returns one more, where its plan does not fit."""
         if not self._plans.get(tuple(chosen), _UNSOLVED).finished:
             del self._plans[tuple(chosen)]
-        plan = self.plan(chosen, share)
+        plan = self.plan(chosen, part)
         if plan.keep is None or self.search.done:
             return None
         literal, known = self.search.decode(plan.keep, "cut-milp"), list(chosen)
@@ -219,7 +229,7 @@ class _View:
 
     def follow(self, chosen: Sequence[int]) -> list[int]:
         """Offer the plan of these moments; where it does not fit: the worst moment, and the first ones."""
-        plan = self.plan(chosen, self.trial)
+        plan = self.trial(chosen)
         if plan.keep is None or self.search.done:
             return []
         literal = self.search.decode(plan.keep, "cut-milp")
@@ -240,8 +250,8 @@ class _View:
 
     def _is_like(self, at: int, others: Sequence[int]) -> bool:
         """Whether this moment says no more than one of the others, as far as a MILP of its own tells."""
-        values = [self.plan([near], self.trial).recompute for near in (at - 1, at + 1) if near in others]
-        alone = self.plan([at], self.trial).recompute if values else 0.0
+        values = [self.trial([near]).recompute for near in (at - 1, at + 1) if near in others]
+        alone = self.trial([at]).recompute if values else 0.0
         return at in others or any(abs(value - alone) <= _ALIKE * alone for value in values)
 
     def priced(self, first: int, most: int) -> list[int]:
@@ -290,7 +300,7 @@ class _View:
         model = Moments([self._moment(at) for at in chosen])
         if not model.program.integral.any():
             return 0.0, [0.0 for _ in chosen]
-        outcome = Highs().solve(model.program.relaxed(), time_limit=self.search.left_s / 4, gap=0.0)
+        outcome = Highs().solve(model.program.relaxed(), time_limit=self.search.left_s / _PART, gap=0.0)
         self._prove(outcome.bound * model.unit, len(chosen))
         if outcome.prices is None or outcome.values is None:
             return outcome.bound, [0.0 for _ in chosen]

@@ -14,6 +14,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
+
 from checkmate import DFGraph, Problem
 from checkmate_solvers.chains.revolve import forward_steps
 from checkmate_solvers.chains.structure import Chain, NoChain, recognise
@@ -62,8 +64,14 @@ def _slots(problem: Problem, chain: Chain, visits: list[int]) -> int:
         certain = certain and (a == b or (a < b and (problem.fixed_order or _leads(problem.graph, a, b))))
     if not certain:
         return chain.length
-    sizes = [min(int(problem.graph.sizes[t]) for t in state) for state in chain.states[1:]]
-    return max(_fitting(problem, chain, at, sizes[:i]) for i, at in enumerate(visits, start=1))
+    sizes = np.array([problem.graph.sizes[list(state)].min() for state in chain.states[1:]])
+    order = np.argsort(sizes)
+    ascending = sizes[order]
+    most = 0
+    for i, at in enumerate(visits, start=1):
+        held = np.cumsum(ascending[order < i])
+        most = max(most, int(np.searchsorted(held, _room(problem, chain, at), side="right")))
+    return most
 
 
 def _leads(graph: DFGraph, a: int, b: int) -> bool:
@@ -77,11 +85,10 @@ def _leads(graph: DFGraph, a: int, b: int) -> bool:
     return a in seen
 
 
-def _fitting(problem: Problem, chain: Chain, at: int, sizes: list[int]) -> int:
-    """How many states of these sizes there is room for while an op runs, beside what else it needs."""
+def _room(problem: Problem, chain: Chain, at: int) -> int:
+    """Bytes for states while an op runs, beside what else it needs."""
     graph, op = problem.graph, problem.graph.ops[at]
     made_in_row = chain.forward[-1]
     others = [t for t in op.inputs if graph.producer[t] > made_in_row]
     needs = op.workspace + sum(int(graph.sizes[t]) for t in (*op.outputs, *others))
-    room = problem.budget - graph.base_size - needs
-    return sum(held <= room for held in itertools.accumulate(sorted(sizes)))
+    return problem.budget - graph.base_size - needs

@@ -7,20 +7,19 @@ import pickle  # noqa: TID251 - nothing is stored: process pools of the standard
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
 from hypothesis import strategies as st
 
 from checkmate.errors import CostError
 from checkmate.graph import DFGraph
 from checkmate.plugins import CostModel, load_cost_model
 from checkmate.testing.code import graph_code
-from checkmate.testing.conformance.harness import ConformanceError, for_all
+from checkmate.testing.conformance.harness import ConformanceError, ManyExamples, for_all
 from checkmate.testing.strategies import graphs, spread
 
 __all__ = ["CostModelConformance"]
 
 
-class CostModelConformance:
+class CostModelConformance(ManyExamples):
     """Override :meth:`cost_model`, or set ``cost_model_name``; and :meth:`graphs`, if it prices only some.
 
     A model may refuse a graph with a ``CostError``; a check then passes over that graph.
@@ -42,12 +41,6 @@ class CostModelConformance:
     def graphs(self) -> st.SearchStrategy[DFGraph]:
         """The graphs to try; by default of every kind, the empty one included."""
         return st.one_of(spread(graphs()), st.just(DFGraph(ops=(), tensors=())))
-
-    @pytest.fixture(autouse=True)
-    def _options(self, request: pytest.FixtureRequest) -> None:
-        wanted = request.config.getoption("--checkmate-examples", default=None)
-        if wanted is not None:
-            self.examples = wanted
 
     def test_answers(self) -> None:
         """``annotate`` returns a graph, or raises CostError."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import strategies as st
 
 from checkmate.graph import DFGraph
@@ -14,14 +13,14 @@ from checkmate.problem import Problem
 from checkmate.serialize import graph_bytes
 from checkmate.simulate import Timeline, simulate
 from checkmate.testing.code import graph_code, schedule_code
-from checkmate.testing.conformance.harness import ConformanceError, for_all
+from checkmate.testing.conformance.harness import ConformanceError, ManyExamples, for_all
 from checkmate.testing.conformance.variants import names, renamed
 from checkmate.testing.strategies import graphs, valid_schedules
 
 __all__ = ["ExporterConformance"]
 
 
-class ExporterConformance:
+class ExporterConformance(ManyExamples):
     """Override :meth:`exporter`, or set ``exporter_name``; and ``suffix``, which a spec says by itself.
 
     Attributes:
@@ -39,12 +38,6 @@ class ExporterConformance:
         if self.exporter_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set exporter_name, or override exporter()")
         return load_exporter(self.exporter_name)
-
-    @pytest.fixture(autouse=True)
-    def _options(self, request: pytest.FixtureRequest) -> None:
-        wanted = request.config.getoption("--checkmate-examples", default=None)
-        if wanted is not None:
-            self.examples = wanted
 
     def test_writes_its_file(self) -> None:
         """``write`` raises nothing and leaves a file that is not empty, whatever stood there before."""

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Verbosity, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
-__all__ = ["ConformanceError", "NoAnswerInTime", "for_all", "required", "within_time"]
+__all__ = ["ConformanceError", "ManyExamples", "NoAnswerInTime", "for_all", "required", "within_time"]
 
 SHRINKING_S = 20.0
 """Seconds for which a failing check looks for a smaller example."""
@@ -27,6 +27,22 @@ _Result = TypeVar("_Result")
 
 class ConformanceError(AssertionError):
     """What a plugin did breaks a law; the message is the whole counterexample."""
+
+
+class ManyExamples:
+    """What conformance classes that draw examples have in common.
+
+    Attributes:
+        examples: how many a check tries, at most; ``--checkmate-examples`` overrides it.
+    """
+
+    examples: int
+
+    @pytest.fixture(autouse=True)
+    def _examples_asked_for(self, request: pytest.FixtureRequest) -> None:
+        wanted = request.config.getoption("--checkmate-examples", default=None)
+        if wanted is not None:
+            self.examples = wanted
 
 
 class NoAnswerInTime(BaseException):

@@ -23,7 +23,13 @@ from checkmate.problem import Problem, Progress
 from checkmate.solution import Solution, Status
 from checkmate.testing.code import problem_code
 from checkmate.testing.conformance.answers import LAWS, Answer, ask, exceeds, report
-from checkmate.testing.conformance.harness import ConformanceError, NoAnswerInTime, for_all, required
+from checkmate.testing.conformance.harness import (
+    ConformanceError,
+    ManyExamples,
+    NoAnswerInTime,
+    for_all,
+    required,
+)
 from checkmate.testing.conformance.variants import copied, names, random_order, renamed, reordered, scaled
 from checkmate.testing.oracle import optimum
 from checkmate.testing.strategies import graphs, problems, training_steps
@@ -36,7 +42,7 @@ _memory: dict[object, dict[Problem, Answer]] = {}
 """What the solver under test answered: many checks look at the same answers. One solver at a time."""
 
 
-class SolverConformance:
+class SolverConformance(ManyExamples):
     """Override :meth:`solver`, or set ``solver_name``; every check explains itself when it fails.
 
     Attributes:
@@ -59,12 +65,6 @@ class SolverConformance:
         if self.solver_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set solver_name, or override solver()")
         return load_solver(self.solver_name)
-
-    @pytest.fixture(autouse=True)
-    def _options(self, request: pytest.FixtureRequest) -> None:
-        wanted = request.config.getoption("--checkmate-examples", default=None)
-        if wanted is not None:
-            self.examples = wanted
 
     def test_answers(self) -> None:
         """``solve`` returns a Solution about this problem, with a schedule if and only if it found one."""
