@@ -35,7 +35,7 @@ from checkmate.errors import FormatError, GraphError, SolverError
 from checkmate.problem import Problem
 from checkmate.solution import Solution
 
-__all__ = ["ENVIRONMENT_VARIABLE", "ScheduleCache", "default_directory", "identity_of"]
+__all__ = ["ENVIRONMENT_VARIABLE", "ScheduleCache", "default_directory", "identity_of", "replace_file"]
 
 ENVIRONMENT_VARIABLE = "CHECKMATE_CACHE_DIR"
 
@@ -114,7 +114,7 @@ class ScheduleCache:
         content = claim_bytes(solution, question=question)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            _replace(self._file(question), content)
+            replace_file(self._file(question), content)
         except OSError as error:
             _log.warning("the schedule can't be cached in %s: %s", self.directory, error)
 
@@ -178,6 +178,23 @@ def identity_of(solver: object) -> Identity | None:
         return None
 
 
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a whole file: a reader sees the old one or the new one, never a part.
+
+    Raises:
+        OSError: if it can't be written; then nothing is left behind.
+    """
+    number, part = tempfile.mkstemp(dir=file.parent, prefix=file.stem[:8], suffix=_PART)
+    try:
+        with os.fdopen(number, "wb") as stream:
+            stream.write(content)
+        os.replace(part, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
 def _identity(value: object) -> dict[str, Any]:
     """Class, version and fields of a frozen dataclass."""
     kind = type(value)
@@ -228,15 +245,3 @@ def _content(file: Path) -> bytes:
     if not stat.S_ISREG(file.stat().st_mode):
         raise FormatError("it is no regular file")
     return file.read_bytes()
-
-
-def _replace(file: Path, content: bytes) -> None:
-    number, part = tempfile.mkstemp(dir=file.parent, prefix=file.stem[:8], suffix=_PART)
-    try:
-        with os.fdopen(number, "wb") as stream:
-            stream.write(content)
-        os.replace(part, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise

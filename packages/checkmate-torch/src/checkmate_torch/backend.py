@@ -9,74 +9,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.graph import _BoxedCodeGen
 
 from checkmate import Solution
-from checkmate.api import solve
-from checkmate.plugins import Solver
-from checkmate.units import Budget, parse_budget, parse_bytes
-from checkmate_torch.costs import profile_node
 from checkmate_torch.emit import emit
+from checkmate_torch.options import Options
+from checkmate_torch.profile import OpProfile
 from checkmate_torch.storages import storage_key, storages_of
 from checkmate_torch.trace import Traced, UnsupportedModelError, trace_joint
 
-__all__ = ["Options", "Plan", "Planner", "checkmate_backend"]
+__all__ = ["Plan", "Planner", "checkmate_backend"]
 
 _log = logging.getLogger(__name__)
-_LARGEST = 2**62
-"""Stands in for the plain step's peak, which is unknown before tracing, when a budget is checked."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How to plan: the options of the backend.
-
-    Attributes:
-        budget: bytes of everything that the step holds at once, or a share of the plain step's peak.
-        solver: name of an installed solver, or a solver.
-        time_limit: seconds for the solver, for each traced graph.
-        reserve: bytes that the step holds besides what is traced, e.g. optimizer state.
-        loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
-            included; None = twice the bytes of the model's outputs.
-    """
-
-    budget: Budget
-    solver: str | Solver = "auto"
-    time_limit: float = 10.0
-    reserve: int = 0
-    loss_bytes: int | None = None
-
-    @classmethod
-    def parse(
-        cls,
-        *,
-        budget: Budget,
-        solver: str | Solver = "auto",
-        time_limit: float = 10.0,
-        reserve: int | str = 0,
-        loss_bytes: int | str | None = None,
-    ) -> Self:
-        """Read the options as users write them, so that a mistake shows before anything is traced.
-
-        Raises:
-            BudgetError: if the budget, or another number of bytes, can't be read.
-        """
-        parse_budget(budget, whole=_LARGEST)
-        return cls(
-            budget=budget,
-            solver=solver,
-            time_limit=time_limit,
-            reserve=parse_bytes(reserve),
-            loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,18 +95,13 @@ class Planner:
             joint,
             n_primals=len(joint_inputs[0]),
             n_forward_outputs=num_fwd_outputs,
-            profile=profile_node,
+            profile=_unpriced,
             reserve=options.reserve + unseen,
             loss_bytes=options.loss_bytes,
             name=type(self.module).__name__ if self.module is not None else "",
         )
-        solution = solve(
-            traced.graph,
-            options.budget,
-            solver=options.solver,
-            time_limit=options.time_limit,
-            fixed_order=True,
-        )
+        traced = replace(traced, graph=options.priced(traced.graph, traced.nodes))
+        solution = options.decided(traced.graph)
         if solution.schedule is None:
             raise RuntimeError("solve returned no schedule and raised nothing")
         modules = emit(traced, solution.schedule)
@@ -188,6 +135,11 @@ def checkmate_backend(
     if broken is not None and broken.graph_break:
         _log.warning("graph break: the budget bounds each piece alone, not the step: %s", broken.reason)
     return Planner(Options.parse(**options))(gm, example_inputs)
+
+
+def _unpriced(_node: Node) -> OpProfile:
+    """Stands in until the whole graph is known and priced."""
+    return OpProfile(seconds=0.0, workspace=0)
 
 
 def _boxed(gm: GraphModule, _example_inputs: Sequence[object]) -> Callable[[list[object]], object]:

@@ -14,9 +14,11 @@ from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported, UserError
 
 from checkmate import CheckmateError
-from checkmate.plugins import Solver
+from checkmate.plugins import CostModel, Solver
 from checkmate.units import Budget
-from checkmate_torch.backend import Options, Plan, Planner
+from checkmate_torch.backend import Plan, Planner
+from checkmate_torch.costs import OnProgress
+from checkmate_torch.options import Options
 from checkmate_torch.trace import UnsupportedModelError
 
 __all__ = ["CompiledModule", "TooManyPlansError", "compile"]
@@ -31,9 +33,12 @@ def compile(
     budget: Budget,
     *,
     solver: str | Solver = "auto",
+    cost_model: str | CostModel = "profiled",
     time_limit: float = 10.0,
     reserve: int | str = 0,
     loss_bytes: int | str | None = None,
+    cache: bool = True,
+    on_progress: OnProgress | None = None,
     max_plans: int = 8,
 ) -> CompiledModule:
     """Make a module train within a byte budget: same gradients, lower peak, least extra time.
@@ -47,6 +52,9 @@ def compile(
         budget: bytes (``8 * 2**30``, ``"8GiB"``), or a share of the peak of the same step without
             recomputation (``"60%"``, ``0.6``).
         solver: name of an installed solver, or a solver.
+        cost_model: what recomputation costs: ``"profiled"`` (seconds, each distinct op timed once on this
+            device), ``"roofline"`` (seconds from FLOPs, bytes and the peaks of the device, or of one of the
+            table: ``"roofline-A100-80GB"``), ``"flops"``, or an installed cost model, by name or itself.
         time_limit: seconds that the solver may take, for each plan.
         reserve: bytes that the step holds besides: optimizer state; the gradients so far when they are
             accumulated over several backward passes, or set to zero instead of to None.
@@ -54,6 +62,9 @@ def compile(
             included; default twice the bytes of the model's outputs. While it runs, three times the outputs'
             bytes are charged besides. That covers the usual losses and is too much for most: where outputs
             are large, compute the loss in the model, which is traced and exact.
+        cache: whether measured costs and schedules are kept on disk and taken from there, in
+            ``$CHECKMATE_CACHE_DIR`` or the user's cache directory.
+        on_progress: called with a :class:`~checkmate.Progress` while ops are timed and the solver runs.
         max_plans: how many kinds of inputs (shapes, dtypes, modes) to plan for; then
             :class:`TooManyPlansError`.
 
@@ -62,11 +73,20 @@ def compile(
 
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read.
+        TypeError: if what is passed for a cost model can't be one.
+        CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the model can't be captured or planned.
     """
     options = Options.parse(
-        budget=budget, solver=solver, time_limit=time_limit, reserve=reserve, loss_bytes=loss_bytes
+        budget=budget,
+        solver=solver,
+        time_limit=time_limit,
+        reserve=reserve,
+        loss_bytes=loss_bytes,
+        cost_model=cost_model,
+        cache=cache,
+        on_progress=on_progress,
     )
     return CompiledModule(model, options, max_plans)
 

@@ -1,13 +1,23 @@
-"""What each op costs on this device: each distinct (function, shapes, strides, dtypes) is timed once.
+"""What each op costs: a cost model prices the ops of a traced graph, one function for all of them.
 
-The joint graph holds fake tensors; the op is run on real ones of the same layout. Floats are random, integers
-and booleans zero, so that indices stay in range.
+    "profiled"   seconds: each distinct (function, shapes, strides, dtypes) is run on this device
+    "flops"      floating-point operations, from shapes alone
+    "roofline"   seconds, from FLOPs, bytes and the peaks of this device; or "roofline-A100-80GB"
+    any other    an installed cost model, or an object with ``annotate``: it is given the graph in FLOPs
+
+Costs decide what is recomputed; workspaces decide what fits. The latter can only be measured: by "profiled"
+at the same time, with other models if it is asked for.
+
+The graph holds fake tensors; to be measured, an op is run on real ones of the same layout, one op at a time.
+Floats are random, integers and booleans zero, so that indices stay in range.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -15,20 +25,92 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 
+from checkmate import DFGraph, Progress
+from checkmate.cost import with_costs
+from checkmate.plugins import CostModel, load_cost_model
 from checkmate_torch.allocations import ProfilerBusyError
+from checkmate_torch.flops import flops_of
+from checkmate_torch.measured import MeasuredOps, machine_of
 from checkmate_torch.profile import OpProfile, profile_op
+from checkmate_torch.roofline import roofline
 from checkmate_torch.safety import may_run_twice, takes_library_state
 
-__all__ = ["profile_node"]
+__all__ = ["OnProgress", "checked_cost_model", "price", "profile_node"]
+
+OnProgress = Callable[[Progress], None]
 
 _log = logging.getLogger(__name__)
-_cache: dict[str, OpProfile] = {}
+_cache: dict[str, dict[str, OpProfile]] = {}  # machine → layout → what was measured
 _BYTES_PER_SECOND = 1e10
 """Stands in for the memory bandwidth where an op can't be run on made-up inputs."""
+_SAVED_EVERY_S = 5.0
+"""Measured ops are written that often, so that an interrupt loses little."""
+
+
+def price(
+    graph: DFGraph,
+    nodes: Sequence[Node | None],
+    cost_model: str | CostModel = "profiled",
+    *,
+    workspaces: bool = True,
+    on_disk: bool = True,
+    on_progress: OnProgress | None = None,
+) -> DFGraph:
+    """The graph with the costs of a model, and with the workspaces of its ops.
+
+    Args:
+        graph: whose costs mean nothing yet; workspaces that it has already are added to.
+        nodes: the FX node of each op, with fake tensors in ``meta["val"]``; None costs nothing.
+        cost_model: a name, see the module, or a cost model.
+        workspaces: whether to measure them, which runs each distinct op; ``"profiled"`` always does.
+        on_disk: whether what was measured is read from disk and kept there.
+        on_progress: called before each distinct op that is measured.
+
+    Raises:
+        CostError: if the model can't price this graph, e.g. for a device that is in no table.
+        PluginError: if there is no cost model of this name.
+        ProfilerBusyError: inside of a profiler or a memory meter.
+    """
+    cost_model = checked_cost_model(cost_model)
+    if cost_model == "profiled" or workspaces:
+        distinct = {_layout_of(node): node for node in nodes if node is not None}
+        _measure_all(distinct, on_disk=on_disk, on_progress=on_progress)
+        profiles = [profile_node(node) if node is not None else OpProfile(0.0, 0) for node in nodes]
+        ops = tuple(
+            replace(op, cost=measured.seconds, workspace=op.workspace + measured.workspace)
+            for op, measured in zip(graph.ops, profiles, strict=True)
+        )
+        graph = replace(graph, ops=ops, cost_unit="s")
+        if cost_model == "profiled":
+            return graph
+    counted = with_costs(graph, (flops_of(node) if node is not None else 0.0 for node in nodes), "flop")
+    if cost_model == "flops":
+        return counted
+    if isinstance(cost_model, str):
+        if cost_model == "roofline" or cost_model.startswith("roofline-"):
+            return roofline(counted, nodes, cost_model.removeprefix("roofline").removeprefix("-"))
+        cost_model = load_cost_model(cost_model)
+    return cost_model.annotate(counted)
+
+
+def checked_cost_model(cost_model: object) -> str | CostModel:
+    """What a user passed for a cost model, if it can be one; names are looked up when they are used.
+
+    Raises:
+        TypeError: if it is neither a name nor has a method ``annotate``.
+    """
+    if isinstance(cost_model, str):
+        return cost_model
+    if isinstance(cost_model, type) or not callable(getattr(cost_model, "annotate", None)):
+        raise TypeError(
+            f"cost_model is {cost_model!r}, must be 'profiled', 'roofline', 'flops', the name of an "
+            "installed cost model, or an object with a method annotate(graph)"
+        )
+    return cost_model  # type: ignore[return-value]  # structurally
 
 
 def profile_node(node: Node) -> OpProfile:
-    """Seconds and workspace bytes of a node's function, on the device of its tensors; cached.
+    """Seconds and workspace bytes of a node's function, on the device of its tensors; remembered.
 
     An op that may run only once, or that can't run on made-up inputs, is charged by the bytes that it
     touches, with no workspace.
@@ -36,22 +118,57 @@ def profile_node(node: Node) -> OpProfile:
     Raises:
         ProfilerBusyError: inside of a profiler or a memory meter.
     """
-    args = map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val"))
-    key = repr((str(node.target), torch.get_num_threads(), tree_map(_layout, args)))
-    if key not in _cache:
-        _cache[key] = _measure(node, args)
-    return _cache[key]
+    machine, layout = _layout_of(node)
+    known = _cache.setdefault(machine, {})
+    if layout not in known:
+        known[layout] = _measure(node)
+    return known[layout]
 
 
-def _measure(node: Node, args: object) -> OpProfile:
+def _measure_all(
+    distinct: dict[tuple[str, str], Node], *, on_disk: bool, on_progress: OnProgress | None
+) -> None:
+    """Measure what is neither in memory nor on disk; say which, and keep it."""
+    tables: dict[str, MeasuredOps] = {}
+    for (machine, _), node in distinct.items():
+        if on_disk and machine not in tables:
+            tables[machine] = MeasuredOps(machine_of(_device_of(node)))
+            _cache[machine] = tables[machine].known() | _cache.get(machine, {})
+    new = {key: node for key, node in distinct.items() if key[1] not in _cache.setdefault(key[0], {})}
+    started = saved = time.monotonic()
+    fresh: dict[str, dict[str, OpProfile]] = {}
+    try:
+        for k, ((machine, layout), node) in enumerate(new.items()):
+            step = f"timing op {k + 1} of {len(new)}: {node.target}"
+            _log.debug("%s", step)
+            if on_progress is not None:
+                on_progress(Progress(None, 0.0, time.monotonic() - started, step))
+            fresh.setdefault(machine, {})[layout] = profile_node(node)
+            if time.monotonic() - saved > _SAVED_EVERY_S:
+                _keep(tables, fresh)
+                saved = time.monotonic()
+    finally:
+        _keep(tables, fresh)
+    if new:
+        _log.info("timed %d distinct ops in %.1f s", len(new), time.monotonic() - started)
+
+
+def _keep(tables: dict[str, MeasuredOps], fresh: dict[str, dict[str, OpProfile]]) -> None:
+    for machine, ops in fresh.items():
+        if machine in tables and ops:
+            tables[machine].add(ops)
+    fresh.clear()
+
+
+def _measure(node: Node) -> OpProfile:
+    args = _shown(node)
     tensors = [v for v in tree_leaves((args, node.meta.get("val"))) if isinstance(v, torch.Tensor)]
-    device = tensors[0].device if tensors else torch.device("cpu")
     if not may_run_twice(node) or takes_library_state(node):
         return _by_bytes(tensors)
     try:
         with torch._subclasses.fake_tensor.unset_fake_temporarily():
             real_args, real_kwargs = tree_map(_real, args)
-            return profile_op(partial(_as_function(node), *real_args, **real_kwargs), device)
+            return profile_op(partial(_as_function(node), *real_args, **real_kwargs), _device_of(node))
     except ProfilerBusyError as error:
         raise ProfilerBusyError(
             "a new plan times its ops, which can't be done inside of a profiler or memory meter: "
@@ -60,6 +177,23 @@ def _measure(node: Node, args: object) -> OpProfile:
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         _log.info("%s can't be profiled, charging its bytes: %s", node.target, error)
         return _by_bytes(tensors)
+
+
+def _shown(node: Node) -> object:
+    """The arguments of a node, with fake tensors in the place of nodes."""
+    return map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val"))
+
+
+def _device_of(node: Node) -> torch.device:
+    """Where a node runs: on the accelerator, if any of its tensors is there."""
+    shown = tree_leaves((_shown(node), node.meta.get("val")))
+    devices = [v.device for v in shown if isinstance(v, torch.Tensor)]
+    return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
+
+
+def _layout_of(node: Node) -> tuple[str, str]:
+    """What decides the cost of a node: the machine, and the function with the layout of its arguments."""
+    return repr(machine_of(_device_of(node))), repr((str(node.target), tree_map(_layout, _shown(node))))
 
 
 def _by_bytes(tensors: Sequence[torch.Tensor]) -> OpProfile:
@@ -77,7 +211,7 @@ def _layout(value: object) -> object:
     """What of an argument decides the cost."""
     if isinstance(value, torch.Tensor):
         return (tuple(map(int, value.shape)), tuple(map(int, value.stride())), value.dtype, value.device.type)
-    return value
+    return int(value) if isinstance(value, torch.SymInt) else value
 
 
 def _real(value: object) -> object:

@@ -1,0 +1,42 @@
+"""FLOPs of an op: 2mnk for a product of matrices [m, k] and [k, n], and so on, from shapes alone.
+
+PyTorch keeps formulas for products, convolutions and attention. Any other op counts one for each element that
+it makes, so that nothing which moves memory is free.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import flop_registry
+
+__all__ = ["flops_of", "number_format"]
+
+_FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def flops_of(node: Node) -> float:
+    """Floating-point operations of a joint graph's node, as its fake tensors have it."""
+    made = node.meta.get("val")
+    packet = getattr(node.target, "overloadpacket", None)
+    formula = flop_registry.get(packet)
+    if formula is not None:
+        args, kwargs = tree_map(_hint, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
+        return float(formula(*args, **kwargs, out_val=tree_map(_hint, made)))
+    return float(sum(int(value.numel()) for value in tree_leaves(made) if isinstance(value, torch.Tensor)))
+
+
+def number_format(node: Node) -> str:
+    """The format that the op computes in, as device tables name it: that of its first floating argument."""
+    shown = [value for arg in (*node.all_input_nodes, node) for value in tree_leaves(arg.meta.get("val"))]
+    dtypes = [v.dtype for v in shown if isinstance(v, torch.Tensor) and v.dtype.is_floating_point]
+    if not dtypes or dtypes[0] in _FORMATS:
+        return _FORMATS[dtypes[0]] if dtypes else "fp32"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
+
+
+def _hint(value: object) -> object:
+    """The number that a symbol stands for now."""
+    return int(value) if isinstance(value, torch.SymInt) else value

@@ -1,0 +1,145 @@
+"""Cost models: what is measured is measured once; what is computed has known values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.fx import Node
+
+import checkmate
+from checkmate.cost import DEVICES, UnitCost
+from checkmate_torch import compile, costs
+from checkmate_torch.costs import price
+from checkmate_torch.trace import Traced
+
+BATCH, WIDTH = 12, 20
+
+
+@pytest.fixture(scope="module")
+def step() -> Traced:
+    """A layer with an activation, bias and squared output, as traced and planned once."""
+    torch.manual_seed(0)
+    compiled = compile(nn.Sequential(nn.Linear(WIDTH, 3 * WIDTH), nn.GELU()), "100%", solver="keep-all")
+    compiled(torch.randn(BATCH, WIDTH)).sum().backward()
+    return compiled.plans[0].traced
+
+
+@pytest.fixture
+def bare(step: Traced) -> checkmate.DFGraph:
+    return replace(step.graph, ops=tuple(replace(op, cost=0.0, workspace=0) for op in step.graph.ops))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty disk and an empty memory."""
+    monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(costs, "_cache", {})
+    return tmp_path
+
+
+def ops_of(step: Traced, target: object) -> list[int]:
+    return [v for v, node in enumerate(step.nodes) if node is not None and node.target is target]
+
+
+def test_what_was_measured_once_is_taken_from_disk_by_the_next_process(
+    step: Traced, bare: checkmate.DFGraph, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = price(bare, step.nodes)
+    assert len(list(cache.rglob("*.json"))) == 1
+    costs._cache.clear()
+    monkeypatch.setattr(costs, "profile_op", pytest.fail)
+    again = price(bare, step.nodes)
+    assert again.digest == first.digest
+    assert first.cost_unit == "s"
+    assert all(op.cost > 0 for op, node in zip(first.ops, step.nodes, strict=True) if node is not None)
+
+
+def test_the_off_switch_leaves_the_disk_alone(step: Traced, bare: checkmate.DFGraph, cache: Path) -> None:
+    price(bare, step.nodes, on_disk=False)
+    assert not list(cache.iterdir())
+
+
+def test_an_interrupt_keeps_what_was_measured(
+    step: Traced, bare: checkmate.DFGraph, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[checkmate.Progress] = []
+
+    def stop(report: checkmate.Progress) -> None:
+        seen.append(report)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        price(bare, step.nodes, on_progress=stop)
+    costs._cache.clear()
+    rest: list[checkmate.Progress] = []
+    price(bare, step.nodes, on_progress=rest.append)
+    distinct = {costs._layout_of(node) for node in step.nodes if node is not None}
+    assert len(seen) - 1 + len(rest) == len(distinct)
+    assert f"timing op 1 of {len(rest)}" in rest[0].step
+
+
+def test_flops_of_a_product_are_2mnk_and_of_the_rest_one_for_each_element(
+    step: Traced, bare: checkmate.DFGraph
+) -> None:
+    counted = price(bare, step.nodes, "flops", workspaces=False)
+    assert counted.cost_unit == "flop"
+    (linear,) = ops_of(step, torch.ops.aten.addmm.default)
+    (gelu,) = ops_of(step, torch.ops.aten.gelu.default)
+    assert counted.ops[linear].cost == 2 * BATCH * WIDTH * 3 * WIDTH
+    assert counted.ops[gelu].cost == BATCH * 3 * WIDTH
+    assert counted.ops[step.boundary].cost == 0
+
+
+def test_workspaces_do_not_hang_on_the_cost_model(step: Traced, bare: checkmate.DFGraph) -> None:
+    profiled, counted = (price(bare, step.nodes, model) for model in ("profiled", "flops"))
+    assert [op.workspace for op in profiled.ops] == [op.workspace for op in counted.ops]
+
+
+def test_the_roofline_of_a_device_that_is_not_here(step: Traced, bare: checkmate.DFGraph) -> None:
+    timed = price(bare, step.nodes, "roofline-a100-80gb", workspaces=False)
+    device = DEVICES["A100-80GB"]
+    (gelu,) = ops_of(step, torch.ops.aten.gelu.default)
+    moved = 2 * BATCH * 3 * WIDTH * 4
+    assert timed.ops[gelu].cost == pytest.approx(moved / device.bytes_per_s)
+    assert timed.cost_unit == "s"
+    assert timed.ops[step.boundary].cost == 0
+
+
+def test_each_op_has_the_peak_of_its_own_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that arithmetic limits: 16 times faster in bf16, whose peak is 16 times as high."""
+    shown = {"fp32": torch.empty(1, dtype=torch.float32), "bf16": torch.empty(1, dtype=torch.bfloat16)}
+    nodes: list[Node | None] = []
+    graph = torch.fx.Graph()
+    for tensor in shown.values():
+        node = graph.call_function(torch.ops.aten.mm.default, ())
+        node.meta["val"] = tensor
+        nodes.append(node)
+    monkeypatch.setattr(costs, "flops_of", lambda node: 1e15)
+    both = checkmate.DFGraph.from_nodes(cost=[0, 0], size=[4, 4], deps=[[], []])
+    timed = price(both, nodes, "roofline-A100-80GB", workspaces=False)
+    assert timed.ops[0].cost / timed.ops[1].cost == pytest.approx(16)
+
+
+def test_the_roofline_of_this_cpu_is_measured(step: Traced, bare: checkmate.DFGraph) -> None:
+    timed = price(bare, step.nodes, "roofline", workspaces=False)
+    assert all(op.cost > 0 for op, node in zip(timed.ops, step.nodes, strict=True) if node is not None)
+
+
+def test_an_installed_cost_model_and_one_of_your_own(step: Traced, bare: checkmate.DFGraph) -> None:
+    for model in ("unit", UnitCost()):
+        assert price(bare, step.nodes, model, workspaces=False).ideal_cost == bare.n_ops
+
+
+def test_a_model_that_does_not_exist_or_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be 'profiled'"):
+        compile(nn.Linear(2, 2), "1MiB", cost_model=3.0)  # type: ignore[arg-type]
+    with pytest.raises(checkmate.PluginError, match="no cost model 'guess'"):
+        compile(nn.Linear(2, 2), "1MiB", cost_model="guess")(torch.ones(1, 2))
+    with pytest.raises(checkmate.CostError, match="no device 'B300'"):
+        compile(nn.Linear(2, 2), "1MiB", cost_model="roofline-B300")(torch.ones(1, 2))
