@@ -1,10 +1,9 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done.
-2. Of a chain: binomial checkpointing gives a bound, a dynamic programme a schedule. Of any other graph:
-   the budget is tightened from the keep-everything peak downwards, in machine code: a first schedule, in
+2. The budget is tightened from the keep-everything peak downwards, in machine code: a first schedule, in
    milliseconds. Small graphs get static eviction first: nobody waits for machine code there before there is a
-   schedule.
+   schedule. Of a chain, binomial checkpointing then gives a bound, and it or a dynamic programme a schedule.
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search; small graphs come to it at the end only.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
@@ -13,14 +12,16 @@
 7. Local search, from the best schedule and from what each other step found.
 8. If there is no schedule yet: the best of the published rules; then the schedule of the least budget for
    which any is found (:meth:`Auto.minimum_budget`), if it fits.
+9. If the gap is good enough by now: a few more cycles of local search, as that little costs little.
 
 With two threads or more, steps 5 and 6 go on in a process of their own, beside the others: see
 :mod:`checkmate_solvers.worker`. What it finds depends on how fast it is.
 
-It stops as soon as the gap is at most 0.05 %, or when many cycles in a row found nothing better, or at the
-time limit. Nothing depends on chance but through the seed; only time limits cut in where the machine decides,
-that of the problem and the share of it that a step gets: the same problem gets the same answer while none of
-them does. An interrupt (Ctrl-C) ends the search; the answer is the best so far.
+A gap is good enough at 0.05 %: it then goes on at step 9, and stops. Else it stops when many cycles in a row
+found nothing better, or at the time limit. Nothing depends on chance but through the seed; only time limits
+cut in where the machine decides, that of the problem and the share of it that a step gets: the same problem
+gets the same answer while none of them does. An interrupt (Ctrl-C) ends the search; the answer is the best so
+far.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget
 from checkmate.heuristics import BestHeuristic, FirstFit
 from checkmate.plugins import Solver
-from checkmate_solvers.chains import Chain, ChainDP, recognise
+from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
 from checkmate_solvers.cutmilp import CutMilp
 from checkmate_solvers.frontier import frontier
@@ -51,10 +52,14 @@ _MILP_SHARE = 0.35
 """Of the time that is left: what the cut MILP may use at most, each time, if there is one process."""
 _CYCLES_BEFORE = 24
 """Cycles of step 7 until the other process has found plans to start from, if there is one."""
+_POLISHING = 3
+"""Cycles of step 9."""
 _WAIT_S = 0.1
 """Seconds between two looks at the clock while the other process works alone."""
 _CHAIN_SHARE = 0.2
-"""Of the time that is left: what a chain's dynamic programme may use at most."""
+"""Of the time that is left: what each of the solvers for chains may use at most."""
+_SOON_SHARE = 0.05
+"""Of the time that is left: what tightening may use at most before them."""
 _TIGHTENING_SHARE = 0.6
 """Of the time that is left: what tightening may use at most in step 2: twice the share that errors use to
 name the least budget, so that a budget that was named also works."""
@@ -99,6 +104,9 @@ class Auto:
             if problem.threads > 1 and not search.proved_elsewhere:  # it died
                 self.prove(search, 1.0)
             self._last_resort(search)
+            if search.done:
+                with search.polished():
+                    self.local.improve(search, search.seeds, cycles=_POLISHING)
         return search.solution()
 
     def prove(self, search: Search, share: float = 1.0) -> None:
@@ -132,15 +140,23 @@ class Auto:
         return min(judged, key=lambda solution: solution.peak or 0)
 
     def _first(self, search: Search) -> None:
-        """Step 2: any schedule; of chains a good one, and a bound."""
-        if isinstance(recognise(search.problem.graph), Chain):
-            search.prove(binomial_bound(search.problem), "binomial checkpointing")
-            with search.within(_CHAIN_SHARE):
-                _ask(search, self.chains.solve, search.problem, "chain-dp")
-        if search.small and math.isinf(search.cost):
+        """Step 2: any schedule, soon; of chains a good one, and a bound."""
+        chain = isinstance(recognise(search.problem.graph), Chain)
+        if search.small:
             search.decode({}, "eviction")
+        self._tighten(search, _SOON_SHARE if chain else _TIGHTENING_SHARE)
+        if chain:
+            search.prove(binomial_bound(search.problem), "binomial checkpointing")
+            for origin, solver in (("revolve", Revolve()), ("chain-dp", self.chains)):
+                if not search.done:
+                    with search.within(_CHAIN_SHARE):
+                        _ask(search, solver.solve, search.problem, origin)
+            self._tighten(search, _TIGHTENING_SHARE)
+
+    def _tighten(self, search: Search, share: float) -> None:
+        """If there is no schedule yet, look for one in a share of the time that is left."""
         if math.isinf(search.cost):
-            with search.within(_TIGHTENING_SHARE):
+            with search.within(share):
                 search.judge(_tightened(search, search.problem.budget), "tightening")
 
     def _quick(self, search: Search) -> None:

@@ -23,8 +23,8 @@ from checkmate_solvers.worker import Worker
 
 __all__ = ["Search"]
 
-_GOOD_ENOUGH = 5e-4
-"""Relative gap at which a search stops."""
+_GOOD_ENOUGH, _CLOSED = 5e-4, 1e-6
+"""Relative gap at which a search stops, and at which there is nothing to polish."""
 _WORSE = 1.2
 """How much dearer than the incumbent a repaired sequence may be before it is pruned."""
 _REPAIRS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
@@ -51,6 +51,7 @@ class Search:
         self._needed = needed_ops(problem.graph)
         costs = problem.graph.costs[self._needed]
         self.base = self.bound = math.fsum(costs)
+        self._enough = _GOOD_ENOUGH
         whole = all(float(c).is_integer() for c in costs)
         self._step = math.gcd(*(int(c) for c in costs)) if whole and self.base < 2**52 else 0
         self._schedule: Schedule | None = None
@@ -85,7 +86,7 @@ class Search:
     def done(self) -> bool:
         """Whether the gap is closed or the time is over."""
         self.hear()
-        return self.gap <= _GOOD_ENOUGH or math.isinf(self.bound) or self.left_s <= 0
+        return self.gap <= self._enough or math.isinf(self.bound) or self.left_s <= 0
 
     @property
     def gap(self) -> float:
@@ -168,6 +169,15 @@ class Search:
             if self._schedule is None:
                 raise
             self._origin["interrupted"] = "Ctrl-C"
+
+    @contextmanager
+    def polished(self) -> Iterator[None]:
+        """For a while, let no gap be good enough that is not closed."""
+        self._enough = _CLOSED
+        try:
+            yield
+        finally:
+            self._enough = _GOOD_ENOUGH
 
     @contextmanager
     def within(self, share: float) -> Iterator[None]:
