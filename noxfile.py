@@ -40,6 +40,7 @@ def dev(session: nox.Session) -> None:
         "pytest-cov",
         "pytest-timeout",
         "pytest-xdist",
+        "transformers",
     )
 
 

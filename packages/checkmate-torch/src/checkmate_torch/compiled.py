@@ -6,6 +6,7 @@ plans once for every new kind of inputs (shapes, dtypes, modes), when it first m
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ from checkmate_torch.options import Options
 from checkmate_torch.trace import UnsupportedModelError
 
 __all__ = ["CompiledModule", "TooManyPlansError", "compile"]
+
+_LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 
 
 class TooManyPlansError(CheckmateError, RuntimeError):
@@ -61,7 +64,8 @@ def compile(
         loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
             included; default twice the bytes of the model's outputs. While it runs, three times the outputs'
             bytes are charged besides. That covers the usual losses and is too much for most: where outputs
-            are large, compute the loss in the model, which is traced and exact.
+            are large, compute the loss in the model, which is traced and exact, and say 0, for which nothing
+            is charged.
         cache: whether measured costs and schedules are kept on disk and taken from there, in
             ``$CHECKMATE_CACHE_DIR`` or the user's cache directory.
         on_progress: called with a :class:`~checkmate.Progress` while ops are timed and the solver runs.
@@ -103,6 +107,7 @@ class CompiledModule(nn.Module):
     _planner: Planner
     _max_plans: int
     _run: Callable[..., object]
+    _silent: set[Callable[..., object]]
 
     def __init__(self, model: nn.Module, options: Options, max_plans: int) -> None:
         """Wrap ``model``; nothing is compiled before the first call."""
@@ -114,7 +119,7 @@ class CompiledModule(nn.Module):
         )
         shared = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
         self.__dict__.update({name: getattr(model, name) for name in shared})
-        self.__dict__.update(_planner=planner, _max_plans=max_plans, _run=run)
+        self.__dict__.update(_planner=planner, _max_plans=max_plans, _run=run, _silent=_logging_methods())
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -130,7 +135,9 @@ class CompiledModule(nn.Module):
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return self._original(*args, **kwargs)
         try:
-            with torch._dynamo.config.patch(recompile_limit=self._max_plans):
+            with torch._dynamo.config.patch(
+                recompile_limit=self._max_plans, ignore_logging_functions=self._silent
+            ):
                 return self._run(*args, **kwargs)
         except BackendCompilerFailed as failure:
             if isinstance(failure.inner_exception, CheckmateError):
@@ -178,3 +185,12 @@ def _reason(failure: Exception) -> str:
     lines = [line.strip() for line in str(failure).splitlines()]
     wanted = ("Explanation:", "Caused by:", "File ")
     return " ".join(lines[:1] + [line for line in lines[1:] if line.startswith(wanted)])
+
+
+def _logging_methods() -> set[Callable[..., object]]:
+    """What a model logs is no reason to break its graph: calls of these are dropped where it is captured.
+
+    Libraries add methods that log a message once.
+    """
+    names = (*_LEVELS, *(f"{level}_once" for level in _LEVELS))
+    return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}

@@ -33,7 +33,7 @@ class Options:
         time_limit: seconds for the solver, for each traced graph.
         reserve: bytes that the step holds besides what is traced, e.g. optimizer state.
         loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
-            included; None = twice the bytes of the model's outputs.
+            included; None = twice the bytes of the model's outputs; 0 = the model computes its loss itself.
         cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, the name of an installed cost model, or a
             cost model; see :mod:`checkmate_torch.costs`. Workspaces are measured whatever it is.
         cache: whether measured costs and schedules are kept on disk, and taken from there.

@@ -107,6 +107,7 @@ def trace_joint(
         loss_bytes: bytes that the caller's loss keeps to the end of the step, targets included; None = twice
             the bytes of the outputs that get a gradient. While it runs it is charged three times those
             bytes besides. Together that covers the usual losses, ``((y - t) ** 2).mean()`` being the largest.
+            0 = the model computes its loss itself: nothing is charged, also not while it runs.
         name: of the graph.
 
     Raises:
@@ -261,7 +262,7 @@ class _Builder:
                 inputs=tuple(reads),
                 outputs=(*made, self.loss_state),
                 cost=0.0,
-                workspace=3 * size,
+                workspace=0 if loss_bytes == 0 else 3 * size,
                 recomputable=False,
             )
         )
