@@ -133,7 +133,12 @@ def checkmate_backend(
         raise ValueError(f"backend 'checkmate' has no option {unknown[0]!r}; it has {sorted(known)}")
     broken = getattr(gm, "compile_subgraph_reason", None)
     if broken is not None and broken.graph_break:
-        _log.warning("graph break: the budget bounds each piece alone, not the step: %s", broken.reason)
+        count = sum(torch._dynamo.utils.counters["graph_break"].values())
+        _log.warning(
+            "graph break, %d so far: the budget bounds each piece alone, not the step: %s",
+            count,
+            broken.reason,
+        )
     return Planner(Options.parse(**options))(gm, example_inputs)
 
 

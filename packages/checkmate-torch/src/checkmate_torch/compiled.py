@@ -59,8 +59,9 @@ def compile(
             device), ``"roofline"`` (seconds from FLOPs, bytes and the peaks of the device, or of one of the
             table: ``"roofline-A100-80GB"``), ``"flops"``, or an installed cost model, by name or itself.
         time_limit: seconds that the solver may take, for each plan.
-        reserve: bytes that the step holds besides: optimizer state; the gradients so far when they are
-            accumulated over several backward passes, or set to zero instead of to None.
+        reserve: bytes that the step holds besides, such as optimizer state. Gradients that are accumulated
+            over several backward passes, or set to zero instead of to None, are charged: a call that finds
+            some has a plan of its own.
         loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
             included; default twice the bytes of the model's outputs. While it runs, three times the outputs'
             bytes are charged besides. That covers the usual losses and is too much for most: where outputs
@@ -106,7 +107,7 @@ class CompiledModule(nn.Module):
     _original: nn.Module
     _planner: Planner
     _max_plans: int
-    _run: Callable[..., object]
+    _runs: dict[bool, Callable[..., object]]
     _silent: set[Callable[..., object]]
 
     def __init__(self, model: nn.Module, options: Options, max_plans: int) -> None:
@@ -114,12 +115,9 @@ class CompiledModule(nn.Module):
         self.__dict__["_original"] = model
         super().__init__()
         planner = Planner(options, module=model)
-        run = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is not in the overloads
-            model, backend=planner, fullgraph=True, dynamic=False, isolate_recompiles=True
-        )
         shared = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
         self.__dict__.update({name: getattr(model, name) for name in shared})
-        self.__dict__.update(_planner=planner, _max_plans=max_plans, _run=run, _silent=_logging_methods())
+        self.__dict__.update(_planner=planner, _max_plans=max_plans, _runs={}, _silent=_logging_methods())
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -138,7 +136,7 @@ class CompiledModule(nn.Module):
             with torch._dynamo.config.patch(
                 recompile_limit=self._max_plans, ignore_logging_functions=self._silent
             ):
-                return self._run(*args, **kwargs)
+                return self._compiled()(*args, **kwargs)
         except BackendCompilerFailed as failure:
             if isinstance(failure.inner_exception, CheckmateError):
                 raise failure.inner_exception from None
@@ -154,6 +152,15 @@ class CompiledModule(nn.Module):
                 "A budget for the whole step needs one graph. Move that code out of forward, or plan each "
                 'piece alone: torch.compile(model, backend="checkmate", options={"budget": …})'
             ) from failure
+
+    def _compiled(self) -> Callable[..., object]:
+        """The model under the planner; while gradients are held, they are charged, which is another plan."""
+        held = any(parameter.grad is not None for parameter in self._original.parameters())
+        if held not in self._runs:
+            self._runs[held] = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is in none
+                self._original, backend=self._planner, fullgraph=True, dynamic=False, isolate_recompiles=True
+            )
+        return self._runs[held]
 
     @property
     def training(self) -> bool:
@@ -181,10 +188,11 @@ class CompiledModule(nn.Module):
 
 
 def _reason(failure: Exception) -> str:
-    """What Dynamo stumbled over and where, without its hints on debugging Dynamo."""
+    """What Dynamo stumbled over and where, with those hints that name a setting."""
     lines = [line.strip() for line in str(failure).splitlines()]
     wanted = ("Explanation:", "Caused by:", "File ")
-    return " ".join(lines[:1] + [line for line in lines[1:] if line.startswith(wanted)])
+    kept = (line for line in lines[1:] if line.startswith(wanted) or "torch._dynamo.config." in line)
+    return " ".join([*lines[:1], *kept])
 
 
 def _logging_methods() -> set[Callable[..., object]]:

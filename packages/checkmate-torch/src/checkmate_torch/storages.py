@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.optim import Optimizer
 
 from checkmate import CheckmateError
@@ -31,13 +32,24 @@ def storage_key(value: torch.Tensor) -> int:
         return int(value.untyped_storage()._cdata)
     except NotImplementedError as error:
         raise UnsupportedModelError(
-            f"a {value.layout} tensor has no plain storage: Checkmate plans dense (strided) tensors only"
+            f"a {value.layout} tensor has no plain storage: Checkmate plans dense (strided) tensors only. "
+            "Turn it into a dense one; an embedding's sparse gradients are off with sparse=False"
         ) from error
 
 
 def allocated_bytes(value: torch.Tensor) -> int:
-    """Bytes that the allocator gives to a storage."""
-    size = int(value.untyped_storage().nbytes())
+    """Bytes that the allocator gives to a storage.
+
+    Raises:
+        UnsupportedModelError: if its size depends on data.
+    """
+    try:
+        size = int(value.untyped_storage().nbytes())
+    except GuardOnDataDependentSymNode as error:
+        raise UnsupportedModelError(
+            f"the size of a tensor depends on data ({error.cond}), so that its bytes can't be planned: "
+            "select with torch.where or a fixed number of elements, or move that code out of the model"
+        ) from error
     return -(-size // CUDA_GRANULE) * CUDA_GRANULE if value.device.type == "cuda" else size
 
 

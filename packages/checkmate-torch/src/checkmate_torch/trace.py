@@ -150,6 +150,7 @@ class _Builder:
         self.tensor_of: dict[Node, int] = {}
         self.tokens: list[int] = []
         self.rng_bytes = 0
+        self.device: torch.device | None = None
         self.user_outputs = self._user_outputs()
         self.overwritten: set[int] = set()
         self.boundary = self.loss_state = -1
@@ -294,6 +295,13 @@ class _Builder:
         )
 
     def _tensor(self, name: str, value: torch.Tensor) -> int:
+        if value.dim():  # a number on the CPU is nothing to plan
+            self.device = self.device or value.device
+            if value.device != self.device:
+                raise UnsupportedModelError(
+                    f"{name!r} is on {value.device}, others are on {self.device}: one budget bounds one "
+                    "device. Compile the part on each device alone"
+                )
         self.index[storage_key(value)] = len(self.tensors)
         self.tensors.append(Tensor(name=name, size=allocated_bytes(value)))
         return len(self.tensors) - 1

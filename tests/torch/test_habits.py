@@ -1,0 +1,207 @@
+"""What training loops do around a step: scaled losses, accumulation, hooks, modes; what is refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from checkmate.plugins import Solver
+from checkmate_torch import UnsupportedModelError, compile, memory_meter
+from checkmate_torch.safety import may_run_twice
+
+
+def perceptron() -> nn.Module:
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (nn.Linear(32, 32), nn.GELU(), nn.Dropout(0.1))]
+    return nn.Sequential(*layers, nn.Linear(32, 32))
+
+
+def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Equal to the bit; not a number in the same places."""
+    return torch.equal(mine.nan_to_num(7.0), theirs.nan_to_num(7.0)) and torch.equal(
+        mine != mine, theirs != theirs
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_mixed_precision_with_a_gradient_scaler_overflows_and_recovers_the_same(
+    dtype: torch.dtype, forgetful: Solver
+) -> None:
+    def run(module: nn.Module) -> list[torch.Tensor]:
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40, growth_interval=2)
+        torch.manual_seed(1)
+        seen = []
+        for _ in range(8):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=dtype):
+                loss = module(torch.randn(16, 32)).float().square().mean()
+            scaler.scale(loss).backward()
+            seen += [p.grad.clone() for p in module.parameters()]
+            scaler.step(optimizer)
+            scaler.update()
+            seen.append(torch.tensor(scaler.get_scale()))
+        return [*seen, *(p.detach().clone() for p in module.parameters())]
+
+    module = perceptron()
+    # Under autocast AOTAutograd rounds gradients elsewhere than eager does, so its own trace is the measure.
+    reference = run(torch.compile(copy.deepcopy(module), backend="aot_eager"))
+    compiled = compile(module, 2**40, solver=forgetful)
+    assert all(map(same, run(compiled), reference))
+    assert len(compiled.plans) == 1
+    assert compiled.plans[0].solution.timeline.recomputes > 0
+    overflowed = any(not tensor.isfinite().all() for tensor in reference)
+    assert overflowed == (dtype is torch.float16)
+
+
+def test_numbers_that_are_not_finite_propagate(forgetful: Solver) -> None:
+    module, x = perceptron(), torch.randn(16, 32)
+    x[0, 0], x[5, 5] = float("inf"), float("nan")
+    plain, compiled = copy.deepcopy(module), compile(module, 2**40, solver=forgetful)
+    for run in (plain, compiled):
+        torch.manual_seed(1)
+        run(x).square().mean().backward()
+    assert all(same(p.grad, q.grad) for p, q in zip(module.parameters(), plain.parameters(), strict=True))
+    assert any(p.grad.isnan().any() for p in module.parameters())
+
+
+def test_accumulated_gradients_are_charged_and_added_up(forgetful: Solver) -> None:
+    module, x = perceptron(), torch.randn(256, 32)
+    plain, compiled = copy.deepcopy(module), compile(module, 2**40, solver=forgetful)
+    sums: list[list[torch.Tensor]] = []
+    for run in (plain, compiled):
+        torch.manual_seed(1)
+        for _ in range(3):
+            run(x).square().mean().backward()
+        sums.append([p.grad.clone() for p in run.parameters()])
+    assert all(map(torch.equal, *sums))
+    first, later = compiled.plans
+    parameters = sum(p.nbytes for p in module.parameters())
+    assert later.traced.graph.base_size == first.traced.graph.base_size + parameters
+    module.zero_grad()
+    for plan in (first, later, later):
+        with memory_meter(compiled, x) as meter:
+            compiled(x).square().mean().backward()
+        assert meter.peak <= plan.solution.peak
+    assert len(compiled.plans) == 2
+
+
+def test_hooks_on_saved_tensors_compose(forgetful: Solver) -> None:
+    module, x = perceptron(), torch.randn(16, 32)
+    compiled = compile(module, 2**40, solver=forgetful)
+    packed: list[torch.Tensor] = []
+
+    def pack(saved: torch.Tensor) -> torch.Tensor:
+        packed.append(saved)
+        return saved.clone()
+
+    gradients = []
+    for hooks in (
+        torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved),
+        torch.autograd.graph.save_on_cpu(),
+    ):
+        module.zero_grad()
+        torch.manual_seed(1)
+        with hooks:
+            loss = compiled(x).square().mean()
+        loss.backward()
+        gradients.append([p.grad.clone() for p in module.parameters()])
+    assert packed
+    assert all(map(torch.equal, gradients[0], gradients[1]))
+    assert all(map(torch.equal, gradients[0], gradients[2]))
+
+
+def test_calls_without_gradients_are_not_planned() -> None:
+    module, x = perceptron(), torch.randn(16, 32)
+    compiled = compile(module, "1KiB")  # would be infeasible
+    module.eval()
+    with torch.inference_mode():
+        inferred = compiled(x)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), inferred)
+    module.requires_grad_(False)
+    assert torch.equal(compiled(x), inferred)
+    assert compiled.plans == ()
+
+
+def test_parameters_may_be_frozen_and_thawed_between_steps(forgetful: Solver) -> None:
+    module, x = perceptron(), torch.randn(16, 32)
+    compiled = compile(module, 2**40, solver=forgetful)
+    module[0].requires_grad_(False)
+    compiled(x).sum().backward()
+    assert module[0].weight.grad is None
+    module.zero_grad()
+    module[0].requires_grad_(True)
+    compiled(x).sum().backward()
+    assert all(p.grad is not None for p in module.parameters())
+    assert len(compiled.plans) == 2
+
+
+def test_inside_of_a_checkpoint_and_under_anomaly_detection() -> None:
+    module, x = perceptron().eval(), torch.randn(16, 32, requires_grad=True)
+    compiled = compile(module, "100%")
+    (plain,) = torch.autograd.grad(module(x).sum(), x)
+    outside = torch.utils.checkpoint.checkpoint(compiled, x, use_reentrant=False)
+    assert torch.equal(torch.autograd.grad(outside.sum(), x)[0], plain)
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        assert torch.equal(torch.autograd.grad(compiled(x).sum(), x)[0], plain)
+    assert len(compiled.plans) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "wait_tensor"]
+)
+def test_collectives_run_once(name: str) -> None:
+    graph = torch.fx.Graph()
+    node = graph.call_function(getattr(torch.ops._c10d_functional, name).default, (graph.placeholder("x"),))
+    assert not may_run_twice(node)
+
+
+class Two(nn.Module):
+    """Its second half lives on another device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = perceptron(), nn.Linear(32, 4, device="meta")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x).to("meta"))
+
+
+class Selects(nn.Module):
+    """How many rows it keeps depends on the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = perceptron()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.a(x)
+        return h[h[:, 0] > 0].square()
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    return torch.arange(len(x))
+
+
+@pytest.mark.parametrize(
+    ("module", "prepare", "message"),
+    [
+        (Two, torch.clone, "one budget bounds one device"),
+        (Selects, torch.clone, "depends on data"),
+        (lambda: nn.Embedding(32, 4, sparse=True), rows, "sparse=False"),
+        (perceptron, torch.Tensor.to_sparse, "sparse Tensor"),
+        (lambda: nn.GRU(32, 4), torch.clone, "allow_rnn"),
+    ],
+    ids=["devices", "data", "sparse gradient", "sparse input", "recurrent"],
+)
+def test_what_cannot_be_planned_is_refused_with_the_way_out(
+    module: Callable[[], nn.Module], prepare: Callable[[torch.Tensor], torch.Tensor], message: str
+) -> None:
+    with pytest.raises(UnsupportedModelError, match=message):
+        compile(module(), "1GiB")(prepare(torch.randn(16, 32)))
