@@ -32,9 +32,9 @@ from checkmate.plugins import load_solver, solver_specs
 from checkmate.testing.strategies import graphs
 from checkmate_solvers.auto import Auto
 from checkmate_solvers.cutmilp import CutMilp, solve_cuts
-from checkmate_solvers.frontier import crowded_ops, frontier
 from checkmate_solvers.local.solver import LocalSearch
 from checkmate_solvers.mincut import MinCut, min_cut
+from checkmate_solvers.moment import crowded_ops, moment_at
 
 _GRAPHS = os.environ.get("CHECKMATE_GRAPHS")
 
@@ -115,7 +115,7 @@ def test_an_op_that_nobody_needs_proves_nothing(oracle) -> None:
     for solver in (Auto(), MinCut(), CutMilp()):
         assert solver.solve(problem).bound == 3
     with pytest.raises(ValueError, match="needless"):
-        frontier(graph, 3, 3, fixed_order=False)
+        moment_at(graph, 3, 3, fixed_order=False)
 
 
 @pytest.mark.parametrize("outside", [1.0, 1e4, 1e10])
@@ -164,8 +164,8 @@ def test_rounded_sizes_prove_nothing(oracle, size: int, more: int) -> None:
         outputs=(3, 4),
     )
     budget = size + size + more + size // 3
-    assert min_cut(frontier(graph, budget, 3, fixed_order=True)).recompute <= 1
-    assert min_cut(frontier(graph, budget - size, 3, fixed_order=True)).recompute == math.inf
+    assert min_cut(moment_at(graph, budget, 3, fixed_order=True)).recompute <= 1
+    assert min_cut(moment_at(graph, budget - size, 3, fixed_order=True)).recompute == math.inf
     problem = Problem(graph=graph, budget=budget, fixed_order=True)
     assert oracle.optimum(problem) == 6
     for solver in (Auto(), MinCut()):
@@ -202,8 +202,8 @@ def test_the_relaxations_are_ordered() -> None:
     graph = _chain(12)
     for budget in range(5, keep_all_peak(graph)):
         at = crowded_ops(Problem(graph=graph, budget=budget), 1)[0]
-        one, free = (frontier(graph, budget, at, fixed_order=fixed) for fixed in (True, False))
-        two = frontier(graph, budget, at + 2, fixed_order=True)
+        one, free = (moment_at(graph, budget, at, fixed_order=fixed) for fixed in (True, False))
+        two = moment_at(graph, budget, at + 2, fixed_order=True)
         bounds = [
             min_cut(free).recompute,
             min_cut(one).recompute,

@@ -13,7 +13,7 @@ from checkmate.testing.strategies import branches, problems
 from checkmate_solvers import cutmilp
 from checkmate_solvers.backends import highs
 from checkmate_solvers.cutmilp import CutMilp, CutPlan, solve_cuts
-from checkmate_solvers.frontier import crowded_ops, frontier
+from checkmate_solvers.moment import crowded_ops, moment_at
 from checkmate_solvers.search import Search
 
 
@@ -38,7 +38,7 @@ def test_whole_tensors_make_a_moment_near_the_most_crowded_one_the_stronger() ->
     budget = (keep_all_peak(graph) + graph.base_size) // 2
     problem = Problem(graph=graph, budget=budget, time_limit=60)
     (at,) = crowded_ops(problem, 1)
-    crowded = frontier(graph, problem.budget, at, fixed_order=False)
+    crowded = moment_at(graph, problem.budget, at, fixed_order=False)
     alone = graph.ideal_cost + solve_cuts([crowded], time_limit=60, nodes=2000).recompute
     assert CutMilp(moments=0, priced=1).solve(problem).bound > 1.01 * alone
 
@@ -77,7 +77,7 @@ def test_one_more_moment_at_a_time_until_nothing_is_over_the_budget() -> None:
 def test_a_rejected_model_is_no_proof(monkeypatch) -> None:
     """SciPy gives "infeasible" and "HiGHS rejects the model" the same status."""
     graph = generators.chain(8)
-    moment = frontier(graph, 5, crowded_ops(Problem(graph=graph, budget=5), 1)[0], fixed_order=True)
+    moment = moment_at(graph, 5, crowded_ops(Problem(graph=graph, budget=5), 1)[0], fixed_order=True)
     message = "(HiGHS Status 2: model_status is Model error; primal_status is None)"
     monkeypatch.setattr(highs, "milp", lambda *_, **__: OptimizeResult(status=2, message=message, x=None))
     plan = solve_cuts([moment], time_limit=1, nodes=1)
@@ -94,7 +94,7 @@ def test_a_linear_program_that_takes_too_long_chooses_no_moments(monkeypatch) ->
 
 def test_a_moment_without_room_for_what_is_read_proves_that_nothing_fits() -> None:
     graph = DFGraph.from_nodes(cost=[1] * 3, size=[4, 4, 4], deps=[[], [0], [0, 1]])
-    moments = [frontier(graph, 8, at, fixed_order=True) for at in (1, 2)]
+    moments = [moment_at(graph, 8, at, fixed_order=True) for at in (1, 2)]
     assert solve_cuts(moments, time_limit=1, nodes=1).recompute == math.inf
 
 

@@ -12,8 +12,8 @@ from checkmate import DFGraph, Op, Problem, Tensor, generators, keep_all_peak
 from checkmate.analysis import needed_ops
 from checkmate.testing.strategies import branches, dressed, problems, training_steps
 from checkmate_solvers.backends import Highs
-from checkmate_solvers.frontier import crowded_ops, frontier
 from checkmate_solvers.mincut import MinCut, min_cut
+from checkmate_solvers.moment import crowded_ops, moment_at
 from checkmate_solvers.moments import Moments
 from checkmate_solvers.search import Search
 
@@ -28,19 +28,22 @@ def test_no_schedule_is_below_the_bound_of_any_moment(oracle, problem: Problem) 
     graph, optimum = problem.graph, oracle.optimum(problem)
     base = math.fsum(graph.costs[_needed(graph)])
     for at in _needed(graph):
-        moment = frontier(graph, problem.budget, at, fixed_order=problem.fixed_order)
+        moment = moment_at(graph, problem.budget, at, fixed_order=problem.fixed_order)
         assert base + min_cut(moment).recompute <= optimum * (1 + 1e-9)
 
 
 @settings(max_examples=40)
 @given(problem=problems(dressed(branches())))
 def test_it_is_the_linear_relaxation(problem: Problem) -> None:
-    """But for tensors larger than the room, which the program knows can't stay, and the cut does not."""
+    """The program knows more: what is larger than the room can't stay, what the gcd leaves is of no use."""
     graph = problem.graph
     for at in _needed(graph):
-        moment = frontier(graph, problem.budget, at, fixed_order=problem.fixed_order)
+        moment = moment_at(graph, problem.budget, at, fixed_order=problem.fixed_order)
         free = moment.room - moment.pinned_size
-        if free < 0 or not moment.made.any() or (graph.sizes[moment.made & ~moment.pinned] > free).any():
+        sizes = graph.sizes[moment.made]
+        if free < 0 or not sizes.any() or (graph.sizes[moment.made & ~moment.pinned] > free).any():
+            continue
+        if moment.room % np.gcd.reduce(sizes):
             continue
         model = Moments([moment])
         linear = Highs().solve(model.program.relaxed(), time_limit=10, gap=0).bound * model.unit
@@ -51,7 +54,7 @@ def test_it_is_the_linear_relaxation(problem: Problem) -> None:
 @given(problem=problems(training_steps(min_layers=3)))
 def test_giving_up_proves_less_but_nothing_wrong(problem: Problem) -> None:
     for at in _needed(problem.graph):
-        moment = frontier(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
+        moment = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
         whole = min_cut(moment).recompute
         assert min_cut(moment, beyond=whole / 2).recompute == whole
         assert min_cut(moment, beyond=2 * whole + 1).recompute <= whole
@@ -69,10 +72,10 @@ def test_what_may_run_before_or_after_takes_room_either_way() -> None:
         tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([3, 4, 1, 1])),
         outputs=(3,),
     )
-    least = {b: min_cut(frontier(graph, b, 2, fixed_order=False)).recompute for b in (5, 6, 9, 10)}
+    least = {b: min_cut(moment_at(graph, b, 2, fixed_order=False)).recompute for b in (5, 6, 9, 10)}
     assert least[5] == math.inf
     assert least[6] == least[10] == 0.0  # left runs afterwards: source is there, as right reads it
-    fixed = min_cut(frontier(graph, 9, 2, fixed_order=True)).recompute
+    fixed = min_cut(moment_at(graph, 9, 2, fixed_order=True)).recompute
     assert 0 < fixed <= 1 + 1e-6
 
 
@@ -81,7 +84,7 @@ def test_what_may_run_before_or_after_takes_room_either_way() -> None:
 def test_the_solver_says_the_best_of_its_moments(problem: Problem) -> None:
     graph = problem.graph
     bounds = [
-        min_cut(frontier(graph, problem.budget, at, fixed_order=problem.fixed_order)).recompute
+        min_cut(moment_at(graph, problem.budget, at, fixed_order=problem.fixed_order)).recompute
         for at in crowded_ops(problem)
     ]
     search = Search(problem)
@@ -97,7 +100,7 @@ def test_the_strongest_moment_of_a_large_graph_is_found_between_those_looked_at(
     search = Search(problem)
     strongest = MinCut(moments=4, plans=0).improve(search, fixed_order=True)
     bounds = {
-        at: min_cut(frontier(graph, problem.budget, at, fixed_order=True)).recompute
+        at: min_cut(moment_at(graph, problem.budget, at, fixed_order=True)).recompute
         for at in crowded_ops(problem)
     }
     assert strongest is not None
@@ -113,5 +116,5 @@ def test_bytes_counted_in_whole_units_do_not_upset_the_steps(oracle) -> None:
     )
     problem = Problem(graph=graph, budget=2**31 + 4)
     for at in range(8):
-        moment = frontier(graph, problem.budget, at, fixed_order=False)
+        moment = moment_at(graph, problem.budget, at, fixed_order=False)
         assert graph.ideal_cost + min_cut(moment).recompute <= oracle.optimum(problem)

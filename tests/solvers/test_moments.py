@@ -14,21 +14,21 @@ from checkmate import DFGraph, Problem
 from checkmate.analysis import needed_ops
 from checkmate.testing.strategies import problems
 from checkmate_solvers.backends import Highs
-from checkmate_solvers.frontier import Frontier, frontier
+from checkmate_solvers.moment import Moment, moment_at
 from checkmate_solvers.moments import Moments
 
 
-def _in_line(problem: Problem, order: list[int], most: int) -> list[Frontier]:
+def _in_line(problem: Problem, order: list[int], most: int) -> list[Moment]:
     """Some moments of which it is certain in what order they come, the first ones in ``order`` rather."""
-    seen: dict[int, Frontier] = {}
+    seen: dict[int, Moment] = {}
     for at in order:
-        moment = frontier(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
+        moment = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
         if len(seen) < most and all((seen | {at: moment})[max(at, w)].before[min(at, w)] for w in seen):
             seen[at] = moment
     return [seen[at] for at in sorted(seen)]
 
 
-def _bounds(moments: list[Frontier]) -> tuple[float, float]:
+def _bounds(moments: list[Moment]) -> tuple[float, float]:
     """Of the linear program, and of the whole one."""
     model = Moments(moments)
     linear = Highs().solve(model.program.relaxed(), time_limit=10, gap=0).bound
@@ -57,7 +57,7 @@ def _chain(layers: int) -> DFGraph:
 def test_all_moments_of_a_chain_are_as_good_as_its_optimum(oracle) -> None:
     graph = _chain(5)
     for budget in (3, 4, 5, 6):
-        moments = [frontier(graph, budget, at, fixed_order=True) for at in range(3, 11)]
+        moments = [moment_at(graph, budget, at, fixed_order=True) for at in range(3, 11)]
         optimum = oracle.optimum(Problem(graph=graph, budget=budget, fixed_order=True))
         assert 11 + _bounds(moments)[1] == pytest.approx(optimum, abs=1e-4)
 
@@ -69,8 +69,8 @@ def test_a_moment_with_room_for_everything_only_weakens_the_linear_program() -> 
         size=[2, 3, 3, 1, 3, 2, 1],
         deps=[[], [0], [1], [2], [3, 2], [4, 1], [5, 0]],
     )
-    tight = [frontier(graph, 8, at, fixed_order=True) for at in (3, 5)]
-    roomy = replace(frontier(graph, 8, 4, fixed_order=True), room=100)
+    tight = [moment_at(graph, 8, at, fixed_order=True) for at in (3, 5)]
+    roomy = replace(moment_at(graph, 8, 4, fixed_order=True), room=100)
     two, three = _bounds(tight), _bounds([tight[0], roomy, tight[1]])
     assert three[0] <= two[0] + 1e-6
     assert three[1] == pytest.approx(two[1], abs=1e-4)
@@ -79,5 +79,5 @@ def test_a_moment_with_room_for_everything_only_weakens_the_linear_program() -> 
 def test_costs_are_counted_in_those_of_ops_that_may_run_again() -> None:
     chain = _chain(4)
     dear = replace(chain, ops=(*chain.ops[:-1], replace(chain.ops[-1], cost=1e9)))
-    moments = [frontier(dear, 4, at, fixed_order=True) for at in (4, 5)]
+    moments = [moment_at(dear, 4, at, fixed_order=True) for at in (4, 5)]
     assert Moments(moments).unit == 1.0

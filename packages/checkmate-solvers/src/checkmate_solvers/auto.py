@@ -36,9 +36,9 @@ from checkmate.plugins import Solver
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
 from checkmate_solvers.cutmilp import CutMilp
-from checkmate_solvers.frontier import frontier
 from checkmate_solvers.local.solver import LocalSearch
 from checkmate_solvers.mincut import MinCut, min_cut
+from checkmate_solvers.moment import moment_at
 from checkmate_solvers.search import Search
 from checkmate_solvers.tightening import tightened
 
@@ -201,7 +201,7 @@ def _tightened(search: Search, target: int) -> list[int]:
 def _is_certain(problem: Problem, at: int) -> bool:
     """Whether all that the base order says of a moment is certain: both views prove the same."""
     free, fixed = (
-        min_cut(frontier(problem.graph, problem.budget, at, fixed_order=fixed_order)).recompute
+        min_cut(moment_at(problem.graph, problem.budget, at, fixed_order=fixed_order)).recompute
         for fixed_order in (False, True)
     )
     return free >= fixed * (1 - _ALIKE)

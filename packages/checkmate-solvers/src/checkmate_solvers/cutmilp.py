@@ -22,7 +22,7 @@ import numpy as np
 
 from checkmate import Problem, Schedule, Solution, simulate
 from checkmate_solvers.backends import Highs
-from checkmate_solvers.frontier import Frontier, Mask, crowded_ops, frontier
+from checkmate_solvers.moment import Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments import Moments
 from checkmate_solvers.search import Search
 
@@ -155,7 +155,7 @@ class CutMilp:
             failures += view.search.bound == before
 
 
-def solve_cuts(moments: Sequence[Frontier], *, time_limit: float, nodes: int, gap: float = _GAP) -> CutPlan:
+def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap: float = _GAP) -> CutPlan:
     """Solve the MILP of these moments, given in the order in which they come.
 
     Args:
@@ -182,7 +182,7 @@ class _View:
 
     def __init__(self, search: Search, fixed_order: bool, nodes: int) -> None:
         self.search, self.fixed_order, self.nodes = search, fixed_order, nodes
-        self._seen: dict[int, Frontier] = {}
+        self._seen: dict[int, Moment] = {}
         self._plans: dict[tuple[int, ...], CutPlan] = {}
         graph = search.problem.graph
         self._size = (graph.n_ops + graph.n_tensors) // 2
@@ -313,10 +313,10 @@ class _View:
         if self.fixed_order <= self.search.problem.fixed_order:
             self.search.prove(recompute, f"cut-milp with {count} moment{'s' * (count > 1)}")
 
-    def _moment(self, at: int) -> Frontier:
+    def _moment(self, at: int) -> Moment:
         if at not in self._seen:
             problem = self.search.problem
-            self._seen[at] = frontier(problem.graph, problem.budget, at, fixed_order=self.fixed_order)
+            self._seen[at] = moment_at(problem.graph, problem.budget, at, fixed_order=self.fixed_order)
         return self._seen[at]
 
     def _in_line(self, chosen: Sequence[int]) -> bool:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from checkmate import Plan, Problem, Solution
 from checkmate_solvers.backends import Highs
-from checkmate_solvers.frontier import Mask, crowded_ops
+from checkmate_solvers.moment import Mask, crowded_ops
 from checkmate_solvers.program import Backend
 from checkmate_solvers.search import Search
 from checkmate_solvers.stages.paper import paper_program

@@ -1,6 +1,6 @@
 """The parametric minimum cut: the linear relaxation of one moment, solved by maximum flows.
 
-Price the bytes resident at the moment (see :mod:`checkmate_solvers.frontier`) with λ ≥ 0 and drop the budget:
+Price the bytes resident at the moment (see :mod:`checkmate_solvers.moment`) with λ ≥ 0 and drop the budget:
 
     L(λ) = min Σ c_o r_o + λ (Σ |T| x_T − room)
 
@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from checkmate import Problem, Solution
-from checkmate_solvers.frontier import Frontier, Mask, crowded_ops, frontier
+from checkmate_solvers.moment import Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.search import Search
 
 __all__ = ["CutBound", "MinCut", "min_cut"]
@@ -110,7 +110,7 @@ class MinCut:
             return
         problem = search.problem
         best = max((cut.recompute for cut in cuts.values()), default=0.0)
-        cuts[at] = min_cut(frontier(problem.graph, problem.budget, at, fixed_order=fixed_order), beyond=best)
+        cuts[at] = min_cut(moment_at(problem.graph, problem.budget, at, fixed_order=fixed_order), beyond=best)
         if fixed_order <= problem.fixed_order:
             search.prove(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
 
@@ -123,7 +123,7 @@ class _Line(NamedTuple):
     keep: Mask
 
 
-def min_cut(moment: Frontier, *, beyond: float = -math.inf) -> CutBound:
+def min_cut(moment: Moment, *, beyond: float = -math.inf) -> CutBound:
     """Maximise L(λ) over λ ≥ 0.
 
     Args:
@@ -162,7 +162,7 @@ class _Network:
     latter is the sink for those that ran before.
     """
 
-    def __init__(self, moment: Frontier) -> None:
+    def __init__(self, moment: Moment) -> None:
         self.moment, graph = moment, moment.graph
         self.tensors, self.ops, self.late = _relevant(moment)
         again = np.full(graph.n_ops, -1, dtype=np.int64)
@@ -249,7 +249,7 @@ class _Network:
         return _Line(float(self.costs[again].sum()), held - self.moment.room, keep)
 
 
-def _relevant(moment: Frontier) -> tuple[_Ids, _Ids, _Ids]:
+def _relevant(moment: Moment) -> tuple[_Ids, _Ids, _Ids]:
     """What the network is about.
 
     Returns:

@@ -1,6 +1,6 @@
 r"""Several moments of a schedule as one program: what is resident at each, and what runs again in between.
 
-For moments t_1 < … < t_K, each with the variables and rows of :mod:`checkmate_solvers.frontier`, r_{k,o} says
+For moments t_1 < … < t_K, each with the variables and rows of :mod:`checkmate_solvers.moment`, r_{k,o} says
 that op o runs again after t_k and before t_{k+1}; it runs for the first time there if a_{k,o} = 1 and
 a_{k+1,o} = 0. So after t_k, and before t_{k+1}, there is
 
@@ -26,7 +26,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from checkmate_solvers.frontier import Frontier, Mask
+from checkmate_solvers.moment import Mask, Moment
 from checkmate_solvers.program import Draft, Ids, Program
 
 __all__ = ["Moments"]
@@ -47,7 +47,7 @@ class Moments:
         unit: cost unit of the objective, the dearest op that may run again.
     """
 
-    def __init__(self, moments: Sequence[Frontier]) -> None:
+    def __init__(self, moments: Sequence[Moment]) -> None:
         """Draft the program."""
         self.moments = tuple(moments)
         self.graph = moments[0].graph

@@ -15,9 +15,9 @@ from checkmate.analysis import needed_ops
 from checkmate.heuristics.eviction import Weights, evicting_sequence
 from checkmate.heuristics.prune import pruned
 from checkmate.lower import planned_sequence
-from checkmate_solvers.frontier import Mask
 from checkmate_solvers.local.entry import Entry
 from checkmate_solvers.local.machine import is_loaded, machine_code
+from checkmate_solvers.moment import Mask
 from checkmate_solvers.repair import Repair
 from checkmate_solvers.worker import Worker
 

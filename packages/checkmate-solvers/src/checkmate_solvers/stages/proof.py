@@ -23,8 +23,8 @@ import time
 
 import numpy as np
 
-from checkmate_solvers.frontier import crowded_ops, frontier
 from checkmate_solvers.mincut import min_cut
+from checkmate_solvers.moment import crowded_ops, moment_at
 from checkmate_solvers.program import Backend, Draft, Program
 from checkmate_solvers.search import Search
 from checkmate_solvers.stages.shape import Needed, Shape
@@ -53,7 +53,7 @@ def prove(
     problem = search.problem
     if not (problem.fixed_order or needed.in_one_order):
         for at in crowded_ops(problem, _MOMENTS):
-            cut = min_cut(frontier(problem.graph, problem.budget, at, fixed_order=False))
+            cut = min_cut(moment_at(problem.graph, problem.budget, at, fixed_order=False))
             search.prove(cut.recompute, f"min-cut at {problem.graph.op_label(at)}")
         return
     deadline = time.monotonic() + time_limit

@@ -9,7 +9,7 @@ from hypothesis import given
 from checkmate import DFGraph, Problem, keep_all_peak
 from checkmate.analysis import needed_ops
 from checkmate.testing.strategies import graphs, problems
-from checkmate_solvers.frontier import crowded_ops, frontier
+from checkmate_solvers.moment import crowded_ops, moment_at
 
 
 @given(graph=graphs())
@@ -17,7 +17,7 @@ def test_every_needed_op_is_before_after_or_unsure(graph: DFGraph) -> None:
     needed = needed_ops(graph)
     for at in np.flatnonzero(needed).tolist():
         for fixed_order in (True, False):
-            moment = frontier(graph, 100, at, fixed_order=fixed_order)
+            moment = moment_at(graph, 100, at, fixed_order=fixed_order)
             kinds = np.array([moment.before, moment.after, moment.unsure], dtype=np.int64).sum(axis=0)
             kinds[at] += 1
             assert kinds.tolist() == needed.astype(np.int64).tolist()
@@ -29,7 +29,7 @@ def test_every_needed_op_is_before_after_or_unsure(graph: DFGraph) -> None:
 @given(graph=graphs())
 def test_what_is_certain_without_the_order_is_so_with_it(graph: DFGraph) -> None:
     for at in np.flatnonzero(needed_ops(graph)).tolist():
-        free, fixed = (frontier(graph, 100, at, fixed_order=order) for order in (False, True))
+        free, fixed = (moment_at(graph, 100, at, fixed_order=order) for order in (False, True))
         assert not (free.before & ~fixed.before).any()
         assert not (free.after & ~fixed.after).any()
         assert (free.room, free.pinned_size) == (fixed.room, fixed.pinned_size)
@@ -37,7 +37,7 @@ def test_what_is_certain_without_the_order_is_so_with_it(graph: DFGraph) -> None
 
 def test_a_branch_beside_the_moment_is_unsure() -> None:
     graph = DFGraph.from_nodes(cost=[1] * 4, size=[1] * 4, deps=[[], [0], [0], [1, 2]])
-    moment = frontier(graph, 10, 2, fixed_order=False)
+    moment = moment_at(graph, 10, 2, fixed_order=False)
     assert [np.flatnonzero(m).tolist() for m in (moment.before, moment.unsure, moment.after)] == [
         [0],
         [1],
@@ -50,7 +50,7 @@ def test_a_branch_beside_the_moment_is_unsure() -> None:
 def test_an_op_that_nobody_needs_has_no_moment() -> None:
     graph = DFGraph.from_nodes(cost=[1, 1], size=[1, 1], deps=[[], []], outputs=[0])
     with pytest.raises(ValueError, match="needed by no graph output"):
-        frontier(graph, 10, 1, fixed_order=True)
+        moment_at(graph, 10, 1, fixed_order=True)
 
 
 @given(problem=problems())

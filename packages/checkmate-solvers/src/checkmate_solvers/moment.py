@@ -29,13 +29,13 @@ import numpy.typing as npt
 from checkmate import DFGraph, Problem, Schedule, simulate
 from checkmate.analysis import needed_ops
 
-__all__ = ["Frontier", "Mask", "crowded_ops", "frontier"]
+__all__ = ["Mask", "Moment", "crowded_ops", "moment_at"]
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Frontier:
+class Moment:
     """The moment at which op ``at`` first runs.
 
     Attributes:
@@ -70,7 +70,7 @@ class Frontier:
         return int(self.graph.sizes[self.pinned].sum())
 
 
-def frontier(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Frontier:
+def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Moment:
     """The moment at which op ``at`` first runs under ``budget`` bytes.
 
     Raises:
@@ -88,7 +88,7 @@ def frontier(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Fron
     read[list(graph.outputs)] = True
     op = graph.ops[at]
     fresh = int(graph.sizes[list(op.outputs)].sum()) + op.workspace
-    return Frontier(
+    return Moment(
         graph=graph,
         at=at,
         before=before,
