@@ -15,7 +15,7 @@ import checkmate
 from checkmate.cost import DEVICES, UnitCost
 from checkmate_torch import compile, costs
 from checkmate_torch.costs import price
-from checkmate_torch.trace import Traced
+from checkmate_torch.joint import Traced
 
 BATCH, WIDTH = 12, 20
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from checkmate import DFGraph, solve, write_graph, write_schedule
 from checkmate.cli.app import app
-from checkmate.plugins import loader, reset
+from checkmate.plugins import FrontendSpec, hookimpl, loader, reset
 
 Checkmate = Callable[..., Result]
 
@@ -26,6 +27,39 @@ def only_built_in_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(app, "commands", dict(app.commands))
     reset()
     yield
+    reset()
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What the frontend below gives."""
+
+    graph: DFGraph
+
+
+class LayersFrontend:
+    """A frontend whose programs are numbers of layers."""
+
+    def trace(self, program: Callable[[], int], /, cost_model: str = "unit") -> Layers:
+        n = program()
+        deps = [[], *([k] for k in range(n - 1))]
+        graph = DFGraph.from_nodes(cost=[1] * n, size=[8] * n, deps=deps, name="layers")
+        return Layers(replace(graph, cost_unit=cost_model))
+
+
+class LayersPlugin:
+    @staticmethod
+    @hookimpl
+    def checkmate_register_frontends() -> list[FrontendSpec]:
+        return [FrontendSpec(name="torch", summary="counts layers", load=LayersFrontend)]
+
+
+@pytest.fixture
+def traces_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frontend ``torch`` is installed; its programs return how many layers they have."""
+    built_in = list(loader._candidates())
+    plugin = loader._Candidate("layers", "layers 1.0", lambda: LayersPlugin)
+    monkeypatch.setattr(loader, "_candidates", lambda: iter([*built_in, plugin]))
     reset()
 
 

@@ -21,7 +21,7 @@ from checkmate.cli.solve import solve
 from checkmate.plugins import hookimpl, loader, reset
 
 Checkmate = Callable[..., Result]
-COMMANDS = ["doctor", "plugins", "show", "simulate", "solve", "sweep"]
+COMMANDS = ["doctor", "plugins", "show", "simulate", "solve", "sweep", "trace"]
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *plugins: tuple[str, type]) -> None:

@@ -106,7 +106,7 @@ def test_what_core_ships(checkmate: Checkmate) -> None:
     offered = [spec["name"] for kind in KINDS for spec in facts[kind]]
     assert facts["plugins"][0]["offers"] == offered
     commands = {command["name"]: command["plugin"] for command in facts["commands"]}
-    assert commands == dict.fromkeys(["doctor", "plugins", "show", "simulate", "solve", "sweep"])
+    assert commands == dict.fromkeys(["doctor", "plugins", "show", "simulate", "solve", "sweep", "trace"])
 
 
 def test_all_five_kinds_and_commands(checkmate: Checkmate, install: Callable[..., None]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -16,7 +17,19 @@ from checkmate.cli.app import app
 
 Checkmate = Callable[..., Result]
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "command-line.md"
-COMMANDS = ["doctor", "plugins", "show", "simulate", "solve", "sweep"]
+COMMANDS = ["doctor", "plugins", "show", "simulate", "solve", "sweep", "trace"]
+
+
+@pytest.fixture
+def factories(tmp_path: Path, traces_torch: None) -> Iterator[None]:
+    """The programs that the examples trace."""
+    for name in ("package/module.py", "train.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("def factory():\n    return 3\n\nstep = factory\n")
+    yield
+    for name in ("package.module", "package", "train"):
+        sys.modules.pop(name, None)
+    sys.path[:] = [folder for folder in sys.path if folder != str(tmp_path)]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +53,7 @@ def test_every_option_is_told_and_no_other(sections: dict[str, str], command: st
     assert told == offered | {"-h", "--help"}
 
 
-@pytest.mark.usefixtures("graph", "schedule")
+@pytest.mark.usefixtures("graph", "schedule", "factories")
 def test_every_example_of_the_page_works(
     checkmate: Checkmate, sections: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +68,7 @@ def test_every_example_of_the_page_works(
         assert result.exit_code == 0, f"{arguments}: {result.output}"
 
 
-@pytest.mark.usefixtures("graph", "schedule")
+@pytest.mark.usefixtures("graph", "schedule", "factories")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_example_of_the_help_works(
     checkmate: Checkmate, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,9 +92,10 @@ def test_every_example_of_the_help_works(
         ("simulate", ["graph.json", "schedule.json"]),
         ("solve", ["graph.json", "--budget", "80%", "--solver", "heuristics"]),
         ("sweep", ["graph.json", "--budgets", "80%", "--solver", "heuristics"]),
+        ("trace", ["--torch", "train:step", "-o", "traced.json"]),
     ],
 )
-@pytest.mark.usefixtures("graph", "schedule")
+@pytest.mark.usefixtures("graph", "schedule", "factories")
 def test_the_keys_of_json_are_told(
     checkmate: Checkmate,
     sections: dict[str, str],

@@ -15,28 +15,48 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from checkmate_torch.backend import Plan
-    from checkmate_torch.compiled import CompiledModule, TooManyPlansError, compile
+    from checkmate_torch.capture import TooManyPlansError
+    from checkmate_torch.compiled import CompiledModule, NoPlanError, compile
+    from checkmate_torch.joint import UnsupportedModelError
     from checkmate_torch.meter import MemoryMeter, memory_meter
-    from checkmate_torch.trace import UnsupportedModelError
+    from checkmate_torch.planning import TracedModel, plan, trace
+    from checkmate_torch.report import Explanation, PeakReport
+    from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
 
 __all__ = [
     "CompiledModule",
+    "Explanation",
     "MemoryMeter",
+    "NoPlanError",
+    "PeakReport",
     "Plan",
     "TooManyPlansError",
+    "TracedModel",
     "UnsupportedModelError",
     "compile",
+    "measured_snapshot",
     "memory_meter",
+    "plan",
+    "predicted_snapshot",
+    "trace",
 ]
 
 _HOMES = {
     "CompiledModule": "compiled",
+    "Explanation": "report",
     "MemoryMeter": "meter",
+    "NoPlanError": "compiled",
+    "PeakReport": "report",
     "Plan": "backend",
-    "TooManyPlansError": "compiled",
-    "UnsupportedModelError": "trace",
+    "TooManyPlansError": "capture",
+    "TracedModel": "planning",
+    "UnsupportedModelError": "joint",
     "compile": "compiled",
+    "measured_snapshot": "snapshot",
     "memory_meter": "meter",
+    "plan": "planning",
+    "predicted_snapshot": "snapshot",
+    "trace": "planning",
 }
 
 if not TYPE_CHECKING:

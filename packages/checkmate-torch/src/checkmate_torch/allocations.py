@@ -48,10 +48,12 @@ class Allocations:
         times_s: seconds on the clock of ``time.time``, float64 ``[n]``, not decreasing.
         deltas: bytes, int64 ``[n]``; negative for a release. Releases of storages that are older than the
             recording are not in it: PyTorch doesn't know their size.
+        addresses: of the storages, int64 ``[n]``.
     """
 
     times_s: npt.NDArray[np.float64]
     deltas: npt.NDArray[np.int64]
+    addresses: npt.NDArray[np.int64]
 
     @property
     def peak(self) -> int:
@@ -116,7 +118,7 @@ def allocation_events(tree: list[_ProfilerEvent]) -> Allocations:
     """
     events = sorted(_cpu_allocations(tree), key=lambda event: event[0])
     alive: set[int] = set()
-    kept: list[tuple[int, int]] = []
+    kept: list[tuple[int, int, int]] = []
     for time_ns, address, delta in events:
         if delta > 0:
             alive.add(address)
@@ -124,9 +126,9 @@ def allocation_events(tree: list[_ProfilerEvent]) -> Allocations:
             continue  # older than the recording; what the profiler takes for its size may be a stale one
         else:
             alive.remove(address)
-        kept.append((time_ns, delta))
-    table = np.array(kept, dtype=np.int64).reshape(-1, 2)
-    return Allocations(times_s=table[:, 0] / 1e9, deltas=table[:, 1])
+        kept.append((time_ns, delta, address))
+    table = np.array(kept, dtype=np.int64).reshape(-1, 3)
+    return Allocations(times_s=table[:, 0] / 1e9, deltas=table[:, 1], addresses=table[:, 2])
 
 
 def _cpu_allocations(tree: list[_ProfilerEvent]) -> Iterator[tuple[int, int, int]]:

@@ -7,8 +7,9 @@ there. Graphs without a backward pass run as they are.
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,17 +17,19 @@ from typing import Any
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx.graph import _BoxedCodeGen
 
-from checkmate import Solution
+from checkmate import CheckmateError, Solution
+from checkmate_torch.account import Account, Kind, owned_by
 from checkmate_torch.emit import emit
+from checkmate_torch.joint import Traced, UnsupportedModelError, trace_joint
 from checkmate_torch.options import Options
 from checkmate_torch.profile import OpProfile
-from checkmate_torch.storages import storage_key, storages_of
-from checkmate_torch.trace import Traced, UnsupportedModelError, trace_joint
+from checkmate_torch.storages import allocated_bytes, storage_key
 
-__all__ = ["Plan", "Planner", "checkmate_backend"]
+__all__ = ["Plan", "Planner", "TracingDone", "checkmate_backend"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,10 +41,20 @@ class Plan:
     Attributes:
         traced: the joint graph and its DFGraph.
         solution: the judged schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
+        account: what each byte is held for.
     """
 
     traced: Traced
     solution: Solution
+    account: Account = field(default_factory=Account)
+
+
+class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
+    """Leaves Dynamo once a step is traced, before anything is planned or run."""
+
+    def __init__(self, traced: Traced, account: Account) -> None:
+        super().__init__("traced")
+        self.traced, self.account = traced, account
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,26 +64,18 @@ class Planner:
     Attributes:
         options: how to plan.
         module: whose parameters, buffers and gradients are resident too where the graph does not take them.
+        only_trace: raise :class:`TracingDone` with the first graph instead of planning it.
         plans: one for each traced graph with a backward pass, in the order of tracing.
     """
 
     options: Options
     module: nn.Module | None = field(default=None, repr=False)
+    only_trace: bool = False
     plans: list[Plan] = field(default_factory=list, repr=False)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
-        inputs = {storage_key(x): x for x in example_inputs if isinstance(x, torch.Tensor)}
-        owned = storages_of(self.module)
-        partition = partial(
-            self._partition,
-            unseen=sum(storage.nbytes() for key, storage in owned.items() if key not in inputs),
-            label=", ".join(
-                str(tuple(x.shape))
-                for key, x in inputs.items()
-                if key not in owned and not isinstance(x, nn.Parameter)
-            ),
-        )
+        partition = partial(self._partition, example_inputs=example_inputs)
         compiler = aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed, partition_fn=partition)
         with torch._functorch.config.patch(donated_buffer=False):
             return compiler(gm, example_inputs)
@@ -81,8 +86,7 @@ class Planner:
         joint_inputs: Sequence[Sequence[object]],
         *,
         num_fwd_outputs: int,
-        unseen: int,
-        label: str,
+        example_inputs: Sequence[object],
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
         """Split a joint graph so that what is saved and what is recomputed follow the best schedule."""
@@ -91,22 +95,33 @@ class Planner:
                 "a region under torch.compiler.nested_compile_region can't be planned: call it without"
             )
         options = self.options
+        owned = owned_by(self.module)
+        given = {storage_key(x): x for x in example_inputs if isinstance(x, torch.Tensor)}
+        fixed = {Kind.RESERVE: options.reserve, Kind.OPTIMIZER: options.optimizer_bytes}
+        for key, (kind, size) in owned.items():
+            if key not in given:
+                fixed[kind] = fixed.get(kind, 0) + size
         traced = trace_joint(
             joint,
             n_primals=len(joint_inputs[0]),
             n_forward_outputs=num_fwd_outputs,
             profile=_unpriced,
-            reserve=options.reserve + unseen,
+            reserve=sum(fixed.values()),
             loss_bytes=options.loss_bytes,
             name=type(self.module).__name__ if self.module is not None else "",
         )
+        account = Account.of(traced, _kinds(traced, example_inputs, owned), fixed)
         traced = replace(traced, graph=options.priced(traced.graph, traced.nodes))
-        solution = options.decided(traced.graph)
+        if self.only_trace:
+            raise TracingDone(traced, account)
+        solution = options.on(*_held(given.values(), fixed)).decided(traced.graph, account)
         if solution.schedule is None:
             raise RuntimeError("solve returned no schedule and raised nothing")
         modules = emit(traced, solution.schedule)
-        self.plans.append(Plan(traced=traced, solution=solution))
+        self.plans.append(Plan(traced=traced, solution=solution, account=account))
         level = logging.INFO if len(self.plans) == 1 else logging.WARNING
+        batch = [x for key, x in given.items() if key not in owned and not isinstance(x, nn.Parameter)]
+        label = ", ".join(str(tuple(x.shape)) for x in batch)
         _log.log(level, "plan %d, for %s: %r", len(self.plans), label, solution)
         return modules
 
@@ -121,13 +136,13 @@ def checkmate_backend(
     """The entry point behind ``torch.compile(model, backend="checkmate", options={"budget": "8GiB"})``.
 
     Each graph that Dynamo captures is planned alone: with graph breaks the budget bounds each piece, not the
-    step, and a warning says where it broke. The options are the fields of :class:`Options`.
+    step, and a warning says where it broke. The options are the arguments of :func:`checkmate_torch.compile`.
     """
     if mode is not None:
         raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
     if not options or "budget" not in options:
         raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")
-    known = Options.__dataclass_fields__
+    known = inspect.signature(Options.parse).parameters
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(f"backend 'checkmate' has no option {unknown[0]!r}; it has {sorted(known)}")
@@ -140,6 +155,28 @@ def checkmate_backend(
             broken.reason,
         )
     return Planner(Options.parse(**options))(gm, example_inputs)
+
+
+def _kinds(
+    traced: Traced, example_inputs: Sequence[object], owned: Mapping[int, tuple[Kind, int]]
+) -> dict[Node, Kind]:
+    """What each primal is to the module: AOTAutograd tells which example input it stands for."""
+    kinds: dict[Node, Kind] = {}
+    for node in traced.primals:
+        index = getattr(node.meta.get("desc"), "idx", None)
+        value = example_inputs[index] if index is not None and index < len(example_inputs) else None
+        if isinstance(value, torch.Tensor):
+            known = Kind.PARAMETERS if isinstance(value, nn.Parameter) else Kind.BATCH
+            kinds[node] = owned.get(storage_key(value), (known, 0))[0]
+    return kinds
+
+
+def _held(given: Iterable[torch.Tensor], fixed: Mapping[Kind, int]) -> tuple[torch.device, int]:
+    """The device of a step, and the bytes of it that are there already; what is to come is not counted."""
+    tensors = list(given)
+    device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
+    besides = sum(size for kind, size in fixed.items() if kind not in (Kind.RESERVE, Kind.OPTIMIZER))
+    return device, besides + sum(allocated_bytes(x) for x in tensors if not isinstance(x, FakeTensor))
 
 
 def _unpriced(_node: Node) -> OpProfile:

@@ -6,29 +6,31 @@ plans once for every new kind of inputs (shapes, dtypes, modes), when it first m
 
 from __future__ import annotations
 
-import logging
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported, UserError
+from torch.optim import Optimizer
 
 from checkmate import CheckmateError
-from checkmate.plugins import CostModel, Solver
+from checkmate.plugins import CostModel, Solver, exporter_for, load_exporter
 from checkmate.units import Budget
 from checkmate_torch.backend import Plan, Planner
+from checkmate_torch.capture import captured
 from checkmate_torch.costs import OnProgress
+from checkmate_torch.meter import MemoryMeter
 from checkmate_torch.options import Options
-from checkmate_torch.trace import UnsupportedModelError
+from checkmate_torch.report import Explanation, PeakReport, explain, module_of, report
+from checkmate_torch.snapshot import Snapshot, predicted_snapshot
 
-__all__ = ["CompiledModule", "TooManyPlansError", "compile"]
-
-_LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
+__all__ = ["CompiledModule", "NoPlanError", "compile"]
 
 
-class TooManyPlansError(CheckmateError, RuntimeError):
-    """The inputs keep changing shape, so that every step would be planned anew."""
+class NoPlanError(CheckmateError, LookupError):
+    """What was asked about has not been planned yet."""
 
 
 def compile(
@@ -38,6 +40,7 @@ def compile(
     solver: str | Solver = "auto",
     cost_model: str | CostModel = "profiled",
     time_limit: float = 10.0,
+    optimizer: Optimizer | None = None,
     reserve: int | str = 0,
     loss_bytes: int | str | None = None,
     cache: bool = True,
@@ -52,16 +55,18 @@ def compile(
 
     Args:
         model: any module that Dynamo can capture in one graph.
-        budget: bytes (``8 * 2**30``, ``"8GiB"``), or a share of the peak of the same step without
-            recomputation (``"60%"``, ``0.6``).
+        budget: bytes (``8 * 2**30``, ``"8GiB"``); a share of the peak of the same step without recomputation
+            (``"60%"``, ``0.6``); or ``"auto"``: what the step holds already, and nine tenths of what the
+            device has left when the plan is made.
         solver: name of an installed solver, or a solver.
         cost_model: what recomputation costs: ``"profiled"`` (seconds, each distinct op timed once on this
             device), ``"roofline"`` (seconds from FLOPs, bytes and the peaks of the device, or of one of the
             table: ``"roofline-A100-80GB"``), ``"flops"``, or an installed cost model, by name or itself.
         time_limit: seconds that the solver may take, for each plan.
-        reserve: bytes that the step holds besides, such as optimizer state. Gradients that are accumulated
-            over several backward passes, or set to zero instead of to None, are charged: a call that finds
-            some has a plan of its own.
+        optimizer: whose state is counted too, as it will be after the first step.
+        reserve: bytes that the step holds besides; optimizer state, if ``optimizer`` is not given. Gradients
+            that are accumulated over several backward passes, or set to zero instead of to None, are charged:
+            a call that finds some has a plan of its own.
         loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
             included; default twice the bytes of the model's outputs. While it runs, three times the outputs'
             bytes are charged besides. That covers the usual losses and is too much for most: where outputs
@@ -71,22 +76,25 @@ def compile(
             ``$CHECKMATE_CACHE_DIR`` or the user's cache directory.
         on_progress: called with a :class:`~checkmate.Progress` while ops are timed and the solver runs.
         max_plans: how many kinds of inputs (shapes, dtypes, modes) to plan for; then
-            :class:`TooManyPlansError`.
+            :class:`~checkmate_torch.TooManyPlansError`.
 
     Returns:
         The compiled module; it shares parameters, buffers and submodules with ``model``.
 
     Raises:
-        BudgetError: if the budget, or another number of bytes, can't be read.
+        BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
+            be foreseen; at the first call, if what the device has left is not known.
         TypeError: if what is passed for a cost model can't be one.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the model can't be captured or planned.
+        TooManyPlansError: at the call that would need one plan too many.
     """
     options = Options.parse(
         budget=budget,
         solver=solver,
         time_limit=time_limit,
+        optimizer=optimizer,
         reserve=reserve,
         loss_bytes=loss_bytes,
         cost_model=cost_model,
@@ -108,7 +116,6 @@ class CompiledModule(nn.Module):
     _planner: Planner
     _max_plans: int
     _runs: dict[bool, Callable[..., object]]
-    _silent: set[Callable[..., object]]
 
     def __init__(self, model: nn.Module, options: Options, max_plans: int) -> None:
         """Wrap ``model``; nothing is compiled before the first call."""
@@ -117,12 +124,83 @@ class CompiledModule(nn.Module):
         planner = Planner(options, module=model)
         shared = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
         self.__dict__.update({name: getattr(model, name) for name in shared})
-        self.__dict__.update(_planner=planner, _max_plans=max_plans, _runs={}, _silent=_logging_methods())
+        self.__dict__.update(_planner=planner, _max_plans=max_plans, _runs={})
 
     @property
     def plans(self) -> tuple[Plan, ...]:
         """The plans so far: one for each kind of inputs that was trained with."""
         return tuple(self._planner.plans)
+
+    def report(self, measured: MemoryMeter | None = None, *, plan: int = -1) -> PeakReport:
+        """Where every byte of the step's peak is: a table when printed.
+
+        Args:
+            measured: a meter around one step, whose peak is set beside the predicted one.
+            plan: which of :attr:`plans`; default the last.
+
+        Raises:
+            NoPlanError: before the first call with gradients.
+        """
+        chosen = self._plan(plan)
+        return report(
+            chosen.solution, chosen.account, measured=measured.peak if measured is not None else None
+        )
+
+    def explain(self, *, plan: int = -1) -> Explanation:
+        """What is recomputed and why, the dearest first: bytes brought back, cost paid; a table when printed.
+
+        Args:
+            plan: which of :attr:`plans`; default the last.
+
+        Raises:
+            NoPlanError: before the first call with gradients.
+        """
+        chosen = self._plan(plan)
+        return explain(chosen.solution, modules=[module_of(node) for node in chosen.traced.nodes])
+
+    def save_report(self, path: str | os.PathLike[str], *, plan: int = -1) -> None:
+        """Write the plan by the exporter of the file's suffix.
+
+        ``.html`` is a page of its own, ``.perfetto.json`` a trace, ``.memory_viz.json`` PyTorch's snapshot;
+        ``checkmate plugins`` lists them all.
+
+        Args:
+            path: where to.
+            plan: which of :attr:`plans`; default the last.
+
+        Raises:
+            NoPlanError: before the first call with gradients.
+            PluginError: if no exporter has this suffix.
+        """
+        solution = self._plan(plan).solution
+        if solution.timeline is not None:
+            exporter = load_exporter(exporter_for(path).name)
+            exporter.write(solution.timeline, Path(path), budget=solution.problem.budget)
+
+    def memory_snapshot(self, *, plan: int = -1) -> Snapshot:
+        """The predicted timeline as PyTorch's memory viewer reads it; tensors are coloured by what they are.
+
+        ``torch.cuda._memory_viz.trace_plot(compiled.memory_snapshot())`` makes a page of it.
+
+        Args:
+            plan: which of :attr:`plans`; default the last.
+
+        Raises:
+            NoPlanError: before the first call with gradients.
+        """
+        chosen = self._plan(plan)
+        if chosen.solution.timeline is None:
+            raise NoPlanError("this plan has no schedule")
+        return predicted_snapshot(chosen.solution.timeline, chosen.account.kinds)
+
+    def _plan(self, index: int) -> Plan:
+        try:
+            return self.plans[index]
+        except IndexError:
+            raise NoPlanError(
+                f"there is no plan {index}, {len(self.plans)} so far: a plan is made when inputs of its kind "
+                "are first met, with gradients"
+            ) from None
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model's forward pass; plan first if inputs of this kind are new.
@@ -132,34 +210,13 @@ class CompiledModule(nn.Module):
         """
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return self._original(*args, **kwargs)
-        try:
-            with torch._dynamo.config.patch(
-                recompile_limit=self._max_plans, ignore_logging_functions=self._silent
-            ):
-                return self._compiled()(*args, **kwargs)
-        except BackendCompilerFailed as failure:
-            if isinstance(failure.inner_exception, CheckmateError):
-                raise failure.inner_exception from None
-            raise
-        except FailOnRecompileLimitHit as failure:
-            raise TooManyPlansError(
-                f"more than {self._max_plans} kinds of inputs were met, each with a plan of its own: "
-                "pad them to few shapes, or raise max_plans"
-            ) from failure
-        except (Unsupported, UserError) as failure:
-            raise UnsupportedModelError(
-                f"the model can't be captured as one graph: {_reason(failure)}\n"
-                "A budget for the whole step needs one graph. Move that code out of forward, or plan each "
-                'piece alone: torch.compile(model, backend="checkmate", options={"budget": …})'
-            ) from failure
+        return self._captured()(*args, **kwargs)
 
-    def _compiled(self) -> Callable[..., object]:
+    def _captured(self) -> Callable[..., object]:
         """The model under the planner; while gradients are held, they are charged, which is another plan."""
         held = any(parameter.grad is not None for parameter in self._original.parameters())
         if held not in self._runs:
-            self._runs[held] = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is in none
-                self._original, backend=self._planner, fullgraph=True, dynamic=False, isolate_recompiles=True
-            )
+            self._runs[held] = captured(self._original, self._planner, max_plans=self._max_plans)
         return self._runs[held]
 
     @property
@@ -185,20 +242,3 @@ class CompiledModule(nn.Module):
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle as the original and the settings."""
         return type(self), (self._original, self._planner.options, self._max_plans)
-
-
-def _reason(failure: Exception) -> str:
-    """What Dynamo stumbled over and where, with those hints that name a setting."""
-    lines = [line.strip() for line in str(failure).splitlines()]
-    wanted = ("Explanation:", "Caused by:", "File ")
-    kept = (line for line in lines[1:] if line.startswith(wanted) or "torch._dynamo.config." in line)
-    return " ".join([*lines[:1], *kept])
-
-
-def _logging_methods() -> set[Callable[..., object]]:
-    """What a model logs is no reason to break its graph: calls of these are dropped where it is captured.
-
-    Libraries add methods that log a message once.
-    """
-    names = (*_LEVELS, *(f"{level}_once" for level in _LEVELS))
-    return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}

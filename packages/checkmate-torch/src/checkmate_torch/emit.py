@@ -19,8 +19,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, map_arg
 
 from checkmate import Schedule
+from checkmate_torch.joint import Traced
 from checkmate_torch.safety import FIRST_STATISTIC, as_copy, is_batch_norm_training, is_random, rng_state_like
-from checkmate_torch.trace import Traced
 
 __all__ = ["emit"]
 

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,14 @@ class MemoryMeter:
         times_s: seconds since entry, float64 ``[n]``, starting at 0.
         bytes: live bytes from each of these times on, int64 ``[n]``, starting at ``base``. On CUDA only the
             end points and the peak are known.
+        addresses: of the storage that each change is about, int64 ``[n]``, the first being 0; empty on CUDA.
     """
 
     base: int
     peak: int
     times_s: npt.NDArray[np.float64]
     bytes: npt.NDArray[np.int64]
+    addresses: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
 
 
 @contextmanager
@@ -96,18 +98,19 @@ class _Releases:
 
     def __init__(self, storages: list[torch.UntypedStorage]) -> None:
         self.base = sum(storage.nbytes() for storage in storages)
-        self._noted: list[tuple[float, int]] = []
-        self._watches = [weakref.finalize(s, self._note, s.nbytes()) for s in storages]
+        self._noted: list[tuple[float, int, int]] = []
+        self._watches = [weakref.finalize(s, self._note, s.nbytes(), s.data_ptr()) for s in storages]
 
-    def _note(self, size: int) -> None:
-        self._noted.append((time.time(), size))
+    def _note(self, size: int, address: int) -> None:
+        self._noted.append((time.time(), size, address))
 
     def stop(self) -> Allocations:
         """What was noted."""
         for watch in self._watches:
             watch.detach()
-        table = np.array(self._noted, dtype=np.float64).reshape(-1, 2)
-        return Allocations(times_s=table[:, 0], deltas=-table[:, 1].astype(np.int64))
+        times_s = np.array([time_s for time_s, _, _ in self._noted], dtype=np.float64)
+        table = np.array([row[1:] for row in self._noted], dtype=np.int64).reshape(-1, 2)
+        return Allocations(times_s=times_s, deltas=-table[:, 0], addresses=table[:, 1])
 
 
 @contextmanager
@@ -124,6 +127,8 @@ def _meter_cpu(watch: _Releases) -> Iterator[MemoryMeter]:
     order = np.argsort(times_s, kind="stable")
     meter.times_s = np.concatenate([[0.0], np.maximum(times_s[order] - start_s, 0.0)])
     meter.bytes = watch.base + np.concatenate([[0], np.cumsum(deltas[order])])
+    addresses = np.concatenate([recorder.events.addresses, older.addresses])
+    meter.addresses = np.concatenate([[0], addresses[order]])
     meter.peak = int(meter.bytes.max())
 
 

@@ -5,20 +5,26 @@ priced(traced) = traced with costs and workspaces      decided(graph) = the sche
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
+import torch
 from torch.fx import Node
+from torch.optim import Optimizer
 
-from checkmate import DFGraph, ScheduleCache, Solution
+from checkmate import DFGraph, InfeasibleBudgetError, ScheduleCache, Solution
 from checkmate.api import solve
 from checkmate.plugins import CostModel, Solver
-from checkmate.units import Budget, parse_budget, parse_bytes
+from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
+from checkmate_torch.account import Account
+from checkmate_torch.available import AUTO, HEADROOM, auto_budget, optimizer_bytes
 from checkmate_torch.costs import OnProgress, checked_cost_model, price
 
 __all__ = ["Options"]
 
+_log = logging.getLogger(__name__)
 _LARGEST = 2**62
 """Stands in for the plain step's peak, which is unknown before tracing, when a budget is checked."""
 
@@ -28,14 +34,17 @@ class Options:
     """How to plan: the options of the backend.
 
     Attributes:
-        budget: bytes of everything that the step holds at once, or a share of the plain step's peak.
+        budget: bytes of everything that the step holds at once, a share of the plain step's peak, or
+            ``"auto"``, what the device has left.
         solver: name of an installed solver, or a solver.
         time_limit: seconds for the solver, for each traced graph.
-        reserve: bytes that the step holds besides what is traced, e.g. optimizer state.
+        reserve: bytes that the step holds besides what is traced.
+        optimizer_bytes: the optimizer's state after its first step, in bytes; held besides, too.
         loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
             included; None = twice the bytes of the model's outputs; 0 = the model computes its loss itself.
         cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, the name of an installed cost model, or a
-            cost model; see :mod:`checkmate_torch.costs`. Workspaces are measured whatever it is.
+            cost model; see :mod:`checkmate_torch.costs`.
+        workspaces: whether the workspace of each op is measured, without which the peak is not bounded.
         cache: whether measured costs and schedules are kept on disk, and taken from there.
         on_progress: called while ops are timed and while the solver runs.
     """
@@ -44,8 +53,10 @@ class Options:
     solver: str | Solver = "auto"
     time_limit: float = 10.0
     reserve: int = 0
+    optimizer_bytes: int = 0
     loss_bytes: int | None = None
     cost_model: str | CostModel = "profiled"
+    workspaces: bool = True
     cache: bool = True
     on_progress: OnProgress | None = field(default=None, repr=False)
 
@@ -57,25 +68,31 @@ class Options:
         solver: str | Solver = "auto",
         time_limit: float = 10.0,
         reserve: int | str = 0,
+        optimizer: Optimizer | None = None,
         loss_bytes: int | str | None = None,
         cost_model: str | CostModel = "profiled",
+        workspaces: bool = True,
         cache: bool = True,
         on_progress: OnProgress | None = None,
     ) -> Self:
         """Read the options as users write them, so that a mistake shows before anything is traced.
 
         Raises:
-            BudgetError: if the budget, or another number of bytes, can't be read.
+            BudgetError: if the budget, or another number of bytes, can't be read, or the optimizer's state
+                can't be foreseen.
             TypeError: if what is passed for a cost model can't be one.
         """
-        parse_budget(budget, whole=_LARGEST)
+        if budget != AUTO:
+            parse_budget(budget, whole=_LARGEST)
         return cls(
             budget=budget,
             solver=solver,
             time_limit=time_limit,
             reserve=parse_bytes(reserve),
+            optimizer_bytes=0 if optimizer is None else optimizer_bytes(optimizer),
             loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),
             cost_model=checked_cost_model(cost_model),
+            workspaces=workspaces,
             cache=bool(cache),
             on_progress=on_progress,
         )
@@ -87,20 +104,70 @@ class Options:
             graph: without costs.
             nodes: the FX node of each op; None = it costs nothing.
         """
-        return price(graph, nodes, self.cost_model, on_disk=self.cache, on_progress=self.on_progress)
+        return price(
+            graph,
+            nodes,
+            self.cost_model,
+            workspaces=self.workspaces,
+            on_disk=self.cache,
+            on_progress=self.on_progress,
+        )
 
-    def decided(self, graph: DFGraph) -> Solution:
-        """The best schedule within the budget; first runs keep the base order.
+    def on(self, device: torch.device, resident: int) -> Self:
+        """The options with ``"auto"`` replaced by what the device has left now.
+
+        Args:
+            device: that the step runs on.
+            resident: bytes of the step that are allocated there already.
 
         Raises:
-            InfeasibleBudgetError: if none was found.
+            BudgetError: if what the device has left is not known.
         """
-        return solve(
-            graph,
-            self.budget,
-            solver=self.solver,
-            time_limit=self.time_limit,
-            fixed_order=True,
-            on_progress=self.on_progress,
-            cache=ScheduleCache() if self.cache else None,
+        if self.budget != AUTO:
+            return self
+        budget = auto_budget(device, resident)
+        _log.info(
+            "budget 'auto' on %s: %s, of which %s are held already; %.0f%% of what is left stays free",
+            device,
+            format_bytes(budget),
+            format_bytes(resident),
+            100 * HEADROOM,
         )
+        return replace(self, budget=budget)
+
+    def decided(self, graph: DFGraph, account: Account | None = None, *, throw: bool = True) -> Solution:
+        """The best schedule within the budget; first runs keep the base order.
+
+        Args:
+            graph: priced.
+            account: what its bytes are held for, for the error.
+            throw: False = a solution without a schedule instead of an error.
+
+        Raises:
+            InfeasibleBudgetError: if none was found; where the budget is below what parameters, gradients and
+                the like need without any activation, it says so.
+        """
+        try:
+            return solve(
+                graph,
+                self.budget,
+                solver=self.solver,
+                time_limit=self.time_limit,
+                fixed_order=True,
+                on_progress=self.on_progress,
+                cache=ScheduleCache() if self.cache else None,
+                throw=throw,
+            )
+        except InfeasibleBudgetError as error:
+            needed = account.without_activations(graph) if account is not None else {}
+            if error.budget >= sum(needed.values()):
+                raise
+            parts = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in needed.items())
+            raise InfeasibleBudgetError(
+                budget=error.budget,
+                minimum=error.minimum,
+                floor=error.floor,
+                bottleneck=error.bottleneck,
+                proved=error.proved,
+                reason=f"{format_bytes(sum(needed.values()))} are held before any activation: {parts}",
+            ) from None

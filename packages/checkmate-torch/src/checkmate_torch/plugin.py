@@ -1,15 +1,40 @@
-"""What this distribution adds to Checkmate: the command ``checkmate demo``."""
+"""What this distribution adds to Checkmate: a frontend, an exporter, and the command ``checkmate demo``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from checkmate.plugins import hookimpl
+from checkmate.plugins import Exporter, ExporterSpec, Frontend, FrontendSpec, hookimpl
 
 if TYPE_CHECKING:
     import click
 
-__all__ = ["checkmate_register_commands"]
+__all__ = ["checkmate_register_commands", "checkmate_register_exporters", "checkmate_register_frontends"]
+
+
+@hookimpl
+def checkmate_register_frontends() -> list[FrontendSpec]:
+    """PyTorch's."""
+    return [
+        FrontendSpec(
+            name="torch",
+            summary="a factory of (model, example_inputs) or (model, example_inputs, loss)",
+            load=_frontend,
+        )
+    ]
+
+
+@hookimpl
+def checkmate_register_exporters() -> list[ExporterSpec]:
+    """PyTorch's memory snapshot."""
+    return [
+        ExporterSpec(
+            name="memory-viz",
+            summary="allocations and frees in the layout of PyTorch's memory snapshots, as JSON",
+            suffix=".memory_viz.json",
+            load=_exporter,
+        )
+    ]
 
 
 @hookimpl
@@ -18,3 +43,15 @@ def checkmate_register_commands(cli: click.Group) -> None:
     from checkmate_torch.command import register
 
     register(cli)
+
+
+def _exporter() -> Exporter:
+    from checkmate_torch.snapshot import MemoryVizSnapshot
+
+    return MemoryVizSnapshot()
+
+
+def _frontend() -> Frontend:
+    from checkmate_torch import planning
+
+    return planning.Frontend()

@@ -13,6 +13,7 @@ from checkmate.cli.show import show
 from checkmate.cli.simulate import simulate
 from checkmate.cli.solve import solve
 from checkmate.cli.sweep import sweep
+from checkmate.cli.trace import trace
 
 __all__ = ["app"]
 
@@ -34,5 +35,5 @@ def app() -> None:
     """
 
 
-for _command in (solve, simulate, sweep, show, plugins, doctor):
+for _command in (trace, solve, simulate, sweep, show, plugins, doctor):
     app.add_command(_command)

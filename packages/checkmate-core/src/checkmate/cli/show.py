@@ -34,7 +34,7 @@ from checkmate.serialize import read_graph, read_schedule_with_meta
 from checkmate.simulate import Timeline
 from checkmate.units import format_bytes, parse_budget
 
-__all__ = ["show"]
+__all__ = ["graph_facts", "print_graph", "show", "timeline_facts"]
 
 _ROWS = 5
 _MINIMUM_TIME_S = 2.0
@@ -94,7 +94,7 @@ def show(
         print_json({"graph": facts, "timeline": timeline_facts(timeline, limit)})
     elif output is None:
         if facts is not None:
-            _print_graph(whole, facts)
+            print_graph(whole, facts)
         _print_timeline(timeline, limit)
 
 
@@ -170,7 +170,8 @@ def timeline_facts(timeline: Timeline, budget: int | None) -> dict[str, Any]:
     }
 
 
-def _print_graph(graph: DFGraph, facts: dict[str, Any]) -> None:
+def print_graph(graph: DFGraph, facts: dict[str, Any]) -> None:
+    """The facts as tables for people."""
     least, peak = facts["floor"], facts["keep_all_peak"]
     by = f"op {clipped(facts['floor_op']['name'])!r}" if facts["floor_op"] else "what is held at the end"
     once = f"; {facts['once_only_ops']} may run only once" if facts["once_only_ops"] else ""

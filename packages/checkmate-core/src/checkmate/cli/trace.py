@@ -1,0 +1,104 @@
+"""``checkmate trace``: a program of a framework as a graph in a file; an option for each frontend."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from checkmate.cli import options
+from checkmate.cli.exits import BadInput
+from checkmate.cli.printing import foreign_code, print_json
+from checkmate.cli.show import graph_facts, print_graph
+from checkmate.graph import DFGraph
+from checkmate.plugins import frontend_specs, load_frontend
+from checkmate.serialize import write_graph
+
+__all__ = ["trace"]
+
+_NO_FRONTEND = "no frontend is installed: pip install checkmate-torch"
+
+
+class _OptionPerFrontend(click.Command):
+    """Offers ``--NAME PROGRAM`` for each frontend; asking for the parameters is what loads the plugins."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The options of the frontends, then the others."""
+        programs: list[click.Parameter] = [
+            click.Option(
+                [f"--{spec.name}", f"program_{k}"],
+                metavar="MODULE:FACTORY",
+                help=f"Trace with the frontend {spec.name!r}: {spec.summary}.",
+            )
+            for k, spec in enumerate(frontend_specs())
+        ]
+        return [*programs, *super().get_params(ctx)]
+
+
+@click.command(
+    cls=_OptionPerFrontend,
+    epilog=options.examples(
+        "checkmate trace --torch package.module:factory -o graph.json",
+        "checkmate trace --torch train:step --cost-model roofline-A100-80GB -o graph.json",
+    ),
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=options.new_file,
+    help="The graph; as msgpack if the name ends in .msgpack, else as JSON.",
+)
+@click.option("--cost-model", metavar="NAME", help="What ops cost; the frontend has a default.")
+@options.as_json
+def trace(output: Path, cost_model: str | None, as_json: bool, **programs: str | None) -> None:
+    """Trace one training step, without running it, and write its graph to a file.
+
+    MODULE:FACTORY names a function without arguments in a module that can be imported from here; what it must
+    return, the frontend's documentation says.
+
+    Exit codes: 0 ok; 2 bad input.
+    """
+    asked = {spec.name: programs.get(f"program_{k}") for k, spec in enumerate(frontend_specs())}
+    given = {name: text for name, text in asked.items() if text is not None}
+    if len(given) != 1:
+        names = " or ".join(f"--{name} MODULE:FACTORY" for name in asked)
+        raise BadInput(f"say what to trace, once: {names}" if asked else _NO_FRONTEND)
+    ((name, text),) = given.items()
+    settings = {} if cost_model is None else {"cost_model": cost_model}
+    with foreign_code():
+        graph: object = load_frontend(name).trace(_named(text), **settings).graph
+    if not isinstance(graph, DFGraph):
+        raise BadInput(f"the frontend {name!r} gave a {type(graph).__name__}, not a graph")
+    write_graph(output, graph)
+    click.echo(f"{output}: {graph!r}, by the frontend {name!r}.", err=True)
+    facts = graph_facts(graph)
+    if as_json:
+        print_json({"output": str(output), "graph": facts})
+    else:
+        print_graph(graph, facts)
+
+
+def _named(text: str) -> Callable[..., Any]:
+    """What ``package.module:name`` names, the folder that we are in being searched first."""
+    module, colon, name = text.partition(":")
+    if not (module and colon and name):
+        raise BadInput(f"{text!r} is no MODULE:FACTORY, as in 'package.module:factory'")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise BadInput(f"{module!r} needs {error.name!r}, which is not installed") from error
+        raise BadInput(f"there is no module {error.name!r}, here or installed") from error
+    try:
+        return cast("Callable[..., Any]", reduce(getattr, name.split("."), found))
+    except AttributeError as error:
+        raise BadInput(f"module {module!r} has no {name!r}") from error

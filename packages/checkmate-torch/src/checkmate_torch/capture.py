@@ -1,0 +1,77 @@
+"""A model as a callable that Dynamo captures whole: one graph for each kind of inputs, or a clear error.
+
+What Dynamo raises is said in our words: where it stumbled, and the way out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported, UserError
+
+from checkmate import CheckmateError
+from checkmate_torch.joint import UnsupportedModelError
+
+__all__ = ["TooManyPlansError", "captured"]
+
+_LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
+
+
+class TooManyPlansError(CheckmateError, RuntimeError):
+    """The inputs keep changing shape, so that every step would be planned anew."""
+
+
+def captured(
+    model: nn.Module, backend: Callable[..., object], *, max_plans: int = 1
+) -> Callable[..., object]:
+    """The model's forward pass, captured as one graph for each kind of inputs.
+
+    The callable raises ``UnsupportedModelError`` if the model can't be captured, :class:`TooManyPlansError`
+    if it meets more than ``max_plans`` kinds of inputs, and what ``backend`` raises of Checkmate's errors.
+    """
+    captures = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is not in the overloads
+        model, backend=backend, fullgraph=True, dynamic=False, isolate_recompiles=True
+    )
+    silent = _logging_methods()
+
+    def run(*args: object, **kwargs: object) -> object:
+        try:
+            with torch._dynamo.config.patch(recompile_limit=max_plans, ignore_logging_functions=silent):
+                return captures(*args, **kwargs)
+        except BackendCompilerFailed as failure:
+            if isinstance(failure.inner_exception, CheckmateError):
+                raise failure.inner_exception from None
+            raise
+        except FailOnRecompileLimitHit as failure:
+            raise TooManyPlansError(
+                f"more than {max_plans} kinds of inputs were met, each with a plan of its own: "
+                "pad them to few shapes, or raise max_plans"
+            ) from failure
+        except (Unsupported, UserError) as failure:
+            raise UnsupportedModelError(
+                f"the model can't be captured as one graph: {_reason(failure)}\n"
+                "A budget for the whole step needs one graph. Move that code out of forward, or plan each "
+                'piece alone: torch.compile(model, backend="checkmate", options={"budget": …})'
+            ) from failure
+
+    return run
+
+
+def _reason(failure: Exception) -> str:
+    """What Dynamo stumbled over and where, with those hints that name a setting."""
+    lines = [line.strip() for line in str(failure).splitlines()]
+    wanted = ("Explanation:", "Caused by:", "File ")
+    kept = (line for line in lines[1:] if line.startswith(wanted) or "torch._dynamo.config." in line)
+    return " ".join([*lines[:1], *kept])
+
+
+def _logging_methods() -> set[Callable[..., object]]:
+    """What a model logs is no reason to break its graph: calls of these are dropped where it is captured.
+
+    Libraries add methods that log a message once.
+    """
+    names = (*_LEVELS, *(f"{level}_once" for level in _LEVELS))
+    return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}

@@ -1,0 +1,128 @@
+"""The budget "auto" and the optimizer's state: known before the first step, as it is after it."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import checkmate
+from checkmate_torch import compile, plan
+from checkmate_torch.account import Kind
+from checkmate_torch.available import HEADROOM, auto_budget, obtainable_bytes, optimizer_bytes
+from checkmate_torch.meter import resident_bytes
+
+CPU = torch.device("cpu")
+KIB = 1024
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Linear(32, 8))
+    module[0].bias.requires_grad_(False)
+    return module
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p),
+    "amsgrad": lambda p: torch.optim.AdamW(p, amsgrad=True),
+    "fused": lambda p: torch.optim.Adam(p, fused=True),
+    "foreach": lambda p: torch.optim.Adam(p, foreach=True),
+    "centered": lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_state_is_foreseen_to_the_byte_and_nothing_is_touched(name: str) -> None:
+    module = network()
+    optimizer = OPTIMIZERS[name](module.parameters())
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # replaces optimizer.step
+    before = copy.deepcopy(module.state_dict())
+    foreseen = optimizer_bytes(optimizer)
+    assert resident_bytes(optimizer) == (foreseen if name == "adagrad" else 0)
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+    module(torch.randn(4, 16)).sum().backward()
+    optimizer.step()
+    assert resident_bytes(optimizer) == foreseen == optimizer_bytes(optimizer)
+
+
+def test_an_optimizer_that_wants_more_than_gradients_is_refused_with_the_way_out() -> None:
+    with pytest.raises(checkmate.BudgetError, match=r"LBFGS.*closure.*say reserve="):
+        compile(network(), "1MiB", optimizer=torch.optim.LBFGS(network().parameters()))
+
+
+def test_the_optimizer_is_counted_once_and_told_in_the_account() -> None:
+    module, x = network(), torch.randn(4, 16)
+    optimizer = torch.optim.Adam(module.parameters())
+    alone, together = plan(module, x, "100%"), plan(module, x, "100%", optimizer=optimizer)
+    compiled = compile(module, "100%", optimizer=optimizer)
+    compiled(x).sum().backward()
+    optimizer.step()
+    state = resident_bytes(optimizer)
+    assert together.peak - alone.peak == state
+    assert compiled.plans[0].account.fixed[Kind.OPTIMIZER] == state
+
+
+def memory(root: Path, available: int, **groups: tuple[object, object]) -> Path:
+    """A system with so many bytes available, and control groups with a limit and a usage."""
+    (root / "proc").mkdir(parents=True)
+    (root / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {available // KIB} kB\nHuge: 0\n")
+    (root / "sys/fs/cgroup/memory").mkdir(parents=True)
+    names = {"v2": ("memory.max", "memory.current")}
+    names["v1"] = ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")
+    for version, values in groups.items():
+        for name, value in zip(names[version], values, strict=True):
+            (root / "sys/fs/cgroup" / name).write_text(f"{value}\n")
+    return root
+
+
+def test_what_the_cpu_has_left_is_the_least_of_the_system_and_its_control_group(tmp_path: Path) -> None:
+    cases = [({}, 64), ({"v2": ("max", 9)}, 64), ({"v2": (50 * KIB, 20 * KIB)}, 30)]
+    cases += [({"v1": (8 * KIB, 9 * KIB)}, 0), ({"v1": (2**63, 9)}, 64)]
+    for k, (groups, expected) in enumerate(cases):
+        assert obtainable_bytes(CPU, memory(tmp_path / str(k), 64 * KIB, **groups)) == expected * KIB
+
+
+def test_what_is_not_known_is_an_error_with_the_way_out(tmp_path: Path) -> None:
+    for device, root in ((CPU, tmp_path), (torch.device("meta"), Path("/"))):
+        with pytest.raises(checkmate.BudgetError, match="in the place of 'auto'"):
+            obtainable_bytes(device, root)
+
+
+def test_auto_is_what_is_held_and_most_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checkmate_torch.available.obtainable_bytes", lambda device: 1000 * KIB)
+    assert auto_budget(CPU, 24 * KIB) == pytest.approx((24 + 1000 * (1 - HEADROOM)) * KIB, abs=1)
+    module, x = network(), torch.randn(4, 16)
+    compiled = compile(module, "auto")
+    compiled(x)
+    held = resident_bytes(module, x)
+    assert compiled.plans[0].solution.problem.budget == auto_budget(CPU, held)
+    assert plan(module, x, "auto").problem.budget == auto_budget(CPU, held)
+
+
+def test_a_budget_below_the_parameters_names_both_numbers() -> None:
+    module = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False))
+    with pytest.raises(checkmate.InfeasibleBudgetError) as caught:
+        compile(module, "40KiB", reserve="2KiB")(torch.randn(4, 64))
+    message = str(caught.value)
+    assert "a budget of 40960 bytes" in message
+    assert "67.00 KiB are held before any activation" in message
+    assert "gradients of parameters 32.00 KiB" in message
+    assert caught.value.minimum is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_auto_on_cuda_counts_what_the_allocator_holds() -> None:
+    device = torch.device("cuda")
+    before = obtainable_bytes(device)
+    held = torch.empty(2**26, dtype=torch.uint8, device=device)
+    assert before - obtainable_bytes(device) >= held.nbytes
+    del held
+    assert abs(obtainable_bytes(device) - before) < 2**23

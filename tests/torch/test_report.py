@@ -1,0 +1,190 @@
+"""Reports: every byte of the peak once, what is told is what the judge and the meter count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.cuda import _memory_viz
+
+import checkmate
+from checkmate import Compute, DFGraph, Schedule, keep_all_peak, simulate
+from checkmate.plugins import exporter_for, installed_plugins
+from checkmate.testing import ExporterConformance
+from checkmate_torch import (
+    CompiledModule,
+    MemoryMeter,
+    NoPlanError,
+    compile,
+    measured_snapshot,
+    memory_meter,
+    predicted_snapshot,
+)
+from checkmate_torch.account import Account, Kind
+from checkmate_torch.meter import resident_bytes
+from checkmate_torch.report import explain, report
+from checkmate_torch.zoo import Case, gpt2
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return gpt2(layers=3, width=32, length=32, batch=8, vocabulary=64, dropout=0.1)
+
+
+@pytest.fixture(scope="module")
+def compiled(case: Case) -> CompiledModule:
+    whole = compile(case.module, "60%", solver="heuristics", reserve="3KiB", loss_bytes=0)
+    whole(*case.inputs).backward()
+    return whole
+
+
+@pytest.fixture(scope="module")
+def meter(case: Case, compiled: CompiledModule) -> MemoryMeter:
+    case.module.zero_grad()
+    with memory_meter(case.module, case.inputs) as meter:
+        compiled(*case.inputs).backward()
+    return meter
+
+
+def test_every_byte_of_the_peak_is_of_one_kind(case: Case, compiled: CompiledModule) -> None:
+    told = compiled.report()
+    assert sum(told.by_kind.values()) == told.peak == compiled.plans[0].solution.peak
+    assert list(told.by_kind.values()) == sorted(told.by_kind.values(), reverse=True)
+    case.module.zero_grad()
+    assert told.by_kind[Kind.PARAMETERS] == resident_bytes(case.module)
+    assert told.by_kind[Kind.BATCH] == resident_bytes(case.inputs)
+    assert told.by_kind[Kind.RESERVE] == 3 * 1024
+    assert told.by_kind[Kind.RANDOM_STATES] > 0
+    assert Kind.BUFFERS not in told.by_kind
+
+
+def test_kinds_of_a_model_with_everything() -> None:
+    """Buffers, a parameter that nothing reads, gradients so far, an output that is kept."""
+    module = nn.Sequential(nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16))
+    module.register_parameter("unused", nn.Parameter(torch.zeros(256)))
+    module(torch.randn(4, 8)).sum().backward()
+    compiled = compile(module, "100%", solver="keep-all")
+    compiled(torch.randn(4, 8))
+    plan = compiled.plans[0]
+    sizes = plan.account.at_peak(plan.solution.timeline)
+    assert sizes[Kind.PARAMETERS] == 4 * (8 * 16 + 2 * 16 + 256)
+    assert sizes[Kind.EARLIER_GRADIENTS] == 4 * (8 * 16 + 2 * 16)
+    assert sizes[Kind.BUFFERS] == 2 * 4 * 16 + 8
+    assert sizes[Kind.BATCH] == 4 * 4 * 8
+    assert sizes[Kind.OUTPUTS] >= 4 * 4 * 16
+    assert sum(sizes.values()) == plan.solution.peak
+
+
+def test_the_table_tells_what_the_report_holds(compiled: CompiledModule, meter: MemoryMeter) -> None:
+    told = compiled.report(meter)
+    text = str(told)
+    assert told.measured == meter.peak
+    assert "measured peak" in text
+    assert "measured peak" not in str(compiled.report())
+    assert told.op in text
+    assert told.plain_peak == keep_all_peak(compiled.plans[0].traced.graph)
+    for kind in told.by_kind:
+        assert kind in text
+
+
+def test_what_is_recomputed_and_why(compiled: CompiledModule) -> None:
+    told, timeline = compiled.explain(), compiled.plans[0].solution.timeline
+    assert sum(row.again for row in told.rows) == timeline.recomputes > 0
+    assert sum(row.paid for row in told.rows) == pytest.approx(timeline.cost - timeline.graph.ideal_cost)
+    assert [row.paid for row in told.rows] == sorted((row.paid for row in told.rows), reverse=True)
+    assert any(row.module.startswith("blocks.") for row in told.rows)
+    assert any("over the budget" in row.reason for row in told.rows)
+    assert told.rows[0].op in str(told)
+
+
+def test_nothing_recomputed_and_nothing_planned() -> None:
+    chain = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
+    assert str(explain(checkmate.solve(chain, 6, solver="keep-all"))) == "nothing is recomputed"
+    with pytest.raises(ValueError, match="no schedule"):
+        report(checkmate.solve(chain, 5, solver="keep-all", throw=False), Account())
+    with pytest.raises(NoPlanError, match="no plan -1, 0 so far"):
+        compile(nn.Linear(2, 2), "1MiB").report()
+
+
+def running(snapshot: dict[str, object]) -> list[int]:
+    """Live bytes after each event of a snapshot, as a reader of the format counts them."""
+    alive, sizes = {}, []
+    for event in snapshot["device_traces"][0]:
+        if event["action"] == "alloc":
+            assert event["addr"] not in alive
+            alive[event["addr"]] = event["size"]
+        elif event["action"] == "free_completed":
+            assert alive.pop(event["addr"]) == event["size"]
+        sizes.append(sum(alive.values()))
+    return sizes
+
+
+def test_the_predicted_snapshot_has_the_judges_peak_and_end(compiled: CompiledModule) -> None:
+    timeline = compiled.plans[0].solution.timeline
+    snapshot = compiled.memory_snapshot()
+    sizes = running(snapshot)
+    assert max(sizes) == timeline.peak
+    (segment,) = snapshot["segments"]
+    assert segment["allocated_size"] == sizes[-1] == timeline.memory[-1]
+    assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"]
+    categories = {event["category"] for event in snapshot["device_traces"][0] if "category" in event}
+    assert {"parameters", "activations", "unknown"} <= categories
+
+
+def test_no_two_live_tensors_overlap(compiled: CompiledModule) -> None:
+    alive: dict[int, int] = {}
+    for event in compiled.memory_snapshot()["device_traces"][0]:
+        if event["action"] == "alloc":
+            here = (event["addr"], event["addr"] + event["size"])
+            assert all(here[1] <= start or end <= here[0] for start, end in alive.items())
+            alive[here[0]] = here[1]
+        elif event["action"] == "free_completed":
+            del alive[event["addr"]]
+
+
+def test_the_measured_snapshot_is_what_the_meter_saw(meter: MemoryMeter) -> None:
+    snapshot = measured_snapshot(meter)
+    deltas = [
+        event["size"] if event["action"] == "alloc" else -event["size"]
+        for event in snapshot["device_traces"][0]
+        if event["action"] != "free_requested"
+    ]
+    assert deltas == (meter.bytes[1:] - meter.bytes[:-1]).tolist()
+    cuda = MemoryMeter(base=0, peak=1, times_s=meter.times_s[:1], bytes=meter.bytes[:1])
+    with pytest.raises(ValueError, match="_record_memory_history"):
+        measured_snapshot(cuda)
+
+
+def test_pytorchs_own_tools_read_both(compiled: CompiledModule, meter: MemoryMeter) -> None:
+    for snapshot in (compiled.memory_snapshot(), measured_snapshot(meter)):
+        assert "segments: 1" in _memory_viz.segsum(snapshot)
+        assert _memory_viz.trace(snapshot).count("\n") > 10
+        assert "snapshot.pickle" in _memory_viz.trace_plot(snapshot)
+
+
+def test_a_report_is_written_by_the_exporter_of_its_suffix(compiled: CompiledModule, tmp_path: Path) -> None:
+    compiled.save_report(tmp_path / "step.html")
+    assert "<title>GPT2</title>" in (tmp_path / "step.html").read_text()
+    compiled.save_report(tmp_path / "step.memory_viz.json")
+    written = json.loads((tmp_path / "step.memory_viz.json").read_text())
+    assert written == predicted_snapshot(compiled.plans[0].solution.timeline)
+    with pytest.raises(checkmate.PluginError, match="no exporter"):
+        compiled.save_report(tmp_path / "step.doc")
+
+
+class TestSnapshotExporter(ExporterConformance):
+    exporter_name = "memory-viz"
+
+
+def test_the_plugin_of_this_distribution_works() -> None:
+    assert [plugin.error for plugin in installed_plugins() if plugin.name == "torch"] == [None]
+    assert exporter_for("a.memory_viz.json").name == "memory-viz"
+
+
+def test_recomputing_while_the_older_copy_is_there_counts_both() -> None:
+    graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
+    timeline = simulate(graph, Schedule.of([Compute(0), Compute(0), Compute(1)]))
+    assert max(running(predicted_snapshot(timeline))) == timeline.peak == 8
