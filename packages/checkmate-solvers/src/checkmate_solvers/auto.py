@@ -7,8 +7,8 @@
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search; small graphs come to it at the end only.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
-6. The same with the other view of the order, where that makes a difference: for its schedules if ops may be
-   reordered, for its bounds (each MILP is cut short somewhere else) if they may not.
+6. The same with the other view of the order, where that makes a difference: if ops may not be reordered, for
+   its bounds (each MILP is cut short somewhere else); if they may, for its schedules, from one moment each.
 7. Local search, from the best schedule and from what each other step found.
 8. If there is no schedule yet: the best of the published rules; then the schedule of the least budget for
    which any is found (:meth:`Auto.minimum_budget`), if it fits.
@@ -121,8 +121,10 @@ class Auto:
             if search.done:
                 break
             strongest = self.min_cut.improve(search, fixed_order=fixed_order)
+            proves = fixed_order <= asked
+            milp = self.cut_milp if proves else replace(self.cut_milp, moments=0, priced=1)
             with search.within(share):
-                self.cut_milp.improve(search, fixed_order=fixed_order, first=strongest)
+                milp.improve(search, fixed_order=fixed_order, first=strongest)
             if strongest is None or _is_certain(search.problem, strongest):
                 break
 
