@@ -267,6 +267,7 @@ AWKWARD: dict[str, Callable[[], nn.Module]] = {
     "in-place on views": lambda: Between(in_place_on_views),
     "index writes": lambda: Between(index_writes),
     "hook": lambda: Between(hooked),
+    "rows by data": lambda: Between(lambda x: x[x[:, 0] > 0].sin()),
     "cond": lambda: Between(branches),
     "dataclass": lambda: Returns(lambda h, y: Two(h, y, size=h.shape[0])),
     "named tuple": lambda: Returns(lambda h, y: Pair(h, [y, h.argmax(1), None, "name"])),

@@ -25,15 +25,20 @@ class TooManyPlansError(CheckmateError, RuntimeError):
 
 
 def captured(
-    model: nn.Module, backend: Callable[..., object], *, max_plans: int = 1
+    model: nn.Module,
+    backend: Callable[..., object],
+    *,
+    max_plans: int = 1,
+    dynamic: bool | None = False,
 ) -> Callable[..., object]:
     """The model's forward pass, captured as one graph for each kind of inputs.
 
     The callable raises ``UnsupportedModelError`` if the model can't be captured, :class:`TooManyPlansError`
     if it meets more than ``max_plans`` kinds of inputs, and what ``backend`` raises of Checkmate's errors.
+    ``dynamic`` is that of :func:`torch.compile`.
     """
     captures = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is not in the overloads
-        model, backend=backend, fullgraph=True, dynamic=False, isolate_recompiles=True
+        model, backend=backend, fullgraph=True, dynamic=dynamic, isolate_recompiles=True
     )
     silent = _logging_methods()
 

@@ -46,6 +46,7 @@ def compile(
     cache: bool = True,
     on_progress: OnProgress | None = None,
     max_plans: int = 8,
+    dynamic: bool | None = False,
 ) -> CompiledModule:
     """Make a module train within a byte budget: same gradients, lower peak, least extra time.
 
@@ -77,6 +78,10 @@ def compile(
         on_progress: called with a :class:`~checkmate.Progress` while ops are timed and the solver runs.
         max_plans: how many kinds of inputs (shapes, dtypes, modes) to plan for; then
             :class:`~checkmate_torch.TooManyPlansError`.
+        dynamic: whether sizes may change within a plan. False = every shape has its own; True = a plan holds
+            for all sizes up to those that it was made for, and larger ones get another; None = the first
+            shape has a plan of its own, further ones share. A declared maximum
+            (``torch._dynamo.mark_dynamic(x, 0, max=64)``) is planned for at once.
 
     Returns:
         The compiled module; it shares parameters, buffers and submodules with ``model``.
@@ -101,7 +106,7 @@ def compile(
         cache=cache,
         on_progress=on_progress,
     )
-    return CompiledModule(model, options, max_plans)
+    return CompiledModule(model, options, max_plans, dynamic)
 
 
 class CompiledModule(nn.Module):
@@ -115,16 +120,19 @@ class CompiledModule(nn.Module):
     _original: nn.Module
     _planner: Planner
     _max_plans: int
+    _dynamic: bool | None
     _runs: dict[bool, Callable[..., object]]
 
-    def __init__(self, model: nn.Module, options: Options, max_plans: int) -> None:
+    def __init__(
+        self, model: nn.Module, options: Options, max_plans: int, dynamic: bool | None = False
+    ) -> None:
         """Wrap ``model``; nothing is compiled before the first call."""
         self.__dict__["_original"] = model
         super().__init__()
         planner = Planner(options, module=model)
         shared = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
         self.__dict__.update({name: getattr(model, name) for name in shared})
-        self.__dict__.update(_planner=planner, _max_plans=max_plans, _runs={})
+        self.__dict__.update(_planner=planner, _max_plans=max_plans, _dynamic=dynamic, _runs={})
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -216,7 +224,9 @@ class CompiledModule(nn.Module):
         """The model under the planner; while gradients are held, they are charged, which is another plan."""
         held = any(parameter.grad is not None for parameter in self._original.parameters())
         if held not in self._runs:
-            self._runs[held] = captured(self._original, self._planner, max_plans=self._max_plans)
+            self._runs[held] = captured(
+                self._original, self._planner, max_plans=self._max_plans, dynamic=self._dynamic
+            )
         return self._runs[held]
 
     @property
@@ -241,4 +251,4 @@ class CompiledModule(nn.Module):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle as the original and the settings."""
-        return type(self), (self._original, self._planner.options, self._max_plans)
+        return type(self), (self._original, self._planner.options, self._max_plans, self._dynamic)

@@ -34,6 +34,7 @@ from checkmate_torch.measured import MeasuredOps, machine_of
 from checkmate_torch.profile import OpProfile, profile_op
 from checkmate_torch.roofline import roofline
 from checkmate_torch.safety import may_run_twice, takes_library_state
+from checkmate_torch.symbols import largest
 
 __all__ = ["OnProgress", "checked_cost_model", "price", "profile_node"]
 
@@ -197,7 +198,7 @@ def _layout_of(node: Node) -> tuple[str, str]:
 
 
 def _by_bytes(tensors: Sequence[torch.Tensor]) -> OpProfile:
-    size = sum(v.untyped_storage().nbytes() for v in tensors)
+    size = sum(largest(v.untyped_storage().nbytes()) for v in tensors)
     return OpProfile(seconds=size / _BYTES_PER_SECOND, workspace=0)
 
 
@@ -210,18 +211,19 @@ def _as_function(node: Node) -> Callable[..., object]:
 def _layout(value: object) -> object:
     """What of an argument decides the cost."""
     if isinstance(value, torch.Tensor):
-        return (tuple(map(int, value.shape)), tuple(map(int, value.stride())), value.dtype, value.device.type)
-    return int(value) if isinstance(value, torch.SymInt) else value
+        shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
+        return (shape, stride, value.dtype, value.device.type)
+    return largest(value) if isinstance(value, torch.SymInt) else value
 
 
 def _real(value: object) -> object:
     """A real tensor in the layout of a fake one; anything else as it is."""
     if isinstance(value, torch.SymInt):
-        return int(value)
+        return largest(value)
     if not isinstance(value, torch.Tensor):
         return value
-    shape, stride = tuple(map(int, value.shape)), tuple(map(int, value.stride()))
-    extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) if value.numel() else 0
+    shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
+    extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) if all(shape) else 0
     flat = torch.empty(extent, dtype=value.dtype, device=value.device)
     filled = flat.normal_() if value.dtype.is_floating_point else flat.zero_()
     return filled.as_strided(shape, stride)

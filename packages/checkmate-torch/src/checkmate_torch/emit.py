@@ -21,6 +21,7 @@ from torch.fx.node import Argument, map_arg
 from checkmate import Schedule
 from checkmate_torch.joint import Traced
 from checkmate_torch.safety import FIRST_STATISTIC, as_copy, is_batch_norm_training, is_random, rng_state_like
+from checkmate_torch.symbols import is_symbol
 
 __all__ = ["emit"]
 
@@ -40,8 +41,10 @@ def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
     returned = [forward.value(x) for x in traced.forward_outputs]
 
     backward = _Pass(traced, repeated, before=forward)
-    saved = _saved_sources(traced, late, forward.done)
+    saved, sizes = _saved_sources(traced, late, forward)
     replayed = sorted(forward.states.keys() & late)
+    for size in sizes:
+        backward.add_placeholder(size)
     for op in replayed:
         backward.add_state(op, forward.states[op])
     for source in (*saved, *traced.tangents):
@@ -50,7 +53,7 @@ def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
         backward.compute(op)
     backward.graph.output([backward.value(x) for x in traced.gradients])
 
-    kept = [*(forward.states[op] for op in replayed), *(forward.value(s) for s in saved)]
+    kept = [*(forward.states[op] for op in replayed), *(forward.value(s) for s in (*saved, *sizes))]
     forward.graph.output([*returned, *kept])
     roles = list(traced.joint.graph.output_node().meta["desc"])
     saved_roles = [SavedForBackwardsAOTOutput(k) for k in range(len(kept))]
@@ -60,25 +63,32 @@ def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
     )
 
 
-def _saved_sources(traced: Traced, sequence: Sequence[int], done: set[int]) -> list[Node]:
+def _saved_sources(traced: Traced, sequence: Sequence[int], forward: _Pass) -> tuple[list[Node], list[Node]]:
     """The joint nodes whose forward values a backward sequence reads, in the order AOTAutograd wants.
 
-    Tensors that an ``autograd.Function`` put on its ctx, without a version check, stand last.
+    Tensors that an ``autograd.Function`` put on its ctx, without a version check, stand last. Sizes that may
+    change are apart: none keeps its tensor alive.
     """
     made: set[Node] = set(traced.tangents)
     saved: dict[Node, None] = {}
 
     def read(node: Node) -> None:
-        saved.update(dict.fromkeys(s for s in traced.sources(node) if s not in made))
+        for source in traced.sources(node):
+            if is_symbol(source) and not forward.can_tell(source):
+                map_arg((source.args, source.kwargs), read)
+            elif source not in made:
+                saved[source] = None
 
     for op in sequence:
         node = traced.nodes[op]
         if node is not None:
-            map_arg((as_copy(node)[1] if op in done else node.args, node.kwargs), read)
+            map_arg((as_copy(node)[1] if op in forward.done else node.args, node.kwargs), read)
             made.update((node, *(user for user in node.users if user.target is operator.getitem)))
     map_arg(traced.gradients, read)
-    sources = [s for s in saved if s.op != "get_attr" and isinstance(s.meta.get("val"), torch.Tensor)]
-    return sorted(sources, key=lambda s: bool(s.meta.get("saved_tensor_with_no_vc_check")))
+    shown = [(source, source.meta.get("val")) for source in saved if source.op != "get_attr"]
+    tensors = [source for source, value in shown if isinstance(value, torch.Tensor)]
+    sizes = [source for source, value in shown if isinstance(value, torch.SymInt)]
+    return sorted(tensors, key=lambda s: bool(s.meta.get("saved_tensor_with_no_vc_check"))), sizes
 
 
 class _Pass:
@@ -127,6 +137,10 @@ class _Pass:
                 continue
             self.values[item] = self._item(run, k, item)
         self.done.add(op)
+        for shown in (node, *items):  # sizes are read while their tensor is here; few are, so most go again
+            for user in shown.users:
+                if is_symbol(user) and user not in self.values and self.can_tell(user):
+                    self.value(user)
 
     def value(self, arg: object) -> Argument:
         """What stands for an argument of a joint node: the latest copy, a view made again, a number."""
@@ -134,9 +148,8 @@ class _Pass:
             return arg  # type: ignore[return-value]
         if arg in self.values:
             return self.values[arg]
-        shown = arg.meta.get("val")
-        if isinstance(shown, torch.SymInt | torch.SymFloat | torch.SymBool):
-            return _specialized(shown)
+        if is_symbol(arg) and not self.can_tell(arg):
+            return _specialized(arg.meta["val"])
         if self.traced.is_op(arg):
             raise RuntimeError(f"the schedule reads {arg.name!r} where it isn't resident")
         copy = self.graph.node_copy(arg, self.value)
@@ -145,6 +158,18 @@ class _Pass:
         for source in self.traced.sources(arg):
             self.views.setdefault(source, []).append(arg)
         return copy
+
+    def can_tell(self, symbol: Node) -> bool:
+        """Whether a size can be read from what is resident, or computed from sizes that can."""
+        if symbol in self.values:
+            return True
+        return symbol.op == "call_function" and all(
+            self.can_tell(arg) if is_symbol(arg) else self._resident(arg) for arg in symbol.all_input_nodes
+        )
+
+    def _resident(self, node: Node) -> bool:
+        sources = self.traced.sources(node)
+        return all(self.can_tell(s) if is_symbol(s) else s in self.values for s in sources)
 
     def module(self, roles: Sequence[object]) -> GraphModule:
         """The finished graph; ``roles`` describe its outputs."""

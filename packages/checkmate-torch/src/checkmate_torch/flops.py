@@ -12,6 +12,8 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
+from checkmate_torch.symbols import largest
+
 __all__ = ["flops_of", "number_format"]
 
 _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -24,8 +26,9 @@ def flops_of(node: Node) -> float:
     formula = flop_registry.get(packet)
     if formula is not None:
         args, kwargs = tree_map(_hint, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
-        return float(formula(*args, **kwargs, out_val=tree_map(_hint, made)))
-    return float(sum(int(value.numel()) for value in tree_leaves(made) if isinstance(value, torch.Tensor)))
+        return float(largest(formula(*args, **kwargs, out_val=tree_map(_hint, made))))
+    values = (value for value in tree_leaves(made) if isinstance(value, torch.Tensor))
+    return float(sum(largest(value.numel()) for value in values))
 
 
 def number_format(node: Node) -> str:
@@ -38,5 +41,5 @@ def number_format(node: Node) -> str:
 
 
 def _hint(value: object) -> object:
-    """The number that a symbol stands for now."""
-    return int(value) if isinstance(value, torch.SymInt) else value
+    """The number that a symbol is planned for."""
+    return largest(value) if isinstance(value, torch.SymInt) else value

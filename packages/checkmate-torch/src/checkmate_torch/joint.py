@@ -34,6 +34,7 @@ from checkmate_torch.safety import (
     writes,
 )
 from checkmate_torch.storages import CUDA_GRANULE, UnsupportedModelError, allocated_bytes, storage_key
+from checkmate_torch.symbols import is_symbol
 
 __all__ = ["Traced", "UnsupportedModelError", "trace_joint"]
 
@@ -79,8 +80,8 @@ class Traced:
         return node in self._op_nodes
 
     def sources(self, node: Node) -> tuple[Node, ...]:
-        """What a node's value is made of through views: ops (or items of ops), placeholders, constants."""
-        if self.is_op(node) or node.op in ("placeholder", "get_attr"):
+        """What a node's value is made of through views: ops (or items), placeholders, constants, sizes."""
+        if self.is_op(node) or is_symbol(node) or node.op in ("placeholder", "get_attr"):
             return (node,)
         return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in self.sources(arg)))
 

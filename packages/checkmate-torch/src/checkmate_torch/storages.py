@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.optim import Optimizer
 
 from checkmate import CheckmateError
+from checkmate_torch.symbols import bounded
 
 __all__ = ["CUDA_GRANULE", "UnsupportedModelError", "allocated_bytes", "storage_key", "storages_of"]
 
@@ -38,17 +38,17 @@ def storage_key(value: torch.Tensor) -> int:
 
 
 def allocated_bytes(value: torch.Tensor) -> int:
-    """Bytes that the allocator gives to a storage.
+    """Bytes that the allocator gives to a storage; the most that is planned for, if its size may change.
 
     Raises:
         UnsupportedModelError: if its size depends on data.
     """
     try:
-        size = int(value.untyped_storage().nbytes())
-    except GuardOnDataDependentSymNode as error:
+        size = bounded(value.untyped_storage().nbytes())
+    except ValueError as error:
         raise UnsupportedModelError(
-            f"the size of a tensor depends on data ({error.cond}), so that its bytes can't be planned: "
-            "select with torch.where or a fixed number of elements, or move that code out of the model"
+            f"the size of a tensor depends on data ({error}), so that its bytes can't be planned: "
+            "bound it, torch._check(n <= most), or move that code out of the model"
         ) from error
     return -(-size // CUDA_GRANULE) * CUDA_GRANULE if value.device.type == "cuda" else size
 

@@ -1,0 +1,108 @@
+"""Sizes that change within a plan: it holds up to the largest that it was made for, to the bit."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from checkmate.plugins import Solver
+from checkmate_torch import compile, memory_meter
+
+LARGEST = 48
+
+
+class Attends(nn.Module):
+    """Batch and length enter as sizes of views, as divisors, as a mask's shape, and as a number returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.mix, self.head = nn.Embedding(20, 16), nn.Linear(16, 48), nn.Linear(16, 20)
+        self.drop, self.norm = nn.Dropout(0.2), nn.LayerNorm(16)
+
+    def forward(self, tokens: torch.Tensor, scale: int = 1) -> tuple[torch.Tensor, int]:
+        batch, length = tokens.shape
+        q, k, v = self.mix(self.drop(self.embed(tokens))).chunk(3, -1)
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        scores = (q @ k.transpose(1, 2) / length * scale).masked_fill(~mask, -1e9)
+        mixed = self.norm((scores.softmax(-1) @ v).reshape(batch * length, 16)).tanh()
+        return self.head(mixed).view(batch, length, 20)[:, : length - 1], batch * length
+
+
+def step(module: nn.Module, batch: int, length: int) -> list[torch.Tensor]:
+    torch.manual_seed(batch * 100 + length)
+    tokens = torch.randint(20, (batch, length))
+    module.zero_grad()
+    logits, count = module(tokens)
+    loss = logits.square().sum() / count
+    loss.backward()
+    gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+    return [loss.detach(), logits.detach(), *gradients, torch.get_rng_state()]
+
+
+def fresh() -> tuple[nn.Module, nn.Module]:
+    torch.manual_seed(0)
+    plain = Attends()
+    return plain, copy.deepcopy(plain)
+
+
+SIZES = [(8, 32), (4, 17), (7, 32), (2, 30), (7, 31)]
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_one_plan_for_all_smaller_sizes(dynamic: bool | None, forgetful: Solver) -> None:
+    plain, module = fresh()
+    compiled = compile(module, 2**40, dynamic=dynamic, solver=forgetful, cost_model="flops")
+    for sizes in SIZES:
+        for mine, theirs in zip(step(compiled, *sizes), step(plain, *sizes), strict=True):
+            assert torch.equal(mine, theirs)
+    # None: a plan for the first shape alone, then one for sizes up to the second's, then up to the third's.
+    assert len(compiled.plans) == (1 if dynamic else 3)
+
+
+def test_larger_sizes_get_a_plan_of_their_own_and_none_exceeds_its_budget() -> None:
+    _, module = fresh()
+    compiled = compile(module, "100%", dynamic=True, solver="evict-belady", loss_bytes=0)
+    for batch, length, plans in [(4, 24, 1), (16, LARGEST, 2), (16, 40, 2), (3, 20, 2), (9, LARGEST, 2)]:
+        step(compiled, batch, length)
+        assert len(compiled.plans) == plans
+        module.zero_grad()
+        tokens = torch.randint(20, (batch, length))
+        with memory_meter(module, tokens) as meter:
+            compiled(tokens)[0].sum().backward()
+        assert meter.peak <= compiled.plans[-1].solution.peak
+        if (batch, length) == (16, LARGEST):
+            assert meter.peak >= 0.8 * compiled.plans[-1].solution.peak
+
+
+def test_a_declared_maximum_is_planned_for_at_once() -> None:
+    _, module = fresh()
+    compiled = compile(module, "100%", dynamic=None, solver="evict-belady", loss_bytes=0)
+    peaks = []
+    for batch in (2, 16, 5):
+        tokens = torch.randint(20, (batch, 32))
+        torch._dynamo.mark_dynamic(tokens, 0, min=2, max=16)
+        compiled(tokens)[0].sum().backward()
+        module.zero_grad()
+        with memory_meter(module, tokens) as meter:
+            compiled(tokens)[0].sum().backward()
+        module.zero_grad()
+        peaks.append(meter.peak)
+    (plan,) = compiled.plans
+    assert 0.8 * plan.solution.peak <= max(peaks) == peaks[1] <= plan.solution.peak
+
+
+def test_a_number_that_grows_is_no_new_plan(forgetful: Solver) -> None:
+    """Only sizes of tensors bound a plan; other numbers are nothing but arguments."""
+    plain, module = fresh()
+    compiled = compile(module, 2**40, dynamic=True, solver=forgetful)
+    tokens = torch.randint(20, (4, 16))
+    for scale in (3, 5, 9):
+        outputs = []
+        for run in (plain, compiled):
+            torch.manual_seed(scale)
+            outputs.append(run(tokens, scale)[0])
+        assert torch.equal(*outputs)
+    assert len(compiled.plans) == 1
