@@ -104,8 +104,8 @@ def theirs(case: Case, budget: float, _peak: int) -> Any:
 def table(rows: list[Row]) -> Iterator[str]:
     """Budgets down, methods across: error of the gradients, and peak as a share of plain PyTorch's."""
     ways = [(dropout, method) for dropout in (0.2, 0.0) for method in ("checkmate", "torch")]
-    yield "error of the gradients (peak, share of plain); a budget is a share of the plain peak for Checkmate,"
-    yield "a share of what would be saved for PyTorch"
+    yield "error of gradients (peak, share of plain); for Checkmate a budget is a share of the plain peak,"
+    yield "for PyTorch a share of what would be saved"
     yield "budget  " + "".join(f"{method}, p={dropout}".rjust(22) for dropout, method in ways)
     for budget in BUDGETS:
         cells = []
