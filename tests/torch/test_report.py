@@ -78,6 +78,14 @@ def test_kinds_of_a_model_with_everything() -> None:
     assert sum(sizes.values()) == plan.solution.peak
 
 
+def test_inputs_and_gradients_have_their_names_in_the_model(compiled: CompiledModule) -> None:
+    traced = compiled.plans[0].traced
+    names = {traced.graph.tensors[t].name for t in traced.graph.inputs}
+    assert {name for name, _ in compiled.named_parameters()} | {"input 0", "input 1"} >= names
+    assert "token.weight" in names
+    assert "gradient of norm.weight" in {tensor.name for tensor in traced.graph.tensors}
+
+
 def test_the_table_tells_what_the_report_holds(compiled: CompiledModule, meter: MemoryMeter) -> None:
     told = compiled.report(meter)
     text = str(told)

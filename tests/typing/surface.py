@@ -57,5 +57,8 @@ def checkmate_register_solvers() -> list[SolverSpec]:
 assert_type(checkmate_register_solvers(), list[SolverSpec])
 
 assert_type(checkmate.torch.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
+assert_type(checkmate.torch.plan(Linear(1, 1), (), "auto"), checkmate.Solution)
+assert_type(checkmate.torch.trace(Linear(1, 1), ()).graph, checkmate.DFGraph)
+assert_type(checkmate.torch.max_batch_size(str, Linear(1, 1), "8GiB", 0.3).size, int)
 assert_type(face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
 assert_type(imported_face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from checkmate_torch.backend import Plan
+    from checkmate_torch.batches import LargestBatch, max_batch_size
     from checkmate_torch.capture import TooManyPlansError
     from checkmate_torch.compiled import CompiledModule, NoPlanError, compile
     from checkmate_torch.joint import UnsupportedModelError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompiledModule",
     "Explanation",
+    "LargestBatch",
     "MemoryMeter",
     "NoPlanError",
     "PeakReport",
@@ -34,6 +36,7 @@ __all__ = [
     "TracedModel",
     "UnsupportedModelError",
     "compile",
+    "max_batch_size",
     "measured_snapshot",
     "memory_meter",
     "plan",
@@ -44,6 +47,7 @@ __all__ = [
 _HOMES = {
     "CompiledModule": "compiled",
     "Explanation": "report",
+    "LargestBatch": "batches",
     "MemoryMeter": "meter",
     "NoPlanError": "compiled",
     "PeakReport": "report",
@@ -52,6 +56,7 @@ _HOMES = {
     "TracedModel": "planning",
     "UnsupportedModelError": "joint",
     "compile": "compiled",
+    "max_batch_size": "batches",
     "measured_snapshot": "snapshot",
     "memory_meter": "meter",
     "plan": "planning",

@@ -9,10 +9,11 @@ while an op runs    its workspace
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import torch
 from torch import nn
 from torch.fx import Node
 
@@ -20,7 +21,7 @@ from checkmate import DFGraph, Timeline
 from checkmate_torch.joint import Traced
 from checkmate_torch.storages import allocated_bytes, storage_key
 
-__all__ = ["Account", "Kind", "owned_by"]
+__all__ = ["Account", "Kind", "named", "owned_by"]
 
 
 class Kind(StrEnum):
@@ -132,3 +133,35 @@ def owned_by(module: nn.Module | None) -> dict[int, tuple[Kind, int]]:
         for tensor in tensors:
             owned.setdefault(storage_key(tensor), (kind, allocated_bytes(tensor)))
     return owned
+
+
+def named(traced: Traced, example_inputs: Sequence[object], module: nn.Module | None) -> DFGraph:
+    """The graph of a traced step, in which inputs and their gradients have their names in the module.
+
+    Args:
+        traced: the step.
+        example_inputs: what AOTAutograd was given.
+        module: whose parameters and buffers are among them; other inputs are numbered.
+    """
+    owned = [*module.named_parameters(), *module.named_buffers()] if module is not None else []
+    known = {storage_key(value): name for name, value in owned}
+    n_known = len(known)
+    labels: dict[Node, str] = {}
+    of_role: dict[object, str] = {}
+    for node in traced.primals:
+        role = node.meta.get("desc")
+        index = getattr(role, "idx", len(example_inputs))
+        value = example_inputs[index] if index < len(example_inputs) else None
+        if isinstance(value, torch.Tensor):
+            key = storage_key(value)
+            labels[node] = of_role[role] = known.setdefault(key, f"input {len(known) - n_known}")
+    roles = traced.joint.graph.output_node().meta["desc"][len(traced.forward_outputs) :]
+    for gradient, role in zip(traced.gradients, roles, strict=False):
+        name = of_role.get(getattr(role, "grad_of", None))
+        if isinstance(gradient, Node) and name is not None:
+            labels.setdefault(gradient, f"gradient of {name}")
+    tensors = list(traced.graph.tensors)
+    for node, name in labels.items():
+        if (t := traced.tensor_of.get(node)) is not None:
+            tensors[t] = replace(tensors[t], name=name)
+    return replace(traced.graph, tensors=tuple(tensors))

@@ -22,7 +22,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.graph import _BoxedCodeGen
 
 from checkmate import CheckmateError, Solution
-from checkmate_torch.account import Account, Kind, owned_by
+from checkmate_torch.account import Account, Kind, named, owned_by
 from checkmate_torch.emit import emit
 from checkmate_torch.joint import Traced, UnsupportedModelError, trace_joint
 from checkmate_torch.options import Options
@@ -111,7 +111,8 @@ class Planner:
             name=type(self.module).__name__ if self.module is not None else "",
         )
         account = Account.of(traced, _kinds(traced, example_inputs, owned), fixed)
-        traced = replace(traced, graph=options.priced(traced.graph, traced.nodes))
+        graph = named(traced, example_inputs, self.module)
+        traced = replace(traced, graph=options.priced(graph, traced.nodes))
         if self.only_trace:
             raise TracingDone(traced, account)
         solution = options.on(*_held(given.values(), fixed)).decided(traced.graph, account)

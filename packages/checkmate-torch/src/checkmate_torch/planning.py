@@ -31,7 +31,7 @@ from checkmate_torch.joint import Traced, UnsupportedModelError
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.options import Options
 
-__all__ = ["Frontend", "TracedModel", "plan", "trace"]
+__all__ = ["Frontend", "Loss", "TracedModel", "budget_in_bytes", "plan", "trace"]
 
 Loss = Callable[[Any], Tensor]
 """From what the model returns to a scalar."""
@@ -192,6 +192,15 @@ def plan(
         on_progress=on_progress,
     )
     return options.on(*_resident(model, example_inputs)).decided(traced.graph, traced.account, throw=throw)
+
+
+def budget_in_bytes(budget: Budget, model: nn.Module, example_inputs: object = ()) -> Budget:
+    """The budget, ``"auto"`` being replaced by what the model's device has left now, in bytes.
+
+    Raises:
+        BudgetError: if that is not known.
+    """
+    return Options.parse(budget=budget).on(*_resident(model, example_inputs)).budget
 
 
 class Frontend:

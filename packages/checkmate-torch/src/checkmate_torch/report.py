@@ -188,7 +188,8 @@ def explain(solution: Solution, modules: Sequence[str] = ()) -> Explanation:
 
 def module_of(node: Node | None) -> str:
     """The path of the module that a traced node comes from, as far as PyTorch knows it; else empty."""
-    stack = node.meta.get("nn_module_stack") if node is not None else None
+    meta = node.meta if node is not None else {}
+    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")  # the latter in backward
     return _ROOT.sub("", list(stack.values())[-1][0]) if stack else ""
 
 
