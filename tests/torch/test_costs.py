@@ -136,6 +136,22 @@ def test_an_installed_cost_model_and_one_of_your_own(step: Traced, bare: checkma
         assert price(bare, step.nodes, model, workspaces=False).ideal_cost == bare.n_ops
 
 
+def test_a_step_that_was_planned_once_is_planned_from_disk(cache: Path) -> None:
+    x = torch.randn(BATCH, WIDTH)
+
+    def planned(**settings: object) -> checkmate.Solution:
+        costs._cache.clear()
+        compiled = compile(nn.Sequential(nn.Linear(WIDTH, 9), nn.Tanh()), "100%", **settings)
+        compiled(x)
+        return compiled.plans[0].solution
+
+    first, again = planned(), planned()
+    assert "cache" not in first.origin
+    assert Path(again.origin["cache"]).is_relative_to(cache)
+    assert again.peak == first.peak
+    assert "cache" not in planned(cache=False).origin
+
+
 def test_a_model_that_does_not_exist_or_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="must be 'profiled'"):
         compile(nn.Linear(2, 2), "1MiB", cost_model=3.0)  # type: ignore[arg-type]

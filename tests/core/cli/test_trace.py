@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
+from rich.console import Console
 
-from checkmate import read_graph
+from checkmate import DFGraph, Progress, read_graph
+from checkmate.cli.progress import steps
 
 Checkmate = Callable[..., Result]
 
@@ -55,6 +60,34 @@ def test_what_is_not_there_is_one_line(checkmate: Checkmate, tmp_path: Path, tex
     assert result.exit_code == 2
     assert message in result.stderr
     assert not (tmp_path / "g.json").exists()
+
+
+@pytest.mark.usefixtures("program", "traces_torch")
+def test_a_frontend_that_tells_of_its_progress_is_heard(
+    checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Progress] = []
+
+    @contextmanager
+    def heard(what: str) -> Iterator[Callable[[Progress], None]]:
+        yield told.append
+
+    class Telling:
+        def trace(self, program: object, /, on_progress: Callable[[Progress], None]) -> SimpleNamespace:
+            on_progress(Progress(None, 0.0, 0.0, "timing op 1 of 2"))
+            return SimpleNamespace(graph=DFGraph.from_nodes(cost=[1], size=[4], deps=[[]]))
+
+    monkeypatch.setattr("checkmate.cli.trace.steps", heard)
+    monkeypatch.setattr("checkmate.cli.trace.load_frontend", lambda name: Telling())
+    assert checkmate("trace", "--torch", "layers:three", "-o", "g.json").exit_code == 0
+    assert [report.step for report in told] == ["timing op 1 of 2"]
+
+
+def test_progress_is_shown_on_a_terminal() -> None:
+    screen = io.StringIO()
+    with steps("tracing", Console(file=screen, force_terminal=True, width=100, color_system=None)) as tell:
+        tell(Progress(None, 0.0, 0.0, "timing op 1 of 2"))
+    assert "tracing timing op 1 of 2" in screen.getvalue()
 
 
 def test_without_a_frontend_or_a_program_it_says_what_to_do(

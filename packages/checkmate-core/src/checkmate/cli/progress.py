@@ -15,7 +15,7 @@ from checkmate.cli.printing import terminal
 from checkmate.problem import Progress
 from checkmate.report.text import cost_text, printable
 
-__all__ = ["counting", "report_text", "watching"]
+__all__ = ["counting", "report_text", "steps", "watching"]
 
 
 def report_text(report: Progress, unit: str) -> str:
@@ -56,6 +56,18 @@ def watching(unit: str, console: Console | None = None) -> Iterator[Callable[[Pr
         except KeyboardInterrupt as error:
             known = f" {report_text(last[0], unit)}." if last else ""
             raise Interrupted(f"Interrupted: no schedule was written.{known}") from error
+
+
+@contextmanager
+def steps(what: str, console: Console | None = None) -> Iterator[Callable[[Progress], None]]:
+    """Show the step of each report that somebody makes while he works on ``what``."""
+    with _bar(SpinnerColumn(), TextColumn(what), TextColumn("{task.description}"), console=console) as bar:
+        task = bar.add_task("", total=None)
+
+        def tell(report: Progress) -> None:
+            bar.update(task, description=printable(report.step))
+
+        yield tell
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from functools import reduce
@@ -14,6 +15,7 @@ import click
 from checkmate.cli import options
 from checkmate.cli.exits import BadInput
 from checkmate.cli.printing import foreign_code, print_json
+from checkmate.cli.progress import steps
 from checkmate.cli.show import graph_facts, print_graph
 from checkmate.graph import DFGraph
 from checkmate.plugins import frontend_specs, load_frontend
@@ -71,9 +73,12 @@ def trace(output: Path, cost_model: str | None, as_json: bool, **programs: str |
         names = " or ".join(f"--{name} MODULE:FACTORY" for name in asked)
         raise BadInput(f"say what to trace, once: {names}" if asked else _NO_FRONTEND)
     ((name, text),) = given.items()
-    settings = {} if cost_model is None else {"cost_model": cost_model}
-    with foreign_code():
-        graph: object = load_frontend(name).trace(_named(text), **settings).graph
+    settings: dict[str, Any] = {} if cost_model is None else {"cost_model": cost_model}
+    with foreign_code(), steps("tracing") as tell:
+        frontend = load_frontend(name)
+        if _takes(frontend.trace, "on_progress"):
+            settings["on_progress"] = tell
+        graph: object = frontend.trace(_named(text), **settings).graph
     if not isinstance(graph, DFGraph):
         raise BadInput(f"the frontend {name!r} gave a {type(graph).__name__}, not a graph")
     write_graph(output, graph)
@@ -83,6 +88,15 @@ def trace(output: Path, cost_model: str | None, as_json: bool, **programs: str |
         print_json({"output": str(output), "graph": facts})
     else:
         print_graph(graph, facts)
+
+
+def _takes(function: Callable[..., object], argument: str) -> bool:
+    """Whether a function has such an argument, or any."""
+    try:
+        known = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    return argument in known or any(p.kind is p.VAR_KEYWORD for p in known.values())
 
 
 def _named(text: str) -> Callable[..., Any]:

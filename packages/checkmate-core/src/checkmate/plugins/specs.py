@@ -65,7 +65,11 @@ class Traced(Protocol):
 
 
 class Frontend(Protocol):
-    """Traces a program of one framework into a graph."""
+    """Traces a program of one framework into a graph.
+
+    ``checkmate trace --NAME MODULE:FACTORY`` calls it with what that names, with ``cost_model=`` if the user
+    asks for one, and with ``on_progress=`` if ``trace`` takes that.
+    """
 
     def trace(self, program: Any, /, *args: Any, **kwargs: Any) -> Traced:
         """Trace ``program``; the other arguments are the frontend's own."""
