@@ -76,6 +76,12 @@ def test_no_schedule_is_below_it(oracle, problem: Problem) -> None:
     assert problem.graph.ideal_cost + binomial_bound(problem) <= oracle.optimum(problem) + 1e-9
 
 
+def test_costs_may_be_integers() -> None:
+    graph = generators.chain(8)
+    integers = replace(graph, ops=tuple(replace(op, cost=int(op.cost)) for op in graph.ops))
+    assert binomial_bound(Problem(graph=integers, budget=4)) == binomial_bound(Problem(graph=graph, budget=4))
+
+
 def test_of_other_graphs_and_uncertain_orders_it_says_nothing() -> None:
     graph = generators.residual(2)
     assert binomial_bound(Problem(graph=graph, budget=keep_all_peak(graph) // 2)) == 0.0

@@ -42,7 +42,7 @@ def binomial_bound(problem: Problem) -> float:
     slots = min(_slots(problem, chain, visits) for visits in _visits(chain))
     if not 0 < slots < p:  # with none, a visit is impossible, which is for others to prove
         return 0.0
-    extra = (forward_steps(p + 1, slots) - p) * min(graph.ops[v].cost for v in chain.forward)
+    extra = float((forward_steps(p + 1, slots) - p) * min(graph.ops[v].cost for v in chain.forward))
     return extra if extra.is_integer() else max(extra - _ROUNDING * (extra + graph.ideal_cost), 0.0)
 
 
