@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from checkmate_torch.planning import TracedModel, plan, trace
     from checkmate_torch.report import Explanation, PeakReport
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
+    from checkmate_torch.step import CompiledStep, compile_step
+    from checkmate_torch.updates import UnsupportedOptimizerError
 
 __all__ = [
     "CompiledModule",
+    "CompiledStep",
     "Explanation",
     "LargestBatch",
     "MemoryMeter",
@@ -35,7 +38,9 @@ __all__ = [
     "TooManyPlansError",
     "TracedModel",
     "UnsupportedModelError",
+    "UnsupportedOptimizerError",
     "compile",
+    "compile_step",
     "max_batch_size",
     "measured_snapshot",
     "memory_meter",
@@ -46,6 +51,7 @@ __all__ = [
 
 _HOMES = {
     "CompiledModule": "compiled",
+    "CompiledStep": "step",
     "Explanation": "report",
     "LargestBatch": "batches",
     "MemoryMeter": "meter",
@@ -55,7 +61,9 @@ _HOMES = {
     "TooManyPlansError": "capture",
     "TracedModel": "planning",
     "UnsupportedModelError": "joint",
+    "UnsupportedOptimizerError": "updates",
     "compile": "compiled",
+    "compile_step": "step",
     "max_batch_size": "batches",
     "measured_snapshot": "snapshot",
     "memory_meter": "meter",

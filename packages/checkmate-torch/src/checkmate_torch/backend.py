@@ -29,7 +29,7 @@ from checkmate_torch.options import Options
 from checkmate_torch.profile import OpProfile
 from checkmate_torch.storages import allocated_bytes, storage_key
 
-__all__ = ["Plan", "Planner", "TracingDone", "checkmate_backend"]
+__all__ = ["Plan", "Planner", "TracingDone", "boxed", "checkmate_backend", "held_before", "kinds_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Planner:
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
         partition = partial(self._partition, example_inputs=example_inputs)
-        compiler = aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed, partition_fn=partition)
+        compiler = aot_autograd(fw_compiler=boxed, bw_compiler=boxed, partition_fn=partition)
         with torch._functorch.config.patch(donated_buffer=False):
             return compiler(gm, example_inputs)
 
@@ -110,12 +110,12 @@ class Planner:
             loss_bytes=options.loss_bytes,
             name=type(self.module).__name__ if self.module is not None else "",
         )
-        account = Account.of(traced, _kinds(traced, example_inputs, owned), fixed)
+        account = Account.of(traced, kinds_of(traced, example_inputs, owned), fixed)
         graph = named(traced, example_inputs, self.module)
         traced = replace(traced, graph=options.priced(graph, traced.nodes))
         if self.only_trace:
             raise TracingDone(traced, account)
-        solution = options.on(*_held(given.values(), fixed)).decided(traced.graph, account)
+        solution = options.on(*held_before(given.values(), fixed)).decided(traced.graph, account)
         if solution.schedule is None:
             raise RuntimeError("solve returned no schedule and raised nothing")
         modules = emit(traced, solution.schedule)
@@ -158,7 +158,7 @@ def checkmate_backend(
     return Planner(Options.parse(**options))(gm, example_inputs)
 
 
-def _kinds(
+def kinds_of(
     traced: Traced, example_inputs: Sequence[object], owned: Mapping[int, tuple[Kind, int]]
 ) -> dict[Node, Kind]:
     """What each primal is to the module: AOTAutograd tells which example input it stands for."""
@@ -172,7 +172,7 @@ def _kinds(
     return kinds
 
 
-def _held(given: Iterable[torch.Tensor], fixed: Mapping[Kind, int]) -> tuple[torch.device, int]:
+def held_before(given: Iterable[torch.Tensor], fixed: Mapping[Kind, int]) -> tuple[torch.device, int]:
     """The device of a step, and the bytes of it that are there already; what is to come is not counted."""
     tensors = list(given)
     device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
@@ -185,7 +185,7 @@ def _unpriced(_node: Node) -> OpProfile:
     return OpProfile(seconds=0.0, workspace=0)
 
 
-def _boxed(gm: GraphModule, _example_inputs: Sequence[object]) -> Callable[[list[object]], object]:
+def boxed(gm: GraphModule, _example_inputs: Sequence[object]) -> Callable[[list[object]], object]:
     """Generated code that takes its arguments in one list and empties it: arguments die when they may."""
     gm.graph.set_codegen(_BoxedCodeGen())
     gm.recompile()

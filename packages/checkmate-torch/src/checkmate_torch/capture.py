@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable
 
 import torch
-from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported, UserError
 
 from checkmate import CheckmateError
@@ -25,13 +24,13 @@ class TooManyPlansError(CheckmateError, RuntimeError):
 
 
 def captured(
-    model: nn.Module,
+    model: Callable[..., object],
     backend: Callable[..., object],
     *,
     max_plans: int = 1,
     dynamic: bool | None = False,
 ) -> Callable[..., object]:
-    """The model's forward pass, captured as one graph for each kind of inputs.
+    """A module's forward pass, or a function, captured as one graph for each kind of inputs.
 
     The callable raises ``UnsupportedModelError`` if the model can't be captured, :class:`TooManyPlansError`
     if it meets more than ``max_plans`` kinds of inputs, and what ``backend`` raises of Checkmate's errors.

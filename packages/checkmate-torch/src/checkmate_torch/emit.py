@@ -23,12 +23,14 @@ from checkmate_torch.joint import Traced
 from checkmate_torch.safety import FIRST_STATISTIC, as_copy, is_batch_norm_training, is_random, rng_state_like
 from checkmate_torch.symbols import is_symbol
 
-__all__ = ["emit"]
+__all__ = ["emit", "emit_unbroken"]
 
 
 def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``."""
     sequence = schedule.sequence.tolist()
+    if traced.boundary is None:
+        raise ValueError("without a boundary there is one graph: emit_unbroken writes it")
     split = sequence.index(traced.boundary)
     early, late = sequence[:split], sequence[split + 1 :]
     repeated = frozenset(op for op, runs in Counter(sequence).items() if runs > 1)
@@ -61,6 +63,23 @@ def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
         forward.module([*roles[: len(returned)], *saved_roles]),
         backward.module(roles[len(returned) :]),
     )
+
+
+def emit_unbroken(traced: Traced, schedule: Schedule) -> GraphModule:
+    """The one graph that executes a valid schedule of a ``traced.graph`` without a boundary.
+
+    It returns the forward outputs.
+    """
+    sequence = schedule.sequence.tolist()
+    repeated = frozenset(op for op, runs in Counter(sequence).items() if runs > 1)
+    whole = _Pass(traced, repeated)
+    for primal in traced.primals:
+        whole.add_placeholder(primal)
+    for op in sequence:
+        whole.compute(op)
+    whole.graph.output([whole.value(x) for x in traced.forward_outputs])
+    roles = list(traced.joint.graph.output_node().meta["desc"])
+    return whole.module(roles[: len(traced.forward_outputs)])
 
 
 def _saved_sources(traced: Traced, sequence: Sequence[int], forward: _Pass) -> tuple[list[Node], list[Node]]:

@@ -6,14 +6,15 @@ storage that none of its inputs has. Everything else (views, ``getitem``, shape 
 and is made again wherever it is read.
 
 Between the two passes stands an op of its own, the *boundary*: the caller's loss. It reads what forward
-returns, makes the incoming gradients (tangents), and runs exactly once.
+returns, makes the incoming gradients (tangents), and runs exactly once. A graph that computes its own loss
+and makes its own tangent has no boundary.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -26,8 +27,12 @@ from torch.utils._pytree import tree_leaves
 from checkmate import DFGraph, Op, Tensor
 from checkmate_torch.profile import OpProfile
 from checkmate_torch.safety import (
+    FIRST_STATISTIC,
     as_copy,
+    is_batch_norm_training,
+    is_new_statistic,
     is_random,
+    keeps_operand_storage,
     may_run_twice,
     rng_state_like,
     statistics_are_read,
@@ -36,7 +41,7 @@ from checkmate_torch.safety import (
 from checkmate_torch.storages import CUDA_GRANULE, UnsupportedModelError, allocated_bytes, storage_key
 from checkmate_torch.symbols import is_symbol
 
-__all__ = ["Traced", "UnsupportedModelError", "trace_joint"]
+__all__ = ["Traced", "UnsupportedModelError", "trace_joint", "trace_unbroken"]
 
 _SCALARS = 4 * CUDA_GRANULE
 """Bytes for the loss itself and the like: a handful of scalars, each a block of its own on CUDA."""
@@ -50,7 +55,7 @@ class Traced:
         graph: the training step.
         joint: the joint FX graph; forward nodes stand before backward nodes.
         nodes: the FX node of each op of ``graph``; None for the boundary.
-        boundary: index of the boundary op.
+        boundary: index of the boundary op; None = the loss is part of the graph.
         tensor_of: index of the tensor (storage) that a tensor-valued node shows. A node with several
             outputs has none; its ``getitem`` users do.
         primals: placeholders of the forward pass: parameters, buffers, the batch.
@@ -62,7 +67,7 @@ class Traced:
     graph: DFGraph
     joint: GraphModule
     nodes: tuple[Node | None, ...]
-    boundary: int
+    boundary: int | None
     tensor_of: Mapping[Node, int]
     primals: tuple[Node, ...]
     tangents: tuple[Node, ...]
@@ -125,11 +130,53 @@ def trace_joint(
     return builder.traced(reserve, name)
 
 
-class _Builder:
-    """Collects ops and tensors while walking the joint graph in base order."""
+def trace_unbroken(
+    joint: GraphModule,
+    *,
+    n_forward_outputs: int,
+    profile: Callable[[Node], OpProfile],
+    reserve: int = 0,
+    name: str = "",
+) -> Traced:
+    """Read a joint graph that needs no tangents as a DFGraph without a boundary.
 
-    def __init__(self, joint: GraphModule, n_primals: int, n_forward_outputs: int) -> None:
+    Inputs that the runtime overwrites once the graph has ended don't hinder recomputation in it. What the
+    graph returns is charged to its end.
+
+    Args:
+        joint: as for :func:`trace_joint`; all of its placeholders are there from the start.
+        n_forward_outputs: how many of its outputs are forward's.
+        profile: as for :func:`trace_joint`.
+        reserve: as for :func:`trace_joint`.
+        name: of the graph.
+
+    Raises:
+        UnsupportedModelError: if the graph holds something that can't be planned.
+    """
+    _forget_running_stats(joint)
+    n_placeholders = len(joint.graph.find_nodes(op="placeholder"))
+    builder = _Builder(joint, n_placeholders, n_forward_outputs, broken=False)
+    builder.add_placeholders()
+    for node in builder.forward:
+        builder.add_node(node, profile)
+    builder.in_backward = True
+    for node in builder.backward:
+        builder.add_node(node, profile)
+    return builder.traced(reserve, name)
+
+
+class _Builder:
+    """Collects ops and tensors while walking the joint graph in base order.
+
+    ``broken``: forward ends, and returns, at a boundary; otherwise the graph is one piece, and whatever it
+    returns stays to its end.
+    """
+
+    def __init__(
+        self, joint: GraphModule, n_primals: int, n_forward_outputs: int, *, broken: bool = True
+    ) -> None:
         self.joint = joint
+        self.broken = broken
         placeholders = joint.graph.find_nodes(op="placeholder")
         self.primals, self.tangents = placeholders[:n_primals], placeholders[n_primals:]
         output = joint.graph.output_node()
@@ -152,9 +199,12 @@ class _Builder:
         self.tokens: list[int] = []
         self.rng_bytes = 0
         self.device: torch.device | None = None
+        self.statistics_bytes = 0
+        self.in_backward = False
         self.user_outputs = self._user_outputs()
         self.overwritten: set[int] = set()
-        self.boundary = self.loss_state = -1
+        self.boundary: int | None = None
+        self.loss_state: int | None = None
 
     def _split(self) -> tuple[list[Node], list[Node]]:
         """Live call nodes of both passes, each in trace order; what forward returns needs is forward."""
@@ -174,16 +224,20 @@ class _Builder:
         return forward, backward
 
     def _user_outputs(self) -> list[Node]:
-        """Forward outputs that the caller holds: all but the new values of mutated inputs."""
+        """Forward outputs that somebody holds: the caller; in one piece, new values of mutated inputs too."""
         pairs = zip(self.forward_outputs, self.output_roles, strict=True)
         return [
-            n for n, role in pairs if isinstance(n, Node) and not isinstance(role, InputMutationAOTOutput)
+            n
+            for n, role in pairs
+            if isinstance(n, Node)
+            and not (isinstance(role, InputMutationAOTOutput) and (self.broken or is_new_statistic(n)))
         ]
 
     def _mutated_primals(self) -> set[Node]:
         """Placeholders that the runtime overwrites right after forward, or the graph itself in backward."""
         late = {arg for node in self.writes for arg in node.all_input_nodes}
-        mutated = [r.mutated_input for r in self.output_roles if isinstance(r, InputMutationAOTOutput)]
+        roles = self.output_roles if self.broken else ()
+        mutated = [r.mutated_input for r in roles if isinstance(r, InputMutationAOTOutput)]
         return {p for p in self.primals if p in late or p.meta["desc"] in mutated}
 
     def add_placeholders(self) -> None:
@@ -224,6 +278,13 @@ class _Builder:
     def _add_op(self, node: Node, fresh: list[torch.Tensor], profile: Callable[[Node], OpProfile]) -> None:
         reads = self._reads((node.args, node.kwargs))
         outputs = [self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh)]
+        if is_batch_norm_training(node) and not self.broken:
+            self._hold(outputs[FIRST_STATISTIC:])
+        if keeps_operand_storage(node):
+            operands = [v for n in node.all_input_nodes for v in _tensors_of(n)]
+            shape = torch.broadcast_shapes(*(v.shape for v in operands))  # type: ignore[no-untyped-call]
+            size = allocated_bytes(fresh[0].new_empty(shape))
+            self.tensors[outputs[0]] = replace(self.tensors[outputs[0]], size=size)
         if node in self.writes:
             outputs.append(self._token(node))
         measured = profile(node)
@@ -240,13 +301,13 @@ class _Builder:
                 cost=measured.seconds,
                 workspace=measured.workspace + state,
                 recomputable=not once and self.overwritten.isdisjoint(again),
-                backward=self.boundary >= 0,
+                backward=self.in_backward,
             )
         )
         self.nodes.append(node)
 
     def add_boundary(self, loss_bytes: int | None) -> None:
-        self.boundary = len(self.ops)
+        self.boundary, self.in_backward = len(self.ops), True
         made: list[int] = []
         for node in self.tangents:
             for value in _tensors_of(node):
@@ -273,13 +334,14 @@ class _Builder:
     def traced(self, reserve: int, name: str) -> Traced:
         held = [n for n in (*self.user_outputs, *self.gradients) if isinstance(n, Node)]
         shown = (self.tensor_of[n] for n in held if n in self.tensor_of)
-        outputs = dict.fromkeys([*shown, *self.tokens, self.loss_state])
+        kept = [self.loss_state] if self.loss_state is not None else []
+        outputs = dict.fromkeys([*shown, *self.tokens, *kept])
         graph = DFGraph(
             ops=tuple(self.ops),
             tensors=tuple(self.tensors),
             inputs=tuple(self.inputs),
             outputs=tuple(outputs),
-            fixed_size=reserve + self.rng_bytes,
+            fixed_size=reserve + self.rng_bytes + self.statistics_bytes,
             cost_unit="s",
             name=name,
         )
@@ -306,6 +368,12 @@ class _Builder:
         self.index[storage_key(value)] = len(self.tensors)
         self.tensors.append(Tensor(name=name, size=allocated_bytes(value)))
         return len(self.tensors) - 1
+
+    def _hold(self, statistics: Sequence[int]) -> None:
+        """Charge new running statistics to the whole graph: the first run's stay, a copy makes none."""
+        for t in statistics:
+            self.statistics_bytes += self.tensors[t].size
+            self.tensors[t] = replace(self.tensors[t], size=0)
 
     def _token(self, node: Node) -> int:
         """A tensor of no bytes that stands for a side effect: as a graph output it must be made."""

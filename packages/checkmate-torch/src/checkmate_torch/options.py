@@ -135,12 +135,20 @@ class Options:
         )
         return replace(self, budget=budget)
 
-    def decided(self, graph: DFGraph, account: Account | None = None, *, throw: bool = True) -> Solution:
-        """The best schedule within the budget; first runs keep the base order.
+    def decided(
+        self,
+        graph: DFGraph,
+        account: Account | None = None,
+        *,
+        fixed_order: bool = True,
+        throw: bool = True,
+    ) -> Solution:
+        """The best schedule within the budget.
 
         Args:
             graph: priced.
             account: what its bytes are held for, for the error.
+            fixed_order: whether first runs keep the base order.
             throw: False = a solution without a schedule instead of an error.
 
         Raises:
@@ -153,7 +161,7 @@ class Options:
                 self.budget,
                 solver=self.solver,
                 time_limit=self.time_limit,
-                fixed_order=True,
+                fixed_order=fixed_order,
                 on_progress=self.on_progress,
                 cache=ScheduleCache() if self.cache else None,
                 throw=throw,

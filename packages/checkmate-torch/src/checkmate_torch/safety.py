@@ -19,7 +19,9 @@ __all__ = [
     "FIRST_STATISTIC",
     "as_copy",
     "is_batch_norm_training",
+    "is_new_statistic",
     "is_random",
+    "keeps_operand_storage",
     "may_run_twice",
     "rng_state_like",
     "statistics_are_read",
@@ -36,6 +38,16 @@ _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
 
 _LIBRARY_STATE = frozenset({"workspace", "reserve", "reserveSpace"})
 """How PyTorch's schemas name what a forward op of oneDNN or cuDNN leaves for its backward op."""
+
+_REDUCED_IN_PLACE = frozenset(
+    {
+        torch.ops.aten.mse_loss.default,
+        torch.ops.aten.smooth_l1_loss.default,
+        torch.ops.aten.soft_margin_loss.default,
+        torch.ops.aten.binary_cross_entropy.default,
+    }
+)
+"""These take the mean, or the sum, of what they have computed into the first place of its storage."""
 
 _CUDA_STATE_BYTES = 16
 """Seed and offset of the Philox generator."""
@@ -79,6 +91,20 @@ def rng_state_like(node: Node) -> torch.Tensor:
 def is_batch_norm_training(node: Node) -> bool:
     """Whether the node is a batch norm that updates running statistics (which a copy must not do)."""
     return node.target is torch.ops.aten._native_batch_norm_legit_functional.default and node.args[5] is True
+
+
+def is_new_statistic(node: Node) -> bool:
+    """Whether the node picks new running statistics from a batch norm in training."""
+    return (
+        node.target is operator.getitem
+        and is_batch_norm_training(cast(Node, node.args[0]))
+        and cast(int, node.args[1]) >= FIRST_STATISTIC
+    )
+
+
+def keeps_operand_storage(node: Node) -> bool:
+    """Whether the node returns a single number in a storage as large as its operand, as some losses do."""
+    return node.target in _REDUCED_IN_PLACE and not cast(torch.Tensor, node.meta["val"]).dim()
 
 
 def statistics_are_read(node: Node) -> bool:

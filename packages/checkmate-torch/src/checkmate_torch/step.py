@@ -1,0 +1,330 @@
+"""A whole training step within a byte budget: :func:`compile_step` and what it returns.
+
+Forward pass, loss, backward pass and the update of every parameter are one graph with one schedule. A
+gradient lives from the op that makes it to the update that reads it, not to the end of the step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.descriptors import TangentAOTInput
+from torch.fx import Graph, GraphModule
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
+
+from checkmate import Problem, Schedule, Solution, keep_all_peak, simulate
+from checkmate.plugins import CostModel, Solver
+from checkmate.units import Budget, parse_budget
+from checkmate_torch.account import Account, Kind, named, owned_by
+from checkmate_torch.available import optimizer_bytes
+from checkmate_torch.backend import Plan, boxed, held_before, kinds_of
+from checkmate_torch.capture import captured
+from checkmate_torch.costs import OnProgress
+from checkmate_torch.joint import UnsupportedModelError
+from checkmate_torch.options import Options
+from checkmate_torch.safety import is_new_statistic
+from checkmate_torch.storages import allocated_bytes, storage_key
+from checkmate_torch.updates import UnsupportedOptimizerError, Updates, settings_of
+from checkmate_torch.whole import WholeStep, emit_step, renamed, trace_step
+
+__all__ = ["CompiledStep", "compile_step"]
+
+_log = logging.getLogger(__name__)
+
+
+def compile_step(
+    model: nn.Module,
+    loss_fn: Callable[..., object],
+    optimizer: Optimizer,
+    budget: Budget,
+    *,
+    has_aux: bool = False,
+    max_norm: float | None = None,
+    solver: str | Solver = "auto",
+    cost_model: str | CostModel = "profiled",
+    time_limit: float = 10.0,
+    reserve: int | str = 0,
+    cache: bool = True,
+    on_progress: OnProgress | None = None,
+    max_plans: int = 8,
+) -> CompiledStep:
+    """Make a whole training step that stays within a byte budget.
+
+    ``step(x, y)`` does what these lines do, with the same bits, lower peak, and least extra time::
+
+        optimizer.zero_grad()
+        loss = loss_fn(model, x, y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # if max_norm is given
+        optimizer.step()
+
+    The budget bounds all that the step holds on the device at once: parameters, buffers, the batch,
+    activations, gradients, optimizer state and the temporaries of each op. Nothing is traced before the first
+    call, which then takes some seconds.
+
+    Args:
+        model: any module that Dynamo can capture in one graph.
+        loss_fn: called as ``loss_fn(model, …)`` with the arguments of the step; returns a scalar tensor.
+        optimizer: SGD, Adam, AdamW or another one that treats each parameter alone
+            (:data:`checkmate_torch.updates.SEPARABLE`). State, groups and schedulers work as ever. What it
+            does not hold is not trained, nor are gradients computed for it.
+        budget: bytes (``8 * 2**30``, ``"8GiB"``), or a share of the peak of the same step without
+            recomputation and with all updates at the end (``"60%"``, ``0.6``), or ``"auto"``.
+        has_aux: True = ``loss_fn`` returns ``(loss, aux)``, and so does the step. Tensors in ``aux`` come
+            back detached, and are charged to the end of the step.
+        max_norm: clip the gradients, all together, to this norm. No update can then start before the last
+            gradient is there, so that all of them are held at once.
+        solver: as for :func:`~checkmate_torch.compile`.
+        cost_model: as for :func:`~checkmate_torch.compile`.
+        time_limit: seconds that the solver may take, for each plan.
+        reserve: bytes that the step holds besides, e.g. a second model.
+        cache: as for :func:`~checkmate_torch.compile`.
+        on_progress: as for :func:`~checkmate_torch.compile`.
+        max_plans: how many kinds of inputs (shapes, dtypes, modes) to plan for; then
+            :class:`TooManyPlansError`.
+
+    Raises:
+        BudgetError: if the budget, or another number of bytes, can't be read.
+        UnsupportedOptimizerError: if the optimizer can't update one parameter at a time, or holds parameters
+            that are not the model's.
+        TypeError: if what is passed for a cost model can't be one.
+        CostError: at the first call, if the cost model can't price the step.
+        InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
+        UnsupportedModelError: at the first call, if the step can't be captured or planned.
+
+    >>> model = nn.Linear(8, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> step = compile_step(model, lambda model, x: model(x).square().mean(), optimizer, "100%")
+    >>> losses = [step(torch.ones(4, 8)) for _ in range(3)]
+    >>> bool(losses[0] > losses[1] > losses[2])
+    True
+    """
+    options = Options.parse(
+        budget=budget,
+        solver=solver,
+        cost_model=cost_model,
+        time_limit=time_limit,
+        reserve=reserve,
+        cache=cache,
+        on_progress=on_progress,
+    )
+    return CompiledStep(
+        model, loss_fn, Updates(optimizer=optimizer, max_norm=max_norm), options, has_aux, max_plans
+    )
+
+
+class CompiledStep:
+    """A training step that follows a schedule; made by :func:`compile_step`.
+
+    Attributes:
+        model: the model, as it was passed.
+        optimizer: the optimizer, as it was passed.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: Callable[..., object],
+        updates: Updates,
+        options: Options,
+        has_aux: bool,
+        max_plans: int,
+    ) -> None:
+        """Check that they belong together; nothing is compiled before the first call."""
+        _check_owned(updates.optimizer, model, loss_fn)
+        self.model = model
+        self.optimizer = updates.optimizer
+        self._planner = _StepPlanner(options=options, updates=updates, module=model)
+        self._has_aux, self._max_plans = has_aux, max_plans
+        self._loss_fn = loss_fn
+        self._settings: Hashable = None
+        self._run: Callable[..., Any]
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        """Train one step; plan first if inputs of this kind are new, or the optimizer has other settings.
+
+        Args:
+            *args: of the loss function, after the model.
+            **kwargs: of the loss function.
+
+        Returns:
+            the loss before the update, detached; with ``has_aux``, ``(loss, aux)``.
+        """
+        settings = settings_of(self.optimizer)
+        if settings != self._settings:
+            self._settings, self._run = settings, self._captured()
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            loss, aux = self._run(*args, **kwargs)
+        if not isinstance(loss, Tensor):
+            raise UnsupportedModelError(
+                f"loss_fn must return one scalar tensor, but it returned {loss}; say has_aux=True if it "
+                "returns (loss, anything else)"
+            )
+        if not loss.requires_grad:
+            raise UnsupportedModelError(
+                "the loss depends on no parameter that requires a gradient: there is nothing to train"
+            )
+        self.optimizer.step()  # no gradient is left: for its hooks, and for schedulers that count the steps
+        return (loss.detach(), aux) if self._has_aux else loss.detach()
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans so far: one for each kind of inputs that was trained with."""
+        return tuple(self._planner.plans)
+
+    def _captured(self) -> Callable[..., Any]:
+        """The step as Dynamo will capture it, once it is called, with the optimizer's settings of now."""
+        options = replace(self._planner.options, optimizer_bytes=optimizer_bytes(self.optimizer))
+        planner = replace(self._planner, options=options)
+        model, loss_fn, has_aux = self.model, self._loss_fn, self._has_aux
+
+        def step(*args: object, **kwargs: object) -> tuple[object, object]:
+            result: Any = loss_fn(model, *args, **kwargs)
+            loss, aux = result if has_aux else (result, None)
+            if not isinstance(loss, Tensor):
+                return f"a {type(loss).__name__}", None
+            # Some losses lie in a storage as large as their inputs: what is returned does not.
+            return loss.clone(), tree_map_only(Tensor, Tensor.detach, aux)
+
+        return captured(step, planner, max_plans=self._max_plans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _StepPlanner:
+    """A Dynamo backend for graphs that compute a loss: it adds the backward pass and the updates.
+
+    Attributes:
+        options: how to plan.
+        updates: of the optimizer.
+        module: whose parameters and buffers are resident too where the graph does not take them.
+        plans: one for each traced graph, in the order of tracing.
+    """
+
+    options: Options
+    updates: Updates
+    module: nn.Module = field(repr=False)
+    plans: list[Plan] = field(default_factory=list, repr=False)
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+        """Compile a graph that Dynamo captured."""
+        updated: dict[int, nn.Parameter] = {}
+        partition = partial(self._partition, example_inputs=example_inputs, updated=updated)
+        forward = partial(_guarded, updated=updated)
+        compiler = aot_autograd(fw_compiler=forward, bw_compiler=boxed, partition_fn=partition)
+        with torch._functorch.config.patch(donated_buffer=False):
+            return compiler(gm, example_inputs)
+
+    def _partition(
+        self,
+        joint: GraphModule,
+        joint_inputs: Sequence[Sequence[object]],
+        *,
+        num_fwd_outputs: int,
+        example_inputs: Sequence[object],
+        updated: dict[int, nn.Parameter],
+        **_: object,
+    ) -> tuple[GraphModule, GraphModule]:
+        """Let the forward graph be the whole step; the backward graph, which never runs, is empty."""
+        if not joint_inputs:
+            raise UnsupportedModelError(
+                "a region under torch.compiler.nested_compile_region can't be planned: call it without"
+            )
+        options = self.options
+        owned = owned_by(self.module)
+        given = {storage_key(x): x for x in example_inputs if isinstance(x, Tensor)}
+        fixed = {Kind.RESERVE: options.reserve, Kind.OPTIMIZER: options.optimizer_bytes}
+        for key, (kind, size) in owned.items():
+            if key not in given:
+                fixed[kind] = fixed.get(kind, 0) + size
+        backward = _nothing_left(joint, num_fwd_outputs)
+        step = trace_step(
+            joint,
+            parameters={k: x for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter)},
+            n_forward_outputs=num_fwd_outputs,
+            updates=self.updates,
+            price=options.priced,
+            reserve=sum(fixed.values()),
+            name=type(self.module).__name__,
+        )
+        step = renamed(step, named(step.traced, example_inputs, self.module))
+        statistics = [n.meta["val"] for n in joint.graph.nodes if is_new_statistic(n)]
+        fixed[Kind.BUFFERS] = fixed.get(Kind.BUFFERS, 0) + sum(map(allocated_bytes, statistics))
+        account = Account.of(step.traced, kinds_of(step.traced, example_inputs, owned), fixed)
+        solution = _decided(step, options.on(*held_before(given.values(), fixed)), account)
+        if solution.schedule is None:
+            raise RuntimeError("solve returned no schedule and raised nothing")
+        forward = emit_step(step, solution.schedule)
+        updated.update(step.parameters)
+        self.plans.append(Plan(traced=step.traced, solution=solution, account=account))
+        level = logging.INFO if len(self.plans) == 1 else logging.WARNING
+        label = ", ".join(str(tuple(x.shape)) for key, x in given.items() if key not in owned)
+        _log.log(level, "plan %d, of a step for %s: %r", len(self.plans), label, solution)
+        return forward, backward
+
+
+def _decided(step: WholeStep, options: Options, account: Account) -> Solution:
+    """The best schedule within the budget, of which a share is one of the plain step's peak.
+
+    Updates that come early need room for what they compute. Where there is none, and the order of plain
+    PyTorch fits, nothing can be better.
+    """
+    graph = step.traced.graph
+    plain = Schedule.from_sequence(graph, step.plain)
+    peak = simulate(graph, plain).peak
+    budget = parse_budget(options.budget, peak)
+    if peak <= budget < keep_all_peak(graph):
+        return Solution.found(Problem(graph=graph, budget=budget), plain, bound=graph.ideal_cost)
+    return replace(options, budget=budget).decided(graph, account, fixed_order=False)
+
+
+def _guarded(
+    gm: GraphModule, example_inputs: Sequence[object], *, updated: Mapping[int, nn.Parameter]
+) -> Callable[[list[object]], object]:
+    """Generated code that runs only on the parameters whose updates are written into it."""
+    run = boxed(gm, example_inputs)
+
+    def call(args: list[Any]) -> object:
+        for k, parameter in updated.items():
+            if args[k].data_ptr() != parameter.data_ptr():
+                raise UnsupportedModelError(
+                    f"a parameter of shape {tuple(parameter.shape)} was replaced after the step was planned: "
+                    "make an optimizer for the new one, and compile the step again"
+                )
+        return run(args)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+def _nothing_left(joint: GraphModule, n_forward_outputs: int) -> GraphModule:
+    """A backward graph that takes the tangents of a joint graph and gives no gradient."""
+    output = joint.graph.output_node()
+    roles = list(output.meta["desc"])[n_forward_outputs:]
+    graph = Graph()
+    for node in joint.graph.find_nodes(op="placeholder"):
+        if isinstance(node.meta["desc"], TangentAOTInput):
+            graph.placeholder(node.name).meta.update(node.meta)
+    graph.output([None] * len(roles)).meta["desc"] = roles
+    return GraphModule(joint, graph)
+
+
+def _check_owned(optimizer: Optimizer, model: nn.Module, loss_fn: object) -> None:
+    """Raise unless the optimizer trains this model, and nothing else."""
+    modules = [model, *([loss_fn] if isinstance(loss_fn, nn.Module) else [])]
+    known = {id(p) for module in modules for p in module.parameters()}
+    for k, group in enumerate(optimizer.param_groups):
+        for n, parameter in enumerate(group["params"]):
+            if id(parameter) not in known:
+                raise UnsupportedOptimizerError(
+                    f"parameter {n} of group {k} of the optimizer, of shape {tuple(parameter.shape)}, is "
+                    "none of the model's: make the optimizer with the parameters of this model"
+                )

@@ -1,0 +1,149 @@
+"""Updates of one parameter at a time: bit for bit what the optimizer does with all of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn, optim
+from torch.optim import Optimizer
+
+from checkmate_torch.updates import SEPARABLE, UnsupportedOptimizerError, Updates, settings_of
+
+Make = Callable[[nn.Module], Optimizer]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3, bias=False))
+
+
+def groups(module: nn.Module) -> list[dict[str, object]]:
+    """Two groups with settings of their own, the second with the first module's bias alone."""
+    first, second = module.children()
+    return [
+        {"params": [first.weight, second.weight], "weight_decay": 0.1},
+        {"params": [first.bias], "weight_decay": 0.0, "lr": 0.3},
+    ]
+
+
+OPTIMIZERS: dict[str, Make] = {
+    "sgd": lambda m: optim.SGD(groups(m), lr=0.1),
+    "sgd-momentum": lambda m: optim.SGD(groups(m), lr=0.1, momentum=0.9, dampening=0.1),
+    "sgd-nesterov": lambda m: optim.SGD(groups(m), lr=0.1, momentum=0.9, nesterov=True),
+    "sgd-maximize": lambda m: optim.SGD(groups(m), lr=0.1, maximize=True),
+    "sgd-foreach": lambda m: optim.SGD(groups(m), lr=0.1, momentum=0.9, foreach=True),
+    "sgd-fused": lambda m: optim.SGD(groups(m), lr=0.1, momentum=0.9, fused=True),
+    "adam": lambda m: optim.Adam(groups(m), lr=0.1),
+    "adam-amsgrad": lambda m: optim.Adam(groups(m), lr=0.1, amsgrad=True),
+    "adam-foreach": lambda m: optim.Adam(groups(m), lr=0.1, foreach=True, maximize=True),
+    "adam-fused": lambda m: optim.Adam(groups(m), lr=0.1, fused=True),
+    "adam-tensor-lr": lambda m: optim.Adam(m.parameters(), lr=torch.tensor(0.1)),
+    "adamw": lambda m: optim.AdamW(groups(m), lr=0.1),
+    "adamax": lambda m: optim.Adamax(groups(m), lr=0.1, foreach=True),
+    "nadam": lambda m: optim.NAdam(groups(m), lr=0.1),
+    "radam": lambda m: optim.RAdam(groups(m), lr=0.1),
+    "rmsprop": lambda m: optim.RMSprop(groups(m), lr=0.1, momentum=0.5, centered=True),
+    "adagrad": lambda m: optim.Adagrad(groups(m), lr=0.1),
+    "adadelta": lambda m: optim.Adadelta(groups(m), lr=0.1),
+}
+
+
+def test_every_known_optimizer_is_tried() -> None:
+    assert {type(make(network())) for make in OPTIMIZERS.values()} == set(SEPARABLE)
+
+
+def random_gradients(module: nn.Module, seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(p.shape, generator=generator) for p in module.parameters()]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_same_bits_and_same_state_as_all_at_once(name: str) -> None:
+    plain, module = network(), network()
+    reference, optimizer = OPTIMIZERS[name](plain), OPTIMIZERS[name](module)
+    updates = Updates(optimizer=optimizer)
+    for step in range(4):
+        gradients = random_gradients(plain, step)
+        for p, gradient in zip(plain.parameters(), gradients, strict=True):
+            p.grad = gradient.clone()
+        reference.step()
+        given = [gradient.clone() for gradient in gradients]
+        for p, gradient in zip(module.parameters(), given, strict=True):
+            update = updates.of(p)
+            assert update is not None
+            update(p, gradient)
+            assert p.grad is None
+        for gradient, before in zip(given, gradients, strict=True):
+            assert torch.equal(gradient, before)  # read-only: another update may read it too
+    for mine, theirs in zip(module.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    torch.testing.assert_close(optimizer.state_dict(), reference.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["sgd-momentum", "adam-amsgrad", "adagrad"])
+def test_a_profile_leaves_no_trace(name: str) -> None:
+    module = network()
+    optimizer = OPTIMIZERS[name](module)
+    before = copy.deepcopy((module.state_dict(), optimizer.state_dict())), torch.get_rng_state()
+    for p in module.parameters():
+        update = Updates(optimizer=optimizer).of(p)
+        assert update is not None
+        assert update.profile().seconds > 0
+    after = (module.state_dict(), optimizer.state_dict()), torch.get_rng_state()
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+
+
+def test_an_update_needs_the_bytes_that_its_terms_need() -> None:
+    module = network()
+    weight = next(module.parameters())
+    workspace = {}
+    for decay, max_norm in ((0.0, None), (0.1, None), (0.1, 1.0)):
+        optimizer = optim.SGD(module.parameters(), lr=0.1, weight_decay=decay)
+        update = Updates(optimizer=optimizer, max_norm=max_norm).of(weight)
+        assert update is not None
+        workspace[decay, max_norm] = update.profile().workspace
+    assert list(workspace.values()) == [0, weight.nbytes, 2 * weight.nbytes]
+
+
+def test_what_the_optimizer_does_not_hold_has_no_update() -> None:
+    module = network()
+    first, second = module.children()
+    updates = Updates(optimizer=optim.SGD(second.parameters(), lr=0.1))
+    assert updates.of(first.weight) is None
+    assert updates.of(second.weight) is not None
+
+
+class Mine(optim.SGD):
+    """A subclass may do anything."""
+
+
+@pytest.mark.parametrize("make", [optim.LBFGS, optim.Rprop, Mine])
+def test_other_optimizers_are_refused_with_the_way_out(make: type[Optimizer]) -> None:
+    optimizer = make(network().parameters(), lr=0.1)
+    with pytest.raises(
+        UnsupportedOptimizerError, match=rf"{make.__name__} is not known.*torch\.compile\(model"
+    ):
+        Updates(optimizer=optimizer)
+
+
+def test_differentiable_optimizers_are_refused_with_the_way_out() -> None:
+    optimizer = optim.SGD(network().parameters(), lr=0.1, differentiable=True)
+    with pytest.raises(UnsupportedOptimizerError, match="differentiable=True"):
+        Updates(optimizer=optimizer)
+
+
+def test_settings_change_with_terms_and_parameters_but_not_with_schedules() -> None:
+    module = network()
+    optimizer = optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    before = settings_of(optimizer)
+    optimizer.param_groups[0].update(lr=0.2, momentum=0.8)
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert settings_of(optimizer) == before
+    optimizer.param_groups[0]["weight_decay"] = 0.1
+    assert settings_of(optimizer) != before
+    optimizer.param_groups[0]["weight_decay"] = 0
+    optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
+    assert settings_of(optimizer) != before
