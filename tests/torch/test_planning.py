@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,29 @@ def test_tied_weights_and_hidden_tensors_of_a_model() -> None:
     for t in traced.graph.inputs:
         sizes[traced.account.kinds[t]] += traced.graph.tensors[t].size
     assert sizes[Kind.PARAMETERS] == 4 * KIB
+
+
+def test_a_compiled_model_is_traced_as_what_it_was() -> None:
+    module, x = perceptron(), torch.randn(8, 16)
+    assert trace(compile(module, "100%"), x, cost_model="flops").graph == (
+        trace(module, x, cost_model="flops").graph
+    )
+
+
+def test_a_model_that_can_not_be_copied_is_refused_unless_it_is_fake() -> None:
+    class Locked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.lock = perceptron(), threading.Lock()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x)
+
+    with pytest.raises(UnsupportedModelError, match=r"lock.*FakeTensorMode"):
+        trace(Locked(), torch.randn(8, 16), cost_model="flops")
+    with FakeTensorMode():
+        model, x = Locked(), torch.randn(8, 16)
+    assert trace(model, x, cost_model="flops").graph.n_ops > 3
 
 
 def test_labels_come_with_the_loss() -> None:

@@ -135,6 +135,11 @@ class CompiledModule(nn.Module):
         self.__dict__.update(_planner=planner, _max_plans=max_plans, _dynamic=dynamic, _runs={})
 
     @property
+    def original(self) -> nn.Module:
+        """The module that was compiled."""
+        return self._original
+
+    @property
     def plans(self) -> tuple[Plan, ...]:
         """The plans so far: one for each kind of inputs that was trained with."""
         return tuple(self._planner.plans)

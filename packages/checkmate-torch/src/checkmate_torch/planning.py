@@ -26,6 +26,7 @@ from checkmate.units import Budget
 from checkmate_torch.account import Account
 from checkmate_torch.backend import Planner, TracingDone
 from checkmate_torch.capture import captured
+from checkmate_torch.compiled import CompiledModule
 from checkmate_torch.costs import OnProgress
 from checkmate_torch.joint import Traced, UnsupportedModelError
 from checkmate_torch.meter import resident_bytes
@@ -116,6 +117,8 @@ def trace(
         cache=cache,
         on_progress=on_progress,
     )
+    if isinstance(model, CompiledModule):
+        model = model.original
     args, kwargs = _arguments(example_inputs)
     tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
     mode = torch._guards.detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
@@ -262,14 +265,28 @@ def _resident(model: nn.Module, example_inputs: object) -> tuple[torch.device, i
 
 
 def _twin(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """A copy of the model with fake tensors in the place of all that it holds; nothing is allocated."""
+    """A copy of the model with fake tensors in the place of all that it holds; nothing is allocated.
+
+    A model that is fake is its own twin.
+
+    Raises:
+        UnsupportedModelError: if the model can't be copied.
+    """
     memo: dict[int, object] = {}
+    if all(isinstance(x, FakeTensor) for x in (*model.parameters(), *model.buffers())):
+        return model
     for module in model.modules():
         held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
         for value in held:
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = _fake(value, mode)
-    return copy.deepcopy(model, memo)
+    try:
+        return copy.deepcopy(model, memo)
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise UnsupportedModelError(
+            f"the model can't be copied to be traced on fake tensors: {error}. Build it under "
+            "torch._subclasses.FakeTensorMode(): then it is traced as it is"
+        ) from error
 
 
 def _fake(value: object, mode: FakeTensorMode) -> object:
