@@ -5,7 +5,7 @@
    milliseconds. Small graphs get static eviction first: nobody waits for machine code there before there is a
    schedule. Of a chain, binomial checkpointing then gives a bound, and it or a dynamic programme a schedule.
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
-4. One cycle of local search; small graphs come to it at the end only.
+4. One cycle of local search, and more if the gap is small already; small graphs come to the first at the end.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
 6. The same with the other view of the order, where that makes a difference: if ops may not be reordered, for
    its bounds (each MILP is cut short somewhere else); if they may, for its schedules, from one moment each.
@@ -52,6 +52,8 @@ _MILP_SHARE = 0.35
 """Of the time that is left: what the cut MILP may use at most, each time, if there is one process."""
 _CYCLES_BEFORE = 24
 """Cycles of step 7 until the other process has found plans to start from, if there is one."""
+_NEARLY, _MORE_CYCLES = 2e-3, 8
+"""Relative gap at which step 4 goes on, as the bound is good already, and for how many cycles."""
 _POLISHING = 3
 """Cycles of step 9."""
 _WAIT_S = 0.1
@@ -168,6 +170,8 @@ class Auto:
             replace(self.min_cut, moments=1).improve(search, fixed_order=fixed_order)
         if not search.small:
             self.local.improve(search, cycles=1)
+        if search.gap <= _NEARLY:
+            self.local.improve(search, search.seeds, cycles=_MORE_CYCLES)
         if search.problem.threads > 1 and not search.done:
             strongest = self.min_cut.improve(search, fixed_order=fixed_order)
             with search.within(_MILP_SHARE):
