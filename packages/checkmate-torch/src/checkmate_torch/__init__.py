@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from checkmate_torch.batches import LargestBatch, max_batch_size
     from checkmate_torch.capture import TooManyPlansError
     from checkmate_torch.compiled import CompiledModule, NoPlanError, compile
+    from checkmate_torch.distributed import RankError
     from checkmate_torch.joint import UnsupportedModelError
     from checkmate_torch.meter import MemoryMeter, memory_meter
     from checkmate_torch.planning import TracedModel, plan, trace
@@ -35,6 +36,7 @@ __all__ = [
     "NoPlanError",
     "PeakReport",
     "Plan",
+    "RankError",
     "TooManyPlansError",
     "TracedModel",
     "UnsupportedModelError",
@@ -58,6 +60,7 @@ _HOMES = {
     "NoPlanError": "compiled",
     "PeakReport": "report",
     "Plan": "backend",
+    "RankError": "distributed",
     "TooManyPlansError": "capture",
     "TracedModel": "planning",
     "UnsupportedModelError": "joint",

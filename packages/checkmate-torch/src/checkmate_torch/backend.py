@@ -23,6 +23,7 @@ from torch.fx.graph import _BoxedCodeGen
 
 from checkmate import CheckmateError, Solution
 from checkmate_torch.account import Account, Kind, named, owned_by
+from checkmate_torch.distributed import bucket_bytes, refuse_split_graphs
 from checkmate_torch.emit import emit
 from checkmate_torch.joint import Traced, UnsupportedModelError, trace_joint
 from checkmate_torch.options import Options
@@ -97,7 +98,11 @@ class Planner:
         options = self.options
         owned = owned_by(self.module)
         given = {storage_key(x): x for x in example_inputs if isinstance(x, torch.Tensor)}
-        fixed = {Kind.RESERVE: options.reserve, Kind.OPTIMIZER: options.optimizer_bytes}
+        fixed = {
+            Kind.RESERVE: options.reserve,
+            Kind.OPTIMIZER: options.optimizer_bytes,
+            Kind.BUCKETS: bucket_bytes(),
+        }
         for key, (kind, size) in owned.items():
             if key not in given:
                 fixed[kind] = fixed.get(kind, 0) + size
@@ -110,9 +115,9 @@ class Planner:
             loss_bytes=options.loss_bytes,
             name=type(self.module).__name__ if self.module is not None else "",
         )
-        account = Account.of(traced, kinds_of(traced, example_inputs, owned), fixed)
         graph = named(traced, example_inputs, self.module)
         traced = replace(traced, graph=options.priced(graph, traced.nodes))
+        account = Account.of(traced, kinds_of(traced, example_inputs, owned), fixed)
         if self.only_trace:
             raise TracingDone(traced, account)
         solution = options.on(*held_before(given.values(), fixed)).decided(traced.graph, account)
@@ -155,7 +160,8 @@ def checkmate_backend(
             count,
             broken.reason,
         )
-    return Planner(Options.parse(**options))(gm, example_inputs)
+    refuse_split_graphs()
+    return Planner(Options.parse(**{"process_group": "all", **options}))(gm, example_inputs)
 
 
 def kinds_of(

@@ -43,7 +43,11 @@ def captured(
 
     def run(*args: object, **kwargs: object) -> object:
         try:
-            with torch._dynamo.config.patch(recompile_limit=max_plans, ignore_logging_functions=silent):
+            with torch._dynamo.config.patch(
+                recompile_limit=max_plans,
+                ignore_logging_functions=silent,
+                optimize_ddp=False,  # which would split the graph
+            ):
                 return captures(*args, **kwargs)
         except BackendCompilerFailed as failure:
             if isinstance(failure.inner_exception, CheckmateError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from checkmate.units import Budget
 from checkmate_torch.backend import Plan, Planner
 from checkmate_torch.capture import captured
 from checkmate_torch.costs import OnProgress
+from checkmate_torch.distributed import GroupChoice, inside_of
 from checkmate_torch.meter import MemoryMeter
 from checkmate_torch.options import Options
 from checkmate_torch.report import Explanation, PeakReport, explain, module_of, report
@@ -47,6 +49,7 @@ def compile(
     on_progress: OnProgress | None = None,
     max_plans: int = 8,
     dynamic: bool | None = False,
+    process_group: GroupChoice = "all",
 ) -> CompiledModule:
     """Make a module train within a byte budget: same gradients, lower peak, least extra time.
 
@@ -82,6 +85,9 @@ def compile(
             for all sizes up to those that it was made for, and larger ones get another; None = the first
             shape has a plan of its own, further ones share. A declared maximum
             (``torch._dynamo.mark_dynamic(x, 0, max=64)``) is planned for at once.
+        process_group: which ranks plan together where ``torch.distributed`` runs: rank 0 of the group times
+            the ops, solves, and tells the others. ``"all"`` = those that train together, ``"alone"`` = each
+            rank plans for itself.
 
     Returns:
         The compiled module; it shares parameters, buffers and submodules with ``model``.
@@ -89,11 +95,12 @@ def compile(
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
             be foreseen; at the first call, if what the device has left is not known.
-        TypeError: if what is passed for a cost model can't be one.
+        TypeError: if what is passed for a cost model, or for a process group, can't be one.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the model can't be captured or planned.
         TooManyPlansError: at the call that would need one plan too many.
+        RankError: at the first call, if the ranks that plan together meet different kinds of inputs.
     """
     options = Options.parse(
         budget=budget,
@@ -105,6 +112,7 @@ def compile(
         cost_model=cost_model,
         cache=cache,
         on_progress=on_progress,
+        process_group=process_group,
     )
     return CompiledModule(model, options, max_plans, dynamic)
 
@@ -229,9 +237,10 @@ class CompiledModule(nn.Module):
         """The model under the planner; while gradients are held, they are charged, which is another plan."""
         held = any(parameter.grad is not None for parameter in self._original.parameters())
         if held not in self._runs:
-            self._runs[held] = captured(
-                self._original, self._planner, max_plans=self._max_plans, dynamic=self._dynamic
+            capture = partial(
+                captured, backend=self._planner, max_plans=self._max_plans, dynamic=self._dynamic
             )
+            self._runs[held] = inside_of(self._original, capture)
         return self._runs[held]
 
     @property
@@ -244,7 +253,10 @@ class CompiledModule(nn.Module):
         self._original.training = mode
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set it on the original."""
+        """Set it on the original; but its class, which ``fully_shard`` extends, is its own."""
+        if name == "__class__":
+            object.__setattr__(self, name, value)
+            return
         setattr(self._original, name, value)
 
     def __getattr__(self, name: str) -> Any:

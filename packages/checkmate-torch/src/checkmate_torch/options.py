@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
 import torch
@@ -17,10 +18,12 @@ from torch.optim import Optimizer
 from checkmate import DFGraph, InfeasibleBudgetError, ScheduleCache, Solution
 from checkmate.api import solve
 from checkmate.plugins import CostModel, Solver
+from checkmate.problem import Problem, keep_all_peak
 from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
 from checkmate_torch.account import Account
 from checkmate_torch.available import AUTO, HEADROOM, auto_budget, optimizer_bytes
 from checkmate_torch.costs import OnProgress, checked_cost_model, price
+from checkmate_torch.distributed import GroupChoice, Ranks, checked_group, decided_together, priced_together
 
 __all__ = ["Options"]
 
@@ -47,6 +50,7 @@ class Options:
         workspaces: whether the workspace of each op is measured, without which the peak is not bounded.
         cache: whether measured costs and schedules are kept on disk, and taken from there.
         on_progress: called while ops are timed and while the solver runs.
+        process_group: which ranks plan together; see :mod:`checkmate_torch.distributed`.
     """
 
     budget: Budget
@@ -59,6 +63,7 @@ class Options:
     workspaces: bool = True
     cache: bool = True
     on_progress: OnProgress | None = field(default=None, repr=False)
+    process_group: GroupChoice = "alone"
 
     @classmethod
     def parse(
@@ -74,13 +79,14 @@ class Options:
         workspaces: bool = True,
         cache: bool = True,
         on_progress: OnProgress | None = None,
+        process_group: GroupChoice = "alone",
     ) -> Self:
         """Read the options as users write them, so that a mistake shows before anything is traced.
 
         Raises:
             BudgetError: if the budget, or another number of bytes, can't be read, or the optimizer's state
                 can't be foreseen.
-            TypeError: if what is passed for a cost model can't be one.
+            TypeError: if what is passed for a cost model, or for a process group, can't be one.
         """
         if budget != AUTO:
             parse_budget(budget, whole=_LARGEST)
@@ -95,6 +101,7 @@ class Options:
             workspaces=workspaces,
             cache=bool(cache),
             on_progress=on_progress,
+            process_group=checked_group(process_group),
         )
 
     def priced(self, graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
@@ -103,15 +110,19 @@ class Options:
         Args:
             graph: without costs.
             nodes: the FX node of each op; None = it costs nothing.
+
+        Raises:
+            RankError: if the ranks that plan together have different graphs.
         """
-        return price(
-            graph,
-            nodes,
-            self.cost_model,
+        measured = partial(
+            price,
+            nodes=nodes,
+            cost_model=self.cost_model,
             workspaces=self.workspaces,
             on_disk=self.cache,
             on_progress=self.on_progress,
         )
+        return priced_together(Ranks.of(self.process_group), graph, measured)
 
     def on(self, device: torch.device, resident: int) -> Self:
         """The options with ``"auto"`` replaced by what the device has left now.
@@ -154,18 +165,22 @@ class Options:
         Raises:
             InfeasibleBudgetError: if none was found; where the budget is below what parameters, gradients and
                 the like need without any activation, it says so.
+            RankError: if not all ranks that plan together ask.
         """
+        solved = partial(
+            solve,
+            graph,
+            solver=self.solver,
+            time_limit=self.time_limit,
+            fixed_order=fixed_order,
+            on_progress=self.on_progress,
+            cache=ScheduleCache() if self.cache else None,
+            throw=throw,
+        )
+        budget = parse_budget(self.budget, keep_all_peak(graph))
         try:
-            return solve(
-                graph,
-                self.budget,
-                solver=self.solver,
-                time_limit=self.time_limit,
-                fixed_order=fixed_order,
-                on_progress=self.on_progress,
-                cache=ScheduleCache() if self.cache else None,
-                throw=throw,
-            )
+            problem = Problem(graph=graph, budget=budget, time_limit=self.time_limit, fixed_order=fixed_order)
+            return decided_together(Ranks.of(self.process_group), problem, solved)
         except InfeasibleBudgetError as error:
             needed = account.without_activations(graph) if account is not None else {}
             if error.budget >= sum(needed.values()):

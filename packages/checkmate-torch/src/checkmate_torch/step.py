@@ -28,6 +28,7 @@ from checkmate_torch.available import optimizer_bytes
 from checkmate_torch.backend import Plan, boxed, held_before, kinds_of
 from checkmate_torch.capture import captured
 from checkmate_torch.costs import OnProgress
+from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.joint import UnsupportedModelError
 from checkmate_torch.options import Options
 from checkmate_torch.safety import is_new_statistic
@@ -55,6 +56,7 @@ def compile_step(
     cache: bool = True,
     on_progress: OnProgress | None = None,
     max_plans: int = 8,
+    process_group: GroupChoice = "all",
 ) -> CompiledStep:
     """Make a whole training step that stays within a byte budget.
 
@@ -90,6 +92,8 @@ def compile_step(
         on_progress: as for :func:`~checkmate_torch.compile`.
         max_plans: how many kinds of inputs (shapes, dtypes, modes) to plan for; then
             :class:`TooManyPlansError`.
+        process_group: as for :func:`~checkmate_torch.compile`. Gradients are not averaged over ranks: a DDP
+            module is refused.
 
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read.
@@ -115,6 +119,7 @@ def compile_step(
         reserve=reserve,
         cache=cache,
         on_progress=on_progress,
+        process_group=process_group,
     )
     return CompiledStep(
         model, loss_fn, Updates(optimizer=optimizer, max_norm=max_norm), options, has_aux, max_plans
@@ -139,6 +144,7 @@ class CompiledStep:
         max_plans: int,
     ) -> None:
         """Check that they belong together; nothing is compiled before the first call."""
+        refuse_wrappers(model)
         _check_owned(updates.optimizer, model, loss_fn)
         self.model = model
         self.optimizer = updates.optimizer

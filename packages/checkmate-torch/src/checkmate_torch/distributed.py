@@ -1,0 +1,354 @@
+"""One decision for all ranks: rank 0 makes it, the others take it over, and whose graph differs is told so.
+
+    every rank → store   what it asks, with the digest of its graph
+    rank 0     ← store   what all ask; if it is the same: rank 0 answers, else it says who differs
+    rank 0     → store   the answer in a wire format, or why there is none
+    every rank ← store   the answer, which the judge replays there too
+
+The messages go through the key-value store of the process group and never through its collectives. So they
+can't get between the collectives of the training, every wait ends, and a rank that is alone gets an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal, Self, TypeAlias
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from checkmate import CheckmateError, DFGraph, InfeasibleBudgetError, Problem, Solution, read_graph
+from checkmate.api import judged
+from checkmate.claim import claim_bytes, read_claim
+from checkmate.serialize import graph_bytes
+from checkmate_torch.storages import UnsupportedModelError
+
+__all__ = [
+    "GroupChoice",
+    "RankError",
+    "Ranks",
+    "bucket_bytes",
+    "checked_group",
+    "decided_together",
+    "inside_of",
+    "priced_together",
+    "refuse_split_graphs",
+    "refuse_wrappers",
+]
+
+Run: TypeAlias = Callable[..., Any]
+"""A module, or another callable."""
+GroupChoice: TypeAlias = "dist.ProcessGroup | Literal['all', 'alone']"
+"""Who plans together: the ranks of a process group, all ranks that train together, or this one alone."""
+
+_WORK_S = 900.0
+"""What rank 0 may take to time ops, besides the solver's time limit."""
+_log = logging.getLogger(__name__)
+
+
+class RankError(CheckmateError, RuntimeError):
+    """The ranks can't agree on a plan: their graphs differ, one of them asks for none, or rank 0 failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ranks:
+    """The ranks that plan together, as one of them sees them.
+
+    Attributes:
+        rank: of this process in the group.
+        names: the rank of each member in the whole job, for messages.
+        store: a ``torch.distributed.Store``, where they leave messages for each other.
+    """
+
+    rank: int
+    names: tuple[int, ...]
+    store: Any  # its stub knows neither bytes nor the timeout
+
+    @classmethod
+    def of(cls, choice: GroupChoice) -> Self | None:
+        """The ranks that a choice means now; None = this process plans alone.
+
+        Where ``"all"`` is said inside of a DDP module, those are the ranks of its process group.
+        """
+        if choice == "alone" or not (dist.is_available() and dist.is_initialized()):
+            return None
+        ddp = _active_ddp()
+        group = ddp.process_group if ddp else dist.distributed_c10d._get_default_group()
+        group = group if isinstance(choice, str) else choice
+        if dist.get_world_size(group) < 2:
+            return None
+        return cls(
+            rank=dist.get_rank(group),
+            names=tuple(dist.get_process_group_ranks(group)),
+            store=dist.distributed_c10d._get_process_group_store(group),
+        )
+
+
+def checked_group(choice: object) -> GroupChoice:
+    """What a user passed for a process group, if it can be one.
+
+    Raises:
+        TypeError: if it is neither a process group nor ``"all"`` or ``"alone"``.
+    """
+    if choice in ("all", "alone") or (dist.is_available() and isinstance(choice, dist.ProcessGroup)):
+        return choice
+    raise TypeError(
+        f"process_group is {choice!r}, must be 'all', 'alone', or a torch.distributed ProcessGroup"
+    )
+
+
+def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGraph], DFGraph]) -> DFGraph:
+    """The graph with costs and workspaces: those of rank 0, on every rank.
+
+    Measured costs differ from run to run, so one rank measures. What the ranks hold besides their graphs may
+    differ; the largest counts.
+
+    Raises:
+        RankError: if the ranks trace different graphs, or not all of them trace one.
+    """
+    if ranks is None:
+        return price(graph)
+    resident = sum(graph.tensors[t].size for t in graph.inputs)
+    question = _Question(
+        asks=f"a plan for {graph!r} with {resident} bytes of parameters and inputs",
+        digest=_structure(graph),
+        size=graph.fixed_size,
+    )
+
+    def answer(asked: Sequence[_Question]) -> bytes:
+        largest = max(each.size for each in asked)
+        return graph_bytes(price(replace(graph, fixed_size=largest)))
+
+    return read_graph(_agreed(ranks, question, answer, _WORK_S))
+
+
+def decided_together(ranks: Ranks | None, problem: Problem, solve: Callable[[int], Solution]) -> Solution:
+    """The solution of rank 0, on every rank, judged there. Of different budgets the least counts.
+
+    Args:
+        ranks: who decides together; None = this process alone.
+        problem: of this rank; its graph is priced.
+        solve: asks the solver about the problem with a budget.
+
+    Raises:
+        RankError: if not all ranks ask about this graph.
+        InfeasibleBudgetError: as rank 0 raised it.
+    """
+    if ranks is None:
+        return solve(problem.budget)
+    graph = problem.graph
+    question = _Question(asks=f"a schedule for {graph!r}", digest=graph.digest, size=problem.budget)
+
+    def answer(asked: Sequence[_Question]) -> bytes:
+        return claim_bytes(solve(min(each.size for each in asked)))
+
+    claim, meta = read_claim(_agreed(ranks, question, answer, problem.time_limit + _WORK_S), graph)
+    solution = judged(claim, meta["solver"], replace(problem, budget=meta["budget"]))
+    return replace(solution, seconds=claim.seconds)
+
+
+def bucket_bytes() -> int:
+    """Bytes that DDP keeps besides parameters and gradients while one of its modules runs forward.
+
+    Gradients are summed in buckets, which live from the first step to the last and are as large as all
+    gradients together.
+    """
+    ddp = _active_ddp()
+    return 0 if ddp is None else sum(p.nbytes for p in ddp.parameters() if p.requires_grad)
+
+
+def inside_of(model: nn.Module, capture: Callable[[Run], Run]) -> Run:
+    """The module, with what may be captured of it captured.
+
+    Of a DDP module that is the module inside: what DDP does around it stays outside of the graph.
+
+    Raises:
+        UnsupportedModelError: for a wrapper that can't be planned; the message says what to do.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        refuse_wrappers(model)
+        return capture(model)
+    refuse_wrappers(model.module)
+    run = capture(model.module)
+
+    def call(*args: object, **kwargs: object) -> object:
+        model.__dict__["module"] = run  # during this call; DDP calls what it finds there
+        try:
+            return model(*args, **kwargs)
+        finally:
+            del model.__dict__["module"]
+
+    return call
+
+
+def refuse_split_graphs() -> None:
+    """Refuse what ``torch.compile`` makes of a DDP module by default: one graph for each bucket.
+
+    Raises:
+        UnsupportedModelError: says how to turn it off.
+    """
+    if _active_ddp() is not None and torch._dynamo.utils.get_optimize_ddp_mode() == "ddp_optimizer":
+        raise UnsupportedModelError(
+            "torch.compile splits the graph of a DDP module at its buckets, so that no budget can bound the "
+            "step: set torch._dynamo.config.optimize_ddp = False, or use checkmate.torch.compile"
+        )
+
+
+def refuse_wrappers(model: nn.Module) -> None:
+    """Refuse a module, or a part of one, that is wrapped by something that moves or sums its parameters.
+
+    Raises:
+        UnsupportedModelError: names it and says what works.
+    """
+    for name, part in model.named_modules():
+        where = f"part {name!r} of this module" if name else "this module"
+        if _is_sharded(part):
+            raise UnsupportedModelError(
+                f"fully_shard was applied to {where}, and its collectives can't stand in a planned graph: "
+                "compile each block first, as model.blocks[i] = compile(model.blocks[i], budget), and then "
+                "apply fully_shard to each compiled block and to the model"
+            )
+        if isinstance(part, DistributedDataParallel | nn.DataParallel) or _is_fsdp1(part):
+            raise UnsupportedModelError(
+                f"{where} is a {type(part).__name__}, whose collectives can't stand in a planned graph: what "
+                "works is compile with DistributedDataParallel around the whole model, or with fully_shard "
+                "around compiled blocks"
+            )
+
+
+class _Question(msgspec.Struct, frozen=True):
+    """What a rank asks: in words, as a digest that must be the same everywhere, and bytes of its own."""
+
+    asks: str
+    digest: str
+    size: int
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What rank 0 answers: a wire format, or an error."""
+
+    content: bytes = b""
+    error: str = ""
+    infeasible: dict[str, Any] | None = None
+
+
+def _agreed(
+    ranks: Ranks, question: _Question, answer: Callable[[Sequence[_Question]], bytes], work_s: float
+) -> bytes:
+    """The answer of rank 0 to the question that all ranks ask."""
+    store, patience = ranks.store, ranks.store.timeout
+    round_ = f"checkmate/{store.add(f'checkmate/rounds/{ranks.rank}', 1)}"
+    keys = [f"{round_}/{rank}" for rank in range(len(ranks.names))]
+    store.set(keys[ranks.rank], _packed(question))
+    if ranks.rank == 0:
+        try:
+            reply = _Answer(content=answer(_asked_by_all(ranks, keys, patience)))
+        except BaseException as error:
+            store.set(f"{round_}/answer", _packed(_failure(error)))
+            raise
+        store.set(f"{round_}/answer", _packed(reply))
+        return reply.content
+    me, first = ranks.names[ranks.rank], ranks.names[0]
+    if _missing(store, keys[:1], patience):
+        raise RankError(
+            f"rank {me} asks for {question.asks}, but rank {first} asked for nothing within {patience}. "
+            f"{_WAY_OUT}"
+        )
+    _log.info("rank %d waits for the answer of rank %d", me, first)
+    if _missing(store, [f"{round_}/answer"], patience + timedelta(seconds=work_s)):
+        raise RankError(f"rank {first} gave no answer to rank {me}: see what happened there")
+    reply = msgspec.msgpack.decode(zlib.decompress(store.get(f"{round_}/answer")), type=_Answer)
+    if reply.infeasible is not None:
+        raise InfeasibleBudgetError(**reply.infeasible)
+    if reply.error:
+        raise RankError(reply.error)
+    return reply.content
+
+
+_WAY_OUT = (
+    "All ranks must meet the same kinds of inputs (shapes, dtypes, modes) in the same order, with the same "
+    "budget: pad the batches, drop the last one where it is smaller, or let each rank plan for itself with "
+    "process_group='alone'."
+)
+
+
+def _asked_by_all(ranks: Ranks, keys: Sequence[str], patience: timedelta) -> list[_Question]:
+    """What every rank asks, if it is the same."""
+    first = ranks.names[0]
+    absent = _missing(ranks.store, keys, patience)
+    asked = [
+        msgspec.msgpack.decode(zlib.decompress(ranks.store.get(key)), type=_Question)
+        for key in keys
+        if key not in absent
+    ]
+    if absent:
+        who = ", ".join(str(name) for name, key in zip(ranks.names, keys, strict=True) if key in absent)
+        raise RankError(
+            f"rank {first} asks for {asked[0].asks}, but rank {who} asked for nothing within {patience}. "
+            f"{_WAY_OUT}"
+        )
+    for name, question in zip(ranks.names, asked, strict=True):
+        if question.digest != asked[0].digest:
+            raise RankError(
+                f"rank {first} and rank {name} differ: rank {first} asks for {asked[0].asks}, "
+                f"rank {name} for {question.asks}. {_WAY_OUT}"
+            )
+    return asked
+
+
+def _missing(store: Any, keys: Sequence[str], patience: timedelta) -> set[str]:
+    """The keys that nobody wrote in time."""
+    try:
+        store.wait(list(keys), patience)
+    except RuntimeError:  # which of its kinds depends on the store
+        return {key for key in keys if not store.check([key])}
+    return set()
+
+
+def _failure(error: BaseException) -> _Answer:
+    """What the other ranks are told of an error on rank 0."""
+    if isinstance(error, InfeasibleBudgetError):
+        return _Answer(infeasible=vars(error))
+    if isinstance(error, RankError):
+        return _Answer(error=str(error))
+    return _Answer(error=f"rank 0 failed to plan for all ranks: {type(error).__name__}: {error}")
+
+
+def _packed(message: msgspec.Struct) -> bytes:
+    """As bytes; compressed, for some stores take no more than 8 MiB at once."""
+    return zlib.compress(msgspec.msgpack.encode(message))
+
+
+def _structure(graph: DFGraph) -> str:
+    """A hash of all that must be the same on every rank: the graph, names included, but no costs."""
+    names = "\n".join(op.name for op in graph.ops)
+    return hashlib.sha256(f"{replace(graph, fixed_size=0).digest}\n{names}".encode()).hexdigest()
+
+
+def _active_ddp() -> DistributedDataParallel | None:
+    """The DDP module that is running forward, if one is."""
+    return DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    if not dist.is_available():
+        return False
+    from torch.distributed.fsdp import FSDPModule  # slow to import
+
+    return isinstance(module, FSDPModule)
+
+
+def _is_fsdp1(module: nn.Module) -> bool:
+    if not dist.is_available():
+        return False
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return isinstance(module, FullyShardedDataParallel)

@@ -1,0 +1,209 @@
+"""Two processes that train together: one plan for both, the same gradients, and never a hang.
+
+What the ranks do stands in ``training_ranks.py``; both play it once, and the laws are about what they saw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from checkmate import DFGraph, Problem
+from checkmate_torch import compile
+from checkmate_torch.distributed import Ranks, decided_together, priced_together
+from checkmate_torch.zoo import mlp
+
+SCRIPT = Path(__file__).with_name("training_ranks.py")
+PAGE = Path(__file__).parents[2] / "docs/how-to/train-on-several-devices.md"
+LONGEST_S = 300.0
+"""No scene waits longer than a minute for the other rank, unless something hangs."""
+
+pytestmark = pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch comes without gloo"
+)
+Seen = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    """What each rank saw, by scene."""
+    folder = tmp_path_factory.mktemp("ranks")
+    logs = [(folder / f"{rank}.log").open("w") for rank in range(2)]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(rank), str(folder)],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for rank, log in enumerate(logs)
+    ]
+    try:
+        codes = [process.wait(LONGEST_S) for process in ranks]
+    finally:
+        for process, log in zip(ranks, logs, strict=True):
+            process.kill()
+            log.close()
+    assert codes == [0, 0], "\n".join((folder / f"{rank}.log").read_text()[-4000:] for rank in range(2))
+    both = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    return {scene: [of_rank[scene] for of_rank in both] for scene in both[0]}
+
+
+PLANNED = (
+    "ddp_around_compiled",
+    "compiled_around_ddp",
+    "sharded_blocks",
+    "collectives_in_the_graph",
+    "different_budgets",
+)
+
+
+@pytest.mark.parametrize("scene", PLANNED)
+def test_the_ranks_follow_one_schedule_with_the_costs_of_rank_0(seen: dict[str, Seen], scene: str) -> None:
+    first, second = seen[scene]
+    for key in ("graph", "schedule", "cost", "peak", "budget"):
+        assert first[key] == second[key], key
+    assert first["recomputes"] > 0
+    assert first["peak"] <= first["budget"]
+
+
+def test_only_rank_0_times_ops_and_solves(seen: dict[str, Seen]) -> None:
+    assert [each["worked"] for each in seen["ddp_around_compiled"]] == [True, False]
+
+
+@pytest.mark.parametrize("scene", [*PLANNED[:4], "accumulation_under_no_sync", "uneven_batches_alone"])
+def test_gradients_are_those_of_the_plain_wrapper_to_the_bit(seen: dict[str, Seen], scene: str) -> None:
+    assert [each["same"] for each in seen[scene]] == [True, True]
+
+
+@pytest.mark.parametrize("scene", ["compiled_around_ddp", "sharded_blocks"])
+def test_gradients_are_those_of_one_process_but_for_the_order_of_sums(
+    seen: dict[str, Seen], scene: str
+) -> None:
+    assert max(each["far"] for each in seen[scene]) < 1e-5
+
+
+def test_the_measured_peak_is_within_the_budget_on_each_rank_buckets_included(
+    seen: dict[str, Seen],
+) -> None:
+    for each in seen["ddp_around_compiled"]:
+        assert 0.8 * each["budget"] < each["measured"] <= each["budget"]
+        assert each["plans"] == 1
+
+
+def test_a_compiled_ddp_module_keeps_its_own_module(seen: dict[str, Seen]) -> None:
+    assert [each["inner"] for each in seen["compiled_around_ddp"]] == ["Net", "Net"]
+
+
+def test_blocks_stay_sharded_and_each_has_one_plan(seen: dict[str, Seen]) -> None:
+    for each in seen["sharded_blocks"]:
+        assert each["sharded"]
+        assert each["plans"] == [1, 1, 1]
+
+
+def test_recompute_repeats_no_collective(seen: dict[str, Seen]) -> None:
+    for each in seen["collectives_in_the_graph"]:
+        assert each["emitted"] == each["traced"] == 6
+        assert each["ran"] == each["ran_plain"]
+        assert len(each["ran"]) == 6
+
+
+def test_ranks_with_different_graphs_are_told_who_differs_and_the_way_out(seen: dict[str, Seen]) -> None:
+    first, second = seen["uneven_batches"]
+    assert first == second
+    assert first["error"] == "RankError"
+    for part in ("rank 0 and rank 1 differ", "pad the batches", "process_group='alone'"):
+        assert part in first["says"]
+
+
+@pytest.mark.parametrize(("scene", "who"), [("only_rank_0_plans", 0), ("only_rank_1_plans", 1)])
+def test_a_rank_that_plans_what_the_other_does_not_gets_an_error(
+    seen: dict[str, Seen], scene: str, who: int
+) -> None:
+    alone, other = seen[scene][who], seen[scene][1 - who]
+    assert alone["error"] == "RankError"
+    assert f"rank {1 - who} asked for nothing within" in alone["says"]
+    assert other["error"] is None
+
+
+def test_an_infeasible_budget_is_the_same_error_on_every_rank(seen: dict[str, Seen]) -> None:
+    first, second = seen["hopeless_budget"]
+    assert first == second
+    assert first["error"] == "InfeasibleBudgetError"
+    assert first["minimum"] > 1000
+
+
+def test_of_different_budgets_the_least_counts(seen: dict[str, Seen]) -> None:
+    asked = [each["asked"] for each in seen["different_budgets"]]
+    assert asked[0] > asked[1]
+    assert seen["different_budgets"][0]["budget"] == pytest.approx(asked[1], abs=1)
+
+
+def test_when_rank_0_fails_the_others_are_told_why(seen: dict[str, Seen]) -> None:
+    first, second = seen["rank_0_fails"]
+    assert "ValueError: no such device" in first["says"]
+    assert second["error"] == "RankError"
+    assert "rank 0 failed to plan for all ranks: ValueError: no such device" in second["says"]
+
+
+def test_what_dynamo_would_split_is_refused_with_the_setting(seen: dict[str, Seen]) -> None:
+    for each in seen["split_by_dynamo"]:
+        assert "torch._dynamo.config.optimize_ddp = False" in each["says"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("part", "fully_shard was applied to part 'blocks.1' of this module"),
+        ("whole", "compile each block first"),
+        ("threads", "this module is a DataParallel"),
+        ("step", "this module is a DistributedDataParallel"),
+    ],
+)
+def test_what_is_wrapped_the_wrong_way_round_is_refused_with_the_way_out(
+    seen: dict[str, Seen], kind: str, says: str
+) -> None:
+    for each in seen["wrapped_the_other_way"]:
+        assert each[kind]["error"] == "UnsupportedModelError"
+        assert says in each[kind]["says"]
+
+
+def test_the_example_of_the_documentation_trains_on_two_processes(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(# train\.py.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
+    (tmp_path / "train.py").write_text(example, encoding="utf-8")
+    command = "-m torch.distributed.run --standalone --nproc-per-node 2 train.py"
+    done = subprocess.run(
+        [sys.executable, *command.split()],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    plans = [line.partition(": ") for line in sorted(done.stdout.splitlines()) if line.startswith("rank")]
+    assert [who for who, _, _ in plans] == ["rank 0", "rank 1"]
+    assert plans[0][2] == plans[1][2]
+    assert "of" in plans[0][2]
+
+
+def test_without_other_ranks_nothing_is_asked() -> None:
+    graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
+    assert Ranks.of("all") is None
+    assert priced_together(None, graph, lambda same: same) is graph
+    with pytest.raises(ZeroDivisionError):
+        decided_together(None, Problem(graph=graph, budget=6), lambda budget: 1 // (budget - 6))  # type: ignore[return-value]
+
+
+def test_a_senseless_process_group_is_refused_before_anything_runs() -> None:
+    with pytest.raises(TypeError, match="must be 'all', 'alone'"):
+        compile(mlp(blocks=1, width=4, batch=2).module, "100%", process_group="some")

@@ -1,0 +1,331 @@
+"""One of two processes that train together: plays the scenes below and writes down what it saw.
+
+    python training_ranks.py RANK FOLDER
+
+Every scene is a function of the rank, run by both ranks; what it returns ends up in FOLDER/RANK.json. A DDP
+module must die before its process group does, so each lives in a scene.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from checkmate import CheckmateError, Progress, keep_all_peak
+from checkmate_torch import CompiledModule, Plan, compile, compile_step, memory_meter
+from checkmate_torch.emit import emit
+
+# The second name is the one of PyTorch before 2.13.
+all_gather = getattr(functional, "all_gather_single_autograd", None) or functional.all_gather_tensor_autograd
+WIDTH, BATCH = 32, 256
+PATIENCE = datetime.timedelta(seconds=60)
+IMPATIENCE = datetime.timedelta(seconds=2)
+progress: list[Progress] = []
+
+
+class Block(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm, self.drop = nn.LayerNorm(WIDTH), nn.Dropout(dropout)
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x)))))
+
+
+class Net(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(Block(dropout) for _ in range(3))
+        self.head = nn.Linear(WIDTH, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Gathering(nn.Module):
+    """Normalizes over the batches of all ranks, with collectives that stand in the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            h = block(x)
+            whole = all_gather(h, gather_dim=0, group=dist.group.WORLD)
+            x = h - whole.mean(0)
+        return x
+
+
+def batch(rank: int, size: int = BATCH) -> torch.Tensor:
+    return torch.randn(size, WIDTH, generator=torch.Generator().manual_seed(rank))
+
+
+def planned(module: nn.Module, budget: str | int = "60%", **options: Any) -> CompiledModule:
+    return compile(module, budget, solver="heuristics", on_progress=progress.append, **options)
+
+
+def gradients(module: nn.Module, x: torch.Tensor, *, steps: int = 3) -> list[torch.Tensor]:
+    """Of the last of some steps, by name of the parameter; all steps but the last change the parameters."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for step in range(steps):
+        torch.manual_seed(step)
+        module.zero_grad()
+        module(x).square().mean().backward()
+        if step < steps - 1:
+            optimizer.step()
+    return [whole(p.grad) for p in module.parameters() if p.grad is not None]
+
+
+def whole(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient.clone()
+
+
+def same(mine: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def plain_ddp(rank: int, dropout: float = 0.0) -> list[torch.Tensor]:
+    return gradients(DistributedDataParallel(Net(dropout)), batch(rank))
+
+
+def far_from_one_process(mine: list[torch.Tensor]) -> float:
+    """The largest difference from training on both batches in one process, relative to the largest value."""
+    alone = gradients(Net(), torch.cat([batch(0), batch(1)]))
+    far = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(mine, alone, strict=True)]
+    return max(far)
+
+
+def about(plan: Plan) -> dict[str, Any]:
+    schedule, graph = plan.solution.schedule, plan.solution.problem.graph
+    assert schedule is not None
+    return {
+        "schedule": hashlib.sha256(schedule.codes.tobytes()).hexdigest(),
+        "graph": graph.digest,
+        "cost": plan.solution.cost,
+        "recomputes": plan.solution.timeline.recomputes if plan.solution.timeline else 0,
+        "peak": plan.solution.peak,
+        "budget": plan.solution.problem.budget,
+    }
+
+
+def ddp_around_compiled(rank: int) -> dict[str, Any]:
+    progress.clear()
+    net = Net(dropout=0.2)
+    compiled = planned(net)
+    ddp = DistributedDataParallel(compiled)
+    mine, x = gradients(ddp, batch(rank)), batch(rank)
+    ddp.zero_grad()
+    with memory_meter(net, x) as meter:
+        ddp(x).square().mean().backward()
+    buckets = sum(p.nbytes for p in net.parameters())
+    return {
+        **about(compiled.plans[0]),
+        "plans": len(compiled.plans),
+        "worked": len(progress) > 0,
+        "measured": meter.peak + buckets,
+        "same": same(mine, plain_ddp(rank, dropout=0.2)),
+    }
+
+
+def compiled_around_ddp(rank: int) -> dict[str, Any]:
+    ddp = DistributedDataParallel(Net(), gradient_as_bucket_view=True)
+    compiled = planned(ddp)
+    mine = gradients(compiled, batch(rank))
+    return {
+        **about(compiled.plans[0]),
+        "inner": type(ddp.module).__name__,
+        "same": same(mine, plain_ddp(rank)),
+        "far": far_from_one_process(mine),
+    }
+
+
+def accumulation_under_no_sync(rank: int) -> dict[str, Any]:
+    def run(ddp: nn.Module, quiet: Callable[[], Any]) -> list[torch.Tensor]:
+        for _ in range(2):
+            ddp.zero_grad()
+            for k, size in enumerate((BATCH, BATCH)):
+                with quiet() if k == 0 else nullcontext():
+                    ddp(batch(rank + 2 * k, size)).square().mean().backward()
+        return [p.grad.clone() for p in ddp.parameters() if p.grad is not None]
+
+    inner = DistributedDataParallel(Net())
+    outer = planned(inner)
+    plain = DistributedDataParallel(Net())
+    return {"same": same(run(outer, inner.no_sync), run(plain, plain.no_sync)), "plans": len(outer.plans)}
+
+
+def sharded_blocks(rank: int) -> dict[str, Any]:
+    net = Net()
+    for k, block in enumerate(net.blocks):
+        net.blocks[k] = planned(block, "85%")
+    for block in net.blocks:
+        fully_shard(block)
+    fully_shard(net)
+    mine = gradients(net, batch(rank))
+    return {
+        **about(net.blocks[0].plans[0]),
+        "plans": [len(block.plans) for block in net.blocks],
+        "sharded": all(isinstance(p, DTensor) for p in net.parameters()),
+        "same": same(mine, plain_ddp(rank)),
+        "far": far_from_one_process(mine),
+    }
+
+
+def collectives_in_the_graph(rank: int) -> dict[str, Any]:
+    def counted(module: nn.Module) -> tuple[list[str], list[torch.Tensor]]:
+        gradients(module, batch(rank), steps=1)
+        module.zero_grad()
+        with torch.profiler.profile() as profiler:
+            module(batch(rank)).square().mean().backward()
+        ran = [e.name for e in profiler.events() if e.name.startswith("gloo:")]
+        return sorted(ran), [p.grad for p in module.parameters() if p.grad is not None]
+
+    def count(nodes: list[Any]) -> int:
+        return sum("c10d" in str(node.target) and "wait" not in str(node.target) for node in nodes)
+
+    compiled = planned(Gathering(), "60%")
+    mine, theirs = counted(compiled), counted(Gathering())
+    plan = compiled.plans[0]
+    assert plan.solution.schedule is not None
+    emitted = [n for part in emit(plan.traced, plan.solution.schedule) for n in part.graph.nodes]
+    return {
+        **about(plan),
+        "traced": count(list(plan.traced.joint.graph.nodes)),
+        "emitted": count(emitted),
+        "ran": mine[0],
+        "ran_plain": theirs[0],
+        "same": same(mine[1], theirs[1]),
+    }
+
+
+def _failure(run: Callable[[], object]) -> dict[str, Any]:
+    try:
+        run()
+    except (CheckmateError, BackendCompilerFailed) as error:
+        return {"error": type(error).__name__, "says": str(error), "minimum": getattr(error, "minimum", None)}
+    return {"error": None}
+
+
+def uneven_batches(rank: int) -> dict[str, Any]:
+    ddp = DistributedDataParallel(planned(Net()))
+    return _failure(lambda: ddp(batch(rank, BATCH - 8 * rank)))
+
+
+def uneven_batches_alone(rank: int) -> dict[str, Any]:
+    size = BATCH - 8 * rank
+    ddp, plain = (DistributedDataParallel(net) for net in (planned(Net(), process_group="alone"), Net()))
+    return {"same": same(gradients(ddp, batch(rank, size)), gradients(plain, batch(rank, size)))}
+
+
+def _one_rank_only(rank: int, who: int) -> dict[str, Any]:
+    store = dist.distributed_c10d._get_default_store()
+    store.set_timeout(IMPATIENCE)
+    seen = _failure(lambda: planned(Net())(batch(rank))) if rank == who else {"error": None}
+    store.set_timeout(PATIENCE)
+    # The other rank never asked; from here on they are in step again.
+    store.add(f"checkmate/rounds/{1 - who}", int(rank == 0))
+    dist.barrier()
+    return seen
+
+
+def only_rank_0_plans(rank: int) -> dict[str, Any]:
+    return _one_rank_only(rank, who=0)
+
+
+def only_rank_1_plans(rank: int) -> dict[str, Any]:
+    return _one_rank_only(rank, who=1)
+
+
+def hopeless_budget(rank: int) -> dict[str, Any]:
+    return _failure(lambda: planned(Net(), 1000, time_limit=0.5)(batch(rank)))
+
+
+def different_budgets(rank: int) -> dict[str, Any]:
+    compiled = planned(Net(), ("90%", "60%")[rank])
+    compiled(batch(rank))
+    plan = compiled.plans[0]
+    return {**about(plan), "asked": round((0.9, 0.6)[rank] * keep_all_peak(plan.solution.problem.graph))}
+
+
+def rank_0_fails(rank: int) -> dict[str, Any]:
+    class Broken:
+        def annotate(self, graph: object) -> object:
+            raise ValueError("no such device")
+
+    compiled = compile(Net(), "60%", solver="heuristics", cost_model=Broken())
+    return _failure(lambda: compiled(batch(rank)))
+
+
+def split_by_dynamo(rank: int) -> dict[str, Any]:
+    options = {"budget": "60%", "solver": "heuristics"}
+    ddp = torch.compile(DistributedDataParallel(Net()), backend="checkmate", options=options)
+    return _failure(lambda: ddp(batch(rank)))
+
+
+def wrapped_the_other_way(rank: int) -> dict[str, Any]:
+    net, block = Net(), Block()
+    fully_shard(net.blocks[1])
+    fully_shard(block)
+    wrapped = {"part": net, "whole": block, "threads": nn.DataParallel(Net())}
+    seen = {kind: _failure(lambda m=module: planned(m)(batch(rank))) for kind, module in wrapped.items()}
+    ddp = DistributedDataParallel(Net())
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    return {
+        **seen,
+        "step": _failure(lambda: compile_step(ddp, lambda model, x: model(x).sum(), optimizer, "60%")),
+    }
+
+
+SCENES: tuple[Callable[[int], dict[str, Any]], ...] = (
+    ddp_around_compiled,
+    compiled_around_ddp,
+    accumulation_under_no_sync,
+    sharded_blocks,
+    collectives_in_the_graph,
+    uneven_batches,
+    uneven_batches_alone,
+    only_rank_0_plans,
+    only_rank_1_plans,
+    hopeless_budget,
+    different_budgets,
+    rank_0_fails,
+    split_by_dynamo,
+    wrapped_the_other_way,
+)
+
+
+def main(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = f"file://{folder / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=PATIENCE)
+    seen = {}
+    for scene in SCENES:
+        torch._dynamo.reset()
+        seen[scene.__name__] = scene(rank)
+    (folder / f"{rank}.json").write_text(json.dumps(seen))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
