@@ -131,6 +131,20 @@ def test_the_roofline_of_this_cpu_is_measured(step: Traced, bare: checkmate.DFGr
     assert all(op.cost > 0 for op, node in zip(timed.ops, step.nodes, strict=True) if node is not None)
 
 
+@pytest.mark.parametrize("shape", [(0,), (), (5,), (3, 2**15), (2**16 + 1,)])
+def test_made_up_inputs_have_the_layout_and_are_random(shape: tuple[int, ...]) -> None:
+    for shown in (torch.empty(shape, device="meta"), torch.empty(shape, device="meta", dtype=torch.int64)):
+        real = costs._real(torch.empty_like(shown, device="cpu"))
+        assert (real.shape, real.stride(), real.dtype) == (shown.shape, shown.stride(), shown.dtype)
+        if shown.is_floating_point() and shown.numel() > 100:
+            assert real.std() == pytest.approx(1.0, abs=0.05)
+            assert real.isfinite().all()
+        elif not shown.is_floating_point():
+            assert not real.any()
+    transposed = torch.empty(4, 3).t()
+    assert costs._real(transposed).stride() == transposed.stride()
+
+
 def test_an_installed_cost_model_and_one_of_your_own(step: Traced, bare: checkmate.DFGraph) -> None:
     for model in ("unit", UnitCost()):
         assert price(bare, step.nodes, model, workspaces=False).ideal_cost == bare.n_ops

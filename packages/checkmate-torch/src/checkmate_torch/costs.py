@@ -9,7 +9,7 @@ Costs decide what is recomputed; workspaces decide what fits. The latter can onl
 at the same time, with other models if it is asked for.
 
 The graph holds fake tensors; to be measured, an op is run on real ones of the same layout, one op at a time.
-Floats are random, integers and booleans zero, so that indices stay in range.
+Floats are random numbers, repeated; integers and booleans zero, so that indices stay in range.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ _log = logging.getLogger(__name__)
 _cache: dict[str, dict[str, OpProfile]] = {}  # machine → layout → what was measured
 _BYTES_PER_SECOND = 1e10
 """Stands in for the memory bandwidth where an op can't be run on made-up inputs."""
+_PATTERN = 2**16
+"""So many random numbers are drawn for a tensor, and repeated."""
 _SAVED_EVERY_S = 5.0
 """Measured ops are written that often, so that an interrupt loses little."""
 
@@ -74,9 +76,10 @@ def price(
     """
     cost_model = checked_cost_model(cost_model)
     if cost_model == "profiled" or workspaces:
-        distinct = {_layout_of(node): node for node in nodes if node is not None}
+        layouts = [_layout_of(node) if node is not None else None for node in nodes]
+        distinct = {key: node for key, node in zip(layouts, nodes, strict=True) if key and node is not None}
         _measure_all(distinct, on_disk=on_disk, on_progress=on_progress)
-        profiles = [profile_node(node) if node is not None else OpProfile(0.0, 0) for node in nodes]
+        profiles = [_cache[key[0]][key[1]] if key else OpProfile(0.0, 0) for key in layouts]
         ops = tuple(
             replace(op, cost=measured.seconds, workspace=op.workspace + measured.workspace)
             for op, measured in zip(graph.ops, profiles, strict=True)
@@ -225,5 +228,10 @@ def _real(value: object) -> object:
     shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
     extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) if all(shape) else 0
     flat = torch.empty(extent, dtype=value.dtype, device=value.device)
-    filled = flat.normal_() if value.dtype.is_floating_point else flat.zero_()
-    return filled.as_strided(shape, stride)
+    if value.dtype.is_floating_point:
+        pattern = flat[:_PATTERN].normal_()  # to draw every number takes longer than most ops
+        for piece in flat[_PATTERN:].split(_PATTERN):  # type: ignore[no-untyped-call]
+            piece.copy_(pattern[: len(piece)])
+    else:
+        flat.zero_()
+    return flat.as_strided(shape, stride)
