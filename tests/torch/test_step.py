@@ -13,7 +13,9 @@ from torch import nn, optim
 from torch.optim import Optimizer
 
 import checkmate
-from checkmate_torch import TooManyPlansError, UnsupportedModelError, memory_meter
+from checkmate_torch import NoPlanError, TooManyPlansError, UnsupportedModelError, memory_meter
+from checkmate_torch.account import Kind
+from checkmate_torch.meter import resident_bytes
 from checkmate_torch.step import CompiledStep, compile_step
 from checkmate_torch.updates import UnsupportedOptimizerError
 from checkmate_torch.zoo import Case, gpt2, mlp, resnet18
@@ -376,6 +378,21 @@ def test_a_parameter_that_was_replaced_is_noticed_before_anything_runs() -> None
     with pytest.raises(UnsupportedModelError, match=r"\(32, 8\) was replaced"):
         step(BATCH)
     torch.testing.assert_close(list(step.model.parameters()), before, rtol=0, atol=0)
+
+
+def test_the_report_accounts_for_every_byte() -> None:
+    step, _, _ = both(lambda m: optim.Adam(m.parameters(), lr=0.01), module=lambda: network()[3:])
+    with pytest.raises(NoPlanError):
+        step.report()
+    x = torch.randn(256, 32)
+    step(x)
+    with memory_meter(step.model, step.optimizer, x) as meter:
+        step(x)
+    report = step.report(meter)
+    assert sum(report.by_kind.values()) == report.peak == meter.peak
+    assert report.by_kind[Kind.OPTIMIZER] == resident_bytes(step.optimizer)
+    assert "gradient" in str(report)
+    assert str(step.explain())
 
 
 def test_each_kind_of_inputs_has_a_plan_up_to_the_limit() -> None:

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from checkmate_torch.backend import Plan
     from checkmate_torch.batches import LargestBatch, max_batch_size
     from checkmate_torch.capture import TooManyPlansError
-    from checkmate_torch.compiled import CompiledModule, NoPlanError, compile
+    from checkmate_torch.compiled import CompiledModule, compile
     from checkmate_torch.distributed import RankError
     from checkmate_torch.joint import UnsupportedModelError
     from checkmate_torch.meter import MemoryMeter, memory_meter
+    from checkmate_torch.planned import NoPlanError
     from checkmate_torch.planning import TracedModel, plan, trace
     from checkmate_torch.report import Explanation, PeakReport
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
@@ -57,7 +58,7 @@ _HOMES = {
     "Explanation": "report",
     "LargestBatch": "batches",
     "MemoryMeter": "meter",
-    "NoPlanError": "compiled",
+    "NoPlanError": "planned",
     "PeakReport": "report",
     "Plan": "backend",
     "RankError": "distributed",

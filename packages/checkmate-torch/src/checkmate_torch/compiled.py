@@ -6,33 +6,24 @@ plans once for every new kind of inputs (shapes, dtypes, modes), when it first m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from checkmate import CheckmateError
-from checkmate.plugins import CostModel, Solver, exporter_for, load_exporter
+from checkmate.plugins import CostModel, Solver
 from checkmate.units import Budget
 from checkmate_torch.backend import Plan, Planner
 from checkmate_torch.capture import captured
 from checkmate_torch.costs import OnProgress
 from checkmate_torch.distributed import GroupChoice, inside_of
-from checkmate_torch.meter import MemoryMeter
 from checkmate_torch.options import Options
-from checkmate_torch.report import Explanation, PeakReport, explain, module_of, report
-from checkmate_torch.snapshot import Snapshot, predicted_snapshot
+from checkmate_torch.planned import Planned
 
-__all__ = ["CompiledModule", "NoPlanError", "compile"]
-
-
-class NoPlanError(CheckmateError, LookupError):
-    """What was asked about has not been planned yet."""
+__all__ = ["CompiledModule", "compile"]
 
 
 def compile(
@@ -117,7 +108,7 @@ def compile(
     return CompiledModule(model, options, max_plans, dynamic)
 
 
-class CompiledModule(nn.Module):
+class CompiledModule(nn.Module, Planned):
     """A module whose forward and backward pass follow a schedule; made by :func:`compile`.
 
     Parameters, buffers, submodules, mode and attributes are those of the original: ``state_dict``,
@@ -151,77 +142,6 @@ class CompiledModule(nn.Module):
     def plans(self) -> tuple[Plan, ...]:
         """The plans so far: one for each kind of inputs that was trained with."""
         return tuple(self._planner.plans)
-
-    def report(self, measured: MemoryMeter | None = None, *, plan: int = -1) -> PeakReport:
-        """Where every byte of the step's peak is: a table when printed.
-
-        Args:
-            measured: a meter around one step, whose peak is set beside the predicted one.
-            plan: which of :attr:`plans`; default the last.
-
-        Raises:
-            NoPlanError: before the first call with gradients.
-        """
-        chosen = self._plan(plan)
-        return report(
-            chosen.solution, chosen.account, measured=measured.peak if measured is not None else None
-        )
-
-    def explain(self, *, plan: int = -1) -> Explanation:
-        """What is recomputed and why, the dearest first: bytes brought back, cost paid; a table when printed.
-
-        Args:
-            plan: which of :attr:`plans`; default the last.
-
-        Raises:
-            NoPlanError: before the first call with gradients.
-        """
-        chosen = self._plan(plan)
-        return explain(chosen.solution, modules=[module_of(node) for node in chosen.traced.nodes])
-
-    def save_report(self, path: str | os.PathLike[str], *, plan: int = -1) -> None:
-        """Write the plan by the exporter of the file's suffix.
-
-        ``.html`` is a page of its own, ``.perfetto.json`` a trace, ``.memory_viz.json`` PyTorch's snapshot;
-        ``checkmate plugins`` lists them all.
-
-        Args:
-            path: where to.
-            plan: which of :attr:`plans`; default the last.
-
-        Raises:
-            NoPlanError: before the first call with gradients.
-            PluginError: if no exporter has this suffix.
-        """
-        solution = self._plan(plan).solution
-        if solution.timeline is not None:
-            exporter = load_exporter(exporter_for(path).name)
-            exporter.write(solution.timeline, Path(path), budget=solution.problem.budget)
-
-    def memory_snapshot(self, *, plan: int = -1) -> Snapshot:
-        """The predicted timeline as PyTorch's memory viewer reads it; tensors are coloured by what they are.
-
-        ``torch.cuda._memory_viz.trace_plot(compiled.memory_snapshot())`` makes a page of it.
-
-        Args:
-            plan: which of :attr:`plans`; default the last.
-
-        Raises:
-            NoPlanError: before the first call with gradients.
-        """
-        chosen = self._plan(plan)
-        if chosen.solution.timeline is None:
-            raise NoPlanError("this plan has no schedule")
-        return predicted_snapshot(chosen.solution.timeline, chosen.account.kinds)
-
-    def _plan(self, index: int) -> Plan:
-        try:
-            return self.plans[index]
-        except IndexError:
-            raise NoPlanError(
-                f"there is no plan {index}, {len(self.plans)} so far: a plan is made when inputs of its kind "
-                "are first met, with gradients"
-            ) from None
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model's forward pass; plan first if inputs of this kind are new.

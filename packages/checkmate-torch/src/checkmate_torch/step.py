@@ -31,6 +31,7 @@ from checkmate_torch.costs import OnProgress
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.joint import UnsupportedModelError
 from checkmate_torch.options import Options
+from checkmate_torch.planned import Planned
 from checkmate_torch.safety import is_new_statistic
 from checkmate_torch.storages import allocated_bytes, storage_key
 from checkmate_torch.updates import UnsupportedOptimizerError, Updates, settings_of
@@ -126,7 +127,7 @@ def compile_step(
     )
 
 
-class CompiledStep:
+class CompiledStep(Planned):
     """A training step that follows a schedule; made by :func:`compile_step`.
 
     Attributes:
