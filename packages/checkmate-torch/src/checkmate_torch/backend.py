@@ -19,18 +19,18 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
-from torch.fx.graph import _BoxedCodeGen
 
 from checkmate import CheckmateError, Solution
 from checkmate_torch.account import Account, Kind, named, owned_by
 from checkmate_torch.distributed import bucket_bytes, refuse_split_graphs
 from checkmate_torch.emit import emit
 from checkmate_torch.joint import Traced, UnsupportedModelError, trace_joint
+from checkmate_torch.lowering import lowered
 from checkmate_torch.options import Options
 from checkmate_torch.profile import OpProfile
 from checkmate_torch.storages import allocated_bytes, storage_key
 
-__all__ = ["Plan", "Planner", "TracingDone", "boxed", "checkmate_backend", "held_before", "kinds_of"]
+__all__ = ["Plan", "Planner", "TracingDone", "checkmate_backend", "held_before", "kinds_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,8 @@ class Planner:
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
         partition = partial(self._partition, example_inputs=example_inputs)
-        compiler = aot_autograd(fw_compiler=boxed, bw_compiler=boxed, partition_fn=partition)
+        forward, backward = lowered(self.options.lowering)
+        compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
         with torch._functorch.config.patch(donated_buffer=False):
             return compiler(gm, example_inputs)
 
@@ -189,16 +190,3 @@ def held_before(given: Iterable[torch.Tensor], fixed: Mapping[Kind, int]) -> tup
 def _unpriced(_node: Node) -> OpProfile:
     """Stands in until the whole graph is known and priced."""
     return OpProfile(seconds=0.0, workspace=0)
-
-
-def boxed(gm: GraphModule, _example_inputs: Sequence[object]) -> Callable[[list[object]], object]:
-    """Generated code that takes its arguments in one list and empties it: arguments die when they may."""
-    gm.graph.set_codegen(_BoxedCodeGen())
-    gm.recompile()
-    forward = gm.forward
-
-    def call(args: list[object]) -> object:
-        return forward(args)
-
-    call._boxed_call = True  # type: ignore[attr-defined]
-    return call

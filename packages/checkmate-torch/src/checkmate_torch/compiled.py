@@ -20,6 +20,7 @@ from checkmate_torch.backend import Plan, Planner
 from checkmate_torch.capture import captured
 from checkmate_torch.costs import OnProgress
 from checkmate_torch.distributed import GroupChoice, inside_of
+from checkmate_torch.lowering import Lowering
 from checkmate_torch.options import Options
 from checkmate_torch.planned import Planned
 
@@ -41,6 +42,7 @@ def compile(
     max_plans: int = 8,
     dynamic: bool | None = False,
     process_group: GroupChoice = "all",
+    lowering: Lowering = "eager",
 ) -> CompiledModule:
     """Make a module train within a byte budget: same gradients, lower peak, least extra time.
 
@@ -79,6 +81,9 @@ def compile(
         process_group: which ranks plan together where ``torch.distributed`` runs: rank 0 of the group times
             the ops, solves, and tells the others. ``"all"`` = those that train together, ``"alone"`` = each
             rank plans for itself.
+        lowering: ``"eager"``: the emitted code follows the schedule to the letter. ``"inductor"``: each of
+            the two graphs is compiled by Inductor: fused and faster, but it orders and frees in its own way,
+            so that the peak may depart from the prediction, either way: measure it.
 
     Returns:
         The compiled module; it shares parameters, buffers and submodules with ``model``.
@@ -104,6 +109,7 @@ def compile(
         cache=cache,
         on_progress=on_progress,
         process_group=process_group,
+        lowering=lowering,
     )
     return CompiledModule(model, options, max_plans, dynamic)
 

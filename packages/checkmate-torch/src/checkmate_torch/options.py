@@ -24,6 +24,7 @@ from checkmate_torch.account import Account
 from checkmate_torch.available import AUTO, HEADROOM, auto_budget, optimizer_bytes
 from checkmate_torch.costs import OnProgress, checked_cost_model, price
 from checkmate_torch.distributed import GroupChoice, Ranks, checked_group, decided_together, priced_together
+from checkmate_torch.lowering import Lowering, checked_lowering
 
 __all__ = ["Options"]
 
@@ -51,6 +52,7 @@ class Options:
         cache: whether measured costs and schedules are kept on disk, and taken from there.
         on_progress: called while ops are timed and while the solver runs.
         process_group: which ranks plan together; see :mod:`checkmate_torch.distributed`.
+        lowering: ``"eager"`` or ``"inductor"``; see :mod:`checkmate_torch.lowering`.
     """
 
     budget: Budget
@@ -64,6 +66,7 @@ class Options:
     cache: bool = True
     on_progress: OnProgress | None = field(default=None, repr=False)
     process_group: GroupChoice = "alone"
+    lowering: Lowering = "eager"
 
     @classmethod
     def parse(
@@ -80,6 +83,7 @@ class Options:
         cache: bool = True,
         on_progress: OnProgress | None = None,
         process_group: GroupChoice = "alone",
+        lowering: Lowering = "eager",
     ) -> Self:
         """Read the options as users write them, so that a mistake shows before anything is traced.
 
@@ -87,6 +91,7 @@ class Options:
             BudgetError: if the budget, or another number of bytes, can't be read, or the optimizer's state
                 can't be foreseen.
             TypeError: if what is passed for a cost model, or for a process group, can't be one.
+            ValueError: if there is no such lowering.
         """
         if budget != AUTO:
             parse_budget(budget, whole=_LARGEST)
@@ -102,6 +107,7 @@ class Options:
             cache=bool(cache),
             on_progress=on_progress,
             process_group=checked_group(process_group),
+            lowering=checked_lowering(lowering),
         )
 
     def priced(self, graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:

@@ -25,11 +25,12 @@ from checkmate.plugins import CostModel, Solver
 from checkmate.units import Budget, parse_budget
 from checkmate_torch.account import Account, Kind, named, owned_by
 from checkmate_torch.available import optimizer_bytes
-from checkmate_torch.backend import Plan, boxed, held_before, kinds_of
+from checkmate_torch.backend import Plan, held_before, kinds_of
 from checkmate_torch.capture import captured
 from checkmate_torch.costs import OnProgress
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.joint import UnsupportedModelError
+from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
 from checkmate_torch.planned import Planned
 from checkmate_torch.safety import is_new_statistic
