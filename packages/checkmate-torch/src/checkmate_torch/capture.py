@@ -51,7 +51,7 @@ def captured(
                 return captures(*args, **kwargs)
         except BackendCompilerFailed as failure:
             if isinstance(failure.inner_exception, CheckmateError):
-                raise failure.inner_exception from None
+                raise failure.inner_exception.with_traceback(None) from None  # the frames are PyTorch's
             raise
         except FailOnRecompileLimitHit as failure:
             raise TooManyPlansError(
