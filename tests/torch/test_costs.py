@@ -13,7 +13,7 @@ from torch.fx import Node
 
 import checkmate
 from checkmate.cost import DEVICES, UnitCost
-from checkmate_torch import compile, costs
+from checkmate_torch import compile, costs, roofline
 from checkmate_torch.costs import price
 from checkmate_torch.joint import Traced
 
@@ -126,9 +126,17 @@ def test_each_op_has_the_peak_of_its_own_format(monkeypatch: pytest.MonkeyPatch)
     assert timed.ops[0].cost / timed.ops[1].cost == pytest.approx(16)
 
 
-def test_the_roofline_of_this_cpu_is_measured(step: Traced, bare: checkmate.DFGraph) -> None:
-    timed = price(bare, step.nodes, "roofline", workspaces=False)
-    assert all(op.cost > 0 for op, node in zip(timed.ops, step.nodes, strict=True) if node is not None)
+def test_the_roofline_of_this_cpu_is_measured_once(
+    step: Traced, bare: checkmate.DFGraph, cache: Path
+) -> None:
+    timed = []
+    for _ in range(2):
+        roofline._of_this_cpu.cache_clear()
+        timed.append(price(bare, step.nodes, "roofline", workspaces=False))
+    assert timed[0].digest == timed[1].digest
+    assert len(list(cache.rglob("*.json"))) == 1
+    assert all(op.cost > 0 for op, node in zip(timed[0].ops, step.nodes, strict=True) if node is not None)
+    roofline._of_this_cpu.cache_clear()
 
 
 @pytest.mark.parametrize("shape", [(0,), (), (5,), (3, 2**15), (2**16 + 1,)])

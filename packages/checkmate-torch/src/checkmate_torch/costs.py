@@ -92,7 +92,8 @@ def price(
         return counted
     if isinstance(cost_model, str):
         if cost_model == "roofline" or cost_model.startswith("roofline-"):
-            return roofline(counted, nodes, cost_model.removeprefix("roofline").removeprefix("-"))
+            device = cost_model.removeprefix("roofline").removeprefix("-")
+            return roofline(counted, nodes, device, on_disk=on_disk)
         cost_model = load_cost_model(cost_model)
     return cost_model.annotate(counted)
 
