@@ -66,6 +66,7 @@ _HOMES = {
     "TracedModel": "planning",
     "UnsupportedModelError": "joint",
     "UnsupportedOptimizerError": "updates",
+    "checkmate_backend": "backend",
     "compile": "compiled",
     "compile_step": "step",
     "max_batch_size": "batches",
@@ -81,5 +82,6 @@ if not TYPE_CHECKING:
     def __getattr__(name):
         """Import a public name from its module at its first use."""
         if name in _HOMES:
+            import_module("checkmate_torch.releases").check_installed()
             return getattr(import_module(f"checkmate_torch.{_HOMES[name]}"), name)
         raise AttributeError(f"module 'checkmate_torch' has no attribute {name!r}")
