@@ -9,6 +9,7 @@ module must die before its process group does, so each lives in a scene.
 from __future__ import annotations
 
 import datetime
+import gc
 import hashlib
 import json
 import sys
@@ -22,6 +23,7 @@ import torch.distributed as dist
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 from torch.distributed import _functional_collectives as functional
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -232,6 +234,31 @@ def uneven_batches(rank: int) -> dict[str, Any]:
     return _failure(lambda: ddp(batch(rank, BATCH - 8 * rank)))
 
 
+def uneven_batches_below_a_maximum(rank: int) -> dict[str, Any]:
+    compiled = planned(Net(), dynamic=True)
+    ddp, plain = DistributedDataParallel(compiled), DistributedDataParallel(Net())
+    seen = []
+    for size in (BATCH - 8 * rank, BATCH // 2 + rank):
+        x = batch(rank, size)
+        torch._dynamo.mark_dynamic(x, 0, min=2, max=BATCH)
+        seen.append(same(gradients(ddp, x, steps=1), gradients(plain, x, steps=1)))
+    return {"same": all(seen), **about(compiled.plans[0]), "plans": len(compiled.plans)}
+
+
+def settings_of_ddp(rank: int) -> dict[str, Any]:
+    """Parameters that nothing reads, a graph that DDP may take as fixed, sums in half the bits."""
+
+    def wrapped(net: nn.Module) -> list[nn.Module]:
+        net.spare = nn.Linear(2, 2)
+        odd = DistributedDataParallel(net, find_unused_parameters=True)
+        fixed = DistributedDataParallel(Net() if type(net) is Net else planned(Net()), static_graph=True)
+        fixed.register_comm_hook(None, fp16_compress_hook)
+        return [odd, fixed]
+
+    pairs = zip(wrapped(planned(Net())), wrapped(Net()), strict=True)
+    return {"same": all(same(gradients(m, batch(rank)), gradients(p, batch(rank))) for m, p in pairs)}
+
+
 def uneven_batches_alone(rank: int) -> dict[str, Any]:
     size = BATCH - 8 * rank
     ddp, plain = (DistributedDataParallel(net) for net in (planned(Net(), process_group="alone"), Net()))
@@ -304,6 +331,8 @@ SCENES: tuple[Callable[[int], dict[str, Any]], ...] = (
     sharded_blocks,
     collectives_in_the_graph,
     uneven_batches,
+    uneven_batches_below_a_maximum,
+    settings_of_ddp,
     uneven_batches_alone,
     only_rank_0_plans,
     only_rank_1_plans,
@@ -324,6 +353,7 @@ def main(rank: int, folder: Path) -> None:
         torch._dynamo.reset()
         seen[scene.__name__] = scene(rank)
     (folder / f"{rank}.json").write_text(json.dumps(seen))
+    gc.collect()  # no DDP module may outlive its process group
     dist.destroy_process_group()
 
 
