@@ -228,7 +228,7 @@ def plain(request: pytest.FixtureRequest) -> tuple[str, Training]:
 
 
 @pytest.mark.parametrize(
-    ("budget", "solver"), [("60%", "evict-belady"), ("100%", Least())], ids=["60%", "least"]
+    ("budget", "solver"), [("70%", "evict-belady"), ("100%", Least())], ids=["70%", "least"]
 )
 def test_same_bits_at_the_predicted_peak(
     plain: tuple[str, Training], budget: str, solver: str | Least
