@@ -363,6 +363,15 @@ def test_a_loss_that_is_none_is_refused_clearly_and_changes_nothing(kind: str) -
     torch.testing.assert_close(list(module.parameters()), before, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("loss", [nn.functional.mse_loss, nn.MSELoss()], ids=["function", "module"])
+def test_a_loss_of_pytorchs_is_refused_at_once_with_the_way_to_write_it(loss: Callable[..., object]) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(
+        TypeError, match=r"(MSELoss|mse_loss), which .*lambda model, x, y: loss")
+    compile_step(model, lambda model, x, y: loss(model(x), y), optimizer, "100%")
+
+
 def test_an_optimizer_for_another_model_is_refused_at_once() -> None:
     with pytest.raises(UnsupportedOptimizerError, match=r"\(32, 8\), is none of the model's"):
         compile_step(network(), mean_square, optim.SGD(network().parameters(), lr=0.1), "100%")

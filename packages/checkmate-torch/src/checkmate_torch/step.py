@@ -101,7 +101,8 @@ def compile_step(
         BudgetError: if the budget, or another number of bytes, can't be read.
         UnsupportedOptimizerError: if the optimizer can't update one parameter at a time, or holds parameters
             that are not the model's.
-        TypeError: if what is passed for a cost model can't be one.
+        TypeError: if what is passed for a cost model can't be one; if the loss function is one of PyTorch's,
+            which take no model.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the step can't be captured or planned.
@@ -113,6 +114,12 @@ def compile_step(
     >>> bool(losses[0] > losses[1] > losses[2])
     True
     """
+    home = loss_fn if hasattr(loss_fn, "__name__") else type(loss_fn)
+    if home.__module__ in ("torch.nn.functional", "torch.nn.modules.loss"):
+        raise TypeError(
+            f"loss_fn is PyTorch's {home.__name__}, which is not called with the model: "
+            "write loss_fn=lambda model, x, y: loss(model(x), y)"
+        )
     options = Options.parse(
         budget=budget,
         solver=solver,
