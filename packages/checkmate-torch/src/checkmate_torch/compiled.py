@@ -82,7 +82,7 @@ def compile(
             the ops, solves, and tells the others. ``"all"`` = those that train together, ``"alone"`` = each
             rank plans for itself.
         lowering: ``"eager"``: the emitted code follows the schedule to the letter. ``"inductor"``: each of
-            the two graphs is compiled by Inductor: fused and faster, but it orders and frees in its own way,
+            the two graphs is compiled by Inductor: fused kernels, but it orders and frees in its own way,
             so that the peak may depart from the prediction, either way: measure it.
 
     Returns:
