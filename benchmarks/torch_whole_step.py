@@ -13,7 +13,7 @@ batch, optimizer state): of its *activation peak*. Live tensor bytes are measure
 time is given twice: as the cost model predicts it, and as the median ratio of steps that alternate with plain
 ones in the same process. A method that fails gives a row with its error. Run it on an idle machine:
 
-    python benchmarks/torch_whole_step.py [--quick] [--models mlp,unet] [--output FOLDER]
+    python benchmarks/torch_whole_step.py [--quick] [--models mlp,unet] [--shares 0.6,0.5]
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ Row = dict[str, Any]
 
 MODELS = ("resnet18", "gpt2", "mlp", "unet")
 SHARES = (0.8, 0.6, 0.5, 0.4, 0.3)
-QUICK = (0.7, 0.5)
 LEAST = 0.0
 """Instead of a share: the least budget that is known to work."""
 
@@ -41,7 +40,10 @@ LEAST = 0.0
 def main() -> None:
     """Measure everything, print the table, write JSON and table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="two budgets, short timings and searches")
+    parser.add_argument("--quick", action="store_true", help="short timings and searches")
+    parser.add_argument(
+        "--shares", default=",".join(map(str, SHARES)), help="budgets; the least comes besides"
+    )
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a measurement in this process, as JSON
@@ -55,7 +57,7 @@ def main() -> None:
         plain = in_process(task | {"method": "plain"})
         rows += [plain, in_process(task | {"method": "checkpoint"})]
         for method in ("compile", "compile_step"):
-            for share in (*(QUICK if arguments.quick else SHARES), LEAST):
+            for share in (*map(float, arguments.shares.split(",")), LEAST):
                 budget = int(plain["resident"] + share * (plain["peak"] - plain["resident"]))
                 rows.append(in_process(task | {"method": method, "share": share, "budget": budget}))
         for row in rows:
