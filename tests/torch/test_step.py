@@ -379,6 +379,23 @@ def test_an_optimizer_for_another_model_is_refused_at_once() -> None:
         compile_step(network(), mean_square, optim.SGD(network().parameters(), lr=0.1), "0%")
 
 
+def test_an_optimizer_of_which_the_loss_knows_nothing_is_refused() -> None:
+    module = Tied()
+    step = compile_step(module, mean_square, optim.SGD(module.unread.parameters(), lr=0.1), "100%")
+    with pytest.raises(UnsupportedModelError, match=r"that the optimizer holds: there is nothing to train"):
+        step(BATCH)
+
+
+def test_at_the_plain_peak_updates_wait_where_early_ones_would_not_fit() -> None:
+    """Adam's temporaries beside all activations are more than plain PyTorch ever holds."""
+    step, plain, reference = both(lambda m: optim.Adam(m.parameters(), lr=0.01))
+    assert_equal_steps(step, plain)
+    assert_equal_state(step.optimizer, reference)
+    (plan,) = step.plans
+    assert checkmate.keep_all_peak(plan.traced.graph) > plan.solution.problem.budget >= plan.solution.peak
+    assert plan.solution.timeline.recomputes == 0
+
+
 def test_a_parameter_that_was_replaced_is_noticed_before_anything_runs() -> None:
     step, _, _ = both(lambda m: optim.SGD(m.parameters(), lr=0.1))
     step(BATCH)

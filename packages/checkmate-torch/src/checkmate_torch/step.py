@@ -296,9 +296,21 @@ def _decided(step: WholeStep, options: Options, account: Account) -> Solution:
     plain = Schedule.from_sequence(graph, step.plain)
     peak = simulate(graph, plain).peak
     budget = parse_budget(options.budget, peak)
+    options = replace(options, budget=budget)
     if peak <= budget < keep_all_peak(graph):
-        return Solution.found(Problem(graph=graph, budget=budget), plain, bound=graph.ideal_cost)
-    return replace(options, budget=budget).decided(graph, account, fixed_order=False)
+        options = replace(options, solver=_Known(plain), cache=False)
+    return options.decided(graph, account, fixed_order=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """A solver that knows a schedule in which nothing runs twice."""
+
+    schedule: Schedule
+
+    def solve(self, problem: Problem) -> Solution:
+        """That schedule, proved optimal."""
+        return Solution.found(problem, self.schedule, bound=problem.graph.ideal_cost)
 
 
 def _guarded(

@@ -135,6 +135,10 @@ def _gradients_only(
         update = updates.of(parameter) if parameter is not None else None
         if update is not None:
             due.append(_Due(update=update, parameter=placeholders[role.grad_of], gradient=node))
+    if not due:
+        raise UnsupportedModelError(
+            "the loss depends on no parameter that the optimizer holds: there is nothing to train"
+        )
     output.args = ((*returned[:n_forward_outputs], *(d.gradient for d in due)),)
     output.meta["desc"] = [
         *roles[:n_forward_outputs],
@@ -166,7 +170,7 @@ def _make_tangent(joint: GraphModule) -> None:
 def _with_updates(traced: Traced, due: Sequence[_Due], updates: Updates) -> WholeStep:
     """Append the updates to a step that returns gradients, then let each stand as early as is sound."""
     graph, writer = traced.graph, _Writer(traced)
-    scale = (writer.coefficient(updates, due),) if updates.max_norm is not None and due else ()
+    scale = (writer.coefficient(updates, due),) if updates.max_norm is not None else ()
     profiles: dict[Hashable, OpProfile] = {}
     for d in due:
         if d.update.layout not in profiles:
