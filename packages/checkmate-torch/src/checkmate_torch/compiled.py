@@ -77,7 +77,7 @@ def compile(
         dynamic: whether sizes may change within a plan. False = every shape has its own; True = a plan holds
             for all sizes up to those that it was made for, and larger ones get another; None = the first
             shape has a plan of its own, further ones share. A declared maximum
-            (``torch._dynamo.mark_dynamic(x, 0, max=64)``) is planned for at once.
+            (``torch._dynamo.mark_dynamic(x, 0, min=2, max=64)``) is planned for at once.
         process_group: which ranks plan together where ``torch.distributed`` runs: rank 0 of the group times
             the ops, solves, and tells the others. ``"all"`` = those that train together, ``"alone"`` = each
             rank plans for itself.

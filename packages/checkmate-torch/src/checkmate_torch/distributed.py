@@ -274,9 +274,9 @@ def _agreed(
 
 
 _WAY_OUT = (
-    "All ranks must meet the same kinds of inputs (shapes, dtypes, modes) in the same order, with the same "
-    "budget: pad the batches, drop the last one where it is smaller, declare a largest size (dynamic=True, "
-    "and torch._dynamo.mark_dynamic), or let each rank plan for itself with process_group='alone'."
+    "All ranks must meet the same kinds of inputs (shapes, dtypes, modes) in the same order: pad batches, "
+    "drop the last one where it is smaller, declare a largest size (dynamic=True, and "
+    "torch._dynamo.mark_dynamic), or let each rank plan for itself with process_group='alone'."
 )
 
 
