@@ -29,11 +29,13 @@ from checkmate_torch.profile import OpProfile
 from checkmate_torch.safety import (
     FIRST_STATISTIC,
     as_copy,
+    forget_running_statistics,
     is_batch_norm_training,
     is_new_statistic,
     is_random,
     keeps_operand_storage,
     may_run_twice,
+    operand_shape,
     rng_state_like,
     statistics_are_read,
     writes,
@@ -119,7 +121,7 @@ def trace_joint(
     Raises:
         UnsupportedModelError: if the graph holds something that can't be planned.
     """
-    _forget_running_stats(joint)
+    forget_running_statistics(joint)
     builder = _Builder(joint, n_primals, n_forward_outputs)
     builder.add_placeholders()
     for node in builder.forward:
@@ -140,11 +142,10 @@ def trace_unbroken(
 ) -> Traced:
     """Read a joint graph that needs no tangents as a DFGraph without a boundary.
 
-    Inputs that the runtime overwrites once the graph has ended don't hinder recomputation in it. What the
-    graph returns is charged to its end.
+    Inputs that the runtime overwrites once the graph has ended don't hinder recomputation in it.
 
     Args:
-        joint: as for :func:`trace_joint`; all of its placeholders are there from the start.
+        joint: as for :func:`trace_joint`; what it returns is charged to its end.
         n_forward_outputs: how many of its outputs are forward's.
         profile: as for :func:`trace_joint`.
         reserve: as for :func:`trace_joint`.
@@ -153,7 +154,7 @@ def trace_unbroken(
     Raises:
         UnsupportedModelError: if the graph holds something that can't be planned.
     """
-    _forget_running_stats(joint)
+    forget_running_statistics(joint)
     n_placeholders = len(joint.graph.find_nodes(op="placeholder"))
     builder = _Builder(joint, n_placeholders, n_forward_outputs, broken=False)
     builder.add_placeholders()
@@ -197,9 +198,8 @@ class _Builder:
         self.index: dict[int, int] = {}  # storage → tensor
         self.tensor_of: dict[Node, int] = {}
         self.tokens: list[int] = []
-        self.rng_bytes = 0
+        self.kept_bytes = 0  # all the time: random states for replays, new running statistics
         self.device: torch.device | None = None
-        self.statistics_bytes = 0
         self.in_backward = False
         self.user_outputs = self._user_outputs()
         self.overwritten: set[int] = set()
@@ -279,17 +279,17 @@ class _Builder:
         reads = self._reads((node.args, node.kwargs))
         outputs = [self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh)]
         if is_batch_norm_training(node) and not self.broken:
-            self._hold(outputs[FIRST_STATISTIC:])
+            for t in outputs[FIRST_STATISTIC:]:  # the first run's stay to the end, a copy makes none
+                self.kept_bytes += self.tensors[t].size
+                self.tensors[t] = replace(self.tensors[t], size=0)
         if keeps_operand_storage(node):
-            operands = [v for n in node.all_input_nodes for v in _tensors_of(n)]
-            shape = torch.broadcast_shapes(*(v.shape for v in operands))  # type: ignore[no-untyped-call]
-            size = allocated_bytes(fresh[0].new_empty(shape))
+            size = allocated_bytes(fresh[0].new_empty(operand_shape(node)))
             self.tensors[outputs[0]] = replace(self.tensors[outputs[0]], size=size)
         if node in self.writes:
             outputs.append(self._token(node))
         measured = profile(node)
         state = rng_state_like(node).nbytes if is_random(node) else 0
-        self.rng_bytes += state  # kept for a replay, which needs as much again while it runs
+        self.kept_bytes += state  # kept for a replay, which needs as much again while it runs
         held = any(self._shows(user, outputs) for user in self.user_outputs)
         once = held or not may_run_twice(node) or statistics_are_read(node)
         again = self._reads((as_copy(node)[1], node.kwargs))
@@ -341,7 +341,7 @@ class _Builder:
             tensors=tuple(self.tensors),
             inputs=tuple(self.inputs),
             outputs=tuple(outputs),
-            fixed_size=reserve + self.rng_bytes + self.statistics_bytes,
+            fixed_size=reserve + self.kept_bytes,
             cost_unit="s",
             name=name,
         )
@@ -369,12 +369,6 @@ class _Builder:
         self.tensors.append(Tensor(name=name, size=allocated_bytes(value)))
         return len(self.tensors) - 1
 
-    def _hold(self, statistics: Sequence[int]) -> None:
-        """Charge new running statistics to the whole graph: the first run's stay, a copy makes none."""
-        for t in statistics:
-            self.statistics_bytes += self.tensors[t].size
-            self.tensors[t] = replace(self.tensors[t], size=0)
-
     def _token(self, node: Node) -> int:
         """A tensor of no bytes that stands for a side effect: as a graph output it must be made."""
         self.tokens.append(len(self.tensors))
@@ -389,15 +383,6 @@ class _Builder:
 
     def _shows(self, node: Node, tensors: Sequence[int]) -> bool:
         return any(self.index.get(storage_key(v)) in tensors for v in _tensors_of(node))
-
-
-def _forget_running_stats(joint: GraphModule) -> None:
-    """Training-mode batch-norm backward takes running statistics but never reads them: drop the edge."""
-    target = torch.ops.aten.native_batch_norm_backward.default
-    for node in joint.graph.find_nodes(op="call_function", target=target):
-        grad, x, weight, _mean, _var, *rest = node.args
-        if rest[2] is True:
-            node.args = (grad, x, weight, None, None, *rest)
 
 
 def _ancestors(roots: tuple[Argument, ...]) -> set[Node]:

@@ -11,18 +11,20 @@ from typing import cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target
 from torch.utils._pytree import tree_leaves
 
 __all__ = [
     "FIRST_STATISTIC",
     "as_copy",
+    "forget_running_statistics",
     "is_batch_norm_training",
     "is_new_statistic",
     "is_random",
     "keeps_operand_storage",
     "may_run_twice",
+    "operand_shape",
     "rng_state_like",
     "statistics_are_read",
     "takes_library_state",
@@ -105,6 +107,22 @@ def is_new_statistic(node: Node) -> bool:
 def keeps_operand_storage(node: Node) -> bool:
     """Whether the node returns a single number in a storage as large as its operand, as some losses do."""
     return node.target in _REDUCED_IN_PLACE and not cast(torch.Tensor, node.meta["val"]).dim()
+
+
+def operand_shape(node: Node) -> torch.Size:
+    """The shape of what an element-wise node computes before it reduces it."""
+    operands = [v for n in node.all_input_nodes for v in tree_leaves(n.meta.get("val"))]
+    shapes = [v.shape for v in operands if isinstance(v, torch.Tensor)]
+    return torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def forget_running_statistics(joint: GraphModule) -> None:
+    """Training-mode batch-norm backward takes running statistics but never reads them: drop the edge."""
+    target = torch.ops.aten.native_batch_norm_backward.default
+    for node in joint.graph.find_nodes(op="call_function", target=target):
+        grad, x, weight, _mean, _var, *rest = node.args
+        if rest[2] is True:
+            node.args = (grad, x, weight, None, None, *rest)
 
 
 def statistics_are_read(node: Node) -> bool:
