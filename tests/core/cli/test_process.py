@@ -111,12 +111,12 @@ def test_ctrl_c_ends_a_sweep_and_its_processes(tmp_path: Path, jobs: str) -> Non
         tmp_path,
         "sleeper",
         """
-import time
+import os, time
 from checkmate.plugins import SolverSpec, hookimpl
 
 class Sleeper:
     def solve(self, problem):
-        print("asleep", flush=True)
+        os.write(1, b"asleep\\n")  # at once: several processes say it
         time.sleep(600)
 
 @hookimpl

@@ -275,12 +275,12 @@ EXACT = {gives_up}
 MONOTONE = {not_monotone}
 
 
-def checked(solver: Solver, spoil: Spoil | None = None) -> SolverConformance:
+def checked(solver: Solver, spoil: Spoil | None = None, count: int = 60) -> SolverConformance:
     class Case(SolverConformance):
         guarantee = "exact" if spoil is None or spoil in EXACT else "heuristic"
         features = frozenset({"monotone"}) if spoil is None or spoil in MONOTONE else frozenset()
         slack_s = 1.0 if spoil is never_ends else 60.0
-        examples = 60
+        examples = count
 
         def solver(self) -> Solver:
             return solver
@@ -298,7 +298,8 @@ def test_a_right_solver_passes_every_check(failing) -> None:
     ids=lambda x: getattr(x, "__name__", x),
 )
 def test_a_wrong_solver_fails_the_check_for_its_fault_and_no_other(failing, check: str, spoil: Spoil) -> None:
-    assert set(failing(checked(Wrong(spoil), spoil))) == {check}
+    assert set(failing(checked(Wrong(spoil), spoil), only=check)) == {check}
+    assert failing(checked(Wrong(spoil), spoil, count=20), but=check) == {}
 
 
 def test_every_check_has_a_wrong_solver() -> None:
