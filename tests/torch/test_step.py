@@ -17,7 +17,6 @@ from checkmate_torch import NoPlanError, TooManyPlansError, UnsupportedModelErro
 from checkmate_torch.account import Kind
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.step import CompiledStep, compile_step
-from checkmate_torch.updates import UnsupportedOptimizerError
 from checkmate_torch.zoo import Case, gpt2, mlp, resnet18
 
 STEPS = 4
@@ -337,53 +336,6 @@ def test_step_hooks_of_the_optimizer_run_once_a_step() -> None:
     step(BATCH)
     step(BATCH)
     assert len(calls) == 2
-
-
-WRONG: dict[str, tuple[Callable[..., object], str]] = {
-    "no scalar": (lambda model, x: model(x), r"shapes \(16, 4\).*\.mean\(\)"),
-    "no tensor": (lambda model, x: 3.0, "returned a float"),
-    "more than a loss": (lambda model, x: (model(x).mean(), x), "returned a tuple; say has_aux=True"),
-    "no gradient": (lambda model, x: model(x).detach().mean(), "nothing to train"),
-    "no parameter": (lambda model, x: x.mean(), "nothing to train"),
-    "graph break": (
-        lambda model, x: model(x).mean() * (2 if x.sum() > 0 else 1),
-        r"one graph: .*test_step\.py",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", WRONG)
-def test_a_loss_that_is_none_is_refused_clearly_and_changes_nothing(kind: str) -> None:
-    loss_fn, message = WRONG[kind]
-    module = network()
-    before = [p.detach().clone() for p in module.parameters()]
-    step = compile_step(module, loss_fn, optim.SGD(module.parameters(), lr=0.1), "100%")
-    with pytest.raises(UnsupportedModelError, match=message):
-        step(BATCH)
-    torch.testing.assert_close(list(module.parameters()), before, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("loss", [nn.functional.mse_loss, nn.MSELoss()], ids=["function", "module"])
-def test_a_loss_of_pytorchs_is_refused_at_once_with_the_way_to_write_it(loss: Callable[..., object]) -> None:
-    model = nn.Linear(2, 1)
-    optimizer = optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(TypeError, match=r"(MSELoss|mse_loss), which .*lambda model, x, y: loss"):
-        compile_step(model, loss, optimizer, "100%")
-    compile_step(model, lambda model, x, y: loss(model(x), y), optimizer, "100%")
-
-
-def test_an_optimizer_for_another_model_is_refused_at_once() -> None:
-    with pytest.raises(UnsupportedOptimizerError, match=r"\(32, 8\), is none of the model's"):
-        compile_step(network(), mean_square, optim.SGD(network().parameters(), lr=0.1), "100%")
-    with pytest.raises(checkmate.BudgetError):
-        compile_step(network(), mean_square, optim.SGD(network().parameters(), lr=0.1), "0%")
-
-
-def test_an_optimizer_of_which_the_loss_knows_nothing_is_refused() -> None:
-    module = Tied()
-    step = compile_step(module, mean_square, optim.SGD(module.unread.parameters(), lr=0.1), "100%")
-    with pytest.raises(UnsupportedModelError, match=r"that the optimizer holds: there is nothing to train"):
-        step(BATCH)
 
 
 def test_at_the_plain_peak_updates_wait_where_early_ones_would_not_fit() -> None:
