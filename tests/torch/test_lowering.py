@@ -38,6 +38,7 @@ def test_recomputation_survives_inductor() -> None:
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-6)
     assert compiled.plans[0].solution.timeline.recomputes > 0
     assert peaks[1] < 0.8 * peaks[0]
+    assert "the prediction is no bound" in str(compiled.report(meter))
 
 
 def test_a_lowering_that_does_not_exist_is_refused_at_once() -> None:

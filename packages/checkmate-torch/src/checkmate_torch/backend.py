@@ -25,7 +25,7 @@ from checkmate_torch.account import Account, Kind, named, owned_by
 from checkmate_torch.distributed import bucket_bytes, refuse_split_graphs
 from checkmate_torch.emit import emit
 from checkmate_torch.joint import Traced, UnsupportedModelError, trace_joint
-from checkmate_torch.lowering import lowered
+from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
 from checkmate_torch.profile import OpProfile
 from checkmate_torch.storages import allocated_bytes, storage_key
@@ -43,11 +43,13 @@ class Plan:
         traced: the joint graph and its DFGraph.
         solution: the judged schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
         account: what each byte is held for.
+        lowering: how its graphs run; only ``"eager"`` ones follow the schedule to the letter.
     """
 
     traced: Traced
     solution: Solution
     account: Account = field(default_factory=Account)
+    lowering: Lowering = "eager"
 
 
 class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
@@ -125,7 +127,7 @@ class Planner:
         if solution.schedule is None:
             raise RuntimeError("solve returned no schedule and raised nothing")
         modules = emit(traced, solution.schedule)
-        self.plans.append(Plan(traced=traced, solution=solution, account=account))
+        self.plans.append(Plan(traced=traced, solution=solution, account=account, lowering=options.lowering))
         level = logging.INFO if len(self.plans) == 1 else logging.WARNING
         batch = [x for key, x in given.items() if key not in owned and not isinstance(x, nn.Parameter)]
         label = ", ".join(str(tuple(x.shape)) for x in batch)

@@ -38,9 +38,8 @@ class Planned:
             NoPlanError: before the first call with gradients.
         """
         chosen = self._plan(plan)
-        return report(
-            chosen.solution, chosen.account, measured=measured.peak if measured is not None else None
-        )
+        peak = measured.peak if measured is not None else None
+        return report(chosen.solution, chosen.account, measured=peak, lowering=chosen.lowering)
 
     def explain(self, *, plan: int = -1) -> Explanation:
         """What is recomputed and why, the dearest first: bytes brought back, cost paid; a table when printed.

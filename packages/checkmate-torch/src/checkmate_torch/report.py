@@ -17,6 +17,7 @@ from checkmate.report.reading import Reading
 from checkmate.report.text import clipped, cost_text
 from checkmate.units import format_bytes
 from checkmate_torch.account import Account, Kind
+from checkmate_torch.lowering import Lowering
 
 __all__ = ["Explanation", "PeakReport", "Recomputed", "explain", "module_of", "report"]
 
@@ -41,6 +42,7 @@ class PeakReport:
         by_kind: bytes of each kind at the peak, largest first; together they are ``peak``.
         largest: name, kind and bytes of the largest tensors held at the peak, largest first.
         status: what is proved of the schedule.
+        lowering: how the graphs run.
     """
 
     budget: int
@@ -52,6 +54,7 @@ class PeakReport:
     by_kind: dict[Kind, int]
     largest: tuple[tuple[str, Kind, int], ...]
     status: str
+    lowering: Lowering = "eager"
 
     def __str__(self) -> str:
         """The table."""
@@ -64,6 +67,8 @@ class PeakReport:
         yield _row("predicted peak", self.peak, f"{_share(self.peak, self.budget)} of the budget")
         if self.measured is not None:
             yield _row("measured peak", self.measured, f"{_share(self.measured, self.peak)} of the predicted")
+        if self.lowering == "inductor":
+            yield "  Inductor orders and frees in its own way: the prediction is no bound; measure the peak"
         yield _row(
             "plain step's peak", self.plain_peak, f"this is {_share(self.peak, self.plain_peak)} of it"
         )
@@ -135,8 +140,16 @@ class Explanation:
             yield f"… and {len(rest)} more, which pay {paid}"
 
 
-def report(solution: Solution, account: Account, *, measured: int | None = None) -> PeakReport:
+def report(
+    solution: Solution, account: Account, *, measured: int | None = None, lowering: Lowering = "eager"
+) -> PeakReport:
     """Where the bytes of a solution's peak are.
+
+    Args:
+        solution: with a schedule.
+        account: what each byte is held for.
+        measured: peak of a step, in bytes.
+        lowering: how its graphs run.
 
     Raises:
         ValueError: if the solution has no schedule.
@@ -155,6 +168,7 @@ def report(solution: Solution, account: Account, *, measured: int | None = None)
         by_kind=account.at_peak(timeline),
         largest=tuple((graph.tensors[t].name, account.kinds[t], graph.tensors[t].size) for t in largest),
         status=str(solution.status),
+        lowering=lowering,
     )
 
 
