@@ -1,4 +1,4 @@
-"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint`` or ``wheels``.
+"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint``, ``wheels``, ``torch``.
 
 The first four share one environment, ``.nox/dev``: PyTorch is large, install it once. Afterwards
 ``nox -R -s tests -- -k judge`` skips the installation and hands the rest to pytest.
@@ -19,29 +19,21 @@ CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 PACKAGES = ROOT / "packages"
 PARTS = ("core", "solvers", "torch")
 PARALLEL = ("-n", "auto", "--maxprocesses=4", "--dist=worksteal")
+SOURCES = (
+    f"{PACKAGES}/checkmate-core[cli,plot,testing]",
+    f"{PACKAGES}/checkmate-solvers[ortools]",
+    f"{PACKAGES}/checkmate-torch[demo]",
+    f"{ROOT}/tests/sample_plugin",
+)
+EDITABLE = tuple(word for path in SOURCES for word in ("-e", path))
+TESTING = ("jsonschema", "pytest-timeout", "pytest-xdist", "transformers")
 DEV = ROOT / ".nox" / "dev" / ("Scripts" if os.name == "nt" else "bin")
 
 
 @nox.session(reuse_venv=True)
 def dev(session: nox.Session) -> None:
     """Make the environment .nox/dev: the packages from the source tree, editable, with all extras."""
-    editable = (
-        f"{PACKAGES}/checkmate-core[cli,plot,testing]",
-        f"{PACKAGES}/checkmate-solvers[ortools]",
-        f"{PACKAGES}/checkmate-torch[demo]",
-        f"{ROOT}/tests/sample_plugin",
-    )
-    session.install(
-        *CONSTRAINTS,
-        *(x for path in editable for x in ("-e", path)),
-        "basedpyright",
-        "jsonschema",
-        "mypy",
-        "pytest-cov",
-        "pytest-timeout",
-        "pytest-xdist",
-        "transformers",
-    )
+    session.install(*CONSTRAINTS, *EDITABLE, *TESTING, "basedpyright", "mypy", "pytest-cov")
 
 
 @nox.session(venv_backend="none", requires=["dev"])
@@ -73,6 +65,17 @@ def coverage(session: nox.Session) -> None:
     report = ("--cov-report=term-missing:skip-covered", "--cov-fail-under=95")
     run = (str(DEV / "pytest"), *PARALLEL, "--timeout=600", "-q")
     session.run(*run, *where, "--cov=checkmate", "--cov-branch", *report, *session.posargs)
+
+
+@nox.session(reuse_venv=True)
+@nox.parametrize("release", ["2.15.0"], ids=["2.15.0"])
+def torch(session: nox.Session, release: str) -> None:
+    """Test checkmate-torch on another release of PyTorch; on Linux that takes gigabytes, and no GPU."""
+    limits = Path(session.create_tmp()) / "constraints.txt"
+    pins = (ROOT / "constraints.txt").read_text().splitlines(keepends=True)
+    limits.write_text("".join(pin for pin in pins if not pin.startswith("torch==")))
+    session.install("-c", str(limits), f"torch=={release}", *EDITABLE, *TESTING)
+    session.run("pytest", *PARALLEL, "--timeout=600", "tests/torch", *session.posargs)
 
 
 @nox.session(reuse_venv=True)

@@ -28,7 +28,7 @@ def test_an_old_release_is_refused_with_the_way_out(release: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "warned"), [("2.13.0+cpu", 0), ("2.13.1", 0), ("2.14.0", 1), ("3.0.0a1", 1)]
+    ("release", "warned"), [("2.13.0+cpu", 0), ("2.15.1", 0), ("2.16.0", 1), ("3.0.0a1", 1)]
 )
 def test_a_release_that_was_not_tried_is_said(
     release: str, warned: int, caplog: pytest.LogCaptureFixture

@@ -1,4 +1,4 @@
-"""Which releases of PyTorch this works with: OLDEST ≤ release; TRIED is the newest that the tests run on.
+"""Which releases of PyTorch this works with: OLDEST ≤ release; TRIED is the newest that the tests ran on.
 
 Plans are made and run through names that PyTorch keeps to itself (the joint graph of AOTAutograd and the
 roles of its outputs, isolated compilations, bounds of sizes), and that change between releases. To know the
@@ -17,7 +17,7 @@ from checkmate import CheckmateError
 __all__ = ["UnsupportedReleaseError", "check_installed", "check_release"]
 
 OLDEST = (2, 13)
-TRIED = (2, 13)
+TRIED = (2, 15)
 
 _log = logging.getLogger(__name__)
 
