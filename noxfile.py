@@ -1,4 +1,5 @@
-"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint``, ``wheels``, ``torch``.
+"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint``, ``wheels``, and
+``torch`` for another release of PyTorch.
 
 The first four share one environment, ``.nox/dev``: PyTorch is large, install it once. Afterwards
 ``nox -R -s tests -- -k judge`` skips the installation and hands the rest to pytest.
