@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -91,3 +93,20 @@ def test_a_share_of_the_time_ends_and_the_rest_comes_back() -> None:
     with search.within(0.5):
         assert search.deadline < before
     assert search.deadline == before
+
+
+def test_loading_machine_code_takes_nothing_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that only loading moves: by half a minute, as a first compilation does."""
+    clock = [0.0]
+
+    def load() -> None:
+        clock[0] = 30.0
+
+    monkeypatch.setattr("checkmate_solvers.search.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("checkmate_solvers.search.is_loaded", lambda: clock[0] > 0)
+    monkeypatch.setattr("checkmate_solvers.search.machine_code", load)
+    search = Search(replace(TIGHT, time_limit=10))
+    with search.within(0.5):
+        search.machine_code()
+        assert search.left_s == 5
+    assert search.left_s == 10

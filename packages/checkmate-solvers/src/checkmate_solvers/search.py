@@ -59,6 +59,7 @@ class Search:
         self._origin = {"bound": "every op once"}
         self._started = time.monotonic()
         self.deadline = self._started + problem.time_limit
+        self._given_back = 0.0
         self._worker: Worker | None = None
         self._repair = Repair(problem.graph, fixed_order=problem.fixed_order, seed=problem.seed)
 
@@ -143,7 +144,9 @@ class Search:
             self.note("loading machine code; its first use compiles for about half a minute")
             started = time.monotonic()
             machine_code()
-            self.deadline += time.monotonic() - started
+            taken = time.monotonic() - started
+            self.deadline += taken
+            self._given_back += taken
         return machine_code()
 
     def judge(self, sequence: Sequence[int], origin: str) -> None:
@@ -182,11 +185,12 @@ class Search:
     @contextmanager
     def within(self, share: float) -> Iterator[None]:
         """For a while, let only a share of the time that is left be left."""
-        end, self.deadline = self.deadline, time.monotonic() + share * self.left_s
+        end, given_back = self.deadline, self._given_back
+        self.deadline = time.monotonic() + share * self.left_s
         try:
             yield
         finally:
-            self.deadline = end
+            self.deadline = end + self._given_back - given_back
 
     @contextmanager
     def helped(self) -> Iterator[None]:
