@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch_step import MODELS, Row, machine, timed
+from torch_step import MODELS, Row, forget_earlier_runs, machine, timed
 
 import checkmate_torch
 from checkmate_torch.zoo import CASES, Case
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="for each network")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
+    forget_earlier_runs()
     about = machine()
     rows = []
     for row in measured(arguments.models.split(","), arguments.seconds):

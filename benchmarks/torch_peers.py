@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch_step import Row, machine
+from torch_step import Row, forget_earlier_runs, machine
 
 import checkmate
 from checkmate import DFGraph, Schedule
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=10.0, help="seconds for our solver")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
+    forget_earlier_runs()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore", FutureWarning)  # copies of joint graphs make PyTorch warn of itself
     about = machine() | {"time_limit": arguments.time_limit}

@@ -19,14 +19,17 @@ A method that fails gives a row with its error. Run it on a machine that is othe
 from __future__ import annotations
 
 import argparse
+import atexit
 import datetime
 import json
 import math
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -66,10 +69,18 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(measure(**json.loads(arguments.one))))
         return
+    forget_earlier_runs()
     time_limit = arguments.time_limit or (3.0 if arguments.quick else 10.0)
     effort = {"quick": arguments.quick, "time_limit": time_limit, "device": arguments.device}
     rows = [row for model in arguments.models.split(",") for row in rows_of(model, effort)]
     report(rows, arguments.output, machine() | effort)
+
+
+def forget_earlier_runs() -> None:
+    """Let plans and profiles on disk be this run's: others were made while the machine was in another state."""
+    folder = tempfile.mkdtemp(prefix="checkmate-benchmark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["CHECKMATE_CACHE_DIR"] = folder
 
 
 # --- one row ----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torch_step import machine, show, timed
+from torch_step import forget_earlier_runs, machine, show, timed
 
 Row = dict[str, Any]
 
@@ -51,6 +51,7 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(measure(**json.loads(arguments.one))))
         return
+    forget_earlier_runs()
     rows: list[Row] = []
     for model in arguments.models.split(","):
         task = {"model": model, "share": None, "budget": None, "quick": arguments.quick}
