@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def forget_earlier_runs() -> None:
-    """Let plans and profiles on disk be this run's: others were made while the machine was in another state."""
+    """Use no plan or profile on disk but this run's: others were made in other states of the machine."""
     folder = tempfile.mkdtemp(prefix="checkmate-benchmark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["CHECKMATE_CACHE_DIR"] = folder
