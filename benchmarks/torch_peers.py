@@ -34,7 +34,6 @@ import checkmate
 from checkmate import DFGraph, Schedule
 from checkmate_torch.joint import Traced, trace_joint
 from checkmate_torch.options import Options
-from checkmate_torch.profile import OpProfile
 from checkmate_torch.zoo import CASES
 
 THEIRS = ("dp", "greedy", "ilp")
@@ -101,7 +100,6 @@ def points_of(model: str) -> tuple[DFGraph, list[tuple[int, float, str, float]]]
             copy.deepcopy(joint),
             n_primals=len(inputs[0]),
             n_forward_outputs=num_fwd_outputs,
-            profile=lambda _node: OpProfile(seconds=0.0, workspace=0),
             loss_bytes=None if case.targets is not None else 0,
         )
         options = Options.parse(budget="100%")

@@ -27,7 +27,6 @@ from checkmate_torch.emit import emit
 from checkmate_torch.joint import Traced, UnsupportedModelError, trace_joint
 from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
-from checkmate_torch.profile import OpProfile
 from checkmate_torch.storages import allocated_bytes, storage_key
 
 __all__ = ["Plan", "Planner", "TracingDone", "checkmate_backend", "held_before", "kinds_of"]
@@ -113,7 +112,6 @@ class Planner:
             joint,
             n_primals=len(joint_inputs[0]),
             n_forward_outputs=num_fwd_outputs,
-            profile=_unpriced,
             reserve=sum(fixed.values()),
             loss_bytes=options.loss_bytes,
             name=type(self.module).__name__ if self.module is not None else "",
@@ -187,8 +185,3 @@ def held_before(given: Iterable[torch.Tensor], fixed: Mapping[Kind, int]) -> tup
     device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
     besides = sum(size for kind, size in fixed.items() if kind not in (Kind.RESERVE, Kind.OPTIMIZER))
     return device, besides + sum(allocated_bytes(x) for x in tensors if not isinstance(x, FakeTensor))
-
-
-def _unpriced(_node: Node) -> OpProfile:
-    """Stands in until the whole graph is known and priced."""
-    return OpProfile(seconds=0.0, workspace=0)

@@ -13,7 +13,7 @@ and makes its own tangent has no boundary.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -25,7 +25,6 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_leaves
 
 from checkmate import DFGraph, Op, Tensor
-from checkmate_torch.profile import OpProfile
 from checkmate_torch.safety import (
     FIRST_STATISTIC,
     as_copy,
@@ -98,19 +97,17 @@ def trace_joint(
     *,
     n_primals: int,
     n_forward_outputs: int,
-    profile: Callable[[Node], OpProfile],
     reserve: int = 0,
     loss_bytes: int | None = None,
     name: str = "",
 ) -> Traced:
-    """Read a joint graph as a DFGraph.
+    """Read a joint graph as a DFGraph that has yet to be priced: costs are 0.
 
     Args:
         joint: as AOTAutograd hands it to a partitioner. Batch-norm backward nodes lose their (unused)
             running statistics in place.
         n_primals: how many placeholders belong to the forward pass.
         n_forward_outputs: how many of its outputs are forward's.
-        profile: seconds and workspace bytes of an op's node.
         reserve: bytes that the step holds besides, e.g. optimizer state.
         loss_bytes: bytes that the caller's loss keeps to the end of the step, targets included; None = twice
             the bytes of the outputs that get a gradient. While it runs it is charged three times those
@@ -125,10 +122,10 @@ def trace_joint(
     builder = _Builder(joint, n_primals, n_forward_outputs)
     builder.add_placeholders()
     for node in builder.forward:
-        builder.add_node(node, profile)
+        builder.add_node(node)
     builder.add_boundary(loss_bytes)
     for node in builder.backward:
-        builder.add_node(node, profile)
+        builder.add_node(node)
     return builder.traced(reserve, name)
 
 
@@ -136,18 +133,16 @@ def trace_unbroken(
     joint: GraphModule,
     *,
     n_forward_outputs: int,
-    profile: Callable[[Node], OpProfile],
     reserve: int = 0,
     name: str = "",
 ) -> Traced:
-    """Read a joint graph that needs no tangents as a DFGraph without a boundary.
+    """Read a joint graph that needs no tangents as a DFGraph without a boundary; costs are 0.
 
     Inputs that the runtime overwrites once the graph has ended don't hinder recomputation in it.
 
     Args:
         joint: as for :func:`trace_joint`; what it returns is charged to its end.
         n_forward_outputs: how many of its outputs are forward's.
-        profile: as for :func:`trace_joint`.
         reserve: as for :func:`trace_joint`.
         name: of the graph.
 
@@ -159,10 +154,10 @@ def trace_unbroken(
     builder = _Builder(joint, n_placeholders, n_forward_outputs, broken=False)
     builder.add_placeholders()
     for node in builder.forward:
-        builder.add_node(node, profile)
+        builder.add_node(node)
     builder.in_backward = True
     for node in builder.backward:
-        builder.add_node(node, profile)
+        builder.add_node(node)
     return builder.traced(reserve, name)
 
 
@@ -249,7 +244,7 @@ class _Builder:
                 self.tensor_of[node] = self.index[key]
         self.overwritten = {self.tensor_of[p] for p in self._mutated_primals() if p in self.tensor_of}
 
-    def add_node(self, node: Node, profile: Callable[[Node], OpProfile]) -> None:
+    def add_node(self, node: Node) -> None:
         if node.op == "get_attr":
             self._add_constant(node)
             return
@@ -263,7 +258,7 @@ class _Builder:
                 f"{node.target} returns new tensors beside views of old ones: that can't be planned"
             )
         if fresh or node in self.writes:
-            self._add_op(node, [values[keys.index(k)] for k in fresh], profile)
+            self._add_op(node, [values[keys.index(k)] for k in fresh])
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.tensor_of[node] = self.index[keys[0]]
 
@@ -275,7 +270,7 @@ class _Builder:
                 self.inputs.append(self._tensor(node.name, value))
             self.tensor_of[node] = self.index[key]
 
-    def _add_op(self, node: Node, fresh: list[torch.Tensor], profile: Callable[[Node], OpProfile]) -> None:
+    def _add_op(self, node: Node, fresh: list[torch.Tensor]) -> None:
         reads = self._reads((node.args, node.kwargs))
         outputs = [self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh)]
         if is_batch_norm_training(node) and not self.broken:
@@ -287,7 +282,6 @@ class _Builder:
             self.tensors[outputs[0]] = replace(self.tensors[outputs[0]], size=size)
         if node in self.writes:
             outputs.append(self._token(node))
-        measured = profile(node)
         state = rng_state_like(node).nbytes if is_random(node) else 0
         self.kept_bytes += state  # kept for a replay, which needs as much again while it runs
         held = any(self._shows(user, outputs) for user in self.user_outputs)
@@ -298,8 +292,8 @@ class _Builder:
                 name=node.name,
                 inputs=tuple(reads),
                 outputs=tuple(outputs),
-                cost=measured.seconds,
-                workspace=measured.workspace + state,
+                cost=0.0,
+                workspace=state,
                 recomputable=not once and self.overwritten.isdisjoint(again),
                 backward=self.in_backward,
             )
