@@ -104,14 +104,14 @@ def rows_of(model: str, effort: Row) -> Iterable[Row]:
             yield relative(in_process(task), plain)
 
 
-def in_process(task: Row) -> Row:
-    """Measure in a fresh process; if it dies, the end of its output is the error."""
-    command = [sys.executable, __file__, "--one", json.dumps(task)]
+def in_process(task: Row, script: str = __file__, key: str = "setting") -> Row:
+    """Measure a task of a script in a fresh process; if it dies, the end of its output is the error."""
+    command = [sys.executable, script, "--one", json.dumps(task)]
     environment = {**os.environ, "TORCH_LOGS": "-all"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     lines = done.stdout.splitlines()
     row = json.loads(lines[-1]) if done.returncode == 0 and lines else {"error": done.stderr.strip()[-300:]}
-    row = {key: task[key] for key in ("model", "method", "setting", "budget")} | row
+    row = {name: task[name] for name in ("model", "method", key, "budget")} | row
     print(json.dumps(row), file=sys.stderr, flush=True)
     return row
 

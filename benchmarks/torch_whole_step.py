@@ -20,14 +20,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from torch_step import forget_earlier_runs, machine, show, timed
+from torch_step import forget_earlier_runs, in_process, machine, show, timed
 
 Row = dict[str, Any]
 
@@ -55,12 +52,12 @@ def main() -> None:
     rows: list[Row] = []
     for model in arguments.models.split(","):
         task = {"model": model, "share": None, "budget": None, "quick": arguments.quick}
-        plain = in_process(task | {"method": "plain"})
-        rows += [plain, in_process(task | {"method": "checkpoint"})]
+        plain = measured(task | {"method": "plain"})
+        rows += [plain, measured(task | {"method": "checkpoint"})]
         for method in ("compile", "compile_step"):
             for share in (*map(float, arguments.shares.split(",")), LEAST):
                 budget = int(plain["resident"] + share * (plain["peak"] - plain["resident"]))
-                rows.append(in_process(task | {"method": method, "share": share, "budget": budget}))
+                rows.append(measured(task | {"method": method, "share": share, "budget": budget}))
         for row in rows:
             if "peak" in row and row["model"] == model:
                 held = plain["peak"] - plain["resident"]
@@ -68,16 +65,9 @@ def main() -> None:
         report(rows, arguments.output)  # after each network, so that an interrupt loses little
 
 
-def in_process(task: Row) -> Row:
-    """Measure in a fresh process; if it dies, the end of its output is the error."""
-    command = [sys.executable, __file__, "--one", json.dumps(task)]
-    environment = {**os.environ, "TORCH_LOGS": "-all"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    lines = done.stdout.splitlines()
-    found = json.loads(lines[-1]) if done.returncode == 0 and lines else {"error": done.stderr.strip()[-300:]}
-    row = {key: task[key] for key in ("model", "method", "share", "budget")} | found
-    print(json.dumps(row), file=sys.stderr, flush=True)
-    return row
+def measured(task: Row) -> Row:
+    """Measure in a fresh process."""
+    return in_process(task, __file__, "share")
 
 
 def measure(*, model: str, method: str, share: float | None, budget: int | None, quick: bool) -> Row:

@@ -29,7 +29,17 @@ from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
 from checkmate_torch.storages import allocated_bytes, storage_key
 
-__all__ = ["Plan", "Planner", "TracingDone", "checkmate_backend", "held_before", "kinds_of"]
+__all__ = [
+    "Plan",
+    "Planner",
+    "TracingDone",
+    "checkmate_backend",
+    "held_before",
+    "held_besides",
+    "kinds_of",
+    "log_plan",
+    "refuse_nested",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -93,21 +103,11 @@ class Planner:
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
         """Split a joint graph so that what is saved and what is recomputed follow the best schedule."""
-        if not joint_inputs:
-            raise UnsupportedModelError(
-                "a region under torch.compiler.nested_compile_region can't be planned: call it without"
-            )
+        refuse_nested(joint_inputs)
         options = self.options
         owned = owned_by(self.module)
         given = {storage_key(x): x for x in example_inputs if isinstance(x, torch.Tensor)}
-        fixed = {
-            Kind.RESERVE: options.reserve,
-            Kind.OPTIMIZER: options.optimizer_bytes,
-            Kind.BUCKETS: bucket_bytes(),
-        }
-        for key, (kind, size) in owned.items():
-            if key not in given:
-                fixed[kind] = fixed.get(kind, 0) + size
+        fixed = held_besides(options, owned, given) | {Kind.BUCKETS: bucket_bytes()}
         traced = trace_joint(
             joint,
             n_primals=len(joint_inputs[0]),
@@ -126,10 +126,7 @@ class Planner:
             raise RuntimeError("solve returned no schedule and raised nothing")
         modules = emit(traced, solution.schedule)
         self.plans.append(Plan(traced=traced, solution=solution, account=account, lowering=options.lowering))
-        level = logging.INFO if len(self.plans) == 1 else logging.WARNING
-        batch = [x for key, x in given.items() if key not in owned and not isinstance(x, nn.Parameter)]
-        label = ", ".join(str(tuple(x.shape)) for x in batch)
-        _log.log(level, "plan %d, for %s: %r", len(self.plans), label, solution)
+        log_plan(self.plans, owned, given)
         return modules
 
 
@@ -163,6 +160,38 @@ def checkmate_backend(
         )
     refuse_split_graphs()
     return Planner(Options.parse(**{"process_group": "all", **options}))(gm, example_inputs)
+
+
+def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:
+    """Raise if AOTAutograd asks about a region of its own, of which it tells no inputs."""
+    if not joint_inputs:
+        raise UnsupportedModelError(
+            "a region under torch.compiler.nested_compile_region can't be planned: call it without"
+        )
+
+
+def held_besides(
+    options: Options, owned: Mapping[int, tuple[Kind, int]], given: Mapping[int, torch.Tensor]
+) -> dict[Kind, int]:
+    """Bytes that a step holds and its graph does not show, by kind; storages are known by their keys."""
+    fixed = {Kind.RESERVE: options.reserve, Kind.OPTIMIZER: options.optimizer_bytes}
+    for key, (kind, size) in owned.items():
+        if key not in given:
+            fixed[kind] = fixed.get(kind, 0) + size
+    return fixed
+
+
+def log_plan(
+    plans: Sequence[Plan],
+    owned: Mapping[int, tuple[Kind, int]],
+    given: Mapping[int, torch.Tensor],
+    of: str = "",
+) -> None:
+    """Tell of the latest plan, for the shapes of the batch; a second one is worth a warning."""
+    batch = [x for key, x in given.items() if key not in owned and not isinstance(x, nn.Parameter)]
+    label = ", ".join(str(tuple(x.shape)) for x in batch)
+    level = logging.INFO if len(plans) == 1 else logging.WARNING
+    _log.log(level, "plan %d, %sfor %s: %r", len(plans), of, label, plans[-1].solution)
 
 
 def kinds_of(

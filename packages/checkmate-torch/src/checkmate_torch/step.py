@@ -6,7 +6,6 @@ gradient lives from the op that makes it to the update that reads it, not to the
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +24,7 @@ from checkmate.plugins import CostModel, Solver
 from checkmate.units import Budget, parse_budget
 from checkmate_torch.account import Account, Kind, named, owned_by
 from checkmate_torch.available import optimizer_bytes
-from checkmate_torch.backend import Plan, held_before, kinds_of
+from checkmate_torch.backend import Plan, held_before, held_besides, kinds_of, log_plan, refuse_nested
 from checkmate_torch.capture import captured
 from checkmate_torch.costs import OnProgress
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
@@ -39,8 +38,6 @@ from checkmate_torch.updates import UnsupportedOptimizerError, Updates, settings
 from checkmate_torch.whole import WholeStep, emit_step, renamed, trace_step
 
 __all__ = ["CompiledStep", "compile_step"]
-
-_log = logging.getLogger(__name__)
 
 
 def compile_step(
@@ -249,17 +246,11 @@ class _StepPlanner:
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
         """Let the forward graph be the whole step; the backward graph, which never runs, is empty."""
-        if not joint_inputs:
-            raise UnsupportedModelError(
-                "a region under torch.compiler.nested_compile_region can't be planned: call it without"
-            )
+        refuse_nested(joint_inputs)
         options = self.options
         owned = owned_by(self.module)
         given = {storage_key(x): x for x in example_inputs if isinstance(x, Tensor)}
-        fixed = {Kind.RESERVE: options.reserve, Kind.OPTIMIZER: options.optimizer_bytes}
-        for key, (kind, size) in owned.items():
-            if key not in given:
-                fixed[kind] = fixed.get(kind, 0) + size
+        fixed = held_besides(options, owned, given)
         backward = _nothing_left(joint, num_fwd_outputs)
         step = trace_step(
             joint,
@@ -280,9 +271,7 @@ class _StepPlanner:
         forward = emit_step(step, solution.schedule)
         updated.update(step.parameters)
         self.plans.append(Plan(traced=step.traced, solution=solution, account=account))
-        level = logging.INFO if len(self.plans) == 1 else logging.WARNING
-        label = ", ".join(str(tuple(x.shape)) for key, x in given.items() if key not in owned)
-        _log.log(level, "plan %d, of a step for %s: %r", len(self.plans), label, solution)
+        log_plan(self.plans, owned, given, of="of a step ")
         return forward, backward
 
 
