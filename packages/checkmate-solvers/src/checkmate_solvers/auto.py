@@ -85,6 +85,11 @@ class Auto:
     rules: Solver = field(default_factory=BestHeuristic)
     chains: Solver = field(default_factory=ChainDP)
 
+    @property
+    def _brief(self) -> CutMilp:
+        """The cut MILP with one moment, and no more."""
+        return replace(self.cut_milp, moments=0, priced=1)
+
     def solve(self, problem: Problem) -> Solution:
         """Follow the decision tree."""
         search = Search(problem)
@@ -124,7 +129,7 @@ class Auto:
                 break
             strongest = self.min_cut.improve(search, fixed_order=fixed_order)
             proves = fixed_order <= asked
-            milp = self.cut_milp if proves else replace(self.cut_milp, moments=0, priced=1)
+            milp = self.cut_milp if proves else self._brief
             with search.within(share):
                 milp.improve(search, fixed_order=fixed_order, first=strongest)
             if strongest is None or _is_certain(search.problem, strongest):
@@ -175,8 +180,7 @@ class Auto:
         if search.problem.threads > 1 and not search.done:
             strongest = self.min_cut.improve(search, fixed_order=fixed_order)
             with search.within(_MILP_SHARE):
-                shortest = replace(self.cut_milp, moments=0, priced=1)
-                shortest.improve(search, fixed_order=fixed_order, first=strongest)
+                self._brief.improve(search, fixed_order=fixed_order, first=strongest)
 
     def _last_resort(self, search: Search) -> None:
         """Step 8: what is slow, or does not look at cost, for who has nothing."""
