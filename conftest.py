@@ -1,10 +1,23 @@
-"""For every test, doctests and documentation too: what is cached stays out of the user's cache."""
+"""For every test, doctests and documentation too.
+
+What needs TensorFlow is left out where there is none; the user's cache is not touched; Keras forgets.
+"""
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+
+if (
+    find_spec("tensorflow") is None
+):  # .nox/dev has PyTorch; .nox/tf has TensorFlow and runs these ("nox -s tf")
+    _project = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
+    collect_ignore = _project["tool"]["checkmate"]["needs-tensorflow"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -12,3 +25,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _fresh_keras() -> Iterator[None]:
+    """Where Keras is in use: fixed seeds before each test, default precision and names after it."""
+    if (keras := sys.modules.get("keras")) is not None:
+        keras.utils.set_random_seed(0)
+    yield
+    if (keras := sys.modules.get("keras")) is not None:
+        keras.utils.clear_session(free_memory=False)  # the precision policy, too

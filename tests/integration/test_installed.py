@@ -1,7 +1,8 @@
 """What someone has after ``pip install``: the packages as installed, from outside, in processes of their own.
 
-``CHECKMATE_INSTALLED`` names what must be there and nothing more of ours: ``core``, ``solvers`` or ``torch``
-(with core), or ``all`` with every extra. Unset, as in a development environment: all, editable.
+``CHECKMATE_INSTALLED`` names what must be there and nothing more of ours: ``core``, ``solvers``, ``tf`` or
+``torch`` (with core), or ``all`` with every extra but TensorFlow, which is never there. Unset, as in the
+development environment: all, editable.
 """
 
 from __future__ import annotations
@@ -17,9 +18,19 @@ from pathlib import Path
 import pytest
 
 INSTALLED = os.environ.get("CHECKMATE_INSTALLED", "all")
-PARTS = {"core", "solvers", "torch"} if INSTALLED == "all" else {"core", INSTALLED}
+PARTS = {"core", "solvers", "tf", "torch"} if INSTALLED == "all" else {"core", INSTALLED}
 FROM_WHEELS = "CHECKMATE_INSTALLED" in os.environ
-PACKAGES = {"core": "checkmate", "solvers": "checkmate_solvers", "torch": "checkmate_torch"}
+PACKAGES = {
+    "core": "checkmate",
+    "solvers": "checkmate_solvers",
+    "tf": "checkmate_tf",
+    "torch": "checkmate_torch",
+}
+FACES = [
+    pytest.param(face, f"checkmate-{part}", id=face)
+    for face, part in {"tf2": "tf", "torch": "torch"}.items()
+    if part not in PARTS
+]
 HEAVY = [
     "torch",
     "tensorflow",
@@ -29,6 +40,8 @@ HEAVY = [
     "rich",
     "hypothesis",
     "sklearn",
+    "keras",
+    "checkmate_tf",
     "checkmate_torch",
 ]
 
@@ -99,7 +112,7 @@ def test_listing_solvers_loads_no_framework() -> None:
 import sys
 from checkmate.plugins import solver_specs
 assert len(solver_specs()) > 1
-print(sorted((set({HEAVY}) - {{"checkmate_torch"}}) & set(sys.modules)))
+print(sorted((set({HEAVY}) - {{"checkmate_tf", "checkmate_torch"}}) & set(sys.modules)))
 """
     assert python(code) == "[]"
 
@@ -111,10 +124,7 @@ def test_no_plugin_is_broken() -> None:
     assert broken == "[]"
 
 
-@pytest.mark.parametrize(
-    ("face", "distribution"),
-    [("tf2", "checkmate-tf")] + [("torch", "checkmate-torch")] * ("torch" not in PARTS),
-)
+@pytest.mark.parametrize(("face", "distribution"), FACES)
 @pytest.mark.parametrize("access", ["import checkmate.{face}", "import checkmate; checkmate.{face}.compile"])
 def test_a_missing_distribution_is_named(face: str, distribution: str, access: str) -> None:
     code = f"""
@@ -128,6 +138,22 @@ except MissingDistributionError as error:
         python(code)
         == f"'checkmate.{face}' needs the '{distribution}' distribution: pip install {distribution}"
     )
+
+
+@pytest.mark.skipif("tf" not in PARTS, reason="needs checkmate-tf")
+def test_checkmate_tf_is_listed_without_tensorflow_and_names_what_lacks_at_first_use() -> None:
+    code = """
+from checkmate import PluginError
+from checkmate.plugins import frontend_specs, load_frontend
+assert "tf" in [spec.name for spec in frontend_specs()]
+try:
+    load_frontend("tf")
+except PluginError as error:
+    print(error)
+"""
+    said = python(code)
+    assert "checkmate-tf[cpu]" in said
+    assert "checkmate-tf[gpu]" in said
 
 
 @pytest.mark.skipif("torch" not in PARTS, reason="needs checkmate-torch")

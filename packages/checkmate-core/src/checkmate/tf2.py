@@ -3,8 +3,8 @@
 from checkmate.errors import MissingDistributionError
 
 try:
-    from checkmate_tf import *  # type: ignore[import-not-found,unused-ignore] # pyright: ignore # noqa: F403
-    from checkmate_tf import __all__ as __all__  # pyright: ignore
+    from checkmate_tf import *  # noqa: F403
+    from checkmate_tf import __all__ as __all__
 except ModuleNotFoundError as error:
     if error.name != "checkmate_tf":
         raise

@@ -1,0 +1,26 @@
+"""Checkmate for TensorFlow and Keras: train any network within a byte budget.
+
+Importing this package does not import TensorFlow; the first use of a name does. So the plugin that it holds
+can be listed at no cost.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+__all__: list[str] = []
+
+_HOMES: dict[str, str] = {}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import a public name from its module at its first use."""
+        if name in _HOMES:
+            import_module("checkmate_tf.releases").check_installed()
+            return getattr(import_module(f"checkmate_tf.{_HOMES[name]}"), name)
+        raise AttributeError(f"module 'checkmate_tf' has no attribute {name!r}")

@@ -1,0 +1,112 @@
+"""Which TensorFlow is there: none or one too old is refused before anything breaks, too new is said."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from checkmate import MissingDistributionError
+from checkmate_tf.releases import (
+    OLDEST,
+    UnsupportedKerasError,
+    UnsupportedReleaseError,
+    check_installed,
+    check_keras,
+    check_release,
+)
+
+PROJECT = Path(__file__).parents[2] / "packages" / "checkmate-tf" / "pyproject.toml"
+
+
+@pytest.fixture(autouse=True)
+def _checked_anew() -> None:
+    check_installed.cache_clear()
+
+
+def test_the_oldest_release_is_the_one_that_both_extras_ask_for() -> None:
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    for extra in ("cpu", "gpu"):
+        (wanted,) = extras[extra]
+        assert f">={OLDEST[0]}.{OLDEST[1]}," in wanted
+
+
+@pytest.mark.parametrize("release", ["1.15.5", "2.0.0", "2.15.0.post1"])
+def test_an_old_release_is_refused_with_the_way_out(release: str) -> None:
+    with pytest.raises(UnsupportedReleaseError, match=r"2\.16 or newer.*pip install 'tensorflow-cpu>=2\.16'"):
+        check_release(release, "tensorflow-cpu")
+
+
+@pytest.mark.parametrize(
+    ("release", "warned"), [("2.16.2", 0), ("2.21.0", 0), ("2.22.0", 1), ("3.0.0-dev20270101", 1)]
+)
+def test_a_release_that_was_not_tried_is_said(
+    release: str, warned: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "checkmate_tf"):
+        check_release(release)
+    assert len(caplog.records) == warned
+
+
+def test_the_one_that_is_installed_will_do() -> None:
+    check_installed()
+
+
+def test_without_tensorflow_both_ways_to_install_it_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checkmate_tf.releases.find_spec", lambda _name: None)
+    with pytest.raises(
+        MissingDistributionError, match=r"'checkmate-tf\[cpu\]'.*'checkmate-tf\[gpu\]'"
+    ) as caught:
+        check_installed()
+    assert caught.value.name == "tensorflow"
+
+
+def test_a_build_of_unknown_name_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("checkmate_tf.releases._DISTRIBUTIONS", ("tensorflow-of-a-vendor",))
+    with caplog.at_level(logging.INFO, "checkmate_tf"):
+        check_installed()
+    assert "neither is its release" in caplog.text
+
+
+def test_a_model_on_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import keras
+
+    monkeypatch.setattr(keras.config, "backend", lambda: "torch")
+    with pytest.raises(UnsupportedKerasError, match=r"'torch'.*KERAS_BACKEND=tensorflow"):
+        check_keras(keras.Sequential([keras.layers.Dense(1)]))
+
+
+def test_a_model_of_keras_2_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model:
+        """Stands for ``tf_keras.Model``."""
+
+    monkeypatch.setitem(sys.modules, "tf_keras", SimpleNamespace(Model=Model))  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedKerasError, match=r"Keras 2.*TF_USE_LEGACY_KERAS"):
+        check_keras(Model())
+
+
+def test_other_models_pass() -> None:
+    import keras
+
+    check_keras(keras.Sequential([keras.layers.Dense(1)]))
+    check_keras(object())
+
+
+def test_neither_the_package_nor_its_plugin_imports_tensorflow() -> None:
+    code = """
+import sys, checkmate_tf, checkmate_tf.plugin as plugin
+plugin.checkmate_register_frontends()
+print(*sys.modules)
+"""
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "checkmate_tf.plugin" in loaded
+    assert not {"tensorflow", "keras", "torch"} & set(loaded)
