@@ -5,6 +5,7 @@ What needs TensorFlow is left out where there is none; the user's cache is not t
 
 from __future__ import annotations
 
+import os
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ if (
 ):  # .nox/dev has PyTorch; .nox/tf has TensorFlow and runs these ("nox -s tf")
     _project = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
     collect_ignore = _project["tool"]["checkmate"]["needs-tensorflow"]
+else:  # read when it is imported: no news of how it was built, and one thread for each test at a time
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)

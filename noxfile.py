@@ -1,7 +1,8 @@
-"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint``, ``wheels``, and
-``torch`` for another release of PyTorch.
+"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint``, ``wheels``;
+``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other releases of both frameworks.
 
-The first four share one environment, ``.nox/dev``: PyTorch is large, install it once. Afterwards
+The first four share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
+``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
 ``nox -R -s tests -- -k judge`` skips the installation and hands the rest to pytest.
 """
 
@@ -18,16 +19,26 @@ nox.options.sessions = ["lint", "types", "tests"]
 ROOT = Path(__file__).parent
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 PACKAGES = ROOT / "packages"
-PARTS = ("core", "solvers", "torch")
+PARTS = ("core", "solvers", "tf", "torch")
 PARALLEL = ("-n", "auto", "--maxprocesses=4", "--dist=worksteal")
 SOURCES = (
     f"{PACKAGES}/checkmate-core[cli,plot,testing]",
     f"{PACKAGES}/checkmate-solvers[ortools]",
+    f"{PACKAGES}/checkmate-tf",  # without TensorFlow: what lists, checks and packs it needs none
     f"{PACKAGES}/checkmate-torch[demo]",
     f"{ROOT}/tests/sample_plugin",
 )
-EDITABLE = tuple(word for path in SOURCES for word in ("-e", path))
+TF_SOURCES = (
+    f"{PACKAGES}/checkmate-core[cli,testing]",
+    f"{PACKAGES}/checkmate-solvers",
+    f"{PACKAGES}/checkmate-tf[cpu]",
+)
+EDITABLE, TF_EDITABLE = (
+    tuple(word for path in sources for word in ("-e", path)) for sources in (SOURCES, TF_SOURCES)
+)
 TESTING = ("jsonschema", "pytest-timeout", "pytest-xdist", "transformers")
+TF_TESTING = ("pytest-timeout", "pytest-xdist")
+TF_PARALLEL = ("-n", "2", "--dist=worksteal")  # each process imports TensorFlow: 4 s, 600 MB
 DEV = ROOT / ".nox" / "dev" / ("Scripts" if os.name == "nt" else "bin")
 
 
@@ -45,7 +56,9 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["dev"])
 def tests(session: nox.Session) -> None:
-    """Run every test and doctest; arguments after -- go to pytest."""
+    """Run every test and doctest; arguments after -- go to pytest, and leave out what needs TensorFlow."""
+    if not session.posargs:
+        session.notify("tf")
     session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=600", "--durations=10", *session.posargs)
 
 
@@ -72,11 +85,36 @@ def coverage(session: nox.Session) -> None:
 @nox.parametrize("release", ["2.15.0"], ids=["2.15.0"])
 def torch(session: nox.Session, release: str) -> None:
     """Test checkmate-torch on another release of PyTorch; on Linux that takes gigabytes, and no GPU."""
+    session.install(*_constraints(session, "torch"), f"torch=={release}", *EDITABLE, *TESTING)
+    session.run("pytest", *PARALLEL, "--timeout=600", "tests/torch", *session.posargs)
+
+
+@nox.session(reuse_venv=True)
+def tf(session: nox.Session) -> None:
+    """Make the environment .nox/tf and run in it what needs TensorFlow; arguments after -- go to pytest."""
+    session.install(*CONSTRAINTS, *TF_EDITABLE, *TF_TESTING)
+    _test_tf(session)
+
+
+@nox.session(reuse_venv=True)
+def tf_oldest(session: nox.Session) -> None:
+    """Do the same on the oldest TensorFlow that checkmate-tf works with, and the Keras of its time."""
+    limits = _constraints(session, "keras", "numpy", "tensorflow-cpu")  # it needs numpy < 2
+    session.install(*limits, "tensorflow-cpu==2.16.2", "keras==3.3.3", *TF_EDITABLE, *TF_TESTING)
+    _test_tf(session)
+
+
+def _test_tf(session: nox.Session) -> None:
+    where = nox.project.load_toml(ROOT / "pyproject.toml")["tool"]["checkmate"]["needs-tensorflow"]
+    session.run("pytest", *TF_PARALLEL, "--timeout=600", "--durations=10", *where, *session.posargs)
+
+
+def _constraints(session: nox.Session, *free: str) -> tuple[str, str]:
+    """The constraints, but for some distributions, as arguments to pip."""
     limits = Path(session.create_tmp()) / "constraints.txt"
     pins = (ROOT / "constraints.txt").read_text().splitlines(keepends=True)
-    limits.write_text("".join(pin for pin in pins if not pin.startswith("torch==")))
-    session.install("-c", str(limits), f"torch=={release}", *EDITABLE, *TESTING)
-    session.run("pytest", *PARALLEL, "--timeout=600", "tests/torch", *session.posargs)
+    limits.write_text("".join(pin for pin in pins if pin.split("==")[0] not in free))
+    return "-c", str(limits)
 
 
 @nox.session(reuse_venv=True)
@@ -94,7 +132,9 @@ def lint(session: nox.Session) -> None:
 def wheels(session: nox.Session, installed: str) -> None:
     """Build wheels, install them in a fresh environment, and test what was installed.
 
-    A distribution is installed with its own dependencies and nothing else; "all" with every extra.
+    A distribution is installed with its own dependencies and nothing else; "all" with every extra but those
+    of checkmate-tf: without TensorFlow it must import, be listed, and say what lacks. What it does with
+    TensorFlow is tested in .nox/tf; both frameworks once more, here, would take minutes and show nothing new.
     """
     parts = PARTS if installed == "all" else sorted({"core", installed})
     scratch = Path(session.create_tmp()).resolve()
