@@ -18,9 +18,9 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
 from checkmate import DFGraph, Op, Schedule, Tensor
+from checkmate.analysis import in_vain, late_reads, with_writes_settled
 from checkmate_torch.emit import emit_unbroken
 from checkmate_torch.joint import Traced, UnsupportedModelError, trace_unbroken
-from checkmate_torch.overwrites import in_vain, late_reads, with_writes_settled
 from checkmate_torch.profile import OpProfile
 from checkmate_torch.safety import is_random, may_run_twice, writes
 from checkmate_torch.storages import allocated_bytes
@@ -36,13 +36,13 @@ class WholeStep:
     Attributes:
         traced: the step, its updates as early as is sound.
         plain: the ops of ``traced.graph`` in the order of plain PyTorch: all updates at the end.
-        writes: op of ``traced.graph`` → the tensor of the parameter that it overwrites.
+        writes: op of ``traced.graph`` → the tensor of the parameter that it overwrites, alone in a tuple.
         parameters: index of an argument → the parameter that it must be, for that one is updated.
     """
 
     traced: Traced
     plain: tuple[int, ...]
-    writes: Mapping[int, int]
+    writes: Mapping[int, tuple[int]]
     parameters: Mapping[int, nn.Parameter]
 
 
@@ -94,7 +94,7 @@ def trace_step(
 def renamed(step: WholeStep, graph: DFGraph) -> WholeStep:
     """The step with its graph under other names, updates being called after their parameters."""
     ops = list(graph.ops)
-    for u, t in step.writes.items():
+    for u, (t,) in step.writes.items():
         ops[u] = replace(ops[u], name=f"update of {graph.tensors[t].name}")
     return replace(step, traced=replace(step.traced, graph=replace(graph, ops=tuple(ops))))
 
@@ -213,7 +213,7 @@ class _Writer:
         self.ops, self.nodes = list(traced.graph.ops), list(traced.nodes)
         self.tensors = list(traced.graph.tensors)
         self.tokens: list[int] = []
-        self.writes: dict[int, int] = {}
+        self.writes: dict[int, tuple[int]] = {}
 
     def coefficient(self, updates: Updates, due: Sequence[_Due]) -> Node:
         """What all gradients are scaled by, which waits for the last of them."""
@@ -227,7 +227,7 @@ class _Writer:
     def update(self, due: _Due, scale: tuple[Node, ...], profile: OpProfile) -> None:
         """Update a parameter in place; a tensor of no bytes says that it is done."""
         reads = (due.parameter, due.gradient, *scale)
-        self.writes[len(self.ops)] = self.tensor_of[due.parameter]
+        self.writes[len(self.ops)] = (self.tensor_of[due.parameter],)
         node = self._node(due.update, reads, None)
         seconds = profile.seconds if self.timed else 0.0
         self.tokens.append(self._op(node, reads, size=0, workspace=profile.workspace, cost=seconds))

@@ -1,8 +1,9 @@
-"""What a graph alone tells, before any solver: floors, lifetimes, and where it hangs together."""
+"""What a graph alone tells, before any solver: floors, lifetimes, late reads, and where it hangs together."""
 
 from checkmate.analysis.articulation import articulation_points
 from checkmate.analysis.floors import Floor, first_run_sets, floor, needed_ops, working_sets
 from checkmate.analysis.lifetimes import BudgetBounds, Liveness, budget_bounds, liveness
+from checkmate.analysis.overwrites import in_vain, late_reads, with_writes_settled
 
 __all__ = [
     "BudgetBounds",
@@ -12,7 +13,10 @@ __all__ = [
     "budget_bounds",
     "first_run_sets",
     "floor",
+    "in_vain",
+    "late_reads",
     "liveness",
     "needed_ops",
+    "with_writes_settled",
     "working_sets",
 ]

@@ -1,24 +1,25 @@
-"""The law of writes in place: whatever is recomputed, no op sees a parameter after its update."""
+"""The law of writes in place: whatever is recomputed, each op sees the parameter as it should be."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from checkmate import DFGraph, Op, Schedule, Tensor, simulate, solve
+from checkmate.analysis import in_vain, late_reads, with_writes_settled
 from checkmate.lower import planned_sequence
-from checkmate_torch.overwrites import in_vain, late_reads, with_writes_settled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A made-up training step: ``writes`` are updates at the end, each of one parameter."""
+    """A made-up step: op → what it overwrites, and version → its parameter."""
 
     graph: DFGraph
-    writes: dict[int, int]
+    writes: dict[int, tuple[int, ...]]
+    versions: dict[int, int] = field(default_factory=dict)
 
 
 def random_training(seed: int) -> Training:
@@ -68,12 +69,13 @@ def random_training(seed: int) -> Training:
         parts = run("backward", [gradient[made], *saved], backward=True, n_outputs=len(wanted))
         for t, part in zip(wanted, parts, strict=True):
             gradient[t] = run("add", [gradient[t], part], backward=True)[0] if t in gradient else part
-    tokens, writes = [], {}
+    tokens: list[int] = []
+    writes: dict[int, tuple[int, ...]] = {}
     for p in range(n_parameters):
         if p in gradient:
             tokens.append(len(tensors))
             tensors.append(Tensor(name=f"p{p} updated", size=0))
-            writes[len(ops)] = p
+            writes[len(ops)] = (p,)
             ops.append(
                 Op(
                     name=f"update {p}",
@@ -92,9 +94,57 @@ def random_training(seed: int) -> Training:
     return Training(graph=graph, writes=writes)
 
 
+def random_program(seed: int) -> Training:
+    """Ops that read results and parameters as they are by then; some overwrite one or two parameters.
+
+    A write may read any other parameter, and make a result besides; what it overwrites it may ignore.
+    """
+    rng = np.random.default_rng(seed)
+    n_parameters, n_ops = int(rng.integers(1, 4)), int(rng.integers(4, 18))
+    tensors = [Tensor(name=f"p{k}", size=4) for k in range(n_parameters)] + [Tensor(name="batch", size=3)]
+    now = list(range(n_parameters))  # the version of each parameter
+    versions, writes = {p: p for p in now}, dict[int, tuple[int, ...]]()
+    results, ops = [n_parameters], list[Op]()
+
+    def made(name: str, size: int) -> int:
+        tensors.append(Tensor(name=name, size=size))
+        return len(tensors) - 1
+
+    for v in range(n_ops):
+        reads = [int(t) for t in rng.choice(results, int(rng.integers(1, 3)))]
+        reads += [now[p] for p in rng.choice(n_parameters, int(rng.integers(0, 3)))]
+        outputs: list[int] = []
+        if rng.random() < 0.4:
+            written = [int(p) for p in rng.permutation(n_parameters)[: rng.integers(1, 3)]]
+            writes[v] = tuple(now[p] for p in written)
+            for p in written:
+                outputs.append(made(f"p{p} after {v}", 0))
+                now[p], versions[outputs[-1]] = outputs[-1], p
+        if not outputs or rng.random() < 0.3:
+            outputs.append(made(f"{v}", int(rng.integers(1, 5))))
+        ops.append(
+            Op(
+                name=f"{v}",
+                inputs=tuple(dict.fromkeys(reads)),
+                outputs=tuple(outputs),
+                cost=1.0,
+                recomputable=bool(rng.random() < 0.9),
+                backward=v > n_ops // 2 and bool(rng.random() < 0.7),
+            )
+        )
+        results += [t for t in outputs if t not in versions]
+    read = {t for op in ops for t in op.inputs}
+    kept = [t for t in results[1:] if t not in read or rng.random() < 0.1]
+    outputs_ = (*kept, *(t for t in now if t >= n_parameters))
+    graph = DFGraph(
+        ops=tuple(ops), tensors=tuple(tensors), inputs=tuple(range(n_parameters + 1)), outputs=outputs_
+    )
+    return Training(graph=graph, writes=writes, versions=versions)
+
+
 def settled(training: Training, in_sequence: Sequence[int] = ()) -> Training:
     graph, order = with_writes_settled(training.graph, training.writes, in_sequence)
-    return Training(graph=graph, writes={order.index(u): s for u, s in training.writes.items()})
+    return replace(training, graph=graph, writes={order.index(u): s for u, s in training.writes.items()})
 
 
 def careless_sequence(graph: DFGraph, seed: int, *, shuffled: bool = True) -> list[int]:
@@ -121,18 +171,21 @@ def random_order(graph: DFGraph, rng: np.random.Generator) -> list[int]:
     return order
 
 
-def what_is_left(training: Training, sequence: list[int]) -> list[object]:
+def what_is_left(training: Training, sequence: Sequence[int]) -> list[object]:
     """Outputs and parameters at the end of a sequence that is run on terms in the place of numbers."""
-    graph = training.graph
+    graph, home = training.graph, training.versions
     values: dict[int, object] = {t: graph.tensors[t].name for t in graph.inputs}
     for v in sequence:
         op = graph.ops[v]
-        read = tuple(values[t] for t in op.inputs if graph.tensors[t].size)  # no tokens
+        read = tuple(
+            values[home.get(t, t)] for t in op.inputs if t in home or graph.tensors[t].size
+        )  # no tokens
         for k, t in enumerate(op.outputs):
-            values[t] = hash((op.name, k, read))
-        if v in training.writes:
-            values[training.writes[v]] = hash(("new", read))
-    return [values[t] for t in (*graph.outputs, *graph.inputs)]
+            if t not in home:
+                values[t] = hash((op.name, k, read))
+        for t in training.writes.get(v, ()):
+            values[home.get(t, t)] = hash((op.name, "new", home.get(t, t), read))
+    return [values[home.get(t, t)] for t in (*graph.outputs, *graph.inputs)]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -143,6 +196,19 @@ def test_no_read_comes_late_and_all_is_as_with_updates_at_the_end(seed: int) -> 
     training = settled(plain, others[seed % 3 :: 3] if seed % 2 else ())
     assert what_is_left(training, list(range(training.graph.n_ops))) == reference
     for trial in range(20):
+        sequence = careless_sequence(training.graph, trial)
+        assert late_reads(training.graph, sequence, training.writes) == []
+        assert what_is_left(training, sequence) == reference
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_each_op_sees_the_version_that_it_reads_however_often_parameters_are_written(seed: int) -> None:
+    program = random_program(seed)
+    reference = what_is_left(program, range(program.graph.n_ops))
+    ordered = range(program.graph.n_ops)[seed % 3 :: 3] if seed % 2 else ()
+    training = settled(program, ordered)
+    assert what_is_left(training, range(training.graph.n_ops)) == reference
+    for trial in range(10):
         sequence = careless_sequence(training.graph, trial)
         assert late_reads(training.graph, sequence, training.writes) == []
         assert what_is_left(training, sequence) == reference
@@ -183,10 +249,11 @@ def chain(n: int) -> Training:
         above, g, gradients[k] = g, made(f"g{k}"), made(f"dp{k}")
         name = f"backward {k}"
         ops.append(Op(name=name, inputs=(above, x[k], k), outputs=(g, gradients[k]), cost=1.0, backward=True))
-    tokens, writes = [], {}
+    tokens: list[int] = []
+    writes: dict[int, tuple[int, ...]] = {}
     for k in range(n):
         tokens.append(made(f"p{k} updated", 0))
-        writes[len(ops)] = k
+        writes[len(ops)] = (k,)
         name = f"update {k}"
         ops.append(
             Op(name=name, inputs=(k, gradients[k]), outputs=(tokens[k],), cost=1.0, recomputable=False)
@@ -222,12 +289,67 @@ def test_ops_in_sequence_keep_their_order() -> None:
         assert order.index(0) < order.index(2) < order.index(3)
 
 
-def test_a_write_that_reads_what_another_overwrites_is_refused() -> None:
+def momentum() -> Training:
+    """m ← f(m, g), then p ← h(p, m), after a backward op that reads p; a meter then reads both."""
+    names = ("p", "m", "g", "m1", "p1", "norm")
+    ops = (
+        Op(name="backward", inputs=(0,), outputs=(2,), cost=1.0, backward=True),
+        Op(name="turn", inputs=(1, 2), outputs=(3,), cost=1.0),
+        Op(name="move", inputs=(0, 3), outputs=(4,), cost=1.0),
+        Op(name="meter", inputs=(3, 4), outputs=(5,), cost=1.0),
+    )
+    tensors = tuple(Tensor(name=name, size=0 if "1" in name else 4) for name in names)
+    graph = DFGraph(ops=ops, tensors=tensors, inputs=(0, 1), outputs=(3, 4, 5))
+    return Training(graph=graph, writes={1: (1,), 2: (0,)}, versions={0: 0, 1: 1, 3: 1, 4: 0})
+
+
+def test_writes_run_once_even_if_nobody_said_so() -> None:
+    training = settled(momentum())
+    assert [op.recomputable for op in training.graph.ops if op.name in ("turn", "move")] == [False, False]
+
+
+def test_a_reader_that_would_be_asked_for_after_what_must_follow_the_write_runs_once() -> None:
+    """y = f(p); p ← h(p); z = g(y, p): a second f would read the new p, and no order of the write helps."""
+    names = ("p", "y", "p1", "z")
+    ops = (
+        Op(name="f", inputs=(0,), outputs=(1,), cost=1.0),
+        Op(name="h", inputs=(0,), outputs=(2,), cost=1.0),
+        Op(name="g", inputs=(1, 2), outputs=(3,), cost=1.0),
+    )
+    tensors = tuple(Tensor(name=name, size=0 if name == "p1" else 4) for name in names)
+    graph = DFGraph(ops=ops, tensors=tensors, inputs=(0,), outputs=(2, 3))
+    late, _ = with_writes_settled(graph, {1: [0]})
+    assert [(op.name, op.recomputable) for op in late.ops] == [("f", False), ("h", False), ("g", False)]
+    free, _ = with_writes_settled(replace(graph, ops=(*ops[:2], replace(ops[2], inputs=(1,)))), {1: [0]})
+    assert [(op.name, op.recomputable) for op in free.ops] == [("f", True), ("g", False), ("h", False)]
+
+
+def test_a_write_waits_for_the_version_that_it_overwrites_unread() -> None:
+    ops = (
+        Op(name="first", inputs=(), outputs=(1,), cost=1.0),
+        Op(name="second", inputs=(), outputs=(2,), cost=1.0),
+    )
+    tensors = (Tensor(name="p", size=4), Tensor(name="p1", size=0), Tensor(name="p2", size=0))
+    graph = DFGraph(ops=ops, tensors=tensors, inputs=(0,), outputs=(2,))
+    ordered, _ = with_writes_settled(graph, {0: [0], 1: [1]})
+    for seed in range(5):
+        assert random_order(ordered, np.random.default_rng(seed)) == [0, 1]
+
+
+def test_an_order_that_reads_too_late_is_refused() -> None:
     training = chain(2)
     ops = list(training.graph.ops)
     ops[-1] = replace(ops[-1], inputs=(*ops[-1].inputs, 0))
     with pytest.raises(ValueError, match=r"update 1.* reads what .*update 0.* overwrites"):
         with_writes_settled(replace(training.graph, ops=tuple(ops)), training.writes)
+
+
+def test_two_writes_of_one_tensor_are_refused_and_so_is_one_of_a_version_to_come() -> None:
+    graph = momentum().graph
+    with pytest.raises(ValueError, match=r"'turn' and .*'move' overwrite tensor 1 'm': .* a version"):
+        with_writes_settled(graph, {1: [1], 2: [0, 1]})
+    with pytest.raises(ValueError, match=r"'turn' overwrites tensor 4 'p1' before it is made"):
+        with_writes_settled(graph, {1: [4]})
 
 
 def test_computes_in_vain_are_told_from_first_runs_and_from_those_that_are_read() -> None:
