@@ -65,7 +65,7 @@ def test_versions_are_told_without_importing_anything(checkmate: Checkmate, inst
     install("tensorflow", "99.1")
     facts = json.loads(checkmate("doctor", "--json").stdout)
     assert facts["versions"]["tensorflow"] == "99.1"
-    assert facts["versions"]["checkmate-tf"] is None
+    assert facts["versions"]["highspy"] is None
     assert found(checkmate, "tensorflow") == {
         "level": "ok",
         "subject": "tensorflow",
@@ -104,6 +104,18 @@ def test_highspy_beside_ortools_is_a_problem(checkmate: Checkmate, install: Inst
     install("highspy")
     finding = found(checkmate, "highspy, ortools")
     assert (finding["level"], finding["advice"][:21]) == ("problem", "pip uninstall highspy")
+
+
+def test_checkmate_tf_without_tensorflow_is_noted(
+    checkmate: Checkmate, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("checkmate-tf")
+    finding = found(checkmate, "framework")
+    assert (finding["level"], finding["advice"][:31]) == ("note", "pip install 'checkmate-tf[cpu]'")
+    (tmp_path / "tensorflow.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    subjects = [f["subject"] for f in json.loads(checkmate("doctor", "--json").stdout)["findings"]]
+    assert "framework" not in subjects
 
 
 def test_without_auto_there_is_a_note(checkmate: Checkmate) -> None:

@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +24,7 @@ __all__ = ["Finding", "distribution_versions", "environment_findings", "findings
 Level = Literal["ok", "note", "problem"]
 
 _OURS = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "checkmate-tf")
-_OTHERS = ("numpy", "scipy", "numba", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu")
+_OTHERS = ("numpy", "scipy", "numba", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu", "keras")
 _EXTRAS = {
     "cli": (("click", "rich"), "the command line"),
     "plot": (("matplotlib",), "pictures"),
@@ -55,7 +56,7 @@ def findings(checks: tuple[Callable[[], Iterator[Finding]], ...] | None = None) 
     return [
         finding
         for check in checks
-        or (_versions, _extras, _import_name, _highs, _solvers, _cache, environment_findings)
+        or (_versions, _extras, _import_name, _highs, _tensorflow, _solvers, _cache, environment_findings)
         for finding in check()
     ]
 
@@ -129,6 +130,17 @@ def _highs() -> Iterator[Finding]:
             subject="highspy, ortools",
             text="both are installed, and the second of them to be imported in a process fails",
             advice="pip uninstall highspy (SciPy brings a HiGHS of its own)",
+        )
+
+
+def _tensorflow() -> Iterator[Finding]:
+    """The one framework that its distribution does not bring, because it has several names."""
+    if _version("checkmate-tf") is not None and find_spec("tensorflow") is None:
+        yield Finding(
+            level="note",
+            subject="framework",
+            text="checkmate-tf is installed without TensorFlow, which it needs at its first use",
+            advice="pip install 'checkmate-tf[cpu]', or 'checkmate-tf[gpu]'",
         )
 
 

@@ -23,7 +23,7 @@ from checkmate.serialize import write_graph
 
 __all__ = ["trace"]
 
-_NO_FRONTEND = "no frontend is installed: pip install checkmate-torch"
+_NO_FRONTEND = "no frontend is installed: pip install checkmate-torch, or 'checkmate-tf[cpu]'"
 
 
 class _OptionPerFrontend(click.Command):
