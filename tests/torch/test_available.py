@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import checkmate
+from checkmate.report import Kind
 from checkmate_torch import compile, plan
-from checkmate_torch.account import Kind
 from checkmate_torch.available import HEADROOM, auto_budget, obtainable_bytes, optimizer_bytes
 from checkmate_torch.meter import resident_bytes
 

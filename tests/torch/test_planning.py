@@ -12,9 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 import checkmate
+from checkmate.report import Kind
 from checkmate.testing import FrontendConformance
 from checkmate_torch import UnsupportedModelError, compile, memory_meter, plan, trace
-from checkmate_torch.account import Kind
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.planning import Frontend, ProgramError
 from checkmate_torch.zoo import resnet18

@@ -13,8 +13,8 @@ from torch import nn, optim
 from torch.optim import Optimizer
 
 import checkmate
+from checkmate.report import Kind
 from checkmate_torch import NoPlanError, TooManyPlansError, UnsupportedModelError, memory_meter
-from checkmate_torch.account import Kind
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.step import CompiledStep, compile_step
 from checkmate_torch.zoo import Case, gpt2, mlp, resnet18

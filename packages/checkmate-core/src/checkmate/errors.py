@@ -17,6 +17,7 @@ __all__ = [
     "InfeasibleBudgetError",
     "InvalidScheduleError",
     "MissingDistributionError",
+    "NoPlanError",
     "PlanError",
     "PluginError",
     "Reason",
@@ -49,6 +50,10 @@ class CostError(CheckmateError, ValueError):
 
 class BudgetError(CheckmateError, ValueError):
     """A budget or size that can't be read as bytes, or that makes no sense."""
+
+
+class NoPlanError(CheckmateError, LookupError):
+    """What was asked about has not been planned yet."""
 
 
 class PluginError(CheckmateError, LookupError):

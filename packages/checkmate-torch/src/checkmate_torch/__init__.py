@@ -14,6 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from checkmate import NoPlanError
+    from checkmate.report import Explanation, PeakReport
     from checkmate_torch.backend import Plan
     from checkmate_torch.batches import LargestBatch, max_batch_size
     from checkmate_torch.capture import TooManyPlansError
@@ -21,9 +23,7 @@ if TYPE_CHECKING:
     from checkmate_torch.distributed import RankError
     from checkmate_torch.joint import UnsupportedModelError
     from checkmate_torch.meter import MemoryMeter, memory_meter
-    from checkmate_torch.planned import NoPlanError
     from checkmate_torch.planning import TracedModel, plan, trace
-    from checkmate_torch.report import Explanation, PeakReport
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
     from checkmate_torch.step import CompiledStep, compile_step
     from checkmate_torch.updates import UnsupportedOptimizerError
@@ -53,28 +53,28 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CompiledModule": "compiled",
-    "CompiledStep": "step",
-    "Explanation": "report",
-    "LargestBatch": "batches",
-    "MemoryMeter": "meter",
-    "NoPlanError": "planned",
-    "PeakReport": "report",
-    "Plan": "backend",
-    "RankError": "distributed",
-    "TooManyPlansError": "capture",
-    "TracedModel": "planning",
-    "UnsupportedModelError": "joint",
-    "UnsupportedOptimizerError": "updates",
-    "checkmate_backend": "backend",
-    "compile": "compiled",
-    "compile_step": "step",
-    "max_batch_size": "batches",
-    "measured_snapshot": "snapshot",
-    "memory_meter": "meter",
-    "plan": "planning",
-    "predicted_snapshot": "snapshot",
-    "trace": "planning",
+    "CompiledModule": ".compiled",
+    "CompiledStep": ".step",
+    "Explanation": "checkmate.report",
+    "LargestBatch": ".batches",
+    "MemoryMeter": ".meter",
+    "NoPlanError": "checkmate",
+    "PeakReport": "checkmate.report",
+    "Plan": ".backend",
+    "RankError": ".distributed",
+    "TooManyPlansError": ".capture",
+    "TracedModel": ".planning",
+    "UnsupportedModelError": ".joint",
+    "UnsupportedOptimizerError": ".updates",
+    "checkmate_backend": ".backend",
+    "compile": ".compiled",
+    "compile_step": ".step",
+    "max_batch_size": ".batches",
+    "measured_snapshot": ".snapshot",
+    "memory_meter": ".meter",
+    "plan": ".planning",
+    "predicted_snapshot": ".snapshot",
+    "trace": ".planning",
 }
 
 if not TYPE_CHECKING:
@@ -83,5 +83,5 @@ if not TYPE_CHECKING:
         """Import a public name from its module at its first use."""
         if name in _HOMES:
             import_module("checkmate_torch.releases").check_installed()
-            return getattr(import_module(f"checkmate_torch.{_HOMES[name]}"), name)
+            return getattr(import_module(_HOMES[name], __name__), name)
         raise AttributeError(f"module 'checkmate_torch' has no attribute {name!r}")

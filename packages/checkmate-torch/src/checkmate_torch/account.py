@@ -1,122 +1,57 @@
-"""Whose bytes are whose: memory at a moment = Σ over kinds, each tensor of the graph being of one kind.
-
-inputs              parameters, buffers, the batch
-forward             activations; outputs, which the caller holds; the loss, where it is computed outside
-backward            gradients of parameters; gradients of activations, incoming ones included
-always              what is reserved, and what the model holds besides: gradients so far, unused parameters
-while an op runs    its workspace
-"""
+"""What the bytes and ops of a traced step are to the model: their kinds, and their names in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
 from torch.fx import Node
 
-from checkmate import DFGraph, Timeline
+from checkmate import DFGraph
+from checkmate.report import Account, Kind
 from checkmate_torch.joint import Traced
 from checkmate_torch.storages import allocated_bytes, storage_key
 
-__all__ = ["Account", "Kind", "named", "owned_by"]
+__all__ = ["account_of", "module_of", "named", "owned_by"]
+
+_ROOT = re.compile(r"^L\['\w+'\]\.?")
+"""How Dynamo names the model itself."""
 
 
-class Kind(StrEnum):
-    """What a byte is held for."""
+def account_of(traced: Traced, inputs: Mapping[Node, Kind], fixed: Mapping[Kind, int]) -> Account:
+    """The account of a traced step.
 
-    PARAMETERS = "parameters"
-    BUFFERS = "buffers"
-    BATCH = "batch"
-    ACTIVATIONS = "activations"
-    OUTPUTS = "outputs"
-    LOSS = "loss outside of the model"
-    GRADIENTS = "gradients of parameters"
-    ACTIVATION_GRADIENTS = "gradients of activations"
-    EARLIER_GRADIENTS = "gradients so far"
-    BUCKETS = "buckets of DDP"
-    RANDOM_STATES = "random states"
-    OPTIMIZER = "optimizer state"
-    RESERVE = "reserve"
-    WORKSPACE = "workspace of the op"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """The kinds of a traced step's bytes.
-
-    Attributes:
-        kinds: of each tensor of the graph.
-        fixed: bytes that are resident throughout beside the graph's tensors, by kind; together they are
-            ``graph.fixed_size``.
+    Args:
+        traced: the step.
+        inputs: the kind of each primal; others are the batch.
+        fixed: what is resident throughout, as far as it is known; the rest of ``graph.fixed_size`` is
+            held to replay random numbers.
     """
-
-    kinds: tuple[Kind, ...] = ()
-    fixed: Mapping[Kind, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, traced: Traced, inputs: Mapping[Node, Kind], fixed: Mapping[Kind, int]) -> Account:
-        """The account of a traced step.
-
-        Args:
-            traced: the step.
-            inputs: the kind of each primal; others are the batch.
-            fixed: what is resident throughout, as far as it is known; the rest of ``graph.fixed_size`` is
-                held to replay random numbers.
-        """
-        graph = traced.graph
-        kinds = [Kind.ACTIVATION_GRADIENTS if op.backward else Kind.ACTIVATIONS for op in graph.ops]
-        of_tensor = {t: kinds[v] for v, op in enumerate(graph.ops) for t in op.outputs}
-        if traced.boundary is not None:
-            *tangents, loss = graph.ops[traced.boundary].outputs
-            of_tensor |= dict.fromkeys(tangents, Kind.ACTIVATION_GRADIENTS) | {loss: Kind.LOSS}
-        returned = set(graph.outputs)
-        for node in traced.forward_outputs:
-            t = traced.tensor_of.get(node) if isinstance(node, Node) else None
-            if t in returned:
-                of_tensor[t] = Kind.OUTPUTS
-        for node in traced.gradients:
-            t = traced.tensor_of.get(node) if isinstance(node, Node) else None
-            if t is not None:
-                of_tensor[t] = Kind.GRADIENTS
-        of_tensor |= dict.fromkeys(graph.inputs, Kind.BATCH)
-        of_tensor |= {traced.tensor_of[n]: kind for n, kind in inputs.items() if n in traced.tensor_of}
-        rest = graph.fixed_size - sum(fixed.values())
-        return cls(
-            kinds=tuple(of_tensor[t] for t in range(graph.n_tensors)),
-            fixed={kind: size for kind, size in {**fixed, Kind.RANDOM_STATES: rest}.items() if size},
-        )
-
-    def at_peak(self, timeline: Timeline) -> dict[Kind, int]:
-        """Bytes of each kind at the peak of a schedule, largest first; together ``timeline.peak``."""
-        graph, op = timeline.graph, timeline.peak_op
-        sizes = self.summed((t, graph.tensors[t].size) for t in self.held_at_peak(timeline))
-        sizes[Kind.WORKSPACE] = graph.ops[op].workspace if op is not None else 0
-        return dict(sorted(((k, n) for k, n in sizes.items() if n), key=lambda item: -item[1]))
-
-    def held_at_peak(self, timeline: Timeline) -> list[int]:
-        """The tensors held at the peak of a schedule; one of which there are two copies is there twice.
-
-        While an op runs all of its outputs are allocated anew, even if an older copy is resident.
-        """
-        op = timeline.peak_op
-        made = timeline.graph.ops[op].outputs if op is not None else ()
-        return [*timeline.resident_at(max(timeline.peak_step, 0)), *made]
-
-    def without_activations(self, graph: DFGraph) -> dict[Kind, int]:
-        """Bytes of each kind that no schedule can free: inputs, gradients of parameters, what is fixed."""
-        held = {*graph.inputs, *(t for t in graph.outputs if self.kinds[t] is Kind.GRADIENTS)}
-        sizes = self.summed((t, graph.tensors[t].size) for t in held)
-        return dict(sorted(((k, n) for k, n in sizes.items() if n), key=lambda item: -item[1]))
-
-    def summed(self, tensors: Iterable[tuple[int, int]]) -> dict[Kind, int]:
-        """Bytes of each kind, of tensors with their sizes and of all that is fixed."""
-        sizes = dict(self.fixed)
-        for t, size in tensors:
-            sizes[self.kinds[t]] = sizes.get(self.kinds[t], 0) + size
-        return sizes
+    graph = traced.graph
+    kinds = [Kind.ACTIVATION_GRADIENTS if op.backward else Kind.ACTIVATIONS for op in graph.ops]
+    of_tensor = {t: kinds[v] for v, op in enumerate(graph.ops) for t in op.outputs}
+    if traced.boundary is not None:
+        *tangents, loss = graph.ops[traced.boundary].outputs
+        of_tensor |= dict.fromkeys(tangents, Kind.ACTIVATION_GRADIENTS) | {loss: Kind.LOSS}
+    returned = set(graph.outputs)
+    for node in traced.forward_outputs:
+        t = traced.tensor_of.get(node) if isinstance(node, Node) else None
+        if t in returned:
+            of_tensor[t] = Kind.OUTPUTS
+    for node in traced.gradients:
+        t = traced.tensor_of.get(node) if isinstance(node, Node) else None
+        if t is not None:
+            of_tensor[t] = Kind.GRADIENTS
+    of_tensor |= dict.fromkeys(graph.inputs, Kind.BATCH)
+    of_tensor |= {traced.tensor_of[n]: kind for n, kind in inputs.items() if n in traced.tensor_of}
+    rest = graph.fixed_size - sum(fixed.values())
+    return Account(
+        kinds=tuple(of_tensor[t] for t in range(graph.n_tensors)),
+        fixed={kind: size for kind, size in {**fixed, Kind.RANDOM_STATES: rest}.items() if size},
+    )
 
 
 def owned_by(module: nn.Module | None) -> dict[int, tuple[Kind, int]]:
@@ -166,3 +101,10 @@ def named(traced: Traced, example_inputs: Sequence[object], module: nn.Module | 
         if (t := traced.tensor_of.get(node)) is not None:
             tensors[t] = replace(tensors[t], name=name)
     return replace(traced.graph, tensors=tuple(tensors))
+
+
+def module_of(node: Node | None) -> str:
+    """The path of the module that a traced node comes from, as far as PyTorch knows it; else empty."""
+    meta = node.meta if node is not None else {}
+    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")  # the latter in backward
+    return _ROOT.sub("", list(stack.values())[-1][0]) if stack else ""

@@ -21,7 +21,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from checkmate import CheckmateError, Solution
-from checkmate_torch.account import Account, Kind, named, owned_by
+from checkmate.report import Account, Kind
+from checkmate_torch.account import account_of, module_of, named, owned_by
 from checkmate_torch.distributed import bucket_bytes, refuse_split_graphs
 from checkmate_torch.emit import emit
 from checkmate_torch.joint import Traced, UnsupportedModelError, trace_joint
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+_OF_INDUCTOR = ("Inductor orders and frees in its own way: the prediction is no bound; measure the peak",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,6 +61,16 @@ class Plan:
     solution: Solution
     account: Account = field(default_factory=Account)
     lowering: Lowering = "eager"
+
+    @property
+    def modules(self) -> list[str]:
+        """Where in the model each op of the graph comes from, as far as PyTorch knows; else empty."""
+        return [module_of(node) for node in self.traced.nodes]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What else must be known of the predicted peak."""
+        return _OF_INDUCTOR if self.lowering == "inductor" else ()
 
 
 class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
@@ -118,7 +130,7 @@ class Planner:
         )
         graph = named(traced, example_inputs, self.module)
         traced = replace(traced, graph=options.priced(graph, traced.nodes))
-        account = Account.of(traced, kinds_of(traced, example_inputs, owned), fixed)
+        account = account_of(traced, kinds_of(traced, example_inputs, owned), fixed)
         if self.only_trace:
             raise TracingDone(traced, account)
         solution = options.on(*held_before(given.values(), fixed)).decided(traced.graph, account)

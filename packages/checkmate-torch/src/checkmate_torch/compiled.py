@@ -22,7 +22,7 @@ from checkmate_torch.costs import OnProgress
 from checkmate_torch.distributed import GroupChoice, inside_of
 from checkmate_torch.lowering import Lowering
 from checkmate_torch.options import Options
-from checkmate_torch.planned import Planned
+from checkmate_torch.planned import Viewable
 
 __all__ = ["CompiledModule", "compile"]
 
@@ -114,7 +114,7 @@ def compile(
     return CompiledModule(model, options, max_plans, dynamic)
 
 
-class CompiledModule(nn.Module, Planned):
+class CompiledModule(nn.Module, Viewable):
     """A module whose forward and backward pass follow a schedule; made by :func:`compile`.
 
     Parameters, buffers, submodules, mode and attributes are those of the original: ``state_dict``,

@@ -19,8 +19,8 @@ from checkmate import DFGraph, InfeasibleBudgetError, ScheduleCache, Solution
 from checkmate.api import solve
 from checkmate.plugins import CostModel, Solver
 from checkmate.problem import Problem, keep_all_peak
+from checkmate.report import Account
 from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
-from checkmate_torch.account import Account
 from checkmate_torch.available import AUTO, HEADROOM, auto_budget, optimizer_bytes
 from checkmate_torch.costs import OnProgress, checked_cost_model, price
 from checkmate_torch.distributed import GroupChoice, Ranks, checked_group, decided_together, priced_together
@@ -188,15 +188,4 @@ class Options:
             problem = Problem(graph=graph, budget=budget, time_limit=self.time_limit, fixed_order=fixed_order)
             return decided_together(Ranks.of(self.process_group), problem, solved)
         except InfeasibleBudgetError as error:
-            needed = account.without_activations(graph) if account is not None else {}
-            if error.budget >= sum(needed.values()):
-                raise
-            parts = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in needed.items())
-            raise InfeasibleBudgetError(
-                budget=error.budget,
-                minimum=error.minimum,
-                floor=error.floor,
-                bottleneck=error.bottleneck,
-                proved=error.proved,
-                reason=f"{format_bytes(sum(needed.values()))} are held before any activation: {parts}",
-            ) from None
+            raise (error if account is None else account.told(error, graph)) from None

@@ -22,8 +22,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from checkmate import CheckmateError, DFGraph, Solution, write_graph
 from checkmate.plugins import CostModel, Solver
+from checkmate.report import Account
 from checkmate.units import Budget
-from checkmate_torch.account import Account
 from checkmate_torch.backend import Planner, TracingDone
 from checkmate_torch.capture import captured
 from checkmate_torch.compiled import CompiledModule

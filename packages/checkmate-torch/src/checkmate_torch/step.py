@@ -21,8 +21,9 @@ from torch.utils._pytree import tree_map_only
 
 from checkmate import Problem, Schedule, Solution, keep_all_peak, simulate
 from checkmate.plugins import CostModel, Solver
+from checkmate.report import Account, Kind
 from checkmate.units import Budget, parse_budget
-from checkmate_torch.account import Account, Kind, named, owned_by
+from checkmate_torch.account import account_of, named, owned_by
 from checkmate_torch.available import optimizer_bytes
 from checkmate_torch.backend import Plan, held_before, held_besides, kinds_of, log_plan, refuse_nested
 from checkmate_torch.capture import captured
@@ -31,7 +32,7 @@ from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.joint import UnsupportedModelError
 from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
-from checkmate_torch.planned import Planned
+from checkmate_torch.planned import Viewable
 from checkmate_torch.safety import is_new_statistic
 from checkmate_torch.storages import allocated_bytes, storage_key
 from checkmate_torch.updates import UnsupportedOptimizerError, Updates, settings_of
@@ -132,7 +133,7 @@ def compile_step(
     )
 
 
-class CompiledStep(Planned):
+class CompiledStep(Viewable):
     """A training step that follows a schedule; made by :func:`compile_step`.
 
     Attributes:
@@ -264,7 +265,7 @@ class _StepPlanner:
         step = renamed(step, named(step.traced, example_inputs, self.module))
         statistics = [n.meta["val"] for n in joint.graph.nodes if is_new_statistic(n)]
         fixed[Kind.BUFFERS] = fixed.get(Kind.BUFFERS, 0) + sum(map(allocated_bytes, statistics))
-        account = Account.of(step.traced, kinds_of(step.traced, example_inputs, owned), fixed)
+        account = account_of(step.traced, kinds_of(step.traced, example_inputs, owned), fixed)
         solution = _decided(step, options.on(*held_before(given.values(), fixed)), account)
         if solution.schedule is None:
             raise RuntimeError("solve returned no schedule and raised nothing")

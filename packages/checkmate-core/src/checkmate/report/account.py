@@ -1,0 +1,113 @@
+"""Whose bytes are whose: memory at a moment = Σ over kinds, each tensor of the graph being of one kind.
+
+inputs              parameters, buffers and other variables, optimizer state, constants, the batch
+forward             activations; outputs, which the caller holds; the loss, where it is computed outside
+backward            gradients of parameters; gradients of activations, incoming ones included; updates
+always              what is reserved, and what the model holds besides: gradients so far, unused parameters
+while an op runs    its workspace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from checkmate.errors import InfeasibleBudgetError
+from checkmate.graph import DFGraph
+from checkmate.simulate import Timeline
+from checkmate.units import format_bytes
+
+__all__ = ["Account", "Kind"]
+
+
+class Kind(StrEnum):
+    """What a byte is held for, in the words of any framework."""
+
+    PARAMETERS = "parameters"
+    BUFFERS = "buffers"
+    VARIABLES = "variables that are not trained"
+    OPTIMIZER = "optimizer state"
+    CONSTANTS = "constants"
+    BATCH = "batch"
+    ACTIVATIONS = "activations"
+    OUTPUTS = "outputs"
+    LOSS = "loss outside of the model"
+    GRADIENTS = "gradients of parameters"
+    ACTIVATION_GRADIENTS = "gradients of activations"
+    EARLIER_GRADIENTS = "gradients so far"
+    UPDATES = "updates"
+    BUCKETS = "buckets of DDP"
+    RANDOM_STATES = "random states"
+    RESERVE = "reserve"
+    WORKSPACE = "workspace of the op"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The kinds of a traced step's bytes.
+
+    Attributes:
+        kinds: of each tensor of the graph.
+        fixed: bytes that are resident throughout beside the graph's tensors, by kind; together they are
+            ``graph.fixed_size``.
+
+    >>> from checkmate import Schedule, simulate
+    >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], fixed_size=3)
+    >>> account = Account(kinds=(Kind.ACTIVATIONS, Kind.GRADIENTS), fixed={Kind.RESERVE: 3})
+    >>> for kind, size in account.at_peak(simulate(graph, Schedule.from_sequence(graph, [0, 1]))).items():
+    ...     f"{kind}: {size}"
+    'activations: 4'
+    'reserve: 3'
+    'gradients of parameters: 2'
+    """
+
+    kinds: tuple[Kind, ...] = ()
+    fixed: Mapping[Kind, int] = field(default_factory=dict)
+
+    def at_peak(self, timeline: Timeline) -> dict[Kind, int]:
+        """Bytes of each kind at the peak of a schedule, largest first; together ``timeline.peak``."""
+        graph, op = timeline.graph, timeline.peak_op
+        sizes = self.summed((t, graph.tensors[t].size) for t in self.held_at_peak(timeline))
+        sizes[Kind.WORKSPACE] = graph.ops[op].workspace if op is not None else 0
+        return _largest_first(sizes)
+
+    def held_at_peak(self, timeline: Timeline) -> list[int]:
+        """The tensors held at the peak of a schedule; one of which there are two copies is there twice.
+
+        While an op runs all of its outputs are allocated anew, even if an older copy is resident.
+        """
+        op = timeline.peak_op
+        made = timeline.graph.ops[op].outputs if op is not None else ()
+        return [*timeline.resident_at(max(timeline.peak_step, 0)), *made]
+
+    def without_activations(self, graph: DFGraph) -> dict[Kind, int]:
+        """Bytes of each kind that no schedule can free: inputs, returned gradients, what is fixed."""
+        held = {*graph.inputs, *(t for t in graph.outputs if self.kinds[t] is Kind.GRADIENTS)}
+        return _largest_first(self.summed((t, graph.tensors[t].size) for t in held))
+
+    def told(self, error: InfeasibleBudgetError, graph: DFGraph) -> InfeasibleBudgetError:
+        """The error, with the bytes that no schedule can free, if these alone are over its budget."""
+        needed = self.without_activations(graph)
+        if error.budget >= sum(needed.values()):
+            return error
+        parts = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in needed.items())
+        return InfeasibleBudgetError(
+            budget=error.budget,
+            minimum=error.minimum,
+            floor=error.floor,
+            bottleneck=error.bottleneck,
+            proved=error.proved,
+            reason=f"{format_bytes(sum(needed.values()))} are held before any activation: {parts}",
+        )
+
+    def summed(self, tensors: Iterable[tuple[int, int]]) -> dict[Kind, int]:
+        """Bytes of each kind, of tensors with their sizes and of all that is fixed."""
+        sizes = dict(self.fixed)
+        for t, size in tensors:
+            sizes[self.kinds[t]] = sizes.get(self.kinds[t], 0) + size
+        return sizes
+
+
+def _largest_first(sizes: Mapping[Kind, int]) -> dict[Kind, int]:
+    return dict(sorted(((kind, size) for kind, size in sizes.items() if size), key=lambda item: -item[1]))

@@ -1,0 +1,112 @@
+"""Where every byte of a peak is: peak = Σ over kinds of bytes held while the op at the peak runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from checkmate.problem import keep_all_peak
+from checkmate.report.account import Account, Kind
+from checkmate.report.text import clipped
+from checkmate.solution import Solution
+from checkmate.units import format_bytes
+
+__all__ = ["PeakReport", "peak_report"]
+
+_LARGEST = 5
+_NAME = 44
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PeakReport:
+    """Where every byte of a step's peak is; prints as a table.
+
+    Attributes:
+        budget: bytes.
+        peak: predicted, in bytes.
+        measured: by a meter, in bytes; None if nobody measured.
+        plain_peak: predicted peak of the step without recomputation, in bytes.
+        overhead: extra cost of the recomputations, as a share of the plain step's cost.
+        op: name of the op that runs at the peak.
+        by_kind: bytes of each kind at the peak, largest first; together they are ``peak``.
+        largest: name, kind and bytes of the largest tensors held at the peak, largest first.
+        status: what is proved of the schedule.
+        remarks: what else must be known of the prediction, a sentence each.
+    """
+
+    budget: int
+    peak: int
+    measured: int | None
+    plain_peak: int
+    overhead: float
+    op: str
+    by_kind: dict[Kind, int]
+    largest: tuple[tuple[str, Kind, int], ...]
+    status: str
+    remarks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The table."""
+        return "\n".join(self._lines())
+
+    __repr__ = __str__
+
+    def _lines(self) -> Iterator[str]:
+        yield _row("budget", self.budget)
+        yield _row("predicted peak", self.peak, f"{_share(self.peak, self.budget)} of the budget")
+        if self.measured is not None:
+            yield _row("measured peak", self.measured, f"{_share(self.measured, self.peak)} of the predicted")
+        for remark in self.remarks:
+            yield f"  {remark}"
+        yield _row(
+            "plain step's peak", self.plain_peak, f"this is {_share(self.peak, self.plain_peak)} of it"
+        )
+        yield f"  {'extra cost':<{_NAME}} {self.overhead:>11.1%}  {self.status}"
+        yield f"at the peak, while {clipped(self.op, _NAME)!r} runs"
+        for kind, size in self.by_kind.items():
+            yield _row(kind, size, _share(size, self.peak))
+        yield "largest tensors then"
+        for name, kind, size in self.largest:
+            yield _row(clipped(name, _NAME), size, kind)
+
+
+def peak_report(
+    solution: Solution, account: Account, *, measured: int | None = None, remarks: Sequence[str] = ()
+) -> PeakReport:
+    """Where the bytes of a solution's peak are.
+
+    Args:
+        solution: with a schedule.
+        account: what each byte is held for.
+        measured: peak of a step, in bytes.
+        remarks: what else must be known of the prediction, a sentence each.
+
+    Raises:
+        ValueError: if the solution has no schedule.
+    """
+    timeline = solution.timeline
+    if timeline is None:
+        raise ValueError(f"there is no schedule to report on: {solution!r}")
+    graph, op = timeline.graph, timeline.peak_op
+    held = account.held_at_peak(timeline)
+    largest = sorted(held, key=lambda t: -graph.tensors[t].size)[:_LARGEST]
+    return PeakReport(
+        budget=solution.problem.budget,
+        peak=timeline.peak,
+        measured=measured,
+        plain_peak=keep_all_peak(graph),
+        overhead=timeline.overhead,
+        op=graph.ops[op].name if op is not None else "",
+        by_kind=account.at_peak(timeline),
+        largest=tuple((graph.tensors[t].name, account.kinds[t], graph.tensors[t].size) for t in largest),
+        status=str(solution.status),
+        remarks=tuple(remarks),
+    )
+
+
+def _row(name: str, size: int, remark: str = "") -> str:
+    return f"  {name:<{_NAME}} {format_bytes(size):>11}  {remark}".rstrip()
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "0%"

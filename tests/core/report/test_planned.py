@@ -1,0 +1,66 @@
+"""A thing with plans tells of any of them, and says so where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from checkmate import NoPlanError, PluginError, Problem, Solution, Timeline
+from checkmate.report import Account, Kind, Planned, explain, peak_report
+
+from .judged import by_hand, large
+
+
+@dataclass(frozen=True)
+class Plan:
+    solution: Solution
+    account: Account
+    modules: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ("a remark",)
+
+
+@dataclass(frozen=True)
+class Meter:
+    peak: int
+
+
+class Step(Planned[Plan]):
+    def __init__(self, *timelines: Timeline) -> None:
+        self._plans = tuple(
+            Plan(
+                solution=Solution.found(Problem(graph=t.graph, budget=t.peak), t.schedule),
+                account=Account(kinds=(Kind.ACTIVATIONS,) * t.graph.n_tensors),
+            )
+            for t in timelines
+        )
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        return self._plans
+
+
+def test_the_last_plan_or_another() -> None:
+    step = Step(by_hand(), large(20))
+    for k, other in ((0, -2), (1, -1)):
+        plan = step.plans[k]
+        expected = peak_report(plan.solution, plan.account, measured=3, remarks=["a remark"])
+        assert step.report(Meter(3), plan=k) == step.report(Meter(3), plan=other) == expected
+        assert step.explain(plan=k) == explain(plan.solution)
+    assert step.report() == step.report(plan=1)
+    assert step.explain() == step.explain(plan=1)
+    assert step.report().measured is None
+
+
+def test_a_report_is_written_by_the_exporter_of_its_suffix(tmp_path: Path) -> None:
+    Step(by_hand()).save_report(tmp_path / "step.html")
+    assert "<title>by hand</title>" in (tmp_path / "step.html").read_text()
+    with pytest.raises(PluginError, match="no exporter"):
+        Step(by_hand()).save_report(tmp_path / "step.doc")
+
+
+def test_before_the_first_plan() -> None:
+    for ask in (Step().report, Step().explain, lambda: Step().save_report("step.html")):
+        with pytest.raises(NoPlanError, match="no plan -1, 0 so far"):
+            ask()
