@@ -62,3 +62,6 @@ assert_type(checkmate.torch.trace(Linear(1, 1), ()).graph, checkmate.DFGraph)
 assert_type(checkmate.torch.max_batch_size(str, Linear(1, 1), "8GiB", 0.3).size, int)
 assert_type(face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
 assert_type(imported_face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
+
+assert_type(checkmate.tf2.__all__, list[str])
+misspelt = checkmate.tf2.compille  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,41 @@
+"""The plugin: one frontend, which says at its first use whether it can work, and keeps TensorFlow quiet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from checkmate.plugins import frontend_specs, load_frontend
+
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+class Tracing:
+    """Stands for the frontend, which would import TensorFlow."""
+
+    def trace(self, program: object) -> object:
+        """Trace nothing."""
+        return program
+
+
+@pytest.fixture(autouse=True)
+def _no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "checkmate_tf.planning", SimpleNamespace(Frontend=Tracing))  # type: ignore[arg-type]
+
+
+def test_the_frontend_is_offered_by_the_name_of_its_option() -> None:
+    assert "tf" in [spec.name for spec in frontend_specs()]
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("0", "0")])
+def test_the_command_line_is_spared_news_of_the_build_unless_they_are_wanted(
+    before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEVEL, before or "")  # restored afterwards, in both cases
+    if before is None:
+        del os.environ[LEVEL]
+    assert isinstance(load_frontend("tf"), Tracing)
+    assert os.environ[LEVEL] == after
