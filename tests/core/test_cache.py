@@ -26,7 +26,7 @@ from checkmate import (
     simulate,
     solve,
 )
-from checkmate.cache import default_directory, identity_of
+from checkmate.cache import identity_of
 from checkmate.heuristics import BestHeuristic, KeepAll, StaticEviction
 from checkmate.serialize import schedule_bytes
 from checkmate.testing.strategies import graphs
@@ -117,16 +117,6 @@ class Interrupted:
 def test_what_an_interrupt_cut_short_is_not_kept(cache: ScheduleCache) -> None:
     assert solve(CHAIN, "100%", solver=Interrupted(), cache=cache).interrupted
     assert len(cache) == 0
-
-
-def test_without_the_variable_it_is_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    platformdirs = pytest.importorskip("platformdirs")
-    for value in (None, ""):
-        if value is None:
-            monkeypatch.delenv("CHECKMATE_CACHE_DIR", raising=False)
-        else:
-            monkeypatch.setenv("CHECKMATE_CACHE_DIR", value)
-        assert default_directory() == platformdirs.user_cache_path("checkmate", appauthor=False) / "schedules"
 
 
 def test_an_empty_cache_is_a_cache(cache: ScheduleCache) -> None:

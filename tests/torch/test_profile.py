@@ -7,7 +7,7 @@ import torch
 from torch import profiler
 
 from checkmate_torch.allocations import AllocationRecorder, ProfilerBusyError, allocation_events
-from checkmate_torch.profile import profile_op
+from checkmate_torch.profile import machine_of, profile_op
 
 CPU = torch.device("cpu")
 KIB = 1024
@@ -58,6 +58,13 @@ def test_an_error_in_the_op_passes_through_and_ends_the_recording() -> None:
     with pytest.raises(ZeroDivisionError):
         profile_op(lambda: 1 / 0, CPU)
     assert profile_op(lambda: torch.zeros(1), CPU).workspace == 0
+
+
+def test_this_machine_is_named() -> None:
+    machine = machine_of(CPU)
+    assert machine["torch"] == torch.__version__
+    assert machine["threads"] == "1"
+    assert machine["device"]
 
 
 def test_recorder_sees_every_event_in_order() -> None:

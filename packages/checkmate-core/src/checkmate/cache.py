@@ -18,7 +18,6 @@ import logging
 import os
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,18 +30,16 @@ from typing import Any
 import msgspec
 
 from checkmate.claim import Claim, claim_bytes, read_claim
+from checkmate.disk import PART, cache_directory, replace_file
 from checkmate.errors import FormatError, GraphError, SolverError
 from checkmate.problem import Problem
 from checkmate.solution import Solution
 
-__all__ = ["ENVIRONMENT_VARIABLE", "ScheduleCache", "default_directory", "identity_of", "replace_file"]
-
-ENVIRONMENT_VARIABLE = "CHECKMATE_CACHE_DIR"
+__all__ = ["ScheduleCache", "default_directory", "identity_of"]
 
 Identity = Mapping[str, object]
 """Who is asked, as JSON values: a solver's name and the version of its code, or its class and fields."""
 
-_PART = ".checkmate-part"  # what is being written
 _STALE_S = 3600.0
 _DIGITS = frozenset("0123456789abcdef")
 _log = logging.getLogger(__name__)
@@ -59,6 +56,7 @@ class ScheduleCache:
     An entry is as old as the versions in its question: who changes a solver's code without a new version
     calls :meth:`clear`. No failure of the disk fails a solve; it is logged as a warning.
 
+    >>> import tempfile
     >>> from checkmate import DFGraph, solve
     >>> cache = ScheduleCache(tempfile.mkdtemp())
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
@@ -127,7 +125,7 @@ class ScheduleCache:
         entries = list(self._entries())
         for file in entries:
             file.unlink(missing_ok=True)
-        for file in self.directory.glob(f"*{_PART}"):
+        for file in self.directory.glob(f"*{PART}"):
             with contextlib.suppress(FileNotFoundError):  # its writer was alive
                 if time.time() - file.stat().st_mtime > _STALE_S:
                     file.unlink()
@@ -152,13 +150,8 @@ class ScheduleCache:
 
 
 def default_directory() -> Path:
-    """``schedules`` in ``$CHECKMATE_CACHE_DIR``, or else in the user's cache directory of this platform."""
-    chosen = os.environ.get(ENVIRONMENT_VARIABLE)
-    if chosen:
-        return Path(chosen) / "schedules"
-    import platformdirs  # here, so that importing checkmate stays light
-
-    return Path(platformdirs.user_cache_dir("checkmate", appauthor=False)) / "schedules"
+    """``schedules`` in Checkmate's cache directory, see :func:`~checkmate.disk.cache_directory`."""
+    return cache_directory() / "schedules"
 
 
 def identity_of(solver: object) -> Identity | None:
@@ -176,23 +169,6 @@ def identity_of(solver: object) -> Identity | None:
         return _identity(solver)
     except TypeError:
         return None
-
-
-def replace_file(file: Path, content: bytes) -> None:
-    """Write a whole file: a reader sees the old one or the new one, never a part.
-
-    Raises:
-        OSError: if it can't be written; then nothing is left behind.
-    """
-    number, part = tempfile.mkstemp(dir=file.parent, prefix=file.stem[:8], suffix=_PART)
-    try:
-        with os.fdopen(number, "wb") as stream:
-            stream.write(content)
-        os.replace(part, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
 
 
 def _identity(value: object) -> dict[str, Any]:

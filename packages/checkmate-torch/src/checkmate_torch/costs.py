@@ -26,12 +26,11 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 
 from checkmate import DFGraph, Progress
-from checkmate.cost import with_costs
+from checkmate.cost import MeasuredOps, OpProfile, with_costs
 from checkmate.plugins import CostModel, load_cost_model
 from checkmate_torch.allocations import ProfilerBusyError
 from checkmate_torch.flops import flops_of
-from checkmate_torch.measured import MeasuredOps, machine_of
-from checkmate_torch.profile import OpProfile, profile_op
+from checkmate_torch.profile import machine_of, profile_op
 from checkmate_torch.roofline import roofline
 from checkmate_torch.safety import may_run_twice, takes_library_state
 from checkmate_torch.symbols import largest

@@ -9,31 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 
+from checkmate.cost.measured import OpProfile, processor
 from checkmate_torch.allocations import AllocationRecorder
 
-__all__ = ["OpProfile", "profile_op"]
+__all__ = ["machine_of", "profile_op"]
 
 _SPENT_S = 0.02
 _LEAST_RUNS = 3
 _MOST_RUNS = 20
 _QUEUED_RUNS = 5
 _SLEEP_CYCLES = 1_000_000
-
-
-class OpProfile(NamedTuple):
-    """The cost of one op.
-
-    Attributes:
-        seconds: of the fastest run.
-        workspace: bytes allocated at most at once while it runs, minus those alive at its end.
-    """
-
-    seconds: float
-    workspace: int
 
 
 def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:
@@ -55,6 +43,12 @@ def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:
         if device.type == "cuda":
             return OpProfile(workspace=_workspace_cuda(call, device), seconds=_seconds_cuda(call, device))
         return OpProfile(workspace=_workspace_cpu(call), seconds=_fastest(lambda: _seconds_cpu(call)))
+
+
+def machine_of(device: torch.device) -> dict[str, str]:
+    """What decides how long an op takes, beside the op: device, release of PyTorch, threads."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    return {"device": name, "torch": str(torch.__version__), "threads": str(torch.get_num_threads())}
 
 
 def _workspace_cpu(call: Callable[[], object]) -> int:

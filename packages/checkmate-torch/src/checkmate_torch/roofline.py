@@ -15,10 +15,9 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
 from checkmate import CostError, DFGraph
-from checkmate.cost import DEVICES, Roofline, with_costs
+from checkmate.cost import DEVICES, MeasuredOps, OpProfile, Roofline, with_costs
 from checkmate_torch.flops import number_format
-from checkmate_torch.measured import MeasuredOps, machine_of
-from checkmate_torch.profile import OpProfile
+from checkmate_torch.profile import machine_of
 
 __all__ = ["device_in_table", "roofline"]
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
 from checkmate import CheckmateError
-from checkmate_torch.profile import OpProfile, profile_op
+from checkmate.cost import OpProfile
+from checkmate_torch.profile import profile_op
 
 __all__ = [
     "SEPARABLE",

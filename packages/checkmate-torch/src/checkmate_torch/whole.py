@@ -19,9 +19,9 @@ from torch.fx.node import Argument
 
 from checkmate import DFGraph, Op, Schedule, Tensor
 from checkmate.analysis import in_vain, late_reads, with_writes_settled
+from checkmate.cost import OpProfile
 from checkmate_torch.emit import emit_unbroken
 from checkmate_torch.joint import Traced, UnsupportedModelError, trace_unbroken
-from checkmate_torch.profile import OpProfile
 from checkmate_torch.safety import is_random, may_run_twice, writes
 from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.updates import ParameterUpdate, Updates

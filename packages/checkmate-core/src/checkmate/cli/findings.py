@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from checkmate.cache import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
 from checkmate.cache import ScheduleCache
+from checkmate.disk import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
 from checkmate.plugins import installed_plugins, solver_specs
 from checkmate.plugins.loader import ENVIRONMENT_VARIABLE as PLUGINS_VARIABLE
 

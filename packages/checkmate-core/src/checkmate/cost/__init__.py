@@ -1,10 +1,12 @@
 """Cost models: functions from a graph to the same graph with other costs, in another unit.
 
 Each is a frozen value with one method, ``annotate``. It changes the costs of the ops and the graph's
-``cost_unit``, and nothing else; so a schedule of the one graph is a schedule of the other.
+``cost_unit``, and nothing else; so a schedule of the one graph is a schedule of the other. Frameworks measure
+ops themselves, and keep what they measured in :class:`MeasuredOps`.
 """
 
 from checkmate.cost.devices import DEVICES, Device
+from checkmate.cost.measured import MeasuredOps, OpProfile
 from checkmate.cost.pricing import with_costs
 from checkmate.cost.quantised import QuantisedCost
 from checkmate.cost.roofline import Roofline
@@ -15,6 +17,8 @@ from checkmate.cost.unit import UnitCost
 __all__ = [
     "DEVICES",
     "Device",
+    "MeasuredOps",
+    "OpProfile",
     "QuantisedCost",
     "Roofline",
     "ScaledCost",

@@ -6,10 +6,9 @@ import logging
 from pathlib import Path
 
 import pytest
-import torch
 
-from checkmate_torch.measured import MeasuredOps, machine_of
-from checkmate_torch.profile import OpProfile
+from checkmate.cost import MeasuredOps, OpProfile
+from checkmate.cost.measured import processor
 
 HERE = {"device": "abacus", "torch": "2.13", "threads": "1"}
 NEG = {"neg": OpProfile(seconds=1e-6, workspace=0)}
@@ -40,7 +39,7 @@ def test_an_unsound_file_is_reported_and_replaced(
     text = table.file.read_text()
     assert change[0] in text
     table.file.write_text(text.replace(*change))
-    with caplog.at_level(logging.WARNING, "checkmate_torch"):
+    with caplog.at_level(logging.WARNING, "checkmate"):
         assert table.known() == {}
     assert str(table.file) in caplog.text
     table.add(MM)
@@ -51,13 +50,15 @@ def test_a_folder_that_can_not_be_written_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    with caplog.at_level(logging.WARNING, "checkmate_torch"):
+    with caplog.at_level(logging.WARNING, "checkmate"):
         MeasuredOps(HERE, tmp_path / "file").add(NEG)
     assert "can't be kept" in caplog.text
 
 
-def test_this_machine_is_named(tmp_path: Path) -> None:
-    machine = machine_of(torch.device("cpu"))
-    assert machine["torch"] == torch.__version__
-    assert machine["threads"] == "1"
-    assert machine["device"]
+def test_by_default_it_is_in_the_cache_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
+    assert MeasuredOps(HERE).file.parent == tmp_path / "op-profiles"
+
+
+def test_the_processor_has_a_name() -> None:
+    assert processor()

@@ -1,6 +1,6 @@
 """The table of measured ops of one machine: layout of a call ↦ (seconds, workspace bytes).
 
-    machine = (device, release of PyTorch, threads)         one file each, in JSON
+    machine = device, release of the framework, threads, …  one file each, in JSON
     layout  = function, shapes, strides, dtypes, arguments  one line each
 
 An op costs the same whoever asks, so what was measured once is kept: in memory, and on disk for the next
@@ -14,21 +14,31 @@ import logging
 import platform
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-import torch
 
-from checkmate.cache import default_directory, replace_file
-from checkmate_torch.profile import OpProfile
+from checkmate.disk import cache_directory, replace_file
 
-__all__ = ["MeasuredOps", "machine_of"]
+__all__ = ["MeasuredOps", "OpProfile", "processor"]
 
 _FORMAT = "checkmate.op-profiles"
 _VERSION = 1
 """Of the file and of how ops are measured: figures of another version are not comparable."""
 _CPUINFO = Path("/proc/cpuinfo")
 _log = logging.getLogger(__name__)
+
+
+class OpProfile(NamedTuple):
+    """The cost of one op.
+
+    Attributes:
+        seconds: of the fastest run.
+        workspace: bytes allocated at most at once while it runs, minus those alive at its end.
+    """
+
+    seconds: float
+    workspace: int
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,20 +50,15 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     ops: dict[str, OpProfile]
 
 
-def machine_of(device: torch.device) -> dict[str, str]:
-    """What decides how long an op takes, beside the op: device, release of PyTorch, threads."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
-    return {"device": name, "torch": str(torch.__version__), "threads": str(torch.get_num_threads())}
-
-
 class MeasuredOps:
     """The measured ops of one machine.
 
     Args:
-        machine: from :func:`machine_of`.
+        machine: what decides how long an op takes, beside the op: the device, see :func:`processor`, the
+            framework's release, the number of threads, and what else the framework knows of.
         directory: of the files; None = ``op-profiles`` in Checkmate's cache directory.
 
-    The file is read at the first look-up. One that can't be read is reported and measured anew; one that
+    The file is read at each look-up. One that can't be read is reported and measured anew; one that
     can't be written is reported, and nothing else happens.
 
     >>> import tempfile
@@ -67,7 +72,7 @@ class MeasuredOps:
     def __init__(self, machine: dict[str, str], directory: Path | None = None) -> None:
         """Remember where; touch nothing."""
         key = hashlib.sha256(msgspec.json.encode(machine, order="sorted")).hexdigest()
-        folder = default_directory().parent / "op-profiles" if directory is None else directory
+        folder = cache_directory() / "op-profiles" if directory is None else directory
         self.machine = machine
         self.file = folder / f"{key}.json"
 
@@ -105,8 +110,8 @@ class MeasuredOps:
 
 
 @cache
-def _processor() -> str:
-    """The model of the CPU, as exactly as the system tells."""
+def processor() -> str:
+    """The model of this machine's CPU, as exactly as the system tells."""
     try:
         lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
