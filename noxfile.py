@@ -8,6 +8,7 @@ The first four share one environment, ``.nox/dev``: PyTorch is large, install it
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import nox
@@ -94,6 +95,17 @@ def tf(session: nox.Session) -> None:
     """Make the environment .nox/tf and run in it what needs TensorFlow; arguments after -- go to pytest."""
     session.install(*CONSTRAINTS, *TF_EDITABLE, *TF_TESTING)
     _test_tf(session)
+    if session.posargs:
+        return
+
+    # A first step once more, with the wheels, which go before what is editable, away from the source tree.
+    scratch = Path(session.create_tmp()).resolve()
+    wheels = _wheels(session, scratch, ("core", "tf")).values()
+    session.run("pip", "install", "-q", "--no-deps", "--upgrade", "--target", f"{scratch}/site", *wheels)
+    shutil.copy(ROOT / "tests" / "tf" / "test_first_step.py", scratch)
+    session.chdir(scratch)
+    run = ("pytest", "-c", f"{ROOT}/pyproject.toml", "--rootdir=.", "test_first_step.py")
+    session.run(*run, env={"PYTHONPATH": f"{scratch}/site", "CHECKMATE_SITE": f"{scratch}/site"})
 
 
 @nox.session(reuse_venv=True)
@@ -141,9 +153,7 @@ def wheels(session: nox.Session, installed: str) -> None:
     """
     parts = PARTS if installed == "all" else sorted({"core", installed})
     scratch = Path(session.create_tmp()).resolve()
-    sources = [f"{PACKAGES}/checkmate-{part}" for part in parts]
-    session.run("pip", "wheel", "-q", "--no-deps", "-w", f"{scratch}/wheels", *sources)
-    found = {part: str(next(scratch.glob(f"wheels/checkmate_{part}-*.whl"))) for part in parts}
+    found = _wheels(session, scratch, parts)
     if installed == "all":
         found["core"] += "[cli,plot,testing]"
         found["solvers"] += "[ortools]"
@@ -159,3 +169,10 @@ def wheels(session: nox.Session, installed: str) -> None:
         *("pytest", "-c", f"{ROOT}/pyproject.toml", "--rootdir=.", ".", *session.posargs),
         env={"CHECKMATE_INSTALLED": installed},
     )
+
+
+def _wheels(session: nox.Session, scratch: Path, parts: Iterable[str]) -> dict[str, str]:
+    """Build the wheel of each part; their paths."""
+    sources = [f"{PACKAGES}/checkmate-{part}" for part in parts]
+    session.run("pip", "wheel", "-q", "--no-deps", "-w", f"{scratch}/wheels", *sources)
+    return {part: str(next(scratch.glob(f"wheels/checkmate_{part}-*.whl"))) for part in parts}
