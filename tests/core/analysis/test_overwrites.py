@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from checkmate import DFGraph, Op, Schedule, Tensor, simulate, solve
-from checkmate.analysis import in_vain, late_reads, with_writes_settled
+from checkmate.analysis import in_vain, late_reads, sequence_to_run, with_writes_settled
 from checkmate.lower import planned_sequence
 
 
@@ -356,3 +356,12 @@ def test_computes_in_vain_are_told_from_first_runs_and_from_those_that_are_read(
     graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [0]], outputs=[2])
     assert in_vain(graph, [0, 1, 2]) == []
     assert in_vain(graph, [0, 1, 0, 2, 0, 1]) == [4, 5]
+
+
+def test_what_runs_is_looked_over() -> None:
+    """forward 0, forward 1, loss, backward 1, backward 0, update 0, update 1."""
+    plain = chain(2)
+    order = list(range(plain.graph.n_ops))
+    assert sequence_to_run(plain.graph, [*order, 1, 2], plain.writes) == order  # nobody reads that loss
+    with pytest.raises(RuntimeError, match=r"runs .*'forward 1' after .*'update 1'"):
+        sequence_to_run(plain.graph, [0, 1, 2, 3, 6, 1, 2, 3, 4, 5], plain.writes)

@@ -19,7 +19,8 @@ from torch.fx import Graph, GraphModule
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from checkmate import Problem, Schedule, Solution, keep_all_peak, simulate
+from checkmate import Solution, keep_all_peak
+from checkmate.heuristics import PlainOrder
 from checkmate.plugins import CostModel, Solver
 from checkmate.report import Account, Kind
 from checkmate.units import Budget, parse_budget
@@ -283,24 +284,13 @@ def _decided(step: WholeStep, options: Options, account: Account) -> Solution:
     PyTorch fits, nothing can be better.
     """
     graph = step.traced.graph
-    plain = Schedule.from_sequence(graph, step.plain)
-    peak = simulate(graph, plain).peak
+    plain = PlainOrder(order=step.plain)
+    peak = plain.peak(graph)
     budget = parse_budget(options.budget, peak)
     options = replace(options, budget=budget)
     if peak <= budget < keep_all_peak(graph):
-        options = replace(options, solver=_Known(plain), cache=False)
+        options = replace(options, solver=plain, cache=False)
     return options.decided(graph, account, fixed_order=False)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """A solver that knows a schedule in which nothing runs twice."""
-
-    schedule: Schedule
-
-    def solve(self, problem: Problem) -> Solution:
-        """That schedule, proved optimal."""
-        return Solution.found(problem, self.schedule, bound=problem.graph.ideal_cost)
 
 
 def _guarded(

@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
 from checkmate import DFGraph, Op, Schedule, Tensor
-from checkmate.analysis import in_vain, late_reads, with_writes_settled
+from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate_torch.emit import emit_unbroken
 from checkmate_torch.joint import Traced, UnsupportedModelError, trace_unbroken
@@ -105,11 +105,8 @@ def emit_step(step: WholeStep, schedule: Schedule) -> GraphModule:
     Raises:
         RuntimeError: if the schedule reads a parameter after its update.
     """
-    graph, sequence = step.traced.graph, schedule.sequence.tolist()
-    vain = set(in_vain(graph, sequence))
-    sequence = [v for k, v in enumerate(sequence) if k not in vain]
-    for k, u in late_reads(graph, sequence, step.writes):
-        raise RuntimeError(f"the schedule runs {graph.op_label(sequence[k])} after {graph.op_label(u)}")
+    graph = step.traced.graph
+    sequence = sequence_to_run(graph, schedule.sequence.tolist(), step.writes)
     return emit_unbroken(step.traced, Schedule.from_sequence(graph, sequence))
 
 

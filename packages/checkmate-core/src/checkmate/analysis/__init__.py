@@ -3,7 +3,7 @@
 from checkmate.analysis.articulation import articulation_points
 from checkmate.analysis.floors import Floor, first_run_sets, floor, needed_ops, working_sets
 from checkmate.analysis.lifetimes import BudgetBounds, Liveness, budget_bounds, liveness
-from checkmate.analysis.overwrites import in_vain, late_reads, with_writes_settled
+from checkmate.analysis.overwrites import in_vain, late_reads, sequence_to_run, with_writes_settled
 
 __all__ = [
     "BudgetBounds",
@@ -17,6 +17,7 @@ __all__ = [
     "late_reads",
     "liveness",
     "needed_ops",
+    "sequence_to_run",
     "with_writes_settled",
     "working_sets",
 ]

@@ -35,7 +35,7 @@ import numpy as np
 
 from checkmate.graph import DFGraph, Op, Tensor
 
-__all__ = ["in_vain", "late_reads", "with_writes_settled"]
+__all__ = ["in_vain", "late_reads", "sequence_to_run", "with_writes_settled"]
 
 
 def with_writes_settled(
@@ -129,6 +129,26 @@ def late_reads(
         found += [(k, written[t]) for t in graph.ops[v].inputs if t in written]
         written |= dict.fromkeys(writes.get(v, ()), v)
     return found
+
+
+def sequence_to_run(
+    graph: DFGraph, sequence: Sequence[int], writes: Mapping[int, Sequence[int]]
+) -> list[int]:
+    """A schedule's sequence without what is computed in vain, looked over once more before it runs.
+
+    Args:
+        graph: with settled writes.
+        sequence: of a valid schedule.
+        writes: op → the tensors that it overwrites.
+
+    Raises:
+        RuntimeError: if an op reads what a write before it has overwritten.
+    """
+    vain = set(in_vain(graph, sequence))
+    kept = [v for k, v in enumerate(sequence) if k not in vain]
+    for k, u in late_reads(graph, kept, writes):
+        raise RuntimeError(f"the schedule runs {graph.op_label(kept[k])} after {graph.op_label(u)}")
+    return kept
 
 
 def _refuse(graph: DFGraph, writes: Mapping[int, Sequence[int]]) -> None:

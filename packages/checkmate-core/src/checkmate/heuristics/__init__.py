@@ -13,6 +13,7 @@ from checkmate.heuristics.chen import ChenGreedy, ChenSqrtN
 from checkmate.heuristics.eviction import StaticEviction
 from checkmate.heuristics.first_fit import FirstFit
 from checkmate.heuristics.keep_all import KeepAll
+from checkmate.heuristics.plain_order import PlainOrder
 
 __all__ = [
     "BestHeuristic",
@@ -21,5 +22,6 @@ __all__ = [
     "ChenSqrtN",
     "FirstFit",
     "KeepAll",
+    "PlainOrder",
     "StaticEviction",
 ]
