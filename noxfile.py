@@ -110,12 +110,9 @@ def tf(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def tf_oldest(session: nox.Session) -> None:
-    """Do the same on the oldest TensorFlow that checkmate-tf works with, and an old Keras 3.
-
-    Before 3.7 the fit of Keras itself fails if steps_per_execution does not divide the steps of an epoch.
-    """
+    """Do the same on the oldest TensorFlow that checkmate-tf works with, and the Keras of its time."""
     limits = _constraints(session, "keras", "numpy", "tensorflow-cpu")  # it needs numpy < 2
-    session.install(*limits, "tensorflow-cpu==2.16.2", "keras==3.7.0", *TF_EDITABLE, *TF_TESTING)
+    session.install(*limits, "tensorflow-cpu==2.16.2", "keras==3.3.3", *TF_EDITABLE, *TF_TESTING)
     _test_tf(session)
 
 

@@ -10,23 +10,15 @@ sees: fragmentation, the scratch memory of libraries, other processes.
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import torch
 from torch.optim import Optimizer
 
 from checkmate import BudgetError
+from checkmate.available import AUTO, AUTO_ADVICE, HEADROOM, available_memory
 from checkmate_torch.storages import storages_of
 
 __all__ = ["AUTO", "HEADROOM", "auto_budget", "obtainable_bytes", "optimizer_bytes"]
-
-AUTO = "auto"
-"""What to write for a budget that is what the device has left."""
-
-HEADROOM = 0.1
-"""Share of the obtainable bytes that ``"auto"`` leaves alone."""
-
-_ADVICE = "write bytes ('8GiB') or a share ('60%') in the place of 'auto'"
 
 
 def auto_budget(device: torch.device, resident: int) -> int:
@@ -42,15 +34,11 @@ def auto_budget(device: torch.device, resident: int) -> int:
     return resident + int(obtainable_bytes(device) * (1 - HEADROOM))
 
 
-def obtainable_bytes(device: torch.device, root: Path = Path("/")) -> int:
+def obtainable_bytes(device: torch.device) -> int:
     """Bytes that this process could still allocate on a device.
 
     On CUDA: free memory of the device, and what PyTorch's allocator has reserved and not given out. On Linux'
     CPU: what the kernel calls available, or what is left of the control group's limit, if that is less.
-
-    Args:
-        device: the CPU or a CUDA device.
-        root: where ``proc`` and ``sys`` are, for the CPU.
 
     Raises:
         BudgetError: on other devices and systems.
@@ -59,30 +47,8 @@ def obtainable_bytes(device: torch.device, root: Path = Path("/")) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
     if device.type != "cpu":
-        raise BudgetError(f"it is not known how much memory {device} has left: {_ADVICE}")
-    try:
-        lines = (root / "proc/meminfo").read_text(encoding="utf-8").splitlines()
-        fields = dict(line.split(":", 1) for line in lines if ":" in line)
-        available = int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError, IndexError) as error:
-        raise BudgetError(f"it is not known how much memory this system has left: {_ADVICE}") from error
-    limits = (
-        _left_in_group(root / "sys/fs/cgroup" / files[0], root / "sys/fs/cgroup" / files[1])
-        for files in _GROUPS
-    )
-    return min([available, *(left for left in limits if left is not None)])
-
-
-_GROUPS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
-"""Limit and usage of the control group that a container is, in both versions."""
-
-
-def _left_in_group(limit: Path, usage: Path) -> int | None:
-    """What is left of a control group's limit; None if there is none."""
-    try:
-        return max(int(limit.read_text()) - int(usage.read_text()), 0)
-    except (OSError, ValueError):  # no such group, or "max"
-        return None
+        raise BudgetError(f"it is not known how much memory {device} has left: {AUTO_ADVICE}")
+    return available_memory()
 
 
 def optimizer_bytes(optimizer: Optimizer) -> int:

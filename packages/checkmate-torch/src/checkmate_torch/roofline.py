@@ -14,12 +14,12 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
-from checkmate import CostError, DFGraph
-from checkmate.cost import DEVICES, MeasuredOps, OpProfile, Roofline, with_costs
+from checkmate import DFGraph
+from checkmate.cost import DEVICES, MeasuredOps, OpProfile, Roofline, device_in_table, with_costs
 from checkmate_torch.flops import number_format
 from checkmate_torch.profile import machine_of
 
-__all__ = ["device_in_table", "roofline"]
+__all__ = ["roofline"]
 
 _SIDE = 768
 _COPIED = 2**26
@@ -51,25 +51,6 @@ def roofline(
         priced = {form: _known(name, form).annotate(counted) for form in dict.fromkeys(formats)}
     costs = (priced[form].ops[v].cost if nodes[v] is not None else 0.0 for v, form in enumerate(formats))
     return with_costs(counted, costs, "s")
-
-
-def device_in_table(name: str, gigabytes: float) -> str:
-    """The name in the table of the device that the driver calls so; of several, the nearest in memory.
-
-    >>> device_in_table("NVIDIA A100-SXM4-80GB", 79.3), device_in_table("NVIDIA H200", 139.8)
-    ('A100-80GB', 'H200-141GB')
-
-    Raises:
-        CostError: if the table has none.
-    """
-    chip = {entry: entry.partition("-") for entry in DEVICES}
-    found = [entry for entry, (model, _, _) in chip.items() if model in name.replace("-", " ").split()]
-    if not found:
-        raise CostError(
-            f"no roofline is known for {name!r}: name one of {[f'roofline-{entry}' for entry in DEVICES]}, "
-            "pass checkmate.cost.Roofline(flops_per_s=…, bytes_per_s=…), or use cost_model='profiled'"
-        )
-    return min(found, key=lambda entry: abs(float(chip[entry][2].removesuffix("GB")) - gigabytes))
 
 
 def _known(device: str, form: str) -> Roofline:

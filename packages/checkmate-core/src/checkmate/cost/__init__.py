@@ -5,7 +5,7 @@ Each is a frozen value with one method, ``annotate``. It changes the costs of th
 ops themselves, and keep what they measured in :class:`MeasuredOps`.
 """
 
-from checkmate.cost.devices import DEVICES, Device
+from checkmate.cost.devices import DEVICES, Device, device_in_table
 from checkmate.cost.measured import MeasuredOps, OpProfile
 from checkmate.cost.pricing import with_costs
 from checkmate.cost.quantised import QuantisedCost
@@ -24,5 +24,6 @@ __all__ = [
     "ScaledCost",
     "TableCost",
     "UnitCost",
+    "device_in_table",
     "with_costs",
 ]

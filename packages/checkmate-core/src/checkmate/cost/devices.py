@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["DEVICES", "Device"]
+from checkmate.errors import CostError
+
+__all__ = ["DEVICES", "Device", "device_in_table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,3 +52,22 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
     }
 )
 """Name → :class:`Device`. Cards with the same chip in PCIe form are slower: give their figures yourself."""
+
+
+def device_in_table(name: str, gigabytes: float) -> str:
+    """The name in the table of the device that the driver calls so; of several, the nearest in memory.
+
+    >>> device_in_table("NVIDIA A100-SXM4-80GB", 79.3), device_in_table("NVIDIA H200", 139.8)
+    ('A100-80GB', 'H200-141GB')
+
+    Raises:
+        CostError: if the table has none.
+    """
+    chip = {entry: entry.partition("-") for entry in DEVICES}
+    found = [entry for entry, (model, _, _) in chip.items() if model in name.replace("-", " ").split()]
+    if not found:
+        raise CostError(
+            f"no roofline is known for {name!r}: name one of {[f'roofline-{entry}' for entry in DEVICES]}, "
+            "pass checkmate.cost.Roofline(flops_per_s=…, bytes_per_s=…), or use cost_model='profiled'"
+        )
+    return min(found, key=lambda entry: abs(float(chip[entry][2].removesuffix("GB")) - gigabytes))

@@ -1,0 +1,114 @@
+"""FLOPs of an op: 2mnk for a product of matrices [m, k] and [k, n], and so on, from shapes alone.
+
+    product       2 · elements made · length of the sum
+    convolution   2 · elements made · elements of a filter of one channel made; its gradients as many
+    einsum        2 · product of the extents of all its labels
+
+Any other op counts one for each element that it makes, so that nothing which moves memory is free.
+TensorFlow's own registry has no rule for einsum, for fused ops and for most gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+import tensorflow as tf
+
+__all__ = ["flops_of", "number_format"]
+
+_Rule = Callable[[tf.Operation], int]
+_Tensor = Callable[[tf.Operation], tf.Tensor]
+
+_FORMATS = {tf.bfloat16: "bf16", tf.float16: "fp16"}
+
+
+def flops_of(op: tf.Operation) -> float:
+    """Floating-point operations of an op of a function's graph; an unknown shape counts as nothing.
+
+    >>> product = lambda a, b: tf.linalg.matmul(a, b)
+    >>> graph = tf.function(product).get_concrete_function(tf.TensorSpec([2, 3]), tf.TensorSpec([3, 5])).graph
+    >>> [flops_of(op) for op in graph.get_operations() if op.type == "MatMul"]
+    [60.0]
+    """
+    rule = _RULES.get(op.type)
+    if rule is not None and all(t.shape.is_fully_defined() for t in (*op.inputs, *op.outputs)):
+        return float(rule(op))
+    return float(sum(t.shape.num_elements() or 0 for t in op.outputs))
+
+
+def number_format(op: tf.Operation) -> str:
+    """The format that the op computes in, as device tables name it: that of its first floating tensor."""
+    floating = [t.dtype for t in (*op.inputs, *op.outputs) if t.dtype.is_floating]
+    if not floating or floating[0] in _FORMATS:
+        return _FORMATS[floating[0]] if floating else "fp32"
+    return "tf32" if _on_tensor_cores() else "fp32"
+
+
+def _on_tensor_cores() -> bool:
+    allowed = tf.config.experimental.tensor_float_32_execution_enabled()
+    return bool(allowed and tf.config.list_physical_devices("GPU"))
+
+
+def _product(op: tf.Operation) -> int:
+    """2 · |out| · k, with k the extent of the first matrix that the second one shares."""
+    turned = any(op.node_def.attr[name].b for name in ("transpose_a", "adj_x"))
+    return 2 * _elements(op.outputs[0]) * int(op.inputs[0].shape[-2 if turned else -1])
+
+
+def _convolution(*, made: _Tensor, filters: _Tensor) -> _Rule:
+    """2 · |what forward makes, or its gradient| · |filter of one channel of it|."""
+    return lambda op: 2 * _elements(made(op)) * prod(filters(op).shape[:-1])
+
+
+def _depthwise(*, made: _Tensor, filters: _Tensor) -> _Rule:
+    """2 · |what forward makes, or its gradient| · window: a filter sees one channel."""
+    return lambda op: 2 * _elements(made(op)) * prod(filters(op).shape[:2])
+
+
+def _einsum(op: tf.Operation) -> int:
+    """2 · Π extents, of the labels of all operands; 1 · Π for a single one."""
+    terms = op.get_attr("equation").decode().partition("->")[0].split(",")
+    extents: dict[str, int] = {}
+    for term, tensor in zip(terms, op.inputs, strict=True):
+        before, dots, after = term.replace(" ", "").partition("...")
+        shape = list(tensor.shape)
+        middle = shape[len(before) : len(shape) - len(after)]
+        labels = [*before, *(f"...{k}" for k in range(-len(middle), 0) if dots), *after]
+        for label, extent in zip(labels, shape, strict=True):
+            extents[label] = max(extent, extents.get(label, 1))
+    return min(len(terms), 2) * prod(extents.values())
+
+
+def _elements(tensor: tf.Tensor) -> int:
+    return int(tensor.shape.num_elements())
+
+
+def _output(op: tf.Operation) -> tf.Tensor:
+    return op.outputs[0]
+
+
+def _second(op: tf.Operation) -> tf.Tensor:
+    return op.inputs[1]
+
+
+def _third(op: tf.Operation) -> tf.Tensor:
+    return op.inputs[2]
+
+
+_PRODUCTS = ("MatMul", "_FusedMatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "_FusedBatchMatMulV2")
+_FORWARD = ("Conv2D", "Conv3D", "_FusedConv2D", "_FusedConv3D")
+_TO_INPUT = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
+_TO_FILTER = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2")
+_DEPTHWISE = ("DepthwiseConv2dNative", "_FusedDepthwiseConv2dNative")
+
+_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys(_PRODUCTS, _product),
+    **dict.fromkeys(_FORWARD, _convolution(made=_output, filters=_second)),
+    **dict.fromkeys(_TO_INPUT, _convolution(made=_third, filters=_second)),
+    **dict.fromkeys(_TO_FILTER, _convolution(made=_third, filters=_output)),
+    **dict.fromkeys(_DEPTHWISE, _depthwise(made=_output, filters=_second)),
+    "DepthwiseConv2dNativeBackpropInput": _depthwise(made=_third, filters=_second),
+    "DepthwiseConv2dNativeBackpropFilter": _depthwise(made=_third, filters=_output),
+    "Einsum": _einsum,
+}

@@ -1,0 +1,168 @@
+"""Every private name of TensorFlow that we use, and nothing else; a test runs each of them.
+
+TensorFlow has no public way to put one op into a function's graph, to give it a control edge of our choice,
+or to leave one call out of Grappler's rewriting. All of this was the same from 2.16 to 2.21.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
+from tensorflow.python.eager import context
+from tensorflow.python.framework import auto_control_deps, auto_control_deps_utils, func_graph
+from tensorflow.python.framework import ops as framework_ops
+from tensorflow.python.grappler import tf_optimizer
+from tensorflow.python.ops import handle_data_util
+from tensorflow.python.training import saver
+from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
+
+__all__ = [
+    "FuncGraph",
+    "XSpace",
+    "copy_functions",
+    "copy_handle_data",
+    "cpu_allocator_events",
+    "emit_op",
+    "grappler_off",
+    "is_stateful",
+    "optimized",
+    "read_resources",
+    "resource_bytes",
+    "written_resources",
+]
+
+FuncGraph = func_graph.FuncGraph
+_NOT_COPIED = ("_class", "_output_shapes")
+"""Attributes that name other ops of the graph that they come from, or what is inferred anew."""
+
+
+def emit_op(
+    graph: Any,
+    op_type: str,
+    inputs: Sequence[tf.Tensor],
+    *,
+    attrs: dict[str, Any],
+    dtypes: Sequence[tf.DType] | None = None,
+    control: Iterable[tf.Operation] = (),
+    name: str | None = None,
+    device: str = "",
+) -> tf.Operation:
+    """Add one op to a function's graph, with control edges that TensorFlow doesn't simplify.
+
+    Args:
+        graph: a :data:`FuncGraph`; its shape inference gives the outputs their shapes.
+        op_type: as ``tf.Operation.type``.
+        inputs: tensors of this graph, lists flattened; others are captured.
+        attrs: name → ``AttrValue``.
+        dtypes: of the outputs, where the op's definition leaves them open.
+        control: ops that must have run before. ``tf.control_dependencies`` would drop those that data
+            edges imply.
+        name: of the op; made unique.
+        device: that it is placed on; empty = TensorFlow's choice.
+    """
+    kept = {key: value for key, value in attrs.items() if key not in _NOT_COPIED}
+    with graph.as_default(), framework_ops.device(device or None):
+        op = graph._create_op_internal(op_type, list(inputs), dtypes, name=name, attrs=kept)
+    op._add_control_inputs(list(control))
+    return op
+
+
+@contextmanager
+def grappler_off() -> Iterator[None]:
+    """Leave the functions that are called in this block, for the first time, out of Grappler's rewriting.
+
+    The choice belongs to the call: it holds eagerly and when the call is traced into another function.
+    """
+    held = context.context()
+    before = held.function_call_options
+    rewrites = rewriter_config_pb2.RewriterConfig(disable_meta_optimizer=True)
+    config = config_pb2.ConfigProto()
+    config.graph_options.rewrite_options.CopyFrom(rewrites)
+    held.function_call_options = context.FunctionCallOptions(
+        executor_type=before.executor_type, config_proto=config
+    )
+    try:
+        yield
+    finally:
+        held.function_call_options = before
+
+
+def optimized(graph: Any, keep: Iterable[str]) -> Any:
+    """What Grappler makes of a function's graph, as a ``GraphDef``: nested functions inlined, and so on.
+
+    Args:
+        graph: a :data:`FuncGraph`.
+        keep: names of ops that must stay.
+    """
+    exported = saver.export_meta_graph(graph_def=graph.as_graph_def(), graph=graph)
+    exported.collection_def["train_op"].CopyFrom(meta_graph_pb2.CollectionDef())
+    exported.collection_def["train_op"].node_list.value.extend(keep)
+    config = config_pb2.ConfigProto()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.memory_optimization = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
+    return tf_optimizer.OptimizeGraph(config, exported)
+
+
+def copy_functions(source: Any, target: Any) -> None:
+    """Let a graph know the functions that ops of another one call."""
+    for function in source._functions.values():
+        target._add_function_recursive(function)
+
+
+def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
+    """Tell a resource handle what its resource holds: the shapes and dtypes of a variable."""
+    handle_data_util.copy_handle_data(source, target)
+
+
+def is_stateful(op: tf.Operation) -> bool:
+    """Whether an op does more than computing its outputs from its inputs; legacy random ops included."""
+    return bool(op._is_stateful) or auto_control_deps.op_is_stateful(op)
+
+
+def read_resources(op: tf.Operation) -> list[tf.Tensor]:
+    """The resource handles that an op only reads."""
+    return list(auto_control_deps_utils.get_read_write_resource_inputs(op)[0])
+
+
+def written_resources(op: tf.Operation) -> list[tf.Tensor]:
+    """The resource handles that an op may write to."""
+    return list(auto_control_deps_utils.get_read_write_resource_inputs(op)[1])
+
+
+def resource_bytes(handle: tf.Tensor) -> int:
+    """Bytes of what a resource handle stands for, as far as its shape is known; else 0."""
+    held = handle_data_util.get_handle_data(handle)
+    if held is None or not held.is_set:
+        return 0
+    parts = [(tf.TensorShape(part.shape), tf.as_dtype(part.dtype)) for part in held.shape_and_type]
+    return sum((shape.num_elements() or 0) * dtype.size for shape, dtype in parts)
+
+
+@contextmanager
+def cpu_allocator_events() -> Iterator[None]:
+    """Let the CPU's plain allocator, the one without oneDNN, tell the profiler of every buffer in this block.
+
+    The switch is a C++ function without a Python name; where it is missing, nothing is told.
+    """
+    _allocator_switch("Enable")
+    try:
+        yield
+    finally:
+        _allocator_switch("Disable")
+
+
+def _allocator_switch(verb: str) -> None:
+    """Call ``tsl::EnableCPUAllocatorStats()``, or its counterpart, if the library has it."""
+    symbol = f"{verb}CPUAllocatorStats"
+    for library in sorted(Path(tf.sysconfig.get_lib()).glob("libtensorflow_framework.*")):
+        try:
+            getattr(ctypes.CDLL(str(library)), f"_ZN3tsl{len(symbol)}{symbol}Ev")()
+        except (OSError, AttributeError):
+            continue
+        return

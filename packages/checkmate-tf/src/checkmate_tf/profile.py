@@ -1,0 +1,220 @@
+"""What one op costs on one device: seconds of a run, and bytes that it needs beyond its outputs.
+
+With L(t) the live bytes during a run, relative to its start and with its outputs alive at its end T,
+``workspace = max L − L(T)``.
+
+The op runs alone, in a function of its own that Grappler leaves as it is, as in a replay.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from checkmate.cost import OpProfile
+from checkmate_tf.private import emit_op, grappler_off
+from checkmate_tf.traced import Execution, Trace, TraceRecorder
+
+__all__ = ["NotMeasurableError", "constant_inputs", "profile_in_turn", "profile_op"]
+
+_SPENT_S = 0.02
+_LEAST_RUNS = 3
+_MOST_RUNS = 20
+_PATTERN = 2**16
+"""So many random numbers are drawn, and repeated in a tensor."""
+_MOST_CONSTANTS = 64
+_NAME = "measured"
+_NOTHING = OpProfile(seconds=0.0, workspace=0)
+"""Of an op that TensorFlow leaves out: an alias, or one made of constants."""
+
+
+class NotMeasurableError(ValueError):
+    """An op that can't run alone on made-up inputs; the message says why."""
+
+
+def profile_op(op: tf.Operation, device: str = "CPU:0") -> OpProfile:
+    """Run an op of a function's graph a few times and measure it; some 30 ms, or four runs of a longer op.
+
+    Floats are random numbers, repeated; integers and booleans zero, so that indices stay in range; but small
+    integer vectors whose values the graph knows, shapes and axes, are what they are. The first run is the
+    warm-up; the fastest of the others, at least three, gives the time. On the CPU both figures come from
+    TensorFlow's own trace, so that the call of the function costs nothing.
+
+    Args:
+        op: with static shapes; without state, resources and functions.
+        device: ``"CPU:0"`` or ``"GPU:k"``.
+
+    Raises:
+        NotMeasurableError: if it can't run on such inputs, or gives outputs of other shapes than it says.
+        ProfilerBusyError: inside of another profiler or memory meter.
+
+    >>> graph = tf.function(lambda x: tf.nn.softmax(x)).get_concrete_function(tf.TensorSpec([4, 8])).graph
+    >>> profile_op(next(op for op in graph.get_operations() if op.type == "Softmax")).workspace
+    0
+    """
+    (found,) = profile_in_turn([op], device)
+    if isinstance(found, NotMeasurableError):
+        raise found
+    return found
+
+
+def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile | NotMeasurableError]:
+    """What :func:`profile_op` says of each of several ops, or why it can't; faster, for they share one trace.
+
+    Args:
+        ops: each is asked for when the one before has been run.
+        device: as there.
+
+    Raises:
+        ProfilerBusyError: inside of another profiler or memory meter.
+    """
+    gpu = device.startswith("GPU")
+    found: list[OpProfile | NotMeasurableError] = []
+    recorder = nullcontext() if gpu else TraceRecorder()
+    with recorder, tf.init_scope(), tf.device(device):
+        for k, op in enumerate(ops):
+            try:
+                run = _ready(op, f"{_NAME}_{k}")
+                found.append(_run_on_gpu(run, device) if gpu else _NOTHING)
+                if not gpu:
+                    _repeat(run)
+            except NotMeasurableError as error:
+                found.append(error)
+            except (tf.errors.OpError, ValueError, TypeError, NotImplementedError, KeyError) as error:
+                found.append(NotMeasurableError(f"{op.type} can't run alone: {error}"))
+    if isinstance(recorder, TraceRecorder):
+        seen = _read(recorder.trace, device)
+        found = [seen.get(k, x) if isinstance(x, OpProfile) else x for k, x in enumerate(found)]
+    return found
+
+
+def constant_inputs(op: tf.Operation) -> dict[int, np.ndarray[Any, np.dtype[Any]]]:
+    """The inputs that are shapes, axes and the like, by position: few integers that the graph knows."""
+    return {
+        k: value
+        for k, t in enumerate(op.inputs)
+        if t.dtype.is_integer and t.shape.rank in (0, 1) and (t.shape.num_elements() or 0) <= _MOST_CONSTANTS
+        if (value := _static_value(t)) is not None
+    }
+
+
+def _static_value(tensor: tf.Tensor) -> Any:
+    if tensor.op.type == "ShapeN":  # TensorFlow itself knows that of Shape only
+        shape = tensor.op.inputs[tensor.value_index].shape
+        return np.array(shape) if shape.is_fully_defined() else None
+    return tf.get_static_value(tensor)
+
+
+def _ready(op: tf.Operation, name: str) -> Callable[[], Sequence[tf.Tensor]]:
+    """Runs an op on inputs that are made up; it has been run once."""
+    if not op.outputs or any(not t.shape.is_fully_defined() for t in (*op.inputs, *op.outputs)):
+        raise NotMeasurableError(f"{op.type} has no outputs, or shapes that are not known")
+    known = constant_inputs(op)
+    left = [t for k, t in enumerate(op.inputs) if k not in known]
+    function, arguments = _alone(op, known, left, name), [_real(t) for t in left]
+    with grappler_off():
+        outputs = function(*arguments)
+    if any(t.shape != made.shape for t, made in zip(op.outputs, outputs, strict=True)):
+        raise NotMeasurableError(f"the outputs of {op.type} have other shapes on inputs that are made up")
+    return lambda: function(*arguments)
+
+
+def _alone(
+    op: tf.Operation, known: Mapping[int, object], left: Sequence[tf.Tensor], name: str
+) -> Callable[..., Sequence[tf.Tensor]]:
+    """A function of one op, and of its inputs without those that are constant."""
+
+    def body(*given: tf.Tensor) -> list[tf.Tensor]:
+        rest = iter(given)
+        made = emit_op(
+            tf.compat.v1.get_default_graph(),
+            op.type,
+            [tf.constant(known[k], t.dtype) if k in known else next(rest) for k, t in enumerate(op.inputs)],
+            attrs=dict(op.node_def.attr),
+            dtypes=[t.dtype for t in op.outputs],
+            name=name,
+        )
+        return list(made.outputs)
+
+    traced = tf.function(body, autograph=False)
+    function: Callable[..., Sequence[tf.Tensor]] = traced.get_concrete_function(
+        *(tf.TensorSpec(t.shape, t.dtype) for t in left)
+    )
+    return function
+
+
+def _read(trace: Trace, device: str) -> dict[int, OpProfile]:
+    """What the trace tells of each op, by its number; nothing of one that TensorFlow left out."""
+    runs: dict[int, list[Execution]] = {}
+    for run in trace.executions:
+        name, _, number = run.name.rpartition("/")[2].partition("_")
+        if name == _NAME and number.isdigit():
+            runs.setdefault(int(number), []).append(run)
+    allocations = [a for a in trace.on(device) if not a.older]
+    times_s = [a.time_s for a in allocations]
+
+    def workspace(run: Execution) -> int:
+        """What was allocated at most while an op ran, minus what was left at its end."""
+        within = slice(bisect_left(times_s, run.start_s), bisect_right(times_s, run.start_s + run.seconds))
+        live = np.cumsum([0, *(a.delta for a in allocations[within])])
+        return int(live.max() - live[-1])
+
+    return {
+        k: OpProfile(seconds=min(r.seconds for r in warm), workspace=max(workspace(r) for r in warm))
+        for k, (_, *warm) in runs.items()
+        if warm
+    }
+
+
+def _run_on_gpu(run: Callable[[], object], device: str) -> OpProfile:
+    """Kernels run behind the host's back: runs in a row between two waits, without the call of a function."""
+    empty = tf.function(lambda: tf.no_op(), autograph=False).get_concrete_function()
+    empty()
+    seconds = max(_seconds_in_a_row(run) - _seconds_in_a_row(empty), 0.0)
+    tf.config.experimental.reset_memory_stats(device)
+    outputs = run()
+    tf.test.experimental.sync_devices()
+    counted = tf.config.experimental.get_memory_info(device)
+    del outputs
+    return OpProfile(seconds=seconds, workspace=int(counted["peak"] - counted["current"]))
+
+
+def _seconds_in_a_row(run: Callable[[], object]) -> float:
+    tf.test.experimental.sync_devices()
+    start = time.perf_counter()
+    runs = _repeat(run)
+    tf.test.experimental.sync_devices()
+    return (time.perf_counter() - start) / runs
+
+
+def _repeat(run: Callable[[], object]) -> int:
+    """Run until ``_SPENT_S`` are spent, at least ``_LEAST_RUNS`` times; how often it was."""
+    deadline = time.perf_counter() + _SPENT_S
+    for k in range(_MOST_RUNS):
+        if k >= _LEAST_RUNS and time.perf_counter() > deadline:
+            return k
+        run()
+    return _MOST_RUNS
+
+
+def _real(tensor: tf.Tensor) -> tf.Tensor:
+    """A tensor of the same shape and dtype, with numbers in it."""
+    dtype, shape = tensor.dtype, tuple(tensor.shape)
+    if not (dtype.is_floating or dtype.is_complex or dtype.is_integer or dtype.is_bool):
+        raise NotMeasurableError(f"nothing can be made up for an input of {dtype.name}")
+    if dtype.is_floating or dtype.is_complex:
+        return tf.constant(np.resize(_numbers(dtype.as_numpy_dtype), shape), dtype)
+    return tf.zeros(shape, dtype)
+
+
+@cache
+def _numbers(dtype: type[np.generic]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Drawn once: to draw every number of a tensor takes longer than most ops."""
+    return np.random.default_rng(0).standard_normal(_PATTERN).astype(dtype)

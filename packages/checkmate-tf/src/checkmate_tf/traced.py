@@ -1,0 +1,236 @@
+"""What TensorFlow did during a stretch of code: its op executions, and its allocations δ₁, δ₂, … over time.
+
+TensorFlow's profiler sees each run of an op, by the op's name, and each buffer that an allocator gives out or
+takes back, with its address. What the CPU's allocators tell depends on how TensorFlow was started:
+
+    as it comes (oneDNN)            buffers of 256 KiB and more
+    TF_ENABLE_ONEDNN_OPTS=0         every buffer
+    TF_CPU_ALLOCATOR_USE_BFC=1      every buffer, and those of oneDNN's kernels
+
+The two variables must be set before TensorFlow is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import tensorflow as tf
+
+from checkmate.errors import CheckmateError
+from checkmate_tf.private import XSpace, cpu_allocator_events
+
+__all__ = ["Allocation", "Execution", "ProfilerBusyError", "Trace", "TraceRecorder"]
+
+_VERBOSE = 3
+"""The level at which the profiler tells of allocations, and of ops however small."""
+_OP = re.compile(r"([^:\s]+):(\w+)")
+"""How the executor calls a run of an op: its name and its type; no name of an op has a colon."""
+
+
+class ProfilerBusyError(CheckmateError, RuntimeError):
+    """Nothing can be measured while another profiler, or another meter, is running in this process."""
+
+
+class Execution(NamedTuple):
+    """One run of one op.
+
+    Attributes:
+        name: of the op, in the graph that ran.
+        kind: its type there; TensorFlow puts oneDNN's in the place of its own.
+        start_s: seconds since the recording began.
+        seconds: that the kernel took; on a GPU, to launch it.
+    """
+
+    name: str
+    kind: str
+    start_s: float
+    seconds: float
+
+
+class Allocation(NamedTuple):
+    """One buffer that was given out, or taken back.
+
+    Attributes:
+        time_s: seconds since the recording began.
+        delta: bytes asked for; negative when they are given back. Of a buffer older than the recording, what
+            the allocator knows, which may be nothing: 0.
+        address: of the buffer.
+        allocator: its name.
+        op: that asked for it; empty if unknown, and when it is given back.
+        held: bytes that the allocator has given out in all, in its own chunks; 0 if it doesn't count.
+        older: whether the buffer was there before the recording.
+    """
+
+    time_s: float
+    delta: int
+    address: int
+    allocator: str
+    op: str
+    held: int
+    older: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """What happened, in order of time.
+
+    Attributes:
+        executions: of ops, on all devices.
+        allocations: of all allocators.
+    """
+
+    executions: tuple[Execution, ...]
+    allocations: tuple[Allocation, ...]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each op ran, by its name; 0 for one that didn't."""
+        return Counter(run.name for run in self.executions)
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds that each op took in all its runs, by its name."""
+        total: defaultdict[str, float] = defaultdict(float)
+        for run in self.executions:
+            total[run.name] += run.seconds
+        return total
+
+    def on(self, device: str) -> tuple[Allocation, ...]:
+        """The allocations in the memory of one device, ``"CPU:0"`` or ``"GPU:k"``."""
+        prefix = device.replace(":", "_") + "_" if device.startswith("GPU") else ""
+        if prefix:
+            return tuple(a for a in self.allocations if a.allocator.startswith(prefix))
+        return tuple(a for a in self.allocations if not a.allocator.startswith("GPU_"))
+
+
+class TraceRecorder:
+    """Records a ``with`` block, all threads; a few milliseconds, and some microseconds for each event.
+
+    >>> y = tf.function(lambda x: tf.nn.softmax(x, name="a"), autograph=False)
+    >>> _ = y(tf.zeros([2, 3]))
+    >>> with TraceRecorder() as recorder:
+    ...     _ = y(tf.zeros([2, 3]))
+    >>> recorder.trace.counts["a"], recorder.trace.counts["c"]
+    (1, 0)
+
+    Raises:
+        ProfilerBusyError: on entry, inside of another profiler.
+    """
+
+    def __init__(self) -> None:
+        """Nothing happens before the block is entered."""
+        self.trace = Trace(executions=(), allocations=())
+
+    def __enter__(self) -> Self:
+        """Start recording."""
+        options = tf.profiler.experimental.ProfilerOptions(
+            host_tracer_level=_VERBOSE, python_tracer_level=0, device_tracer_level=0
+        )
+        with ExitStack() as started:
+            folder = started.enter_context(tempfile.TemporaryDirectory(prefix="checkmate-trace-"))
+            started.enter_context(cpu_allocator_events())
+            try:
+                with _quiet():
+                    tf.profiler.experimental.start(folder, options=options)
+            except tf.errors.AlreadyExistsError as error:
+                raise ProfilerBusyError(
+                    "another profiler or memory meter is running in this process, and TensorFlow has only "
+                    "one: end it first"
+                ) from error
+            started.callback(self._stop, Path(folder))
+            self._started = started.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        """Stop, and read what was recorded."""
+        self._started.close()
+
+    def _stop(self, folder: Path) -> None:
+        with _quiet():
+            tf.profiler.experimental.stop()
+        self.trace = _read([path.read_bytes() for path in folder.rglob("*.xplane.pb")])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Drop what TensorFlow logs of each session, ten lines by C++: errors come as exceptions.
+
+    File descriptor 2 belongs to the whole process, so this is for a moment only.
+    """
+    try:
+        saved = os.dup(2)
+    except OSError:  # a program without a console
+        yield
+        return
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def _read(spaces: list[bytes]) -> Trace:
+    executions, allocations = [], []
+    for content in spaces:
+        for plane in XSpace.FromString(content).planes:
+            named = {key: event.name for key, event in plane.event_metadata.items()}
+            stats = {key: stat.name for key, stat in plane.stat_metadata.items()}
+            for line in plane.lines:
+                for event in line.events:
+                    name, start_s = (
+                        named[event.metadata_id],
+                        line.timestamp_ns * 1e-9 + event.offset_ps * 1e-12,
+                    )
+                    if name in ("MemoryAllocation", "MemoryDeallocation"):
+                        sign = 1 if name == "MemoryAllocation" else -1
+                        allocations.append(_allocation(start_s, sign, dict(_facts(event, stats))))
+                    elif (op := _OP.fullmatch(name)) and "::" not in name:
+                        executions.append(Execution(op[1], op[2], start_s, event.duration_ps * 1e-12))
+    allocations.sort(key=lambda a: a.time_s)
+    executions.sort(key=lambda run: run.start_s)
+    return Trace(executions=tuple(executions), allocations=tuple(_paired(allocations)))
+
+
+def _facts(event: Any, stats: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
+    """What an event tells, by name."""
+    for stat in event.stats:
+        kind = stat.WhichOneof("value")
+        yield stats[stat.metadata_id], stats[stat.ref_value] if kind == "ref_value" else getattr(stat, kind)
+
+
+def _allocation(time_s: float, sign: int, facts: Mapping[str, Any]) -> Allocation:
+    return Allocation(
+        time_s,
+        sign * int(facts.get("requested_bytes", 0)),
+        int(facts.get("addr", 0)),
+        str(facts.get("allocator_name", "")),
+        str(facts.get("tf_op", "")),
+        int(facts.get("bytes_allocated", 0)),
+        sign < 0,
+    )
+
+
+def _paired(allocations: list[Allocation]) -> Iterator[Allocation]:
+    """Each return with the size that the buffer was given out with: not every allocator keeps it."""
+    alive: dict[int, int] = {}
+    for event in allocations:
+        if not event.older:
+            alive[event.address] = event.delta
+            yield event
+        elif event.address in alive:
+            yield event._replace(delta=-alive.pop(event.address), older=False)
+        else:
+            yield event

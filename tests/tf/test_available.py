@@ -1,0 +1,32 @@
+"""The budget "auto": what is held, and most of what is left."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+import checkmate
+from checkmate.available import HEADROOM, available_memory
+from checkmate_tf.available import auto_budget, obtainable_bytes
+
+
+def test_the_cpu_has_what_the_system_has_left() -> None:
+    assert obtainable_bytes("CPU:0") == pytest.approx(available_memory(), rel=0.2)
+
+
+def test_auto_is_what_is_held_and_most_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checkmate_tf.available.available_memory", lambda: 1000)
+    assert auto_budget("CPU:0", 24) == 24 + 1000 * (1 - HEADROOM)
+
+
+def test_a_gpu_has_what_is_left_of_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checkmate_tf.available.memory_limit", lambda device: 1000)
+    monkeypatch.setattr(
+        tf.config.experimental, "get_memory_info", lambda device: {"current": 300, "peak": 900}
+    )
+    assert obtainable_bytes("GPU:0") == 700
+
+
+def test_a_device_that_does_not_tell_is_an_error_with_the_way_out() -> None:
+    with pytest.raises(checkmate.BudgetError, match="in the place of 'auto'"):
+        obtainable_bytes("GPU:99")
