@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from checkmate import PluginError, Timeline
+from checkmate.cost import UnitCost
 from checkmate.plugins import (
     COST_MODELS,
     EXECUTORS,
@@ -22,6 +23,7 @@ from checkmate.plugins import (
     FrontendSpec,
     Registry,
     SolverSpec,
+    checked_cost_model,
     command_errors,
     cost_model_specs,
     executor_specs,
@@ -259,3 +261,12 @@ def test_commands_that_work_are_forgotten_errors(monkeypatch: pytest.MonkeyPatch
     assert command_errors()
     register_commands([])
     assert command_errors() == {}
+
+
+def test_what_can_be_a_cost_model() -> None:
+    model = UnitCost()
+    assert checked_cost_model(model) is model
+    assert checked_cost_model("of a plugin that is not there") == "of a plugin that is not there"
+    for wrong in (UnitCost, None, 3.5):
+        with pytest.raises(TypeError, match="must be 'profiled'"):
+            checked_cost_model(wrong)

@@ -23,7 +23,7 @@ from checkmate.graph import DFGraph
 from checkmate.heuristics.first_fit import FirstFit
 from checkmate.plugins import SOLVERS, MinimumBudgetSolver, Solver, installed_plugins
 from checkmate.plugins.loader import ANYTHING, one_line
-from checkmate.problem import Problem, Progress, keep_all_peak
+from checkmate.problem import OnProgress, Problem, Progress, keep_all_peak
 from checkmate.schedule import Schedule
 from checkmate.solution import Solution, Status
 from checkmate.units import Budget, parse_budget
@@ -48,7 +48,7 @@ def solve(
     fixed_order: bool = False,
     threads: int = 1,
     seed: int = 0,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
     cache: bool | ScheduleCache | None = None,
     throw: bool = True,
 ) -> Solution:

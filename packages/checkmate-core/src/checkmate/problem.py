@@ -18,7 +18,7 @@ from checkmate.graph import DFGraph
 from checkmate.schedule import Schedule
 from checkmate.simulate import simulate
 
-__all__ = ["Problem", "Progress", "keep_all_peak"]
+__all__ = ["OnProgress", "Problem", "Progress", "keep_all_peak"]
 
 
 def keep_all_peak(graph: DFGraph) -> int:
@@ -55,6 +55,10 @@ class Progress(NamedTuple):
     step: str
 
 
+OnProgress = Callable[[Progress], None]
+"""Who listens to a running solver."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """A graph, a budget, and how hard to try.
@@ -76,7 +80,7 @@ class Problem:
     fixed_order: bool = False
     seed: int = 0
     threads: int = 1
-    on_progress: Callable[[Progress], None] | None = field(default=None, compare=False, repr=False)
+    on_progress: OnProgress | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Reject senseless settings."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -24,7 +24,8 @@ import tensorflow as tf
 
 from checkmate import DFGraph, Progress
 from checkmate.cost import MeasuredOps, OpProfile, with_costs
-from checkmate.plugins import CostModel, load_cost_model
+from checkmate.plugins import CostModel, checked_cost_model, load_cost_model
+from checkmate.problem import OnProgress
 from checkmate_tf.device import device_of_this_machine, machine_of
 from checkmate_tf.flops import flops_of
 from checkmate_tf.private import is_stateful
@@ -32,9 +33,7 @@ from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in
 from checkmate_tf.roofline import roofline
 from checkmate_tf.traced import ProfilerBusyError
 
-__all__ = ["OnProgress", "checked_cost_model", "price", "profile_ops"]
-
-OnProgress = Callable[[Progress], None]
+__all__ = ["price", "profile_ops"]
 
 _log = logging.getLogger(__name__)
 _cache: dict[str, dict[str, OpProfile]] = {}  # machine → signature → what was measured
@@ -90,22 +89,6 @@ def price(
             )
         cost_model = load_cost_model(cost_model)
     return cost_model.annotate(counted)
-
-
-def checked_cost_model(cost_model: object) -> str | CostModel:
-    """What a user passed for a cost model, if it can be one; names are looked up when they are used.
-
-    Raises:
-        TypeError: if it is neither a name nor has a method ``annotate``.
-    """
-    if isinstance(cost_model, str):
-        return cost_model
-    if isinstance(cost_model, type) or not callable(getattr(cost_model, "annotate", None)):
-        raise TypeError(
-            f"cost_model is {cost_model!r}, must be 'profiled', 'roofline', 'flops', the name of an "
-            "installed cost model, or an object with a method annotate(graph)"
-        )
-    return cost_model  # type: ignore[return-value]  # structurally
 
 
 def profile_ops(

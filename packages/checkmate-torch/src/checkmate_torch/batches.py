@@ -17,9 +17,9 @@ from torch.optim import Optimizer
 
 from checkmate import BudgetError, Solution
 from checkmate.plugins import CostModel, Solver
+from checkmate.problem import OnProgress
 from checkmate.units import Budget, format_bytes, parse_bytes
 from checkmate_torch.available import AUTO
-from checkmate_torch.costs import OnProgress
 from checkmate_torch.planning import Loss, budget_in_bytes, plan
 
 __all__ = ["LargestBatch", "max_batch_size"]

@@ -15,10 +15,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from checkmate.plugins import CostModel, Solver
+from checkmate.problem import OnProgress
 from checkmate.units import Budget
 from checkmate_torch.backend import Plan, Planner
 from checkmate_torch.capture import captured
-from checkmate_torch.costs import OnProgress
 from checkmate_torch.distributed import GroupChoice, inside_of
 from checkmate_torch.lowering import Lowering
 from checkmate_torch.options import Options

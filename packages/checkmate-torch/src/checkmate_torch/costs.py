@@ -27,7 +27,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from checkmate import DFGraph, Progress
 from checkmate.cost import MeasuredOps, OpProfile, with_costs
-from checkmate.plugins import CostModel, load_cost_model
+from checkmate.plugins import CostModel, checked_cost_model, load_cost_model
+from checkmate.problem import OnProgress
 from checkmate_torch.allocations import ProfilerBusyError
 from checkmate_torch.flops import flops_of
 from checkmate_torch.profile import machine_of, profile_op
@@ -35,9 +36,7 @@ from checkmate_torch.roofline import roofline
 from checkmate_torch.safety import may_run_twice, takes_library_state
 from checkmate_torch.symbols import largest
 
-__all__ = ["OnProgress", "checked_cost_model", "price", "profile_node"]
-
-OnProgress = Callable[[Progress], None]
+__all__ = ["price", "profile_node"]
 
 _log = logging.getLogger(__name__)
 _cache: dict[str, dict[str, OpProfile]] = {}  # machine → layout → what was measured
@@ -95,22 +94,6 @@ def price(
             return roofline(counted, nodes, device, on_disk=on_disk)
         cost_model = load_cost_model(cost_model)
     return cost_model.annotate(counted)
-
-
-def checked_cost_model(cost_model: object) -> str | CostModel:
-    """What a user passed for a cost model, if it can be one; names are looked up when they are used.
-
-    Raises:
-        TypeError: if it is neither a name nor has a method ``annotate``.
-    """
-    if isinstance(cost_model, str):
-        return cost_model
-    if isinstance(cost_model, type) or not callable(getattr(cost_model, "annotate", None)):
-        raise TypeError(
-            f"cost_model is {cost_model!r}, must be 'profiled', 'roofline', 'flops', the name of an "
-            "installed cost model, or an object with a method annotate(graph)"
-        )
-    return cost_model  # type: ignore[return-value]  # structurally
 
 
 def profile_node(node: Node) -> OpProfile:

@@ -17,12 +17,12 @@ from torch.optim import Optimizer
 
 from checkmate import DFGraph, InfeasibleBudgetError, ScheduleCache, Solution
 from checkmate.api import solve
-from checkmate.plugins import CostModel, Solver
-from checkmate.problem import Problem, keep_all_peak
+from checkmate.plugins import CostModel, Solver, checked_cost_model
+from checkmate.problem import OnProgress, Problem, keep_all_peak
 from checkmate.report import Account
 from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
 from checkmate_torch.available import AUTO, HEADROOM, auto_budget, optimizer_bytes
-from checkmate_torch.costs import OnProgress, checked_cost_model, price
+from checkmate_torch.costs import price
 from checkmate_torch.distributed import GroupChoice, Ranks, checked_group, decided_together, priced_together
 from checkmate_torch.lowering import Lowering, checked_lowering
 

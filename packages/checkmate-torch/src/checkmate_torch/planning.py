@@ -22,12 +22,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from checkmate import CheckmateError, DFGraph, Solution, write_graph
 from checkmate.plugins import CostModel, Solver
+from checkmate.problem import OnProgress
 from checkmate.report import Account
 from checkmate.units import Budget
 from checkmate_torch.backend import Planner, TracingDone
 from checkmate_torch.capture import captured
 from checkmate_torch.compiled import CompiledModule
-from checkmate_torch.costs import OnProgress
 from checkmate_torch.joint import Traced, UnsupportedModelError
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.options import Options

@@ -22,13 +22,13 @@ from torch.utils._pytree import tree_map_only
 from checkmate import Solution, keep_all_peak
 from checkmate.heuristics import PlainOrder
 from checkmate.plugins import CostModel, Solver
+from checkmate.problem import OnProgress
 from checkmate.report import Account, Kind
 from checkmate.units import Budget, parse_budget
 from checkmate_torch.account import account_of, named, owned_by
 from checkmate_torch.available import optimizer_bytes
 from checkmate_torch.backend import Plan, held_before, held_besides, kinds_of, log_plan, refuse_nested
 from checkmate_torch.capture import captured
-from checkmate_torch.costs import OnProgress
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.joint import UnsupportedModelError
 from checkmate_torch.lowering import boxed

@@ -63,6 +63,7 @@ __all__ = [
     "SolverSpec",
     "Traced",
     "ambiguous_solvers",
+    "checked_cost_model",
     "command_errors",
     "cost_model_specs",
     "executor_specs",
@@ -135,6 +136,22 @@ def cost_model_specs() -> tuple[CostModelSpec, ...]:
 def load_cost_model(name: str) -> CostModel:
     """The cost model itself; errors as in :func:`load_solver`."""
     return COST_MODELS.load(name)
+
+
+def checked_cost_model(cost_model: object) -> str | CostModel:
+    """What a user passed to price a traced step with, if it can be one; a name is looked up on its use.
+
+    Raises:
+        TypeError: if it is neither a name nor has a method ``annotate``.
+    """
+    if isinstance(cost_model, str):
+        return cost_model
+    if isinstance(cost_model, type) or not callable(getattr(cost_model, "annotate", None)):
+        raise TypeError(
+            f"cost_model is {cost_model!r}, must be 'profiled', 'roofline', 'flops', the name of an "
+            "installed cost model, or an object with a method annotate(graph)"
+        )
+    return cost_model  # type: ignore[return-value]  # structurally
 
 
 def frontend_specs() -> tuple[FrontendSpec, ...]:
