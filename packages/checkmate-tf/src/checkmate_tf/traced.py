@@ -137,7 +137,6 @@ class TraceRecorder:
         )
         with ExitStack() as started:
             folder = started.enter_context(tempfile.TemporaryDirectory(prefix="checkmate-trace-"))
-            started.enter_context(cpu_allocator_events())
             try:
                 with _quiet():
                     tf.profiler.experimental.start(folder, options=options)
@@ -147,6 +146,7 @@ class TraceRecorder:
                     "one: end it first"
                 ) from error
             started.callback(self._stop, Path(folder))
+            started.enter_context(cpu_allocator_events())
             self._started = started.pop_all()
         return self
 
