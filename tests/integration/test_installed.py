@@ -141,14 +141,23 @@ except MissingDistributionError as error:
 
 
 @pytest.mark.skipif("tf" not in PARTS, reason="needs checkmate-tf")
-def test_checkmate_tf_is_listed_without_tensorflow_and_names_what_lacks_at_first_use() -> None:
-    code = """
-from checkmate import PluginError
-from checkmate.plugins import frontend_specs, load_frontend
-assert "tf" in [spec.name for spec in frontend_specs()]
+@pytest.mark.parametrize(
+    ("use", "error"),
+    [
+        ("checkmate.plugins.load_frontend('tf')", "PluginError"),
+        ("checkmate.tf2", "MissingDistributionError"),
+        ("import checkmate_tf; checkmate_tf.memory_meter", "MissingDistributionError"),
+    ],
+)
+def test_checkmate_tf_is_listed_without_tensorflow_and_names_what_lacks_at_first_use(
+    use: str, error: str
+) -> None:
+    code = f"""
+import checkmate
+assert "tf" in [spec.name for spec in checkmate.plugins.frontend_specs()]
 try:
-    load_frontend("tf")
-except PluginError as error:
+    {use}
+except checkmate.{error} as error:
     print(error)
 """
     said = python(code)

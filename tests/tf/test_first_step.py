@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import tensorflow as tf
+
 import checkmate
 import checkmate_tf
 from checkmate import tf2
@@ -18,6 +20,14 @@ SITE = os.environ.get("CHECKMATE_SITE")
 def test_what_is_tested_is_what_was_installed() -> None:
     for package in (checkmate, checkmate_tf):
         assert SITE is None or Path(str(package.__file__)).is_relative_to(SITE)
+
+
+def test_a_step_is_measured() -> None:
+    x = tf.Variable(tf.ones([256, 512]))
+    with tf2.memory_meter(x) as meter, tf.GradientTape() as tape:
+        loss = tf.reduce_sum(x**2)
+        tape.gradient(loss, x)
+    assert (meter.base, meter.peak > meter.base) == (2**19, True)
 
 
 def test_the_face_has_every_public_name() -> None:

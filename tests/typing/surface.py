@@ -14,6 +14,7 @@ import checkmate.torch as face
 from checkmate import torch as imported_face
 from checkmate.heuristics import ChenSqrtN
 from checkmate.plugins import Solver, SolverSpec, hookimpl
+from checkmate_tf import MemoryMeter
 from checkmate_torch import CompiledModule
 
 graph = checkmate.DFGraph.from_nodes(cost=[1, 1.5], size=[4, 2], deps=[[], [0]])
@@ -63,5 +64,7 @@ assert_type(checkmate.torch.max_batch_size(str, Linear(1, 1), "8GiB", 0.3).size,
 assert_type(face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
 assert_type(imported_face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
 
-assert_type(checkmate.tf2.__all__, list[str])
+with checkmate.tf2.memory_meter() as meter:
+    assert_type(meter, MemoryMeter)
+    assert_type(meter.peak, int)
 misspelt = checkmate.tf2.compille  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]

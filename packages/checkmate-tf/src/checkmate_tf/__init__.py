@@ -10,11 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    pass
+    from checkmate_tf.meter import MemoryMeter, NoStatisticsError, memory_meter
+    from checkmate_tf.traced import ProfilerBusyError
 
-__all__: list[str] = []
+__all__ = [
+    "MemoryMeter",
+    "NoStatisticsError",
+    "ProfilerBusyError",
+    "memory_meter",
+]
 
-_HOMES: dict[str, str] = {}
+_HOMES = {
+    "MemoryMeter": "meter",
+    "NoStatisticsError": "meter",
+    "ProfilerBusyError": "traced",
+    "memory_meter": "meter",
+}
 
 if not TYPE_CHECKING:
 
