@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 
-if (
-    find_spec("tensorflow") is None
-):  # .nox/dev has PyTorch; .nox/tf has TensorFlow and runs these ("nox -s tf")
+if find_spec("tensorflow") is None:  # .nox/dev has PyTorch; .nox/tf, with TensorFlow, runs these
     _project = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
     collect_ignore = _project["tool"]["checkmate"]["needs-tensorflow"]
-else:  # read when it is imported: no news of how it was built, and one thread for each test at a time
+else:  # read when it is imported: no news of how it was built, one thread, an allocator that tells of all
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)

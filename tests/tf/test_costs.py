@@ -14,7 +14,7 @@ import checkmate
 from checkmate.cost import DEVICES, UnitCost
 from checkmate_tf import costs, roofline
 from checkmate_tf.costs import price, profile_ops
-from checkmate_tf.traced import ProfilerBusyError, TraceRecorder
+from checkmate_tf.events import ProfilerBusyError, TraceRecorder
 
 BATCH, WIDTH = 12, 20
 

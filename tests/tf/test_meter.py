@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from checkmate_tf.buffers import resident_bytes
+from checkmate_tf.events import ProfilerBusyError, TraceRecorder
 from checkmate_tf.meter import memory_meter
-from checkmate_tf.traced import ProfilerBusyError, TraceRecorder
 
 MIB = 2**20
 ROWS = MIB // 1024  # of 1 KiB

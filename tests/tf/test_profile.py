@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 import tensorflow as tf
 
+from checkmate_tf.events import ProfilerBusyError, TraceRecorder
 from checkmate_tf.private import emit_op
 from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in_turn, profile_op
-from checkmate_tf.traced import ProfilerBusyError, TraceRecorder
 
 SIDE, CHANNELS = 128, 16
 

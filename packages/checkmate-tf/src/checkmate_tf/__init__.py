@@ -10,20 +10,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from checkmate_tf.capture import UnsupportedFunctionError
+    from checkmate_tf.events import ProfilerBusyError
     from checkmate_tf.meter import MemoryMeter, NoStatisticsError, memory_meter
-    from checkmate_tf.traced import ProfilerBusyError
+    from checkmate_tf.planned import PlannedFunction, function
+    from checkmate_tf.planning import Plan
 
 __all__ = [
     "MemoryMeter",
     "NoStatisticsError",
+    "Plan",
+    "PlannedFunction",
     "ProfilerBusyError",
+    "UnsupportedFunctionError",
+    "function",
     "memory_meter",
 ]
 
 _HOMES = {
     "MemoryMeter": "meter",
     "NoStatisticsError": "meter",
-    "ProfilerBusyError": "traced",
+    "Plan": "planning",
+    "PlannedFunction": "planned",
+    "ProfilerBusyError": "events",
+    "UnsupportedFunctionError": "capture",
+    "function": "planned",
     "memory_meter": "meter",
 }
 

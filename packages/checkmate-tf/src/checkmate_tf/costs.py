@@ -27,11 +27,11 @@ from checkmate.cost import MeasuredOps, OpProfile, with_costs
 from checkmate.plugins import CostModel, checked_cost_model, load_cost_model
 from checkmate.problem import OnProgress
 from checkmate_tf.device import device_of_this_machine, machine_of
+from checkmate_tf.events import ProfilerBusyError
 from checkmate_tf.flops import flops_of
 from checkmate_tf.private import is_stateful
 from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in_turn
 from checkmate_tf.roofline import roofline
-from checkmate_tf.traced import ProfilerBusyError
 
 __all__ = ["price", "profile_ops"]
 

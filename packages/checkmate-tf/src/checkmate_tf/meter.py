@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from checkmate.errors import CheckmateError
 from checkmate_tf.buffers import buffers_of
-from checkmate_tf.traced import Allocation, TraceRecorder
+from checkmate_tf.events import Allocation, TraceRecorder
 
 __all__ = ["MemoryMeter", "NoStatisticsError", "memory_meter"]
 

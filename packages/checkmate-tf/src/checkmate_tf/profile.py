@@ -19,8 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from checkmate.cost import OpProfile
+from checkmate_tf.events import Execution, Trace, TraceRecorder
 from checkmate_tf.private import emit_op, grappler_off
-from checkmate_tf.traced import Execution, Trace, TraceRecorder
 
 __all__ = ["NotMeasurableError", "constant_inputs", "profile_in_turn", "profile_op"]
 

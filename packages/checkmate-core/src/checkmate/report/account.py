@@ -39,6 +39,7 @@ class Kind(StrEnum):
     UPDATES = "updates"
     BUCKETS = "buckets of DDP"
     RANDOM_STATES = "random states"
+    SMALL = "small tensors"
     RESERVE = "reserve"
     WORKSPACE = "workspace of the op"
 

@@ -1,0 +1,68 @@
+"""From a program to a function of TensorFlow that runs it, in its order and with its recomputations.
+
+TensorFlow runs an op as soon as its inputs are there, merges ops that look alike, and rewrites what it calls.
+So every copy of an op carries a number of its own, every heavy one waits for the one before it, and the
+function is called outside of Grappler. A buffer is freed with its last reader: nobody has to say when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from checkmate_tf import private
+from checkmate_tf.capture import Captured
+from checkmate_tf.program import Program
+
+__all__ = ["Replay", "emit"]
+
+_NUMBER = "_checkmate_copy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Replay:
+    """A function that runs a program.
+
+    Attributes:
+        function: a ``ConcreteFunction`` of flat arguments and flat outputs.
+    """
+
+    function: Any
+
+    def __call__(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
+        """Run it: eagerly, or as a part of the function that is being traced."""
+        with private.grappler_off():
+            return list(self.function(*arguments))
+
+
+def emit(captured: Captured, program: Program) -> Replay:
+    """The function that runs a program of a captured step."""
+
+    def replay(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        graph = tf.compat.v1.get_default_graph()
+        private.copy_functions(captured.ops[0].graph, graph)
+        given = [*arguments, *map(graph.capture, captured.captured)]
+        made: list[Sequence[tf.Tensor]] = []
+        before: list[tf.Operation] = []
+        for k, copy in enumerate(program.copies):
+            attrs = dict(copy.op.node_def.attr)
+            attrs[_NUMBER] = tf.compat.v1.AttrValue(i=k)
+            op = private.emit_op(
+                graph,
+                copy.op.type,
+                [made[v.copy][v.output] if v.copy >= 0 else given[-1 - v.copy] for v in copy.inputs],
+                attrs=attrs,
+                control=before if copy.heavy else (),
+                name=copy.op.name,
+                device=copy.op.device,
+            )
+            made.append(op.outputs)
+            before = [op] if copy.heavy else before
+        return [made[v.copy][v.output] if v.copy >= 0 else given[-1 - v.copy] for v in program.outputs]
+
+    specs = [tf.TensorSpec(t.shape, t.dtype) for t in captured.arguments]
+    function = tf.function(replay, autograph=False, experimental_attributes={"_noinline": True})
+    return Replay(function=function.get_concrete_function(*specs))

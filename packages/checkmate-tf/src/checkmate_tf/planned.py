@@ -1,0 +1,183 @@
+"""A function that computes a training step, planned anew for each kind of arguments and run as planned.
+
+f(x) = y  ↦  f̂(x) = y, bit for bit, with peak(f̂) ≤ budget
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import update_wrapper
+from typing import Any
+
+import tensorflow as tf
+
+from checkmate.plugins import CostModel, Solver
+from checkmate.problem import OnProgress
+from checkmate.report import Planned
+from checkmate.units import Budget
+from checkmate_tf.arguments import Arguments
+from checkmate_tf.available import AUTO
+from checkmate_tf.capture import UnsupportedFunctionError, capture
+from checkmate_tf.emit import Replay, emit
+from checkmate_tf.planning import Options, Plan, planned
+
+__all__ = ["PlannedFunction", "function"]
+
+
+def function(
+    fn: Callable[..., Any],
+    *,
+    budget: Budget = AUTO,
+    solver: str | Solver = "auto",
+    cost_model: str | CostModel = "profiled",
+    time_limit: float = 10.0,
+    workspaces: bool = True,
+    reserve: int | str = 0,
+    cache: bool = True,
+    on_progress: OnProgress | None = None,
+) -> PlannedFunction:
+    """Run a function that computes losses and gradients, and may apply them, within a byte budget.
+
+    Args:
+        fn: what one would give to ``tf.function``: of tensors, nested in tuples, lists and dicts, and of
+            Python values, which are constants to it. It may create variables at its first call only.
+        budget: bytes of everything that the step holds at once: variables that it uses, arguments,
+            activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the plain
+            step's peak (``"60%"``, ``0.6``), or ``"auto"``, what the device has left now.
+        solver: name of an installed solver, or a solver.
+        cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, an installed cost model's name, or one.
+        time_limit: seconds for the solver, for each plan.
+        workspaces: whether the workspace of each distinct op is measured; without, the peak is not bounded.
+        reserve: bytes that the step holds besides.
+        cache: whether measured costs and schedules are kept on disk, and taken from there.
+        on_progress: called while ops are timed and while the solver runs.
+
+    Returns:
+        A callable of the same arguments, which plans when it meets a new kind of them.
+
+    Raises:
+        BudgetError: if the budget can't be read.
+        UnsupportedFunctionError: if ``fn`` is a ``tf.function`` that XLA compiles.
+        TypeError: if ``fn`` can't be called, or what is given for a cost model can't be one.
+
+    >>> w = tf.Variable(tf.ones([4, 4]))
+    >>> def step(x):
+    ...     with tf.GradientTape() as tape:
+    ...         loss = tf.reduce_sum(tf.nn.relu(x @ w))
+    ...     return loss, tape.gradient(loss, w)
+    >>> planned = function(step, budget="100%", cost_model="flops")
+    >>> loss, gradient = planned(tf.ones([2, 4]))
+    >>> float(loss), gradient.shape
+    (32.0, TensorShape([4, 4]))
+    """
+    options = Options.parse(
+        budget=budget,
+        solver=solver,
+        cost_model=cost_model,
+        time_limit=time_limit,
+        workspaces=workspaces,
+        reserve=reserve,
+        cache=cache,
+        on_progress=on_progress,
+    )
+    return PlannedFunction(fn, options)
+
+
+class PlannedFunction(Planned[Plan]):
+    """What :func:`function` returns.
+
+    Args:
+        fn: the function.
+        options: how to plan.
+        optimizer: gives the variables that are an optimizer's state, once they exist; for reports.
+
+    Raises:
+        TypeError, UnsupportedFunctionError: as :func:`function`.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], options: Options, optimizer: Callable[[], Iterable[tf.Variable]] = tuple
+    ) -> None:
+        """Remember; nothing is traced yet."""
+        if not callable(fn):
+            raise TypeError(f"fn is {fn!r}, must be a function that computes a training step")
+        if getattr(fn, "_jit_compile", False):
+            raise UnsupportedFunctionError(
+                f"{fn!r} is compiled by XLA, which orders and frees in its own way: leave out "
+                "jit_compile=True"
+            )
+        self._fn = getattr(fn, "python_function", fn)
+        self._options = options
+        self._optimizer = optimizer
+        self._steps: dict[object, _Step] = {}
+        self._lock = threading.RLock()
+        update_wrapper(self, self._fn, updated=())
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans so far: one for each kind of arguments."""
+        return tuple(step.plan for step in self._steps.values())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the step on these arguments; eagerly, or as a part of the function that is being traced.
+
+        Raises:
+            UnsupportedFunctionError: if the function can't be planned, or a shape is not known.
+            InfeasibleBudgetError: if no schedule was found; says what budget would do.
+        """
+        given = Arguments.of(args, kwargs)
+        return self._step(given).run(given.tensors)
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """The plan for these arguments; ``tf.TensorSpec`` may stand for tensors. Only single ops are run.
+
+        Raises:
+            UnsupportedFunctionError, InfeasibleBudgetError: as by a call.
+        """
+        return self._step(Arguments.of(args, kwargs)).plan
+
+    def _step(self, given: Arguments) -> _Step:
+        with self._lock:
+            if given.key not in self._steps:
+                self._steps[given.key] = self._planned(given)
+            return self._steps[given.key]
+
+    def _planned(self, given: Arguments) -> _Step:
+        known = list(self._steps.values())
+        traced = tf.function(lambda *tensors: given.apply(self._fn, tensors), autograph=False)
+        concrete = traced.get_concrete_function(*given.specs)
+        with tf.init_scope():  # what is measured runs now, though the caller may be traced
+            plan = planned(
+                capture(concrete),
+                self._options,
+                optimizer={id(v.handle) for v in self._optimizer()},
+                like=known[0].plan if known else None,
+            )
+        return _Step(plan, concrete, keep=traced)
+
+
+class _Step:
+    """A plan, and the function that runs it, which is made when it is first needed.
+
+    Args:
+        plan: what was decided.
+        concrete: TensorFlow's function of the plain step; knows how its outputs are nested.
+        keep: what must live as long.
+    """
+
+    def __init__(self, plan: Plan, concrete: Any, keep: object) -> None:
+        self.plan = plan
+        self._structure = concrete.structured_outputs
+        self._keep = keep
+        self._replay: Replay | None = None
+
+    def run(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """The results of the step, nested as the function returns them."""
+        if self._replay is None:
+            with tf.init_scope():
+                self._replay = emit(self.plan.traced.captured, self.plan.program)
+        made = iter(self._replay(*tensors))
+        leaves = tf.nest.flatten(self._structure, expand_composites=True)
+        found = [None if leaf is None else next(made) for leaf in leaves]
+        return tf.nest.pack_sequence_as(self._structure, found, expand_composites=True)

@@ -1,0 +1,297 @@
+"""From a captured step to a plan: what runs when, what it holds, and what is known of it.
+
+    captured ↦ traced ↦ priced ↦ updates settled ↦ schedule within the budget ↦ program
+
+The judge bounds what the schedule holds. What the program will hold is counted too, kernel by kernel: where
+small tensors, which the graph leaves out, bring that over the budget, room is kept for them and it is solved
+anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import tensorflow as tf
+
+from checkmate import DFGraph, InfeasibleBudgetError, Schedule, ScheduleCache, Solution, floor, solve
+from checkmate.analysis import sequence_to_run, with_writes_settled
+from checkmate.cost import OpProfile
+from checkmate.heuristics import PlainOrder
+from checkmate.plugins import CostModel, Solver, checked_cost_model
+from checkmate.problem import OnProgress, Problem, keep_all_peak
+from checkmate.report import Account, Kind
+from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
+from checkmate_tf.available import AUTO, HEADROOM, auto_budget
+from checkmate_tf.capture import Captured
+from checkmate_tf.costs import price, profile_ops
+from checkmate_tf.device import device_of_this_machine
+from checkmate_tf.kinds import kinds_of
+from checkmate_tf.program import Program, program
+from checkmate_tf.residency import group_workspace, resident_bytes
+from checkmate_tf.trace import Traced, trace
+
+__all__ = ["Options", "Plan", "planned"]
+
+_TRIES = 4
+_LARGEST = 2**62
+"""Stands in for the plain step's peak, which is unknown before tracing, when a budget is checked."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to plan; the same for every way in.
+
+    Attributes:
+        budget: bytes of everything that the step holds at once, a share of the plain step's peak, or
+            ``"auto"``, what the device has left.
+        solver: name of an installed solver, or a solver.
+        time_limit: seconds for the solver, for each plan.
+        cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, the name of an installed cost model, or a
+            cost model; see :mod:`checkmate_tf.costs`.
+        workspaces: whether the workspace of each op is measured, without which the peak is not bounded.
+        reserve: bytes that the step holds besides.
+        cache: whether measured costs and schedules are kept on disk, and taken from there.
+        on_progress: called while ops are timed and while the solver runs.
+    """
+
+    budget: Budget = AUTO
+    solver: str | Solver = "auto"
+    time_limit: float = 10.0
+    cost_model: str | CostModel = "profiled"
+    workspaces: bool = True
+    reserve: int = 0
+    cache: bool = True
+    on_progress: OnProgress | None = field(default=None, repr=False)
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        budget: Budget = AUTO,
+        solver: str | Solver = "auto",
+        time_limit: float = 10.0,
+        cost_model: str | CostModel = "profiled",
+        workspaces: bool = True,
+        reserve: int | str = 0,
+        cache: bool = True,
+        on_progress: OnProgress | None = None,
+    ) -> Self:
+        """Read the options as users write them, so that a mistake shows before anything is traced.
+
+        Raises:
+            BudgetError: if the budget, or another number of bytes, can't be read.
+            TypeError: if what is passed for a cost model can't be one.
+        """
+        if budget != AUTO:
+            parse_budget(budget, whole=_LARGEST)
+        return cls(
+            budget=budget,
+            solver=solver,
+            time_limit=time_limit,
+            cost_model=checked_cost_model(cost_model),
+            workspaces=bool(workspaces),
+            reserve=parse_bytes(reserve),
+            cache=bool(cache),
+            on_progress=on_progress,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Plan:
+    """What was decided for one step.
+
+    Attributes:
+        traced: the step; ``traced.captured`` holds TensorFlow's ops.
+        solution: the judged schedule of the step's graph, in which updates are settled.
+        account: what each byte is held for.
+        program: what runs.
+        expected: bytes that the program is expected to hold at its peak. As a rule that is less than what the
+            judge counts, for kernels write over inputs that nobody needs any more.
+    """
+
+    traced: Traced
+    solution: Solution
+    account: Account
+    program: Program
+    expected: int
+
+    @property
+    def graph(self) -> DFGraph:
+        """The step, priced, its updates as early as is sound."""
+        return self.solution.problem.graph
+
+    @property
+    def modules(self) -> Sequence[str]:
+        """Empty: the names of TensorFlow's ops say where they come from."""
+        return ()
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What is expected, beside what is bounded."""
+        expected = format_bytes(self.expected)
+        return (f"{expected} are expected: kernels write over inputs that nobody needs any more",)
+
+    def __repr__(self) -> str:
+        """That of the solution."""
+        return f"<Plan: {self.solution!r}>"
+
+
+def planned(
+    captured: Captured, options: Options, *, optimizer: Collection[int] = (), like: Plan | None = None
+) -> Plan:
+    """Plan a step.
+
+    Args:
+        captured: the step.
+        options: how.
+        optimizer: ids of the handles of an optimizer's variables.
+        like: a plan whose schedule is taken if the step is the same but for shapes, and it is within the
+            budget: a last batch that is smaller needs no solver.
+
+    Raises:
+        BudgetError: if the budget can't be read, or what the device has left is not known.
+        InfeasibleBudgetError: if no schedule was found; says what budget would do.
+    """
+    traced = trace(captured)
+    if like is not None and _same_structure(traced.graph, like.traced.graph):
+        _log.info("the step is a known one with other shapes: its schedule is taken")
+        options = replace(options, solver=_Known(like.solution), cost_model="flops", cache=False)
+    return _Planner(traced=traced, options=options, optimizer=optimizer).plan()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planner:
+    traced: Traced
+    options: Options
+    optimizer: Collection[int]
+
+    def plan(self) -> Plan:
+        """The plan for the budget."""
+        profiles = self._profiles()
+        priced = self._priced(profiles)
+        workspaces = {op.name: profile.workspace for op, profile in profiles.items()}
+        graph, order = with_writes_settled(priced, self.traced.writes, self.traced.in_sequence)
+        writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
+        as_traced = PlainOrder(order=tuple(sorted(range(graph.n_ops), key=order.__getitem__)))
+        _, plain = self._expected(range(priced.n_ops), priced, workspaces)
+        budget = self._budget(graph, max(as_traced.peak(graph), plain))
+        small = 0
+        for _ in range(_TRIES):
+            solution, account = self._solved(graph, budget, small, as_traced)
+            sequence = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
+            found, expected = self._expected([order[v] for v in sequence], priced, workspaces)
+            if expected <= budget:
+                return Plan(
+                    traced=self.traced, solution=solution, account=account, program=found, expected=expected
+                )
+            small += expected - budget
+            _log.info("%s more for small tensors", format_bytes(expected - budget))
+        size, op = floor(graph)
+        raise InfeasibleBudgetError(
+            budget=budget,
+            minimum=expected,
+            floor=size,
+            bottleneck=graph.ops[op].name if op is not None else None,
+            proved=False,
+            reason="small tensors, which are not planned, bring every schedule found over the budget",
+        )
+
+    def _expected(
+        self, sequence: Iterable[int], graph: DFGraph, workspaces: Mapping[str, int]
+    ) -> tuple[Program, int]:
+        """The program of a sequence, and the bytes that it will hold at its peak."""
+        found = program(self.traced, sequence)
+        return found, graph.base_size + int(resident_bytes(found, workspaces).max(initial=0))
+
+    def _profiles(self) -> Mapping[tf.Operation, OpProfile]:
+        if not self.options.workspaces and self.options.cost_model != "profiled":
+            return {}
+        ops = [op for group in self.traced.groups for op in group]
+        return profile_ops(ops, on_disk=self.options.cache, on_progress=self.options.on_progress)
+
+    def _priced(self, profiles: Mapping[tf.Operation, OpProfile]) -> DFGraph:
+        graph, groups, options = self.traced.graph, self.traced.groups, self.options
+        needs = {op.name: profile.workspace for op, profile in profiles.items()}
+        ops = []
+        for op, group in zip(graph.ops, groups, strict=True):
+            left = sum(graph.tensors[t].size for t in op.outputs)
+            ops.append(replace(op, workspace=group_workspace(group, left, needs)))
+        graph = replace(graph, ops=tuple(ops), fixed_size=graph.fixed_size + options.reserve)
+        return price(
+            graph,
+            groups,
+            options.cost_model,
+            workspaces=False,
+            on_disk=options.cache,
+            on_progress=options.on_progress,
+        )
+
+    def _budget(self, graph: DFGraph, plain_peak: int) -> int:
+        if self.options.budget != AUTO:
+            return parse_budget(self.options.budget, plain_peak)
+        device = device_of_this_machine()
+        budget = auto_budget(device, graph.base_size)
+        left = 100 * HEADROOM
+        _log.info(
+            "budget 'auto' on %s: %s; %.0f%% of what is left stays free", device, format_bytes(budget), left
+        )
+        return budget
+
+    def _solved(
+        self, graph: DFGraph, budget: int, small: int, as_traced: PlainOrder
+    ) -> tuple[Solution, Account]:
+        """A schedule with so many bytes kept for small tensors."""
+        options = self.options
+        constants = graph.fixed_size - options.reserve
+        fixed = {Kind.CONSTANTS: constants, Kind.RESERVE: options.reserve, Kind.SMALL: small}
+        kinds = kinds_of(self.traced, graph, self.optimizer)
+        account = Account(kinds=kinds, fixed={kind: size for kind, size in fixed.items() if size})
+        graph = replace(graph, fixed_size=graph.fixed_size + small)
+        plain_fits = as_traced.peak(graph) <= budget < keep_all_peak(graph)
+        try:
+            solution = solve(
+                graph,
+                budget,
+                solver=as_traced if plain_fits else options.solver,
+                time_limit=options.time_limit,
+                on_progress=options.on_progress,
+                cache=ScheduleCache() if options.cache and not plain_fits else None,
+            )
+        except InfeasibleBudgetError as error:
+            raise account.told(error, graph) from None
+        return solution, account
+
+
+def _schedule(solution: Solution) -> Schedule:
+    """The schedule that a solution must have."""
+    if solution.schedule is None:
+        raise RuntimeError(f"a solution without a schedule: {solution!r}")
+    return solution.schedule
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A solver that knows the schedule of a step that was the same but for shapes."""
+
+    of: Solution
+
+    def solve(self, problem: Problem) -> Solution:
+        """That schedule, if it is within the budget; else look for one."""
+        if self.of.schedule is not None:
+            schedule = Schedule.from_sequence(problem.graph, self.of.schedule.sequence.tolist())
+            found = Solution.found(problem, schedule, solver="known")
+            if found.timeline is not None and found.timeline.peak <= problem.budget:
+                return found
+        return solve(problem.graph, problem.budget, time_limit=problem.time_limit, throw=False)
+
+
+def _same_structure(a: DFGraph, b: DFGraph) -> bool:
+    """Whether two graphs have the same ops, on the same tensors but for their sizes."""
+    return (a.inputs, a.outputs, a.n_ops, a.n_tensors) == (b.inputs, b.outputs, b.n_ops, b.n_tensors) and all(
+        (x.inputs, x.outputs, x.recomputable, x.name) == (y.inputs, y.outputs, y.recomputable, y.name)
+        for x, y in zip(a.ops, b.ops, strict=True)
+    )

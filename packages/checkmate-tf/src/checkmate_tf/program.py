@@ -1,0 +1,117 @@
+"""A schedule as a sequence of copies of TensorFlow's ops, each told which copies it reads.
+
+    schedule σ = v₁ v₂ …  ↦  c₁ c₂ …     heavy ops as σ says, light ones right before they are first needed
+
+What runs is this program; what it will hold can be counted before it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from checkmate_tf.trace import Traced
+
+__all__ = ["Copy", "Program", "Value", "program"]
+
+
+class Value(NamedTuple):
+    """One output of one copy; of the copies before the first, −1 − k is the k-th input of the step."""
+
+    copy: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One run of an op.
+
+    Attributes:
+        op: of the captured step.
+        inputs: what it reads.
+        heavy: whether the schedule says when it runs; a light op runs as soon as its inputs are there.
+    """
+
+    op: tf.Operation
+    inputs: tuple[Value, ...]
+    heavy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What runs.
+
+    Attributes:
+        copies: in order.
+        outputs: of the step.
+    """
+
+    copies: tuple[Copy, ...]
+    outputs: tuple[Value, ...]
+
+
+def program(traced: Traced, sequence: Iterable[int]) -> Program:
+    """The copies that run if the ops of a graph run in a sequence.
+
+    Args:
+        traced: the step.
+        sequence: ops of ``traced.graph``, with repeats; each reads the latest copy of what it needs.
+    """
+    writer = _Writer.of(traced.captured.inputs)
+    for v in sequence:
+        for op in traced.groups[v]:
+            for light in traced.reads_before.get(op.name, ()):
+                writer.value(light.outputs[0])
+            writer.run(op)
+    outputs = tuple(writer.value(t) for t in traced.captured.outputs)
+    return Program(copies=tuple(writer.copies), outputs=outputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Writer:
+    """Writes a program down.
+
+    Attributes:
+        copies: so far.
+        latest: op → number of its latest copy.
+        heavy: the ops that the sequence has named.
+        wires: op → its inputs, as asking TensorFlow for them takes time.
+    """
+
+    latest: dict[str, int]
+    copies: list[Copy] = field(default_factory=list)
+    heavy: set[str] = field(default_factory=set)
+    wires: dict[str, list[tf.Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, inputs: Sequence[tf.Tensor]) -> _Writer:
+        given = {t.op.name: -1 - k for k, t in enumerate(inputs)}
+        return cls(latest=given, heavy=set(given))
+
+    def run(self, op: tf.Operation) -> None:
+        """A new copy of a heavy op."""
+        inputs = self._inputs(op)
+        self.heavy.add(op.name)
+        self._add(op, inputs, heavy=True)
+
+    def value(self, tensor: tf.Tensor) -> Value:
+        """What stands for a tensor now: of a heavy op its latest copy, of a light op one made from such."""
+        op = tensor.op
+        if op.name not in self.heavy:
+            inputs = self._inputs(op)
+            known = self.latest.get(op.name)
+            if known is None or self.copies[known].inputs != inputs:
+                self._add(op, inputs, heavy=False)
+        return Value(self.latest[op.name], tensor.value_index)
+
+    def _inputs(self, op: tf.Operation) -> tuple[Value, ...]:
+        if op.name not in self.wires:
+            self.wires[op.name] = list(op.inputs)
+        return tuple(self.value(t) for t in self.wires[op.name])
+
+    def _add(self, op: tf.Operation, inputs: tuple[Value, ...], *, heavy: bool) -> None:
+        self.latest[op.name] = len(self.copies)
+        self.copies.append(Copy(op=op, inputs=inputs, heavy=heavy))

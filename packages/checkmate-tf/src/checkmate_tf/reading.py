@@ -1,0 +1,193 @@
+"""What every op of a step needs: buffers, versions of variables, and ops with effects that come before it.
+
+    source   arguments, captured tensors, constants: always there
+    light    aliases, and small ops on small tensors: made again wherever they are needed, at no cost
+    heavy    all others; one that does more than computing its outputs runs exactly once
+
+A variable is a buffer that is there from the start; an assignment makes its next version, of no bytes, in the
+same place. A read of a variable is an alias of the version that it sees: a large variable must be read before
+it is overwritten; what was read of a small one is held, and TensorFlow then writes to another place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from checkmate_tf import private
+from checkmate_tf.storages import aliased_input, is_source, nbytes
+
+__all__ = ["SMALL", "Buffer", "Heavy", "Reading", "read"]
+
+SMALL = 4096
+"""Bytes below which a tensor is not planned for."""
+
+
+class Buffer(NamedTuple):
+    """What an op can need.
+
+    Attributes:
+        maker: name of the op that makes it, or of the placeholder of a variable's handle.
+        kind: ``"output"``, ``"version"`` of a variable, or ``"done"``: that the op has run.
+        number: of the output or of the version.
+    """
+
+    maker: str
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heavy:
+    """A heavy op.
+
+    Attributes:
+        op: of TensorFlow.
+        reads: what must be there.
+        makes: what it makes, with bytes.
+        overwrites: the versions that it replaces.
+        once: whether it runs exactly once.
+        in_sequence: whether it has effects that no version stands for, so that its place among others like it
+            matters.
+    """
+
+    op: tf.Operation
+    reads: tuple[Buffer, ...]
+    makes: Mapping[Buffer, int]
+    overwrites: tuple[Buffer, ...]
+    once: bool
+    in_sequence: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What every op needs.
+
+    Attributes:
+        heavy: in the order of the step.
+        variables: bytes of each variable, by the placeholder of its handle.
+        reads_before: op that overwrites small variables → the reads that must have been made by then.
+    """
+
+    heavy: list[Heavy] = field(default_factory=list)
+    variables: dict[str, int] = field(default_factory=dict)
+    reads_before: dict[str, list[tf.Operation]] = field(default_factory=dict)
+    _roots: dict[str, dict[Buffer, None]] = field(default_factory=dict)
+    _heavy_of: dict[str, Heavy] = field(default_factory=dict)
+    _version: dict[str, int] = field(default_factory=dict)
+    _handle: dict[tuple[str, int], str] = field(default_factory=dict)
+    _held: dict[str, list[tf.Operation]] = field(default_factory=dict)
+
+    def needed(self, tensor: tf.Tensor) -> dict[Buffer, None]:
+        """What must be there for a tensor to be, in the order in which it is needed."""
+        if tensor.op.name in self._heavy_of:
+            return {Buffer(tensor.op.name, "output", tensor.value_index): None}
+        return self._roots[tensor.op.name]
+
+    def take(self, op: tf.Operation) -> None:
+        """Read the next op."""
+        if is_source(op):
+            self._take_source(op)
+            return
+        needs: dict[Buffer, None] = {}
+        for t in op.inputs:
+            needs |= self.needed(t)
+        for c in op.control_inputs:
+            needs |= self._done(c)
+        seen, written = (
+            self._handles(private.read_resources(op)),
+            self._handles(private.written_resources(op)),
+        )
+        effects = private.is_stateful(op) and (bool(written) or not seen)
+        light = not effects and _is_light(op)
+        for name in (*seen, *written):
+            if not (light and self._is_small(name) and self._version.get(name, 0) == 0):
+                needs[self._current(name)] = None
+        if light:
+            self._roots[op.name] = needs
+            for name in seen:
+                self._held.setdefault(name, []).append(op)
+            for t in op.outputs:
+                self._pass_handle(op, t)
+            return
+        self._take_heavy(op, needs, written, effects)
+
+    def _take_source(self, op: tf.Operation) -> None:
+        output = op.outputs[0]
+        self._roots[op.name] = {}
+        if output.dtype == tf.resource:
+            self._handle[op.name, 0] = op.name
+            self.variables[op.name] = private.resource_bytes(output)
+        elif op.type != "Const":
+            self._roots[op.name] = {Buffer(op.name, "output", 0): None}
+
+    def _take_heavy(
+        self, op: tf.Operation, needs: Mapping[Buffer, None], written: Sequence[str], effects: bool
+    ) -> None:
+        makes = {Buffer(op.name, "output", t.value_index): nbytes(t) for t in op.outputs}
+        overwrites = tuple(self._current(name) for name in written if not self._is_small(name))
+        self.reads_before[op.name] = [
+            r for name in written if self._is_small(name) for r in self._held.pop(name, ())
+        ]
+        for name in written:
+            self._version[name] = self._version.get(name, 0) + 1
+            makes[self._current(name)] = 0
+        if effects:
+            makes[Buffer(op.name, "done", 0)] = 0
+        opaque = any(t.dtype in (tf.variant, tf.resource) for t in op.outputs)
+        heavy = Heavy(
+            op=op,
+            reads=tuple(needs),
+            makes=makes,
+            overwrites=overwrites,
+            once=effects or opaque or any(t.dtype == tf.variant for t in op.inputs),
+            in_sequence=effects and not written,
+        )
+        self._heavy_of[op.name] = heavy
+        self.heavy.append(heavy)
+        for t in op.outputs:
+            self._pass_handle(op, t)
+
+    def _done(self, op: tf.Operation) -> dict[Buffer, None]:
+        """What must be there for an op to have run: of ops without effects, what those before them did."""
+        heavy = self._heavy_of.get(op.name)
+        if heavy is None:
+            return {b: None for b in self._roots[op.name] if b.kind == "done"}
+        return {b: None for b in heavy.makes if b.kind == "done"}
+
+    def _handles(self, handles: Iterable[tf.Tensor]) -> list[str]:
+        """The variables that handles stand for, each once."""
+        return list(dict.fromkeys(self._handle[t.op.name, t.value_index] for t in handles))
+
+    def _pass_handle(self, op: tf.Operation, output: tf.Tensor) -> None:
+        if output.dtype != tf.resource:
+            return
+        k = aliased_input(op, output.value_index)
+        source = op.inputs[k] if k is not None else None
+        known = self._handle[source.op.name, source.value_index] if source is not None else output.name
+        self._handle[op.name, output.value_index] = known
+        self.variables.setdefault(known, 0)
+
+    def _is_small(self, name: str) -> bool:
+        return self.variables[name] < SMALL
+
+    def _current(self, handle: str) -> Buffer:
+        return Buffer(handle, "version", self._version.get(handle, 0))
+
+
+def read(ops: Iterable[tf.Operation]) -> Reading:
+    """What every op of a step needs, the ops given in an order in which they can run."""
+    reading = Reading()
+    for op in ops:
+        reading.take(op)
+    return reading
+
+
+def _is_light(op: tf.Operation) -> bool:
+    if op.type == "NoOp" or (op.outputs and aliased_input(op, 0) is not None):
+        return True
+    known = all(t.shape.is_fully_defined() and t.dtype not in (tf.variant, tf.resource) for t in op.outputs)
+    return known and all(nbytes(t) < SMALL for t in (*op.inputs, *op.outputs))

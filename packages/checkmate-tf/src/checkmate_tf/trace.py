@@ -1,0 +1,182 @@
+"""From TensorFlow's ops to the graph that is planned.
+
+    op of the graph = a *group* of heavy ops: one, and before it those of its producers that nobody else asks
+
+A producer joins where TensorFlow writes the result over what it made, for then both need one buffer; and
+where both are parts of one update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import tensorflow as tf
+
+from checkmate import DFGraph, Op, Tensor
+from checkmate_tf.capture import Captured
+from checkmate_tf.reading import SMALL, Buffer, Heavy, Reading, read
+from checkmate_tf.storages import nbytes, takes_over
+
+__all__ = ["Traced", "trace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Traced:
+    """A step as a graph of Checkmate, and how it corresponds to TensorFlow's ops.
+
+    Attributes:
+        captured: the ops.
+        graph: without costs and workspaces.
+        groups: the heavy ops of each op of the graph, in order.
+        tensor_of: the tensor of the graph that each buffer is.
+        writes: op of the graph that updates variables → the versions that it overwrites; none of small ones.
+        in_sequence: ops of the graph whose runs must keep their order.
+        reads_before: heavy op → light reads that must have been made when it runs.
+    """
+
+    captured: Captured
+    graph: DFGraph
+    groups: tuple[tuple[tf.Operation, ...], ...]
+    tensor_of: Mapping[Buffer, int]
+    writes: Mapping[int, tuple[int, ...]]
+    in_sequence: tuple[int, ...]
+    reads_before: Mapping[str, Sequence[tf.Operation]]
+
+
+def trace(captured: Captured, *, name: str = "") -> Traced:
+    """The graph of a captured step, its costs 0, its updates where they were traced."""
+    reading = read(captured.ops)
+    returned = dict.fromkeys(b for t in captured.outputs for b in reading.needed(t))
+    groups = _grouped(reading.heavy, returned)
+    return _traced(captured, reading, groups, returned, name)
+
+
+def _traced(
+    captured: Captured,
+    reading: Reading,
+    groups: Sequence[Sequence[Heavy]],
+    returned: Mapping[Buffer, None],
+    name: str,
+) -> Traced:
+    arguments = {Buffer(t.op.name, "output", 0): nbytes(t) for t in captured.inputs if t.dtype != tf.resource}
+    versions = {Buffer(handle, "version", 0): size for handle, size in reading.variables.items()}
+    tensors = [Tensor(name=b.maker, size=size) for b, size in (arguments | versions).items()]
+    tensor_of = {b: t for t, b in enumerate(arguments | versions)}
+    inputs = range(len(tensors))
+    ops: list[Op] = []
+    outputs: list[int] = []
+    for group in groups:
+        inside = {b for h in group for b in h.makes}
+        made = {b: size for h in group[:-1] for b, size in h.makes.items() if b.kind != "output"}
+        made |= group[-1].makes
+        for b, size in made.items():
+            tensor_of[b] = len(tensors)
+            if b in returned or b.kind != "output":
+                outputs.append(len(tensors))
+            tensors.append(Tensor(name=_label(b), size=size))
+        reads = dict.fromkeys(b for h in group for b in h.reads if b not in inside)
+        ops.append(
+            Op(
+                name=group[-1].op.name,
+                inputs=tuple(tensor_of[b] for b in reads),
+                outputs=tuple(tensor_of[b] for b in made),
+                cost=0,
+                recomputable=not any(h.once for h in group),
+            )
+        )
+    ops = _with_passes(
+        ops,
+        [
+            tensor_of[b]
+            for t in captured.outputs
+            if t.shape.rank == 0
+            for b in reading.needed(t)
+            if b.kind == "output"
+        ],
+    )
+    constants = sum(nbytes(op.outputs[0]) for op in captured.ops if op.type == "Const")
+    graph = DFGraph(
+        ops=tuple(ops),
+        tensors=tuple(tensors),
+        inputs=tuple(inputs),
+        outputs=tuple(dict.fromkeys(outputs)),
+        fixed_size=constants,
+        name=name,
+    )
+    return Traced(
+        captured=captured,
+        graph=graph,
+        groups=tuple(tuple(h.op for h in group) for group in groups),
+        tensor_of=tensor_of,
+        writes={
+            v: tuple(tensor_of[b] for h in group for b in h.overwrites)
+            for v, group in enumerate(groups)
+            if any(b.kind == "version" for h in group for b in h.makes)
+        },
+        in_sequence=tuple(v for v, group in enumerate(groups) if any(h.in_sequence for h in group)),
+        reads_before=reading.reads_before,
+    )
+
+
+def _with_passes(ops: Sequence[Op], scalars: Sequence[int]) -> list[Op]:
+    """The ops, those marked as backward that the returned scalars, the loss and the like, don't need."""
+    if not scalars:
+        return list(ops)
+    needed = set(scalars)
+    found: list[Op] = []
+    for op in reversed(ops):
+        forward = bool(needed & set(op.outputs))
+        if forward:
+            needed.update(op.inputs)
+        found.append(op if forward else replace(op, backward=True))
+    return found[::-1]
+
+
+def _label(b: Buffer) -> str:
+    if b.kind == "output":
+        return f"{b.maker}:{b.number}"
+    return f"{b.maker} {b.kind}" + (f" {b.number}" if b.kind == "version" else "")
+
+
+def _grouped(heavy: Sequence[Heavy], returned: Mapping[Buffer, None]) -> list[list[Heavy]]:
+    """The groups, each at the place of its last op."""
+    maker = {b: k for k, h in enumerate(heavy) for b in h.makes}
+    asking: list[set[int]] = [set() for _ in heavy]
+    for k, h in enumerate(heavy):
+        for b in h.reads:
+            if b in maker:
+                asking[maker[b]].add(k)
+    free = [not any(b in returned for b in h.makes) for h in heavy]
+    groups: dict[int, list[int]] = {}
+    last = list(range(len(heavy)))  # of the group that each op is in
+    for k in range(len(heavy)):
+        groups[k] = [k]
+        tried: set[int] = set()
+        while makers := {maker[b] for i in groups[k] for b in heavy[i].reads if b in maker} - tried:
+            j = max(makers)
+            tried.add(j)
+            if last[j] != j or j == k or not (free[j] and asking[j] <= set(groups[k])):
+                continue
+            if _written_over(heavy, j, k, maker) or _of_one_update(heavy, j, k, groups):
+                groups[k] = sorted(groups.pop(j) + groups[k])
+                for i in groups[k]:
+                    last[i] = k
+    return [[heavy[i] for i in groups[k]] for k in sorted(groups)]
+
+
+def _written_over(heavy: Sequence[Heavy], j: int, k: int, maker: Mapping[Buffer, int]) -> bool:
+    """Whether op k writes its output over that of op j, the latest of those that make it something large."""
+    second = heavy[k].op
+    large = [b for b in heavy[k].reads if b in maker and heavy[maker[b]].makes[b] >= SMALL]
+    latest = max(large, key=lambda b: maker[b], default=None)
+    taken = {(second.inputs[i].op.name, second.inputs[i].value_index) for i in takes_over(second)}
+    if latest is None or maker[latest] != j or heavy[j].once:
+        return False
+    others = sum(size for b, size in heavy[j].makes.items() if b != latest)
+    return (latest.maker, latest.number) in taken and others < SMALL
+
+
+def _of_one_update(heavy: Sequence[Heavy], j: int, k: int, groups: Mapping[int, Sequence[int]]) -> bool:
+    """Whether op j only prepares the update that op k makes, right before it."""
+    return bool(heavy[k].overwrites) and j + 1 == groups[k][0]

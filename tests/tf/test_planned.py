@@ -1,0 +1,95 @@
+"""A planned function returns what the plain one does, leaves the same state, and holds what it may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import checkmate.tf2
+from checkmate import InfeasibleBudgetError
+from checkmate_tf.emit import Replay, emit
+from checkmate_tf.program import Program, program
+
+State = list[np.ndarray[Any, Any]]
+
+
+class Network:
+    """A convolutional network with batch norm and dropout, and a step of it."""
+
+    def __init__(self) -> None:
+        keras.utils.set_random_seed(0)
+        stack: list[layers.Layer] = [keras.Input((16, 16, 3))]
+        for _ in range(4):
+            stack += [layers.Conv2D(16, 3, padding="same"), layers.BatchNormalization(), layers.ReLU()]
+        self.model = keras.Sequential([*stack, layers.Dropout(0.2), layers.Flatten(), layers.Dense(10)])
+        self.optimizer = keras.optimizers.Adam()
+        self.optimizer.build(self.model.trainable_variables)
+        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        self.batch = (
+            tf.random.stateless_normal([8, 16, 16, 3], [1, 2]),
+            tf.random.stateless_uniform([8], [1, 2], 0, 10, tf.int32),
+        )
+
+    def step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = self.loss(y, self.model(x, training=True))
+        gradients = tape.gradient(loss, self.model.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
+        return loss
+
+    def planned(self, budget: str) -> checkmate.tf2.PlannedFunction:
+        return checkmate.tf2.function(self.step, budget=budget, time_limit=5)
+
+    def after(self, step: Callable[..., tf.Tensor], steps: int = 3) -> State:
+        """The losses of some steps, and all variables after them."""
+        losses = [step(*self.batch).numpy() for _ in range(steps)]
+        return [*losses, *(v.numpy() for v in (*self.model.variables, *self.optimizer.variables))]
+
+
+def unscheduled(function: checkmate.tf2.PlannedFunction) -> Replay:
+    """The ops of the last plan, each once, in no order but that of the data."""
+    traced = function.plans[-1].traced
+    once = program(traced, range(traced.graph.n_ops))
+    return emit(
+        traced.captured,
+        Program(copies=tuple(replace(copy, heavy=False) for copy in once.copies), outputs=once.outputs),
+    )
+
+
+def test_every_budget_gives_the_bits_of_the_step_that_is_not_rewritten() -> None:
+    plain = Network()
+    planned = plain.planned("100%")
+    planned.plan(*plain.batch)
+    reference = unscheduled(planned)
+    expected = plain.after(lambda x, y: reference(x, y)[0])
+    for budget in ("100%", "60%"):
+        network = Network()
+        found = network.after(network.planned(budget))
+        assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
+
+
+def test_the_measured_peak_is_within_the_budget_and_as_expected() -> None:
+    network = Network()
+    step = network.planned("60%")
+    plan = step.plan(*network.batch)
+    step(*network.batch)
+    with checkmate.tf2.memory_meter(network.model, network.optimizer, *network.batch) as meter:
+        step(*network.batch)
+    assert meter.peak <= plan.solution.problem.budget
+    assert meter.peak == pytest.approx(plan.expected, rel=0.02)
+    assert plan.solution.overhead > 0
+
+
+def test_a_budget_that_no_schedule_meets_is_told_with_one_that_does() -> None:
+    network = Network()
+    with pytest.raises(InfeasibleBudgetError, match="the least budget known to work is") as caught:
+        network.planned("1 MB")(*network.batch)
+    assert caught.value.minimum is not None
+    network.planned(str(caught.value.minimum))(*network.batch)
