@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -93,3 +95,24 @@ def test_a_budget_that_no_schedule_meets_is_told_with_one_that_does() -> None:
         network.planned("1 MB")(*network.batch)
     assert caught.value.minimum is not None
     network.planned(str(caught.value.minimum))(*network.batch)
+
+
+def test_the_batch_of_the_first_call_is_not_kept() -> None:
+    planned = checkmate.tf2.function(lambda x: tf.reduce_sum(x * x), budget="100%", cost_model="flops")
+    batch = tf.ones([4, 4])
+    planned(batch)
+    gone = weakref.ref(batch)
+    del batch
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_smaller_batch_takes_the_schedule_that_is_known() -> None:
+    network = Network()
+    step = network.planned("60%")
+    x, y = network.batch
+    step(x, y)
+    step(x[:3], y[:3])
+    first, second = step.plans
+    assert second.solution.solver == "known"
+    assert second.expected < first.expected <= first.solution.problem.budget

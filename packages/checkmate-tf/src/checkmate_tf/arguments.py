@@ -7,85 +7,79 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
 from checkmate_tf.capture import UnsupportedFunctionError
 
-__all__ = ["Arguments"]
+__all__ = ["Signature"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Arguments:
-    """What a function is called with.
+class Signature:
+    """What a function is called with, but for the tensors themselves, which nobody may keep.
 
     Attributes:
-        structure: the positional and keyword arguments.
+        structure: the positional and keyword arguments, nested; each leaf says whether it is a tensor.
         constants: all leaves, None in the place of tensors.
-        is_tensor: which leaves are tensors.
-        tensors: the tensors; fewer than ``specs`` if a ``tf.TensorSpec`` stood for one.
         specs: shapes and dtypes of the tensors.
         key: equal for calls that one plan serves.
     """
 
     structure: tuple[tuple[Any, ...], dict[str, Any]]
     constants: tuple[object, ...]
-    is_tensor: tuple[bool, ...]
-    tensors: tuple[tf.Tensor, ...]
     specs: tuple[tf.TensorSpec, ...]
     key: Hashable
 
     @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Read arguments.
+    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Self, list[tf.Tensor]]:
+        """The signature of a call, and its tensors; ``tf.TensorSpec`` may stand for some.
 
         Raises:
-            UnsupportedFunctionError: if one is a sparse or ragged tensor, or a shape is not known.
+            UnsupportedFunctionError: if an argument is a sparse or ragged tensor, or its shape is not known.
         """
-        structure = (args, kwargs)
-        leaves = [
-            tf.convert_to_tensor(x) if isinstance(x, np.ndarray | np.generic) else x
-            for x in tf.nest.flatten(structure)
-        ]
-        is_tensor = tuple(isinstance(x, tf.Tensor | tf.TensorSpec) for x in leaves)
+        leaves: list[Any] = [_tensor(x) for x in tf.nest.flatten((args, kwargs))]
+        is_tensor = [isinstance(x, tf.Tensor | tf.TensorSpec) for x in leaves]
         for place, leaf in enumerate(leaves):
-            _check(leaf, f"argument {place}")
-        constants = tuple(None if tensor else leaf for leaf, tensor in zip(leaves, is_tensor, strict=True))
-        specs = tuple(
-            tf.TensorSpec(x.shape, x.dtype) for x, tensor in zip(leaves, is_tensor, strict=True) if tensor
-        )
-        nesting = repr(tf.nest.pack_sequence_as(structure, is_tensor))
-        return cls(
+            _check(leaf, place)
+        constants = tuple(None if t else x for x, t in zip(leaves, is_tensor, strict=True))
+        specs = tuple(tf.TensorSpec(x.shape, x.dtype) for x, t in zip(leaves, is_tensor, strict=True) if t)
+        structure = tf.nest.pack_sequence_as((args, kwargs), is_tensor)
+        signature = cls(
             structure=structure,
             constants=constants,
-            is_tensor=is_tensor,
-            tensors=tuple(x for x in leaves if isinstance(x, tf.Tensor)),
             specs=specs,
-            key=(nesting, specs, tuple(map(_identity, constants))),
+            key=(repr(structure), specs, tuple(map(_identity, constants))),
         )
+        return signature, [x for x in leaves if isinstance(x, tf.Tensor)]
 
     def apply(self, fn: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
-        """Call a function with other tensors in the place of these."""
+        """Call a function with these tensors."""
         given = iter(tensors)
         leaves = [
-            next(given) if tensor else x for x, tensor in zip(self.constants, self.is_tensor, strict=True)
+            next(given) if is_tensor else constant
+            for is_tensor, constant in zip(tf.nest.flatten(self.structure), self.constants, strict=True)
         ]
         args, kwargs = tf.nest.pack_sequence_as(self.structure, leaves)
         return fn(*args, **kwargs)
 
 
-def _check(leaf: object, where: str) -> None:
+def _tensor(leaf: object) -> object:
+    return tf.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
+
+
+def _check(leaf: object, place: int) -> None:
     if isinstance(leaf, tf.SparseTensor | tf.RaggedTensor | tf.SparseTensorSpec | tf.RaggedTensorSpec):
         raise UnsupportedFunctionError(
-            f"{where} is a {type(leaf).__name__}, whose bytes are known only when it is there: make it "
-            "dense, with tf.sparse.to_dense(x) or x.to_tensor(shape=...)"
+            f"argument {place} is a {type(leaf).__name__}, whose bytes are known only when it is there: make "
+            "it dense, with tf.sparse.to_dense(x) or x.to_tensor(shape=...)"
         )
     if isinstance(leaf, tf.Tensor | tf.TensorSpec) and not leaf.shape.is_fully_defined():
         raise UnsupportedFunctionError(
-            f"{where} has the shape {leaf.shape}, and bytes can only be counted for known shapes. Give the "
-            "batch a size: tf.TensorSpec([32, ...]) where it says None, or "
+            f"argument {place} has the shape {leaf.shape}, and bytes can only be counted for known shapes. "
+            "Give the batch a size: tf.TensorSpec([32, ...]) where it says None, or "
             "dataset.batch(n, drop_remainder=True)"
         )
 

@@ -8,7 +8,6 @@ that ``tf.function`` would run.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,22 +51,6 @@ class Captured:
     def arguments(self) -> tuple[tf.Tensor, ...]:
         """The placeholders of the arguments."""
         return self.inputs[: len(self.inputs) - len(self.captured)]
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of all ops, their attributes and edges: equal steps have equal ones."""
-        number = {op.name: k for k, op in enumerate(self.ops)}
-        digest = hashlib.sha256()
-        for op in self.ops:
-            attrs = {
-                key: op.node_def.attr[key].SerializeToString(deterministic=True)
-                for key in sorted(op.node_def.attr)
-            }
-            reads = [(number[t.op.name], t.value_index) for t in op.inputs]
-            waits = sorted(number[c.name] for c in op.control_inputs)
-            digest.update(repr((op.type, attrs, reads, waits, [str(t.shape) for t in op.outputs])).encode())
-        digest.update(repr([(number[t.op.name], t.value_index) for t in self.outputs]).encode())
-        return digest.hexdigest()
 
 
 def capture(function: Any, *, grappler: bool = True) -> Captured:

@@ -16,7 +16,7 @@ from checkmate.plugins import CostModel, Solver
 from checkmate.problem import OnProgress
 from checkmate.report import Planned
 from checkmate.units import Budget
-from checkmate_tf.arguments import Arguments
+from checkmate_tf.arguments import Signature
 from checkmate_tf.available import AUTO
 from checkmate_tf.capture import UnsupportedFunctionError, capture
 from checkmate_tf.emit import Replay, emit
@@ -126,8 +126,8 @@ class PlannedFunction(Planned[Plan]):
             UnsupportedFunctionError: if the function can't be planned, or a shape is not known.
             InfeasibleBudgetError: if no schedule was found; says what budget would do.
         """
-        given = Arguments.of(args, kwargs)
-        return self._step(given).run(given.tensors)
+        signature, tensors = Signature.of(args, kwargs)
+        return self._step(signature).run(tensors)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments; ``tf.TensorSpec`` may stand for tensors. Only single ops are run.
@@ -135,18 +135,18 @@ class PlannedFunction(Planned[Plan]):
         Raises:
             UnsupportedFunctionError, InfeasibleBudgetError: as by a call.
         """
-        return self._step(Arguments.of(args, kwargs)).plan
+        return self._step(Signature.of(args, kwargs)[0]).plan
 
-    def _step(self, given: Arguments) -> _Step:
+    def _step(self, signature: Signature) -> _Step:
         with self._lock:
-            if given.key not in self._steps:
-                self._steps[given.key] = self._planned(given)
-            return self._steps[given.key]
+            if signature.key not in self._steps:
+                self._steps[signature.key] = self._planned(signature)
+            return self._steps[signature.key]
 
-    def _planned(self, given: Arguments) -> _Step:
+    def _planned(self, signature: Signature) -> _Step:
         known = list(self._steps.values())
-        traced = tf.function(lambda *tensors: given.apply(self._fn, tensors), autograph=False)
-        concrete = traced.get_concrete_function(*given.specs)
+        traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
+        concrete = traced.get_concrete_function(*signature.specs)
         with tf.init_scope():  # what is measured runs now, though the caller may be traced
             plan = planned(
                 capture(concrete),

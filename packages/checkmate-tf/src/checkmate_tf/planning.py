@@ -21,7 +21,7 @@ from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate.heuristics import PlainOrder
 from checkmate.plugins import CostModel, Solver, checked_cost_model
-from checkmate.problem import OnProgress, Problem, keep_all_peak
+from checkmate.problem import OnProgress, keep_all_peak
 from checkmate.report import Account, Kind
 from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
 from checkmate_tf.available import AUTO, HEADROOM, auto_budget
@@ -109,6 +109,8 @@ class Plan:
         solution: the judged schedule of the step's graph, in which updates are settled.
         account: what each byte is held for.
         program: what runs.
+        sequence: the ops of ``traced.graph`` that it runs, in order.
+        workspaces: bytes that each op needs only while it runs, by its name in ``traced``.
         expected: bytes that the program is expected to hold at its peak. As a rule that is less than what the
             judge counts, for kernels write over inputs that nobody needs any more.
     """
@@ -117,6 +119,8 @@ class Plan:
     solution: Solution
     account: Account
     program: Program
+    sequence: Sequence[int]
+    workspaces: Mapping[str, int]
     expected: int
 
     @property
@@ -149,18 +153,18 @@ def planned(
         captured: the step.
         options: how.
         optimizer: ids of the handles of an optimizer's variables.
-        like: a plan whose schedule is taken if the step is the same but for shapes, and it is within the
-            budget: a last batch that is smaller needs no solver.
+        like: an earlier plan. It is taken, if the step is the same on smaller tensors: the last batch of an
+            epoch needs no solver. A share of the plain step's peak is never less than it was there.
 
     Raises:
         BudgetError: if the budget can't be read, or what the device has left is not known.
         InfeasibleBudgetError: if no schedule was found; says what budget would do.
     """
     traced = trace(captured)
-    if like is not None and _same_structure(traced.graph, like.traced.graph):
-        _log.info("the step is a known one with other shapes: its schedule is taken")
-        options = replace(options, solver=_Known(like.solution), cost_model="flops", cache=False)
-    return _Planner(traced=traced, options=options, optimizer=optimizer).plan()
+    if like is not None and _is_smaller(traced, like.traced):
+        return _smaller(traced, like)
+    least = like.solution.problem.budget if like is not None and options.budget != AUTO else 0
+    return _Planner(traced=traced, options=options, optimizer=optimizer, least=least).plan()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +172,7 @@ class _Planner:
     traced: Traced
     options: Options
     optimizer: Collection[int]
+    least: int
 
     def plan(self) -> Plan:
         """The plan for the budget."""
@@ -177,16 +182,23 @@ class _Planner:
         graph, order = with_writes_settled(priced, self.traced.writes, self.traced.in_sequence)
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
         as_traced = PlainOrder(order=tuple(sorted(range(graph.n_ops), key=order.__getitem__)))
-        _, plain = self._expected(range(priced.n_ops), priced, workspaces)
+        _, plain = _expected(self.traced, range(priced.n_ops), priced, workspaces)
         budget = self._budget(graph, max(as_traced.peak(graph), plain))
         small = 0
         for _ in range(_TRIES):
             solution, account = self._solved(graph, budget, small, as_traced)
-            sequence = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
-            found, expected = self._expected([order[v] for v in sequence], priced, workspaces)
+            settled = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
+            sequence = [order[v] for v in settled]
+            found, expected = _expected(self.traced, sequence, priced, workspaces)
             if expected <= budget:
                 return Plan(
-                    traced=self.traced, solution=solution, account=account, program=found, expected=expected
+                    traced=self.traced,
+                    solution=solution,
+                    account=account,
+                    program=found,
+                    sequence=sequence,
+                    workspaces=workspaces,
+                    expected=expected,
                 )
             small += expected - budget
             _log.info("%s more for small tensors", format_bytes(expected - budget))
@@ -199,13 +211,6 @@ class _Planner:
             proved=False,
             reason="small tensors, which are not planned, bring every schedule found over the budget",
         )
-
-    def _expected(
-        self, sequence: Iterable[int], graph: DFGraph, workspaces: Mapping[str, int]
-    ) -> tuple[Program, int]:
-        """The program of a sequence, and the bytes that it will hold at its peak."""
-        found = program(self.traced, sequence)
-        return found, graph.base_size + int(resident_bytes(found, workspaces).max(initial=0))
 
     def _profiles(self) -> Mapping[tf.Operation, OpProfile]:
         if not self.options.workspaces and self.options.cost_model != "profiled":
@@ -232,7 +237,7 @@ class _Planner:
 
     def _budget(self, graph: DFGraph, plain_peak: int) -> int:
         if self.options.budget != AUTO:
-            return parse_budget(self.options.budget, plain_peak)
+            return max(parse_budget(self.options.budget, plain_peak), self.least)
         device = device_of_this_machine()
         budget = auto_budget(device, graph.base_size)
         left = 100 * HEADROOM
@@ -273,25 +278,39 @@ def _schedule(solution: Solution) -> Schedule:
     return solution.schedule
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A solver that knows the schedule of a step that was the same but for shapes."""
-
-    of: Solution
-
-    def solve(self, problem: Problem) -> Solution:
-        """That schedule, if it is within the budget; else look for one."""
-        if self.of.schedule is not None:
-            schedule = Schedule.from_sequence(problem.graph, self.of.schedule.sequence.tolist())
-            found = Solution.found(problem, schedule, solver="known")
-            if found.timeline is not None and found.timeline.peak <= problem.budget:
-                return found
-        return solve(problem.graph, problem.budget, time_limit=problem.time_limit, throw=False)
+def _expected(
+    traced: Traced, sequence: Iterable[int], graph: DFGraph, workspaces: Mapping[str, int]
+) -> tuple[Program, int]:
+    """The program of a sequence, and the bytes that it will hold at its peak."""
+    found = program(traced, sequence)
+    return found, graph.base_size + int(resident_bytes(found, workspaces).max(initial=0))
 
 
-def _same_structure(a: DFGraph, b: DFGraph) -> bool:
-    """Whether two graphs have the same ops, on the same tensors but for their sizes."""
-    return (a.inputs, a.outputs, a.n_ops, a.n_tensors) == (b.inputs, b.outputs, b.n_ops, b.n_tensors) and all(
-        (x.inputs, x.outputs, x.recomputable, x.name) == (y.inputs, y.outputs, y.recomputable, y.name)
-        for x, y in zip(a.ops, b.ops, strict=True)
+def _is_smaller(traced: Traced, than: Traced) -> bool:
+    """Whether a step has the same ops as another one, on tensors that are not larger."""
+    a, b = traced.graph, than.graph
+    return (
+        (a.inputs, a.outputs, a.n_tensors) == (b.inputs, b.outputs, b.n_tensors)
+        and [(op.inputs, op.outputs, op.recomputable) for op in a.ops]
+        == [(op.inputs, op.outputs, op.recomputable) for op in b.ops]
+        and [[op.type for op in group] for group in traced.groups]
+        == [[op.type for op in group] for group in than.groups]
+        and all(x.size <= y.size for x, y in zip(a.tensors, b.tensors, strict=True))
+    )
+
+
+def _smaller(traced: Traced, plan: Plan) -> Plan:
+    """A plan for the same step on smaller tensors; costs and workspaces stay, as upper bounds."""
+    _log.info("the step is a known one on smaller tensors: its schedule is taken")
+    settled, problem = plan.graph, plan.solution.problem
+    tensors = (*traced.graph.tensors, *settled.tensors[traced.graph.n_tensors :])
+    problem = replace(problem, graph=replace(settled, tensors=tensors))
+    names = zip(
+        *((op.name for group in t.groups for op in group) for t in (plan.traced, traced)), strict=True
+    )
+    workspaces = {name: plan.workspaces.get(before, 0) for before, name in names}
+    found, expected = _expected(traced, plan.sequence, problem.graph, workspaces)
+    solution = Solution.found(problem, _schedule(plan.solution), solver="known")
+    return replace(
+        plan, traced=traced, solution=solution, program=found, workspaces=workspaces, expected=expected
     )
