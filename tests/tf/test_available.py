@@ -8,6 +8,7 @@ import tensorflow as tf
 import checkmate
 from checkmate.available import HEADROOM, available_memory
 from checkmate_tf.available import auto_budget, obtainable_bytes
+from checkmate_tf.device import memory_limit
 
 
 def test_the_cpu_has_what_the_system_has_left() -> None:
@@ -30,3 +31,9 @@ def test_a_gpu_has_what_is_left_of_its_limit(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_device_that_does_not_tell_is_an_error_with_the_way_out() -> None:
     with pytest.raises(checkmate.BudgetError, match="in the place of 'auto'"):
         obtainable_bytes("GPU:99")
+
+
+def test_the_limit_of_a_device_is_looked_up_by_its_name() -> None:
+    assert memory_limit("CPU:0") > 0
+    with pytest.raises(StopIteration):
+        memory_limit("GPU:99")

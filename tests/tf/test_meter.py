@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from checkmate_tf.buffers import resident_bytes
 from checkmate_tf.events import ProfilerBusyError, TraceRecorder
-from checkmate_tf.meter import memory_meter
+from checkmate_tf.meter import _meter_gpu, memory_meter
 
 MIB = 2**20
 ROWS = MIB // 1024  # of 1 KiB
@@ -142,7 +142,7 @@ def test_a_device_that_is_not_here_is_refused(device: str) -> None:
 
 SMALL_BUFFERS = """
     import tensorflow as tf
-    from checkmate_tf.meter import memory_meter
+    from checkmate_tf.meter import _meter_gpu, memory_meter
     from checkmate_tf.profile import profile_op
 
     x = tf.zeros([10, 100])
@@ -171,6 +171,16 @@ def test_two_settings_show_the_smallest_buffer(setting: str) -> None:
         [sys.executable, "-c", script], env=os.environ | {name: value}, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def test_the_way_of_a_gpu_finds_the_same_peak_on_a_cpu_that_counts() -> None:
+    x, before = rows(), allocator_counts()["current"]
+    with _meter_gpu("CPU:0") as meter:
+        y = tf.nn.softmax(x)
+        del y
+    assert meter.base == before
+    assert meter.bytes.tolist() == [before, meter.peak, before]
+    assert meter.peak == meter.held == before + MIB
 
 
 @pytest.mark.gpu

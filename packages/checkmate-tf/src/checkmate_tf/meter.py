@@ -112,8 +112,8 @@ def _meter_gpu(device: str) -> Iterator[MemoryMeter]:
     base = _statistics(device).get("current")
     if base is None:
         raise NoStatisticsError(
-            f"the allocator of {device} keeps no statistics: unset TF_GPU_ALLOCATOR before TensorFlow is "
-            "imported"
+            f"the allocator of {device} keeps no statistics: TensorFlow's own does, unset TF_GPU_ALLOCATOR "
+            "before TensorFlow is imported"
         )
     tf.config.experimental.reset_memory_stats(device)
     meter = MemoryMeter(base=base, peak=base, times_s=np.zeros(1), bytes=np.array([base]))
