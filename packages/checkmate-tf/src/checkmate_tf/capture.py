@@ -35,6 +35,7 @@ class Captured:
         ops: in an order in which they can run; placeholders first.
         inputs: the placeholders of the arguments, then those of what is captured.
         captured: what the function captures: handles of variables, and other eager tensors.
+        variables: the variables that it uses; they live as long as this.
         outputs: the tensors that it returns, flat.
         must_run: ops that must run though nobody reads them.
         function: TensorFlow's own, for its structure of arguments and outputs.
@@ -43,6 +44,7 @@ class Captured:
     ops: tuple[tf.Operation, ...]
     inputs: tuple[tf.Tensor, ...]
     captured: tuple[tf.Tensor, ...]
+    variables: tuple[tf.Variable, ...]
     outputs: tuple[tf.Tensor, ...]
     must_run: tuple[tf.Operation, ...]
     function: Any
@@ -88,6 +90,7 @@ def capture(function: Any, *, grappler: bool = True) -> Captured:
         ops=tuple(ops.values()),
         inputs=tuple(tensors[t.name] for t in graph.inputs),
         captured=captured,
+        variables=tuple(graph.variables),
         outputs=tuple(tensors[name] for name in returned),
         must_run=tuple(ops[name] for name in order if name in must_run),
         function=function,

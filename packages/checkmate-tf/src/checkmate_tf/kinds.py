@@ -21,7 +21,7 @@ def kinds_of(traced: Traced, graph: DFGraph, optimizer: Collection[int] = ()) ->
         optimizer: ids of the handles of an optimizer's variables.
     """
     captured, of_op = traced.captured, traced.graph
-    trained = {id(v.handle) for v in captured.function.graph.variables if v.trainable}
+    trained = {id(v.handle) for v in captured.variables if v.trainable}
     handles = (
         {
             t.op.name: h

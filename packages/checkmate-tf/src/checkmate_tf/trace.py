@@ -110,7 +110,7 @@ def _traced(
         groups=tuple(tuple(h.op for h in group) for group in groups),
         tensor_of=tensor_of,
         writes={
-            v: tuple(tensor_of[b] for h in group for b in h.overwrites)
+            v: tuple(t for h in group for b in h.overwrites if (t := tensor_of[b]) not in ops[v].outputs)
             for v, group in enumerate(groups)
             if any(b.kind == "version" for h in group for b in h.makes)
         },

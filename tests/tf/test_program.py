@@ -1,0 +1,145 @@
+"""Whatever a valid schedule recomputes, and in whatever order it runs, the program gives the same bits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from checkmate import DFGraph
+from checkmate.analysis import sequence_to_run, with_writes_settled
+from checkmate_tf.capture import Captured, capture
+from checkmate_tf.emit import emit
+from checkmate_tf.program import Program, program
+from checkmate_tf.residency import resident_bytes
+from checkmate_tf.trace import Traced, trace
+
+SIDE = 40  # so that the tensors of a layer are large: 4 * SIDE * SIDE bytes
+
+
+def step() -> Captured:
+    """Two layers with dropout, batch norm and one weight in common; momentum, and variables read again."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([layers.Dropout(0.3), layers.Dense(SIDE, "relu"), layers.BatchNormalization()])
+    model.build((SIDE, SIDE))
+    shared = tf.Variable(tf.random.normal([SIDE, SIDE]))
+    total = tf.Variable(0.0)
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+
+    @tf.function
+    def train(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            y = model(tf.tanh(x @ shared), training=True) @ shared
+            loss = tf.reduce_mean(tf.nn.relu(y) ** 2)
+        weights = [*model.trainable_variables, shared]
+        *of_model, of_shared = tape.gradient(loss, weights)
+        optimizer.apply_gradients(zip(of_model, model.trainable_variables, strict=True))
+        before = tf.reduce_sum(shared)
+        shared.assign_sub(0.1 * of_shared)
+        shared.assign(tf.clip_by_norm(shared, 30.0))
+        total.assign_add(loss)
+        return loss, before + tf.reduce_sum(shared) + total
+
+    return capture(train.get_concrete_function(tf.TensorSpec([SIDE, SIDE])))
+
+
+@pytest.fixture(scope="module")
+def traced() -> Traced:
+    return trace(step())
+
+
+def settled(traced: Traced) -> tuple[DFGraph, list[int]]:
+    return with_writes_settled(traced.graph, traced.writes, traced.in_sequence)
+
+
+def random_sequence(graph: DFGraph, rng: random.Random) -> list[int]:
+    """A valid sequence: ops whose inputs can be had, in a random order, tensors forgotten at random."""
+    resident, done, sequence = set(graph.inputs), set[int](), list[int]()
+    once = {v for v, op in enumerate(graph.ops) if not op.recomputable}
+
+    def run(v: int) -> None:
+        for t in graph.ops[v].inputs:
+            if t not in resident:
+                run(int(graph.producer[t]))
+        sequence.append(v)
+        done.add(v)
+        resident.update(graph.ops[v].outputs)
+
+    def ready() -> Iterator[int]:
+        """Ops not run whose producers have all run once."""
+        for v, op in enumerate(graph.ops):
+            if v not in done and all(p < 0 or p in done for p in graph.producer[list(op.inputs)].tolist()):
+                yield v
+
+    while found := list(ready()):
+        run(rng.choice(found))
+        forgettable = [t for t in resident if graph.producer[t] >= 0 and int(graph.producer[t]) not in once]
+        resident -= {t for t in forgettable if t not in graph.outputs and rng.random() < 0.3}
+    return sequence
+
+
+def unscheduled(traced: Traced) -> Program:
+    """Every op once, in no order but that of the data."""
+    plain = program(traced, range(traced.graph.n_ops))
+    return Program(copies=tuple(replace(c, heavy=False) for c in plain.copies), outputs=plain.outputs)
+
+
+def results(captured: Captured, runs: Program, steps: int = 3) -> list[bytes]:
+    """What some steps return and leave behind; the variables are as before afterwards."""
+    variables = captured.variables
+    start = [v.numpy() for v in variables]
+    replay, x = emit(captured, runs), tf.random.stateless_normal([SIDE, SIDE], [3, 4])
+    found = [value.numpy().tobytes() for _ in range(steps) for value in replay(x)]
+    found += [v.numpy().tobytes() for v in variables]
+    for v, value in zip(variables, start, strict=True):
+        v.assign(value)
+    return found
+
+
+def test_random_sequences_give_the_bits_of_the_step_that_is_not_rewritten(traced: Traced) -> None:
+    graph, order = settled(traced)
+    writes = {k: traced.writes[v] for k, v in enumerate(order) if v in traced.writes}
+    expected = results(traced.captured, unscheduled(traced))
+    repeats = 0
+    for seed in range(6):
+        sequence = sequence_to_run(graph, random_sequence(graph, random.Random(seed)), writes)
+        repeats += len(sequence) - graph.n_ops
+        assert results(traced.captured, program(traced, [order[v] for v in sequence])) == expected
+    assert repeats > 20
+
+
+def test_the_step_is_that_of_tensorflow(traced: Traced) -> None:
+    captured, x = traced.captured, tf.random.stateless_normal([SIDE, SIDE], [3, 4])
+    variables = captured.variables
+    start = [v.numpy() for v in variables]
+    replayed = results(captured, unscheduled(traced))
+    stock = [value.numpy() for _ in range(3) for value in captured.function(x)]
+    for mine, theirs in zip(replayed, stock, strict=False):
+        np.testing.assert_allclose(np.frombuffer(mine, theirs.dtype), theirs.ravel(), rtol=1e-5)
+    for v, value in zip(variables, start, strict=True):
+        v.assign(value)
+
+
+def test_less_is_held_where_an_op_writes_over_its_input() -> None:
+    def chain(x: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(tf.exp(tf.sin(tf.matmul(x, x))), x)
+
+    traced = trace(capture(tf.function(chain).get_concrete_function(tf.TensorSpec([SIDE, SIDE]))))
+    runs = program(traced, range(traced.graph.n_ops))
+    size = 4 * SIDE * SIDE
+    assert resident_bytes(runs, {}).max() == 2 * size
+    assert resident_bytes(runs, {"MatMul": 7 * size}).max() == 8 * size
+
+
+def test_large_tensors_are_never_held_for_their_shape() -> None:
+    def shape_only(x: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(tf.shape(tf.matmul(x, x)))
+
+    captured = capture(tf.function(shape_only).get_concrete_function(tf.TensorSpec([SIDE, SIDE])))
+    assert {op.type for op in captured.ops}.isdisjoint({"Shape", "ShapeN"})
