@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
-from typing import Any
+from typing import Any, overload
 
 import tensorflow as tf
 
@@ -25,6 +25,7 @@ from checkmate_tf.planning import Options, Plan, planned
 __all__ = ["PlannedFunction", "function"]
 
 
+@overload
 def function(
     fn: Callable[..., Any],
     *,
@@ -36,12 +37,38 @@ def function(
     reserve: int | str = 0,
     cache: bool = True,
     on_progress: OnProgress | None = None,
-) -> PlannedFunction:
+) -> PlannedFunction: ...
+@overload
+def function(
+    fn: None = None,
+    *,
+    budget: Budget = AUTO,
+    solver: str | Solver = "auto",
+    cost_model: str | CostModel = "profiled",
+    time_limit: float = 10.0,
+    workspaces: bool = True,
+    reserve: int | str = 0,
+    cache: bool = True,
+    on_progress: OnProgress | None = None,
+) -> Callable[[Callable[..., Any]], PlannedFunction]: ...
+def function(
+    fn: Callable[..., Any] | None = None,
+    *,
+    budget: Budget = AUTO,
+    solver: str | Solver = "auto",
+    cost_model: str | CostModel = "profiled",
+    time_limit: float = 10.0,
+    workspaces: bool = True,
+    reserve: int | str = 0,
+    cache: bool = True,
+    on_progress: OnProgress | None = None,
+) -> PlannedFunction | Callable[[Callable[..., Any]], PlannedFunction]:
     """Run a function that computes losses and gradients, and may apply them, within a byte budget.
 
     Args:
         fn: what one would give to ``tf.function``: of tensors, nested in tuples, lists and dicts, and of
-            Python values, which are constants to it. It may create variables at its first call only.
+            Python values, which are constants to it. It may create variables at its first call only. Left
+            out for a decorator with settings: ``@function(budget="8GiB")``.
         budget: bytes of everything that the step holds at once: variables that it uses, arguments,
             activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the plain
             step's peak (``"60%"``, ``0.6``), or ``"auto"``, what the device has left now.
@@ -62,12 +89,12 @@ def function(
         TypeError: if ``fn`` can't be called, or what is given for a cost model can't be one.
 
     >>> w = tf.Variable(tf.ones([4, 4]))
-    >>> def step(x):
+    >>> @function(budget="100%", cost_model="flops")
+    ... def step(x):
     ...     with tf.GradientTape() as tape:
     ...         loss = tf.reduce_sum(tf.nn.relu(x @ w))
     ...     return loss, tape.gradient(loss, w)
-    >>> planned = function(step, budget="100%", cost_model="flops")
-    >>> loss, gradient = planned(tf.ones([2, 4]))
+    >>> loss, gradient = step(tf.ones([2, 4]))
     >>> float(loss), gradient.shape
     (32.0, TensorShape([4, 4]))
     """
@@ -81,7 +108,7 @@ def function(
         cache=cache,
         on_progress=on_progress,
     )
-    return PlannedFunction(fn, options)
+    return PlannedFunction(fn, options) if fn is not None else lambda fn: PlannedFunction(fn, options)
 
 
 class PlannedFunction(Planned[Plan]):
