@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 import checkmate
@@ -28,6 +29,14 @@ def test_a_step_is_measured() -> None:
         loss = tf.reduce_sum(x**2)
         tape.gradient(loss, x)
     assert (meter.base, meter.peak > meter.base) == (2**19, True)
+
+
+def test_a_model_is_compiled_and_trained_within_a_budget() -> None:
+    model = keras.Sequential([keras.Input([32]), keras.layers.Dense(64, "relu"), keras.layers.Dense(1)])
+    specs = (tf.TensorSpec([128, 32]), tf.TensorSpec([128, 1]))
+    train_iteration_fn = tf2.compile(model, "mse", "sgd", *specs, budget="100%")
+    losses = [float(train_iteration_fn(tf.ones([128, 32]), tf.ones([128, 1]))[1]) for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2]
 
 
 def test_the_face_has_every_public_name() -> None:

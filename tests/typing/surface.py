@@ -14,7 +14,7 @@ import checkmate.torch as face
 from checkmate import torch as imported_face
 from checkmate.heuristics import ChenSqrtN
 from checkmate.plugins import Solver, SolverSpec, hookimpl
-from checkmate_tf import MemoryMeter
+from checkmate_tf import CompiledIteration, MemoryMeter
 from checkmate_torch import CompiledModule
 
 graph = checkmate.DFGraph.from_nodes(cost=[1, 1.5], size=[4, 2], deps=[[], [0]])
@@ -67,4 +67,5 @@ assert_type(imported_face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
 with checkmate.tf2.memory_meter() as meter:
     assert_type(meter, MemoryMeter)
     assert_type(meter.peak, int)
+assert_type(checkmate.tf2.compile(object(), "mse", "adam", budget="8GiB"), CompiledIteration)
 misspelt = checkmate.tf2.compille  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]

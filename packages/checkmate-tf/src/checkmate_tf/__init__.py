@@ -11,29 +11,39 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from checkmate_tf.capture import UnsupportedFunctionError
+    from checkmate_tf.compiled import CompiledIteration, UnsupportedModelError, compile
     from checkmate_tf.events import ProfilerBusyError
+    from checkmate_tf.losses import LossError
     from checkmate_tf.meter import MemoryMeter, NoStatisticsError, memory_meter
     from checkmate_tf.planned import PlannedFunction, function
     from checkmate_tf.planning import Plan
 
 __all__ = [
+    "CompiledIteration",
+    "LossError",
     "MemoryMeter",
     "NoStatisticsError",
     "Plan",
     "PlannedFunction",
     "ProfilerBusyError",
     "UnsupportedFunctionError",
+    "UnsupportedModelError",
+    "compile",
     "function",
     "memory_meter",
 ]
 
 _HOMES = {
+    "CompiledIteration": "compiled",
+    "LossError": "losses",
     "MemoryMeter": "meter",
     "NoStatisticsError": "meter",
     "Plan": "planning",
     "PlannedFunction": "planned",
     "ProfilerBusyError": "events",
     "UnsupportedFunctionError": "capture",
+    "UnsupportedModelError": "compiled",
+    "compile": "compiled",
     "function": "planned",
     "memory_meter": "meter",
 }

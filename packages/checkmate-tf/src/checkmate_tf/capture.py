@@ -72,6 +72,7 @@ def capture(function: Any, *, grappler: bool = True) -> Captured:
     definition = private.optimized(graph, dict.fromkeys(keep)) if grappler else graph.as_graph_def()
     nodes = {node.name: node for node in definition.node}
     order = _in_order(nodes, [op.name for op in graph.get_operations()], keep)
+    private.register_functions(definition)
     base = private.FuncGraph("step")
     with base.as_default():
         tf.graph_util.import_graph_def(tf.compat.v1.GraphDef(library=definition.library), name="")

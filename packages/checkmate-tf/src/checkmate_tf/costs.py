@@ -32,6 +32,7 @@ from checkmate_tf.flops import flops_of
 from checkmate_tf.private import is_stateful
 from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in_turn
 from checkmate_tf.roofline import roofline
+from checkmate_tf.storages import calls_functions
 
 __all__ = ["price", "profile_ops"]
 
@@ -171,11 +172,9 @@ def _with_profiles(graph: DFGraph, groups: Sequence[Sequence[OpProfile]], worksp
 
 
 def _can_run_alone(op: tf.Operation) -> bool:
-    tensors = (*op.inputs, *op.outputs)
-    calls = any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())
-    return bool(op.outputs) and not (
-        op.type in _SOURCES or calls or is_stateful(op) or any(t.dtype in _OPAQUE for t in tensors)
-    )
+    if not op.outputs or op.type in _SOURCES or calls_functions(op) or is_stateful(op):
+        return False
+    return not any(t.dtype in _OPAQUE for t in (*op.inputs, *op.outputs))
 
 
 def _signature(op: tf.Operation) -> str:

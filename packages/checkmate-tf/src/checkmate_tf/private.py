@@ -33,6 +33,7 @@ __all__ = [
     "is_stateful",
     "optimized",
     "read_resources",
+    "register_functions",
     "resource_bytes",
     "written_resources",
 ]
@@ -40,6 +41,8 @@ __all__ = [
 FuncGraph = func_graph.FuncGraph
 _NOT_COPIED = ("_class", "_output_shapes")
 """Attributes that name other ops of the graph that they come from, or what is inferred anew."""
+_LOWERED = "_lower_using_switch_merge"
+"""Attribute of an op with branches or a loop: to run it, TensorFlow puts their ops in its place."""
 
 
 def emit_op(
@@ -96,23 +99,47 @@ def grappler_off() -> Iterator[None]:
 def optimized(graph: Any, keep: Iterable[str]) -> Any:
     """What Grappler makes of a function's graph, as a ``GraphDef``: nested functions inlined, and so on.
 
+    ``If`` and ``While`` stay whole: as dataflow of dead and living tensors they could not be scheduled.
+
     Args:
         graph: a :data:`FuncGraph`.
         keep: names of ops that must stay.
     """
     exported = saver.export_meta_graph(graph_def=graph.as_graph_def(), graph=graph)
+    lowered = [(node, node.attr[_LOWERED].b) for node in _nodes(exported.graph_def) if _LOWERED in node.attr]
+    for node, _ in lowered:
+        node.attr[_LOWERED].b = False
     exported.collection_def["train_op"].CopyFrom(meta_graph_pb2.CollectionDef())
     exported.collection_def["train_op"].node_list.value.extend(keep)
     config = config_pb2.ConfigProto()
     rewrites = config.graph_options.rewrite_options
     rewrites.memory_optimization = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
-    return tf_optimizer.OptimizeGraph(config, exported)
+    definition = tf_optimizer.OptimizeGraph(config, exported)
+    for node in _nodes(definition):
+        if _LOWERED in node.attr:
+            node.attr[_LOWERED].b = any(b for _, b in lowered)
+    return definition
+
+
+def _nodes(definition: Any) -> Iterator[Any]:
+    """The nodes of a ``GraphDef`` and of its functions."""
+    yield from definition.node
+    for function in definition.library.function:
+        yield from function.node_def
 
 
 def copy_functions(source: Any, target: Any) -> None:
     """Let a graph know the functions that ops of another one call."""
     for function in source._functions.values():
         target._add_function_recursive(function)
+
+
+def register_functions(definition: Any) -> None:
+    """Let TensorFlow know the functions of a ``GraphDef`` that Grappler has made."""
+    known = context.context()
+    for function in definition.library.function:
+        if not known.has_function(function.signature.name):
+            known.add_function_def(function)
 
 
 def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:

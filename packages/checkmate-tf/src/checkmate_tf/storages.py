@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["aliased_input", "is_source", "nbytes", "takes_over"]
+__all__ = ["aliased_input", "calls_functions", "is_source", "nbytes", "takes_over"]
 
 _SOURCES = frozenset({"Placeholder", "PlaceholderWithDefault", "Const", "VarHandleOp"})
 _ALIASES = frozenset(
@@ -72,3 +72,8 @@ def takes_over(op: tf.Operation) -> tuple[int, ...]:
         return ()
     size, dtype = nbytes(op.outputs[0]), op.outputs[0].dtype
     return tuple(k for k, t in enumerate(op.inputs) if nbytes(t) == size and t.dtype == dtype)
+
+
+def calls_functions(op: tf.Operation) -> bool:
+    """Whether an op calls functions, as branches, loops and calls do: what those hold is not known."""
+    return any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())

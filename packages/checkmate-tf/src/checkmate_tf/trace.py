@@ -16,7 +16,7 @@ import tensorflow as tf
 from checkmate import DFGraph, Op, Tensor
 from checkmate_tf.capture import Captured
 from checkmate_tf.reading import SMALL, Buffer, Heavy, Reading, read
-from checkmate_tf.storages import nbytes, takes_over
+from checkmate_tf.storages import calls_functions, nbytes, takes_over
 
 __all__ = ["Traced", "trace"]
 
@@ -178,5 +178,8 @@ def _written_over(heavy: Sequence[Heavy], j: int, k: int, maker: Mapping[Buffer,
 
 
 def _of_one_update(heavy: Sequence[Heavy], j: int, k: int, groups: Mapping[int, Sequence[int]]) -> bool:
-    """Whether op j only prepares the update that op k makes, right before it."""
-    return bool(heavy[k].overwrites) and j + 1 == groups[k][0]
+    """Whether op j only prepares the update that op k makes, right before it.
+
+    An op that calls functions is not one update but many.
+    """
+    return bool(heavy[k].overwrites) and j + 1 == groups[k][0] and not calls_functions(heavy[k].op)

@@ -1,0 +1,215 @@
+"""One training iteration of a Keras model within a byte budget: :func:`compile` and what it returns.
+
+(image, label) ↦ (prediction, loss), the optimizer applied
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from checkmate import CheckmateError
+from checkmate.plugins import CostModel, Solver
+from checkmate.problem import OnProgress
+from checkmate.units import Budget
+from checkmate_tf.available import AUTO
+from checkmate_tf.losses import Loss, scalar_loss
+from checkmate_tf.planned import PlannedFunction
+from checkmate_tf.planning import Options
+from checkmate_tf.releases import check_keras
+from checkmate_tf.specs import specs_of
+
+__all__ = ["CompiledIteration", "Iteration", "UnsupportedModelError", "compile", "iteration"]
+
+
+class UnsupportedModelError(CheckmateError, ValueError):
+    """A model that can't be planned as it is, with the reason and the way out."""
+
+
+def compile(
+    model: keras.Model,
+    loss: Loss,
+    optimizer: keras.optimizers.Optimizer | str,
+    input_spec: Any = None,
+    label_spec: Any = None,
+    budget: Budget = AUTO,
+    *,
+    solver: str | Solver = "auto",
+    cost_model: str | CostModel = "profiled",
+    time_limit: float = 10.0,
+    workspaces: bool = True,
+    reserve: int | str = 0,
+    cache: bool = True,
+    on_progress: OnProgress | None = None,
+) -> CompiledIteration:
+    """Make one training iteration of a Keras model that stays within a byte budget.
+
+    ``prediction, loss = train_iteration_fn(image, label)`` does what these lines do, with the same bits::
+
+        with tf.GradientTape() as tape:
+            prediction = model(image, training=True)
+            loss = loss_fn(label, prediction) + sum(model.losses)
+        gradients = tape.gradient(optimizer.scale_loss(loss), model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+
+    Args:
+        model: of Keras 3, on TensorFlow: functional, sequential or subclassed. If it is not built yet, the
+            ``input_spec`` says what to build it for. Which variables are trained is read once for each plan.
+        loss: a Keras loss or its name; a list or dict of these for several outputs, which are added; or any
+            callable of (label, prediction), of whose result the mean is taken.
+        optimizer: of Keras, or its name. With the precision policy ``mixed_float16`` it is put into a
+            ``LossScaleOptimizer``, unless it is one, as ``model.compile`` does.
+        input_spec: ``tf.TensorSpec`` or a sample of what the model is called with, nested as its inputs are.
+            With both specs the plan is made now, so that what is wrong shows now; without, at the first call.
+        label_spec: the same for what the loss is called with.
+        budget: bytes of everything that the iteration holds at once: the model, the optimizer's state, the
+            batch, activations, gradients, the workspaces of ops; a size (``"8GiB"``), a share of the plain
+            iteration's peak (``"60%"``, ``0.6``), or ``"auto"``, what the device has left now.
+        solver: name of an installed solver, or a solver.
+        cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, an installed cost model's name, or one.
+        time_limit: seconds for the solver, for each plan.
+        workspaces: whether the workspace of each distinct op is measured; without, the peak is not bounded.
+        reserve: bytes that the iteration holds besides.
+        cache: whether measured costs and schedules are kept on disk, and taken from there.
+        on_progress: called while ops are timed and while the solver runs.
+
+    Returns:
+        The iteration, which plans again when it meets a new kind of batch.
+
+    Raises:
+        BudgetError: if the budget can't be read.
+        InfeasibleBudgetError: if no schedule was found; says what budget would do.
+        UnsupportedModelError: if the model is none of Keras, is to be compiled by XLA, or is not built and
+            there is no ``input_spec``.
+        UnsupportedKerasError: if it is of Keras 2, or runs on another backend than TensorFlow.
+        UnsupportedFunctionError: if a shape is not known, or a part can't be planned.
+        LossError: if labels and outputs are not nested as the loss needs it.
+        TypeError, ValueError: if the loss or the optimizer is none.
+
+    >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
+    >>> step = compile(model, "mse", "sgd", tf.TensorSpec([16, 4]), tf.TensorSpec([16, 1]), "100%")
+    >>> losses = [float(step(tf.ones([16, 4]), tf.ones([16, 1]))[1]) for _ in range(3)]
+    >>> losses[0] > losses[1] > losses[2]
+    True
+    """
+    options = Options.parse(
+        budget=budget,
+        solver=solver,
+        cost_model=cost_model,
+        time_limit=time_limit,
+        workspaces=workspaces,
+        reserve=reserve,
+        cache=cache,
+        on_progress=on_progress,
+    )
+    made = iteration(model, loss, optimizer, input_spec)
+    compiled = CompiledIteration(made, options)
+    if input_spec is not None and label_spec is not None:
+        compiled.plan(specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
+    return compiled
+
+
+class CompiledIteration(PlannedFunction):
+    """What :func:`compile` returns: ``(image, label) -> (prediction, loss)``.
+
+    Attributes:
+        model: the model, as it was passed.
+        optimizer: what is applied.
+    """
+
+    def __init__(self, made: Iteration, options: Options) -> None:
+        """Remember; nothing is traced yet."""
+        super().__init__(made, options, optimizer=lambda: _variables(made.optimizer))
+        self.model = made.model
+        self.optimizer = made.optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Iteration:
+    """One training iteration, as it is traced.
+
+    Attributes:
+        model: is called with ``training=True``.
+        loss: (label, prediction) ↦ scalar.
+        optimizer: is applied.
+    """
+
+    model: keras.Model
+    loss: Any
+    optimizer: keras.optimizers.Optimizer
+
+    def __call__(self, image: Any, label: Any) -> tuple[Any, tf.Tensor]:
+        """The prediction and the loss."""
+        trained = self.model.trainable_variables
+        with tf.GradientTape() as tape:
+            prediction = self.model(image, training=True)
+            loss = self.loss(label, prediction)
+            scaled = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, trained)
+        self.optimizer.apply_gradients(zip(gradients, trained, strict=True))
+        return prediction, loss
+
+
+def iteration(model: keras.Model, loss: Loss, optimizer: Any, input_spec: Any = None) -> Iteration:
+    """The training iteration of a model; the model and the optimizer's state are built if they are not yet.
+
+    Raises:
+        UnsupportedModelError, UnsupportedKerasError, UnsupportedFunctionError, TypeError, ValueError: as
+            :func:`compile`.
+    """
+    _check_model(model)
+    _build(model, input_spec)
+    of_outputs = scalar_loss(model, loss)
+    optimizer = _optimizer(optimizer, model)
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return Iteration(model=model, loss=of_outputs, optimizer=optimizer)
+
+
+def _check_model(model: object) -> None:
+    check_keras(model)
+    if not isinstance(model, keras.Model):
+        raise UnsupportedModelError(
+            f"model is a {type(model).__name__}, must be a keras.Model. For other training steps there is "
+            "checkmate.tf2.function(step, budget=...)"
+        )
+    settings = getattr(getattr(model, "_compile_config", None), "config", {})
+    if settings.get("jit_compile") is True:
+        raise UnsupportedModelError(
+            f"{model.name!r} was compiled with jit_compile=True, and XLA orders and frees in its own way: "
+            "leave that out of model.compile(...)"
+        )
+
+
+def _build(model: keras.Model, input_spec: Any) -> None:
+    if not model.built:
+        if input_spec is None:
+            raise UnsupportedModelError(
+                f"{model.name!r} is not built, so nobody knows its variables: give "
+                "input_spec=tf.TensorSpec([batch, ...]), or call the model once"
+            )
+        specs = specs_of("input_spec", input_spec)
+        flat = tf.nest.flatten(specs)
+        tf.function(
+            lambda *xs: model(tf.nest.pack_sequence_as(specs, xs), training=True), autograph=False
+        ).get_concrete_function(*flat)
+    if not model.trainable_variables:
+        raise UnsupportedModelError(f"{model.name!r} has no trainable variables: there is nothing to train")
+
+
+def _optimizer(optimizer: Any, model: keras.Model) -> keras.optimizers.Optimizer:
+    found = keras.optimizers.get(optimizer) if isinstance(optimizer, str) else optimizer
+    if not isinstance(found, keras.optimizers.Optimizer):
+        raise TypeError(f"optimizer is {optimizer!r}, must be one of Keras, or its name, as 'adam'")
+    scales = isinstance(found, keras.optimizers.LossScaleOptimizer)
+    if model.dtype_policy.name == "mixed_float16" and not scales:
+        return keras.optimizers.LossScaleOptimizer(found, name="loss_scale_optimizer")
+    return found
+
+
+def _variables(optimizer: keras.optimizers.Optimizer) -> list[tf.Variable]:
+    """TensorFlow's variables of an optimizer."""
+    return [v.value if not isinstance(v, tf.Variable) else v for v in optimizer.variables]
