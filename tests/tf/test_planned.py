@@ -116,3 +116,20 @@ def test_a_smaller_batch_takes_the_schedule_that_is_known() -> None:
     first, second = step.plans
     assert second.solution.solver == "known"
     assert second.expected < first.expected <= first.solution.problem.budget
+
+
+def test_it_runs_inside_of_another_function_and_in_its_order() -> None:
+    inside, alone = Network(), Network()
+    step, other = inside.planned("60%"), alone.planned("60%")
+    losses = tf.function(lambda x, y: (step(x, y), step(x, y)))(*inside.batch)
+    assert [loss.numpy() for loss in losses] == [other(*alone.batch).numpy() for _ in range(2)]
+
+
+def test_loops_on_tensors_run_as_by_tf_function() -> None:
+    @checkmate.tf2.function(budget="100%", cost_model="flops")
+    def step(x: tf.Tensor) -> tf.Tensor:
+        while tf.reduce_sum(x) < 10:
+            x = x * 2
+        return x
+
+    assert [float(step(tf.constant(x))) for x in (3.0, 40.0)] == [12.0, 40.0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from checkmate.plugins import CostModel, Solver
 from checkmate.problem import OnProgress
 from checkmate.report import Planned
 from checkmate.units import Budget
+from checkmate_tf import private
 from checkmate_tf.arguments import Signature
 from checkmate_tf.available import AUTO
 from checkmate_tf.capture import UnsupportedFunctionError, capture
@@ -23,6 +24,9 @@ from checkmate_tf.emit import Replay, emit
 from checkmate_tf.planning import Options, Plan, planned
 
 __all__ = ["PlannedFunction", "function"]
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 @overload
@@ -111,6 +115,12 @@ def function(
     return PlannedFunction(fn, options) if fn is not None else lambda fn: PlannedFunction(fn, options)
 
 
+def _as_written(method: _Method) -> _Method:
+    """A method that stays as it is when a function that calls it is traced: it is no part of that one."""
+    kept: _Method = tf.autograph.experimental.do_not_convert(method)
+    return kept
+
+
 class PlannedFunction(Planned[Plan]):
     """What :func:`function` returns.
 
@@ -134,18 +144,20 @@ class PlannedFunction(Planned[Plan]):
                 f"{fn!r} is compiled by XLA, which orders and frees in its own way: leave out "
                 "jit_compile=True"
             )
-        self._fn = getattr(fn, "python_function", fn)
+        plain = getattr(fn, "python_function", fn)
+        self._fn = private.with_autograph(plain) if getattr(fn, "_autograph", True) else plain
         self._options = options
         self._optimizer = optimizer
         self._steps: dict[object, _Step] = {}
         self._lock = threading.RLock()
-        update_wrapper(self, self._fn, updated=())
+        update_wrapper(self, plain, updated=())
 
     @property
     def plans(self) -> tuple[Plan, ...]:
         """The plans so far: one for each kind of arguments."""
         return tuple(step.plan for step in self._steps.values())
 
+    @_as_written
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on these arguments; eagerly, or as a part of the function that is being traced.
 
@@ -156,6 +168,7 @@ class PlannedFunction(Planned[Plan]):
         signature, tensors = Signature.of(args, kwargs)
         return self._step(signature).run(tensors)
 
+    @_as_written
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments; ``tf.TensorSpec`` may stand for tensors. Only single ops are run.
 

@@ -7,14 +7,16 @@ or to leave one call out of Grappler's rewriting. All of this was the same from 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
+from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.framework import auto_control_deps, auto_control_deps_utils, func_graph
 from tensorflow.python.framework import ops as framework_ops
 from tensorflow.python.grappler import tf_optimizer
@@ -35,6 +37,7 @@ __all__ = [
     "read_resources",
     "register_functions",
     "resource_bytes",
+    "with_autograph",
     "written_resources",
 ]
 
@@ -155,6 +158,20 @@ def is_stateful(op: tf.Operation) -> bool:
 def read_resources(op: tf.Operation) -> list[tf.Tensor]:
     """The resource handles that an op only reads."""
     return list(auto_control_deps_utils.get_read_write_resource_inputs(op)[0])
+
+
+def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose ``if`` and ``while`` on tensors become ops when it is traced, as by ``tf.function``.
+
+    That is so also where it is called by something that is not to be converted.
+    """
+    converted = autograph_util.py_func_from_autograph(fn)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED):
+            return converted(*args, **kwargs)
+
+    return call
 
 
 def written_resources(op: tf.Operation) -> list[tf.Tensor]:
