@@ -18,6 +18,7 @@ class Plan:
     solution: Solution
     account: Account
     modules: tuple[str, ...] = ()
+    plain_peak: int | None = 1000
     remarks: tuple[str, ...] = ("a remark",)
 
 
@@ -45,7 +46,7 @@ def test_the_last_plan_or_another() -> None:
     step = Step(by_hand(), large(20))
     for k, other in ((0, -2), (1, -1)):
         plan = step.plans[k]
-        expected = peak_report(plan.solution, plan.account, measured=3, remarks=["a remark"])
+        expected = peak_report(plan.solution, plan.account, measured=3, plain_peak=1000, remarks=["a remark"])
         assert step.report(Meter(3), plan=k) == step.report(Meter(3), plan=other) == expected
         assert step.explain(plan=k) == explain(plan.solution)
     assert step.report() == step.report(plan=1)

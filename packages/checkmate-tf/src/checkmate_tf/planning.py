@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Self
 
 import tensorflow as tf
@@ -111,6 +112,7 @@ class Plan:
         program: what runs.
         sequence: the ops of ``traced.graph`` that it runs, in order.
         workspaces: bytes that each op needs only while it runs, by its name in ``traced``.
+        plain_peak: predicted bytes of the step without recomputation, in the order in which it was traced.
         expected: bytes that the program is expected to hold at its peak. As a rule that is less than what the
             judge counts, for kernels write over inputs that nobody needs any more.
     """
@@ -121,6 +123,7 @@ class Plan:
     program: Program
     sequence: Sequence[int]
     workspaces: Mapping[str, int]
+    plain_peak: int
     expected: int
 
     @property
@@ -183,7 +186,8 @@ class _Planner:
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
         as_traced = PlainOrder(order=tuple(sorted(range(graph.n_ops), key=order.__getitem__)))
         _, plain = _expected(self.traced, range(priced.n_ops), priced, workspaces)
-        budget = self._budget(graph, max(as_traced.peak(graph), plain))
+        plain_peak = max(as_traced.peak(graph), plain)
+        budget = self._budget(graph, plain_peak)
         small = 0
         for _ in range(_TRIES):
             solution, account = self._solved(graph, budget, small, as_traced)
@@ -198,6 +202,7 @@ class _Planner:
                     program=found,
                     sequence=sequence,
                     workspaces=workspaces,
+                    plain_peak=plain_peak,
                     expected=expected,
                 )
             small += expected - budget
@@ -305,12 +310,16 @@ def _smaller(traced: Traced, plan: Plan) -> Plan:
     settled, problem = plan.graph, plan.solution.problem
     tensors = (*traced.graph.tensors, *settled.tensors[traced.graph.n_tensors :])
     problem = replace(problem, graph=replace(settled, tensors=tensors))
-    names = zip(
-        *((op.name for group in t.groups for op in group) for t in (plan.traced, traced)), strict=True
-    )
-    workspaces = {name: plan.workspaces.get(before, 0) for before, name in names}
+    ops = zip(chain(*plan.traced.groups), chain(*traced.groups), strict=True)
+    workspaces = {op.name: plan.workspaces.get(before.name, 0) for before, op in ops}
     found, expected = _expected(traced, plan.sequence, problem.graph, workspaces)
     solution = Solution.found(problem, _schedule(plan.solution), solver="known")
     return replace(
-        plan, traced=traced, solution=solution, program=found, workspaces=workspaces, expected=expected
+        plan,
+        traced=traced,
+        solution=solution,
+        program=found,
+        workspaces=workspaces,
+        plain_peak=_expected(traced, range(traced.graph.n_ops), problem.graph, workspaces)[1],
+        expected=expected,
     )

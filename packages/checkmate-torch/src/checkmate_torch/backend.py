@@ -55,12 +55,14 @@ class Plan:
         solution: the judged schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
         account: what each byte is held for.
         lowering: how its graphs run; only ``"eager"`` ones follow the schedule to the letter.
+        plain_peak: predicted peak of plain PyTorch, in bytes; None where that is the graph's base order.
     """
 
     traced: Traced
     solution: Solution
     account: Account = field(default_factory=Account)
     lowering: Lowering = "eager"
+    plain_peak: int | None = None
 
     @property
     def modules(self) -> list[str]:

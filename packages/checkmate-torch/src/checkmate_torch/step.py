@@ -272,7 +272,8 @@ class _StepPlanner:
             raise RuntimeError("solve returned no schedule and raised nothing")
         forward = emit_step(step, solution.schedule)
         updated.update(step.parameters)
-        self.plans.append(Plan(traced=step.traced, solution=solution, account=account))
+        plain_peak = PlainOrder(order=step.plain).peak(step.traced.graph)
+        self.plans.append(Plan(traced=step.traced, solution=solution, account=account, plain_peak=plain_peak))
         log_plan(self.plans, owned, given, of="of a step ")
         return forward, backward
 

@@ -71,7 +71,12 @@ class PeakReport:
 
 
 def peak_report(
-    solution: Solution, account: Account, *, measured: int | None = None, remarks: Sequence[str] = ()
+    solution: Solution,
+    account: Account,
+    *,
+    measured: int | None = None,
+    plain_peak: int | None = None,
+    remarks: Sequence[str] = (),
 ) -> PeakReport:
     """Where the bytes of a solution's peak are.
 
@@ -79,6 +84,7 @@ def peak_report(
         solution: with a schedule.
         account: what each byte is held for.
         measured: peak of a step, in bytes.
+        plain_peak: of the plain program, in bytes; None = that of the base order, everything kept.
         remarks: what else must be known of the prediction, a sentence each.
 
     Raises:
@@ -94,7 +100,7 @@ def peak_report(
         budget=solution.problem.budget,
         peak=timeline.peak,
         measured=measured,
-        plain_peak=keep_all_peak(graph),
+        plain_peak=keep_all_peak(graph) if plain_peak is None else plain_peak,
         overhead=timeline.overhead,
         op=graph.ops[op].name if op is not None else "",
         by_kind=account.at_peak(timeline),

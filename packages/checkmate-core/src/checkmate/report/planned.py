@@ -36,6 +36,11 @@ class PlanLike(Protocol):
         ...
 
     @property
+    def plain_peak(self) -> int | None:
+        """Predicted peak of the plain program, in bytes; None where that is the graph's base order."""
+        ...
+
+    @property
     def remarks(self) -> Sequence[str]:
         """What else must be known of the predicted peak, a sentence each."""
         ...
@@ -73,7 +78,13 @@ class Planned(Generic[_Plan]):
         """
         chosen = self._plan(plan)
         peak = measured.peak if measured is not None else None
-        return peak_report(chosen.solution, chosen.account, measured=peak, remarks=chosen.remarks)
+        return peak_report(
+            chosen.solution,
+            chosen.account,
+            measured=peak,
+            plain_peak=chosen.plain_peak,
+            remarks=chosen.remarks,
+        )
 
     def explain(self, *, plan: int = -1) -> Explanation:
         """What is recomputed and why, the dearest first: bytes brought back, cost paid; a table when printed.
