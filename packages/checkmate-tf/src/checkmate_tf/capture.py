@@ -79,16 +79,18 @@ def capture(function: Any, *, grappler: bool = True) -> Captured:
     inputs = {t.op.name: t for t in graph.inputs}
     tensors: dict[str, tf.Tensor] = {}
     ops: dict[str, tf.Operation] = {}
+    every: list[tf.Operation] = []
     for name in order:
         _refuse(nodes[name])
         made = _shape(base, nodes[name], tensors) or [
             _emitted(base, nodes[name], inputs.get(name), tensors, ops)
         ]
-        ops |= {op.name: op for op in made} | {name: made[0]}
+        ops[name] = made[0]  # which may have another name: ops of one node may take that of the next
+        every.extend(made)
         tensors |= {f"{name}:{k}": t for k, t in enumerate(t for op in made for t in op.outputs)}
     captured = tuple(function.captured_inputs)
     return Captured(
-        ops=tuple(ops.values()),
+        ops=tuple(every),
         inputs=tuple(tensors[t.name] for t in graph.inputs),
         captured=captured,
         variables=tuple(graph.variables),

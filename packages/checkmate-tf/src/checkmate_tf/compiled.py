@@ -122,7 +122,8 @@ class CompiledIteration(PlannedFunction):
 
     def __init__(self, made: Iteration, options: Options) -> None:
         """Remember; nothing is traced yet."""
-        super().__init__(made, options, optimizer=lambda: _variables(made.optimizer))
+        as_written = tf.autograph.experimental.do_not_convert(made.__call__)  # as Keras' own step is traced
+        super().__init__(as_written, options, optimizer=lambda: _variables(made.optimizer))
         self.model = made.model
         self.optimizer = made.optimizer
 

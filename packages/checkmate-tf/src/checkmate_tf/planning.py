@@ -167,7 +167,11 @@ def planned(
     if like is not None and _is_smaller(traced, like.traced):
         return _smaller(traced, like)
     least = like.solution.problem.budget if like is not None and options.budget != AUTO else 0
-    return _Planner(traced=traced, options=options, optimizer=optimizer, least=least).plan()
+    planner = _Planner(traced=traced, options=options, optimizer=optimizer, least=least)
+    try:
+        return planner.plan()
+    except InfeasibleBudgetError as error:
+        raise _with_tried_minimum(error, planner) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +278,29 @@ class _Planner:
         except InfeasibleBudgetError as error:
             raise account.told(error, graph) from None
         return solution, account
+
+
+def _with_tried_minimum(error: InfeasibleBudgetError, planner: _Planner) -> InfeasibleBudgetError:
+    """The error, with a minimum that really works: small tensors may need more than what the solver knew."""
+    minimum = error.minimum
+    for _ in range(_TRIES):
+        if minimum is None:
+            break
+        try:
+            replace(planner, options=replace(planner.options, budget=minimum), least=0).plan()
+            break
+        except InfeasibleBudgetError as further:
+            minimum = further.minimum
+    if minimum == error.minimum:
+        return error
+    return InfeasibleBudgetError(
+        budget=error.budget,
+        minimum=minimum,
+        floor=error.floor,
+        bottleneck=error.bottleneck,
+        proved=error.proved,
+        reason=error.reason,
+    )
 
 
 def _schedule(solution: Solution) -> Schedule:

@@ -6,7 +6,8 @@
 
 A variable is a buffer that is there from the start; an assignment makes its next version, of no bytes, in the
 same place. A read of a variable is an alias of the version that it sees: a large variable must be read before
-it is overwritten; what was read of a small one is held, and TensorFlow then writes to another place.
+it is overwritten; what was read of a small one is held, and TensorFlow then writes to another place. A read
+of a large one that is still needed afterwards is heavy: what it read is then a buffer of its own.
 """
 
 from __future__ import annotations
@@ -70,16 +71,22 @@ class Reading:
         heavy: in the order of the step.
         variables: bytes of each variable, by the placeholder of its handle.
         reads_before: op that overwrites small variables → the reads that must have been made by then.
+        kept: light ops that are taken as heavy, because what they read of a large variable is needed after it
+            is overwritten.
+        outdated: further light ops of which that was found out.
     """
 
     heavy: list[Heavy] = field(default_factory=list)
     variables: dict[str, int] = field(default_factory=dict)
     reads_before: dict[str, list[tf.Operation]] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    outdated: set[str] = field(default_factory=set)
     _roots: dict[str, dict[Buffer, None]] = field(default_factory=dict)
     _heavy_of: dict[str, Heavy] = field(default_factory=dict)
     _version: dict[str, int] = field(default_factory=dict)
     _handle: dict[tuple[str, int], str] = field(default_factory=dict)
     _held: dict[str, list[tf.Operation]] = field(default_factory=dict)
+    _seen: dict[str, list[Buffer]] = field(default_factory=dict)
 
     def needed(self, tensor: tf.Tensor) -> dict[Buffer, None]:
         """What must be there for a tensor to be, in the order in which it is needed."""
@@ -92,6 +99,7 @@ class Reading:
         if is_source(op):
             self._take_source(op)
             return
+        self.expect(op.inputs)
         needs: dict[Buffer, None] = {}
         for t in op.inputs:
             needs |= self.needed(t)
@@ -102,18 +110,31 @@ class Reading:
             self._handles(private.written_resources(op)),
         )
         effects = private.is_stateful(op) and (bool(written) or not seen)
-        light = not effects and _is_light(op)
+        light = not effects and _is_light(op) and op.name not in self.kept
         for name in (*seen, *written):
             if not (light and self._is_small(name) and self._version.get(name, 0) == 0):
                 needs[self._current(name)] = None
         if light:
             self._roots[op.name] = needs
+            self._seen[op.name] = [self._current(name) for name in seen]
             for name in seen:
                 self._held.setdefault(name, []).append(op)
             for t in op.outputs:
                 self._pass_handle(op, t)
             return
         self._take_heavy(op, needs, written, effects)
+
+    def expect(self, tensors: Iterable[tf.Tensor]) -> None:
+        """Note the light ops behind tensors that have read a large variable before what it holds now."""
+        stack = [t.op for t in tensors if any(map(self._is_old, self.needed(t)))]
+        while stack:
+            op = stack.pop()
+            if any(map(self._is_old, self._seen.get(op.name, ()))):
+                self.outdated.add(op.name)
+            stack.extend(t.op for t in op.inputs if any(map(self._is_old, self.needed(t))))
+
+    def _is_old(self, b: Buffer) -> bool:
+        return b.kind == "version" and not self._is_small(b.maker) and b != self._current(b.maker)
 
     def _take_source(self, op: tf.Operation) -> None:
         output = op.outputs[0]
@@ -178,12 +199,21 @@ class Reading:
         return Buffer(handle, "version", self._version.get(handle, 0))
 
 
-def read(ops: Iterable[tf.Operation]) -> Reading:
-    """What every op of a step needs, the ops given in an order in which they can run."""
+def read(ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = ()) -> Reading:
+    """What every op of a step needs.
+
+    Args:
+        ops: in an order in which they can run.
+        outputs: of the step.
+    """
     reading = Reading()
-    for op in ops:
-        reading.take(op)
-    return reading
+    while True:
+        for op in ops:
+            reading.take(op)
+        reading.expect(outputs)
+        if not reading.outdated:
+            return reading
+        reading = Reading(kept=reading.kept | reading.outdated)
 
 
 def _is_light(op: tf.Operation) -> bool:

@@ -87,7 +87,7 @@ def _buffers(copies: Sequence[Copy]) -> _Buffers:
     for k, copy in enumerate(copies):
         for i, output in enumerate(copy.op.outputs):
             source = aliased_input(copy.op, i)
-            if source is not None:
+            if source is not None and not (copy.heavy and copy.op.type == "ReadVariableOp"):
                 found.aliases[Value(k, i)] = found.of(copy.inputs[source])
             elif copy.op.type != "Const":
                 found.sizes[Value(k, i)] = nbytes(output)

@@ -13,6 +13,8 @@ import tensorflow as tf
 __all__ = ["aliased_input", "calls_functions", "is_source", "nbytes", "takes_over"]
 
 _SOURCES = frozenset({"Placeholder", "PlaceholderWithDefault", "Const", "VarHandleOp"})
+_STRING = 24
+"""Bytes of a string's header, ``tstring``, which has room for 22 characters."""
 _ALIASES = frozenset(
     {
         "Identity",
@@ -44,11 +46,14 @@ _TAKE_OVER = frozenset((
 
 
 def nbytes(tensor: tf.Tensor) -> int:
-    """Bytes of a tensor; 0 if its shape is not known, or it holds no plain numbers (resource, variant)."""
+    """Bytes of a tensor; 0 if its shape is not known, or it is a handle (resource, variant).
+
+    Of strings, the headers: what does not fit in there is somewhere else.
+    """
     if tensor.dtype in (tf.resource, tf.variant):
         return 0
     elements: int = tensor.shape.num_elements() or 0
-    return elements * int(tensor.dtype.size)
+    return elements * (_STRING if tensor.dtype == tf.string else int(tensor.dtype.size))
 
 
 def is_source(op: tf.Operation) -> bool:

@@ -46,7 +46,7 @@ class Traced:
 
 def trace(captured: Captured, *, name: str = "") -> Traced:
     """The graph of a captured step, its costs 0, its updates where they were traced."""
-    reading = read(captured.ops)
+    reading = read(captured.ops, captured.outputs)
     returned = dict.fromkeys(b for t in captured.outputs for b in reading.needed(t))
     groups = _grouped(reading.heavy, returned)
     return _traced(captured, reading, groups, returned, name)
