@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["aliased_input", "calls_functions", "is_source", "nbytes", "takes_over"]
+__all__ = ["aliased_input", "calls_functions", "is_elementwise", "is_source", "nbytes", "takes_over"]
 
 _SOURCES = frozenset({"Placeholder", "PlaceholderWithDefault", "Const", "VarHandleOp"})
 _STRING = 24
@@ -69,6 +69,11 @@ def aliased_input(op: tf.Operation, output: int) -> int | None:
     if op.type in _ALIASES:
         return output if op.type == "IdentityN" else 0
     return None
+
+
+def is_elementwise(op: tf.Operation) -> bool:
+    """Whether an op computes each element of its output from one of each input."""
+    return op.type in _TAKE_OVER
 
 
 def takes_over(op: tf.Operation) -> tuple[int, ...]:

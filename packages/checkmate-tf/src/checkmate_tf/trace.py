@@ -16,9 +16,12 @@ import tensorflow as tf
 from checkmate import DFGraph, Op, Tensor
 from checkmate_tf.capture import Captured
 from checkmate_tf.reading import SMALL, Buffer, Heavy, Reading, read
-from checkmate_tf.storages import calls_functions, nbytes, takes_over
+from checkmate_tf.storages import calls_functions, is_elementwise, nbytes, takes_over
 
 __all__ = ["Traced", "trace"]
+
+_CLOSE = 4
+"""How many heavy ops on, at most, an op that writes over another one's output may stand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,8 +169,13 @@ def _grouped(heavy: Sequence[Heavy], returned: Mapping[Buffer, None]) -> list[li
 
 
 def _written_over(heavy: Sequence[Heavy], j: int, k: int, maker: Mapping[Buffer, int]) -> bool:
-    """Whether op k writes its output over that of op j, the latest of those that make it something large."""
+    """Whether op k writes its output over that of op j, the latest of those that make it something large.
+
+    It must follow closely: what op j reads lives until op k.
+    """
     second = heavy[k].op
+    if k - j > _CLOSE:
+        return False
     large = [b for b in heavy[k].reads if b in maker and heavy[maker[b]].makes[b] >= SMALL]
     latest = max(large, key=lambda b: maker[b], default=None)
     taken = {(second.inputs[i].op.name, second.inputs[i].value_index) for i in takes_over(second)}
@@ -178,8 +186,12 @@ def _written_over(heavy: Sequence[Heavy], j: int, k: int, maker: Mapping[Buffer,
 
 
 def _of_one_update(heavy: Sequence[Heavy], j: int, k: int, groups: Mapping[int, Sequence[int]]) -> bool:
-    """Whether op j only prepares the update that op k makes, right before it.
+    """Whether the group of op j only prepares the update that op k makes, right before it.
 
-    An op that calls functions is not one update but many.
+    What a group with an update reads is made once. So what joins one is another update or computes element by
+    element: not what made the gradient, for that reads activations. An op that calls functions is not one
+    update but many.
     """
-    return bool(heavy[k].overwrites) and j + 1 == groups[k][0] and not calls_functions(heavy[k].op)
+    prepares = all(heavy[i].overwrites or is_elementwise(heavy[i].op) for i in groups[j])
+    update = bool(heavy[k].overwrites) and not calls_functions(heavy[k].op)
+    return update and prepares and j + 1 == groups[k][0]

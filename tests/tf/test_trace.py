@@ -1,0 +1,54 @@
+"""The graph of a step leaves a schedule as free as can be: what joins a group does not hold up the rest."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from checkmate_tf.capture import capture
+from checkmate_tf.trace import Traced, trace
+
+
+@pytest.fixture(scope="module", params=["sgd", "adam"])
+def traced(request: pytest.FixtureRequest) -> Traced:
+    """A step of three convolutions and an optimizer."""
+    optimizer = {"sgd": keras.optimizers.SGD(0.1, momentum=0.9), "adam": keras.optimizers.Adam()}
+    stack = [layers.Conv2D(16, 3, activation="relu", padding="same") for _ in range(3)]
+    model = keras.Sequential([keras.Input((16, 16, 8)), *stack])
+    chosen = optimizer[request.param]
+    chosen.build(model.trainable_variables)
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x, training=True) ** 2)
+        chosen.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    return trace(capture(step.get_concrete_function(tf.TensorSpec([4, 16, 16, 8]))))
+
+
+def test_an_update_reads_variables_and_gradients_alone(traced: Traced) -> None:
+    graph = traced.graph
+    for v in traced.writes:
+        makers = [int(graph.producer[t]) for t in graph.ops[v].inputs]
+        assert all(graph.ops[u].backward for u in makers if u >= 0)
+
+
+def test_gradients_of_weights_do_not_wait_for_their_updates(traced: Traced) -> None:
+    graph = traced.graph
+    first_update = min(v for v in traced.writes if any(graph.tensors[t].size for t in graph.ops[v].inputs))
+    made = [v for v, group in enumerate(traced.groups) if group[0].type == "Conv2DBackpropFilter"]
+    assert len(made) == 3
+    assert max(made) < first_update
+
+
+def test_a_bias_is_added_where_the_convolution_is(traced: Traced) -> None:
+    forward = [[op.type for op in group] for group in traced.groups if group[0].type == "Conv2D"]
+    assert forward == [["Conv2D", "BiasAdd", "Relu"]] * 3
+
+
+def test_every_op_that_does_more_than_compute_runs_once(traced: Traced) -> None:
+    assert not any(traced.graph.ops[v].recomputable for v in traced.writes)
