@@ -22,8 +22,8 @@ class Tracing:
 
 
 @pytest.fixture(autouse=True)
-def _no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "checkmate_tf.planning", SimpleNamespace(Frontend=Tracing))  # type: ignore[arg-type]
+def _no_frontend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "checkmate_tf.ahead", SimpleNamespace(Frontend=Tracing))  # type: ignore[arg-type]
 
 
 def test_the_frontend_is_offered_by_the_name_of_its_option() -> None:

@@ -18,7 +18,7 @@ from checkmate_tf.capture import Captured, capture
 from checkmate_tf.emit import emit
 from checkmate_tf.program import Program, program
 from checkmate_tf.residency import resident_bytes
-from checkmate_tf.trace import Traced, trace
+from checkmate_tf.tracing import Traced, trace
 
 SIDE = 40  # so that the tensors of a layer are large: 4 * SIDE * SIDE bytes
 

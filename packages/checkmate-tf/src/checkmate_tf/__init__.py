@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from checkmate_tf.ahead import ProgramError, TracedStep, plan, trace
     from checkmate_tf.capture import UnsupportedFunctionError
     from checkmate_tf.compiled import CompiledIteration, UnsupportedModelError, compile
     from checkmate_tf.events import ProfilerBusyError
@@ -26,11 +27,15 @@ __all__ = [
     "Plan",
     "PlannedFunction",
     "ProfilerBusyError",
+    "ProgramError",
+    "TracedStep",
     "UnsupportedFunctionError",
     "UnsupportedModelError",
     "compile",
     "function",
     "memory_meter",
+    "plan",
+    "trace",
 ]
 
 _HOMES = {
@@ -41,11 +46,15 @@ _HOMES = {
     "Plan": "planning",
     "PlannedFunction": "planned",
     "ProfilerBusyError": "events",
+    "ProgramError": "ahead",
+    "TracedStep": "ahead",
     "UnsupportedFunctionError": "capture",
     "UnsupportedModelError": "compiled",
     "compile": "compiled",
     "function": "planned",
     "memory_meter": "meter",
+    "plan": "ahead",
+    "trace": "ahead",
 }
 
 if not TYPE_CHECKING:

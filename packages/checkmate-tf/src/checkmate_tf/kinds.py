@@ -7,7 +7,7 @@ from collections.abc import Collection
 from checkmate import DFGraph
 from checkmate.report import Kind
 from checkmate_tf.reading import Buffer
-from checkmate_tf.trace import Traced
+from checkmate_tf.tracing import Traced
 
 __all__ = ["kinds_of"]
 

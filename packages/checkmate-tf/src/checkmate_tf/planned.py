@@ -12,16 +12,17 @@ from typing import Any, TypeVar, overload
 
 import tensorflow as tf
 
+from checkmate import DFGraph
 from checkmate.plugins import CostModel, Solver
 from checkmate.problem import OnProgress
-from checkmate.report import Planned
+from checkmate.report import Account, Planned
 from checkmate.units import Budget
 from checkmate_tf import private
 from checkmate_tf.arguments import Signature
 from checkmate_tf.available import AUTO
 from checkmate_tf.capture import UnsupportedFunctionError, capture
 from checkmate_tf.emit import Replay, emit
-from checkmate_tf.planning import Options, Plan, planned
+from checkmate_tf.planning import Options, Plan, planned, priced
 
 __all__ = ["PlannedFunction", "function"]
 
@@ -177,6 +178,19 @@ class PlannedFunction(Planned[Plan]):
         """
         return self._step(Signature.of(args, kwargs)[0]).plan
 
+    @_as_written
+    def priced(self, *args: Any, **kwargs: Any) -> tuple[DFGraph, Account]:
+        """The graph that would be planned on for these arguments, and what its bytes are held for.
+
+        Raises:
+            UnsupportedFunctionError: as by a call.
+        """
+        traced, concrete = self._concrete(Signature.of(args, kwargs)[0])
+        with tf.init_scope():
+            found = priced(capture(concrete), self._options, optimizer=self._optimizer_handles())
+        del traced  # had to live until now
+        return found
+
     def _step(self, signature: Signature) -> _Step:
         with self._lock:
             if signature.key not in self._steps:
@@ -185,16 +199,23 @@ class PlannedFunction(Planned[Plan]):
 
     def _planned(self, signature: Signature) -> _Step:
         known = list(self._steps.values())
-        traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
-        concrete = traced.get_concrete_function(*signature.specs)
+        traced, concrete = self._concrete(signature)
         with tf.init_scope():  # what is measured runs now, though the caller may be traced
             plan = planned(
                 capture(concrete),
                 self._options,
-                optimizer={id(v.handle) for v in self._optimizer()},
+                optimizer=self._optimizer_handles(),
                 like=known[0].plan if known else None,
             )
         return _Step(plan, concrete, keep=traced)
+
+    def _concrete(self, signature: Signature) -> tuple[object, Any]:
+        """TensorFlow's function for a kind of arguments, and what must live as long."""
+        traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
+        return traced, traced.get_concrete_function(*signature.specs)
+
+    def _optimizer_handles(self) -> set[int]:
+        return {id(v.handle) for v in self._optimizer()}
 
 
 class _Step:

@@ -23,7 +23,7 @@ from checkmate.cost import OpProfile
 from checkmate.heuristics import PlainOrder
 from checkmate.plugins import CostModel, Solver, checked_cost_model
 from checkmate.problem import OnProgress, keep_all_peak
-from checkmate.report import Account, Kind
+from checkmate.report import Account, Kind, Planned
 from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
 from checkmate_tf.available import AUTO, HEADROOM, auto_budget
 from checkmate_tf.capture import Captured
@@ -32,9 +32,9 @@ from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.kinds import kinds_of
 from checkmate_tf.program import Program, program
 from checkmate_tf.residency import group_workspace, resident_bytes
-from checkmate_tf.trace import Traced, trace
+from checkmate_tf.tracing import Traced, trace
 
-__all__ = ["Options", "Plan", "planned"]
+__all__ = ["Options", "Plan", "planned", "priced"]
 
 _TRIES = 4
 _LARGEST = 2**62
@@ -102,7 +102,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Plan:
+class Plan(Planned["Plan"]):
     """What was decided for one step.
 
     Attributes:
@@ -125,6 +125,11 @@ class Plan:
     workspaces: Mapping[str, int]
     plain_peak: int
     expected: int
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Itself, so that it can be shown as what has several plans."""
+        return (self,)
 
     @property
     def graph(self) -> DFGraph:
@@ -174,6 +179,15 @@ def planned(
         raise _with_tried_minimum(error, planner) from None
 
 
+def priced(
+    captured: Captured, options: Options, *, optimizer: Collection[int] = ()
+) -> tuple[DFGraph, Account]:
+    """The graph that a budget would be planned on, and what its bytes are held for; arguments as above."""
+    planner = _Planner(traced=trace(captured), options=options, optimizer=optimizer, least=0)
+    graph, _ = planner.settled(planner.priced(planner.profiles()))
+    return graph, planner.account(graph)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planner:
     traced: Traced
@@ -183,10 +197,10 @@ class _Planner:
 
     def plan(self) -> Plan:
         """The plan for the budget."""
-        profiles = self._profiles()
-        priced = self._priced(profiles)
+        profiles = self.profiles()
+        priced = self.priced(profiles)
         workspaces = {op.name: profile.workspace for op, profile in profiles.items()}
-        graph, order = with_writes_settled(priced, self.traced.writes, self.traced.in_sequence)
+        graph, order = self.settled(priced)
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
         as_traced = PlainOrder(order=tuple(sorted(range(graph.n_ops), key=order.__getitem__)))
         _, plain = _expected(self.traced, range(priced.n_ops), priced, workspaces)
@@ -221,13 +235,13 @@ class _Planner:
             reason="small tensors, which are not planned, bring every schedule found over the budget",
         )
 
-    def _profiles(self) -> Mapping[tf.Operation, OpProfile]:
+    def profiles(self) -> Mapping[tf.Operation, OpProfile]:
         if not self.options.workspaces and self.options.cost_model != "profiled":
             return {}
         ops = [op for group in self.traced.groups for op in group]
         return profile_ops(ops, on_disk=self.options.cache, on_progress=self.options.on_progress)
 
-    def _priced(self, profiles: Mapping[tf.Operation, OpProfile]) -> DFGraph:
+    def priced(self, profiles: Mapping[tf.Operation, OpProfile]) -> DFGraph:
         graph, groups, options = self.traced.graph, self.traced.groups, self.options
         needs = {op.name: profile.workspace for op, profile in profiles.items()}
         ops = []
@@ -255,15 +269,23 @@ class _Planner:
         )
         return budget
 
+    def settled(self, graph: DFGraph) -> tuple[DFGraph, Sequence[int]]:
+        """The graph with its updates as early as is sound, and where each of its ops was."""
+        return with_writes_settled(graph, self.traced.writes, self.traced.in_sequence)
+
+    def account(self, graph: DFGraph, small: int = 0) -> Account:
+        """What each byte is held for, so many of them for small tensors."""
+        constants = graph.fixed_size - self.options.reserve
+        fixed = {Kind.CONSTANTS: constants, Kind.RESERVE: self.options.reserve, Kind.SMALL: small}
+        kinds = kinds_of(self.traced, graph, self.optimizer)
+        return Account(kinds=kinds, fixed={kind: size for kind, size in fixed.items() if size})
+
     def _solved(
         self, graph: DFGraph, budget: int, small: int, as_traced: PlainOrder
     ) -> tuple[Solution, Account]:
         """A schedule with so many bytes kept for small tensors."""
         options = self.options
-        constants = graph.fixed_size - options.reserve
-        fixed = {Kind.CONSTANTS: constants, Kind.RESERVE: options.reserve, Kind.SMALL: small}
-        kinds = kinds_of(self.traced, graph, self.optimizer)
-        account = Account(kinds=kinds, fixed={kind: size for kind, size in fixed.items() if size})
+        account = self.account(graph, small)
         graph = replace(graph, fixed_size=graph.fixed_size + small)
         plain_fits = as_traced.peak(graph) <= budget < keep_all_peak(graph)
         try:

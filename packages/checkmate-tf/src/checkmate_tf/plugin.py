@@ -16,7 +16,7 @@ def checkmate_register_frontends() -> list[FrontendSpec]:
     return [
         FrontendSpec(
             name="tf",
-            summary="a factory of a Keras model with its loss and example batch, or of a training step",
+            summary="a factory of (model, loss, optimizer, input_spec, label_spec) or (function, arguments)",
             load=_frontend,
         )
     ]
@@ -28,5 +28,5 @@ def _frontend() -> Frontend:
     check_installed()
     # A command line shows what it was asked for, not how TensorFlow was built, unless the user wants to know.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    frontend: Frontend = import_module("checkmate_tf.planning").Frontend()
+    frontend: Frontend = import_module("checkmate_tf.ahead").Frontend()
     return frontend

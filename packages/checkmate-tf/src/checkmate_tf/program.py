@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from checkmate_tf.trace import Traced
+from checkmate_tf.tracing import Traced
 
 __all__ = ["Copy", "Program", "Value", "program"]
 

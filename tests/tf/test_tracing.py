@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import layers
 
 from checkmate_tf.capture import capture
-from checkmate_tf.trace import Traced, trace
+from checkmate_tf.tracing import Traced, trace
 
 
 @pytest.fixture(scope="module", params=["sgd", "adam"])
