@@ -133,3 +133,21 @@ def test_loops_on_tensors_run_as_by_tf_function() -> None:
         return x
 
     assert [float(step(tf.constant(x))) for x in (3.0, 40.0)] == [12.0, 40.0]
+
+
+def test_what_is_returned_is_there_before_the_updates_though_traced_after_them() -> None:
+    weights = [tf.Variable(tf.ones([64, 64])) for _ in range(3)]
+
+    def step(y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            for w in weights:
+                y = tf.nn.relu(y @ w)
+            loss = tf.reduce_sum(y)
+        for w, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            w.assign_sub(gradient)
+        return loss, tf.argmax(y, axis=-1)
+
+    step_of = checkmate.tf2.function(step, budget="100%", cost_model="flops", workspaces=False)
+    traced = step_of.plan(tf.TensorSpec([512, 64])).traced
+    (metric,) = (k for k, op in enumerate(traced.graph.ops) if op.name == "ArgMax")
+    assert metric < min(traced.writes)

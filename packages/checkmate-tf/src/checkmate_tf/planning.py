@@ -17,7 +17,16 @@ from typing import Self
 
 import tensorflow as tf
 
-from checkmate import DFGraph, InfeasibleBudgetError, Schedule, ScheduleCache, Solution, floor, solve
+from checkmate import (
+    DFGraph,
+    InfeasibleBudgetError,
+    InvalidScheduleError,
+    Schedule,
+    ScheduleCache,
+    Solution,
+    floor,
+    solve,
+)
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate.heuristics import PlainOrder
@@ -202,7 +211,7 @@ class _Planner:
         workspaces = {op.name: profile.workspace for op, profile in profiles.items()}
         graph, order = self.settled(priced)
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
-        as_traced = PlainOrder(order=tuple(sorted(range(graph.n_ops), key=order.__getitem__)))
+        as_traced = _as_traced(graph, order)
         _, plain = _expected(self.traced, range(priced.n_ops), priced, workspaces)
         plain_peak = max(as_traced.peak(graph), plain)
         budget = self._budget(graph, plain_peak)
@@ -323,6 +332,16 @@ def _with_tried_minimum(error: InfeasibleBudgetError, planner: _Planner) -> Infe
         proved=error.proved,
         reason=error.reason,
     )
+
+
+def _as_traced(graph: DFGraph, order: Sequence[int]) -> PlainOrder:
+    """The order that was traced; the graph's own, if an update has to wait for what was traced after it."""
+    traced = PlainOrder(order=tuple(sorted(range(graph.n_ops), key=order.__getitem__)))
+    try:
+        traced.peak(graph)
+    except InvalidScheduleError:
+        return PlainOrder(order=tuple(range(graph.n_ops)))
+    return traced
 
 
 def _schedule(solution: Solution) -> Schedule:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import tensorflow as tf
 
@@ -51,7 +52,7 @@ def trace(captured: Captured, *, name: str = "") -> Traced:
     """The graph of a captured step, its costs 0, its updates where they were traced."""
     reading = read(captured.ops, captured.outputs)
     returned = dict.fromkeys(b for t in captured.outputs for b in reading.needed(t))
-    groups = _grouped(reading.heavy, returned)
+    groups = _results_first(_grouped(reading.heavy, returned), returned)
     return _traced(captured, reading, groups, returned, name)
 
 
@@ -95,7 +96,7 @@ def _traced(
             for t in captured.outputs
             if t.shape.rank == 0
             for b in reading.needed(t)
-            if b.kind == "output"
+            if b.kind != "done"  # whatever is returned waits for all effects
         ],
     )
     constants = sum(nbytes(op.outputs[0]) for op in captured.ops if op.type == "Const")
@@ -134,6 +135,32 @@ def _with_passes(ops: Sequence[Op], scalars: Sequence[int]) -> list[Op]:
             needed.update(op.inputs)
         found.append(op if forward else replace(op, backward=True))
     return found[::-1]
+
+
+def _results_first(groups: list[list[Heavy]], returned: Mapping[Buffer, None]) -> list[list[Heavy]]:
+    """The groups in an order in which what is returned, but for what updates make, comes before all else.
+
+    Metrics may be traced after the updates. An update would then have to wait for them, and so all gradients:
+    for a metric asks for what the model computes, which may be computed again.
+    """
+    maker = {b: k for k, group in enumerate(groups) for h in group for b in h.makes}
+    needs = [{maker[b] for h in group for b in h.reads if b in maker} - {k} for k, group in enumerate(groups)]
+    updated: set[int] = set()
+    for k, group in enumerate(groups):
+        if needs[k] & updated or any(h.overwrites for h in group):
+            updated.add(k)
+    in_sequence = [k for k, group in enumerate(groups) if any(h.in_sequence for h in group)]
+    for j, k in pairwise(in_sequence):
+        needs[k].add(j)
+    read = [maker[b] for b in returned if b in maker and b.kind != "done"]  # all effects are waited for
+    stack = [k for k in read if k not in updated]
+    first: set[int] = set()
+    while stack:
+        k = stack.pop()
+        if k not in first:
+            first.add(k)
+            stack.extend(needs[k])
+    return [groups[k] for k in sorted(range(len(groups)), key=lambda k: (k not in first, k))]
 
 
 def _label(b: Buffer) -> str:
