@@ -11,7 +11,7 @@ import pytest
 import checkmate_tf
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tensorflow.md"
-FACES = ["compile", "function", "plan", "trace"]
+FACES = ["compile", "enable", "function", "plan", "trace"]
 GIVEN = {"fn", "model", "loss", "optimizer", "input_spec", "label_spec"}
 """Arguments that the first table tells, in the calls."""
 

@@ -14,7 +14,7 @@ import checkmate.torch as face
 from checkmate import torch as imported_face
 from checkmate.heuristics import ChenSqrtN
 from checkmate.plugins import Solver, SolverSpec, hookimpl
-from checkmate_tf import CompiledIteration, MemoryMeter, Plan
+from checkmate_tf import CompiledIteration, MemoryMeter, Plan, PlannedTraining
 from checkmate_torch import CompiledModule
 
 graph = checkmate.DFGraph.from_nodes(cost=[1, 1.5], size=[4, 2], deps=[[], [0]])
@@ -70,4 +70,5 @@ with checkmate.tf2.memory_meter() as meter:
 assert_type(checkmate.tf2.compile(object(), "mse", "adam", budget="8GiB"), CompiledIteration)
 assert_type(checkmate.tf2.plan(object(), "mse", "adam", None, None, "8GiB"), Plan)
 assert_type(checkmate.tf2.trace(object(), "mse", "adam", None, None).graph, checkmate.DFGraph)
+assert_type(checkmate.tf2.enable(object(), budget="60%"), PlannedTraining)
 misspelt = checkmate.tf2.compille  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from checkmate_tf.capture import UnsupportedFunctionError
     from checkmate_tf.compiled import CompiledIteration, UnsupportedModelError, compile
     from checkmate_tf.events import ProfilerBusyError
+    from checkmate_tf.keras_fit import PlannedTraining, disable, enable, planned_training
     from checkmate_tf.losses import LossError
     from checkmate_tf.meter import MemoryMeter, NoStatisticsError, memory_meter
     from checkmate_tf.planned import PlannedFunction, function
@@ -26,15 +27,19 @@ __all__ = [
     "NoStatisticsError",
     "Plan",
     "PlannedFunction",
+    "PlannedTraining",
     "ProfilerBusyError",
     "ProgramError",
     "TracedStep",
     "UnsupportedFunctionError",
     "UnsupportedModelError",
     "compile",
+    "disable",
+    "enable",
     "function",
     "memory_meter",
     "plan",
+    "planned_training",
     "trace",
 ]
 
@@ -45,15 +50,19 @@ _HOMES = {
     "NoStatisticsError": "meter",
     "Plan": "planning",
     "PlannedFunction": "planned",
+    "PlannedTraining": "keras_fit",
     "ProfilerBusyError": "events",
     "ProgramError": "ahead",
     "TracedStep": "ahead",
     "UnsupportedFunctionError": "capture",
     "UnsupportedModelError": "compiled",
     "compile": "compiled",
+    "disable": "keras_fit",
+    "enable": "keras_fit",
     "function": "planned",
     "memory_meter": "meter",
     "plan": "ahead",
+    "planned_training": "keras_fit",
     "trace": "ahead",
 }
 

@@ -1,0 +1,237 @@
+"""Keras' own training loop with planned steps: an enabled model's train function is ours, all else is Keras'.
+
+    fit: next batch ↦ train_step ↦ logs        for each kind of batch a plan of ``model.train_step``
+
+Keras traces one function for batches of any size; a plan needs to know sizes. So the next batch is taken from
+its iterator first, and the step is planned for what came.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from checkmate.plugins import CostModel, Solver
+from checkmate.problem import OnProgress
+from checkmate.report import Planned
+from checkmate.units import Budget
+from checkmate_tf.available import AUTO
+from checkmate_tf.compiled import UnsupportedModelError
+from checkmate_tf.planned import PlannedFunction
+from checkmate_tf.planning import Options, Plan
+from checkmate_tf.releases import check_keras
+
+__all__ = ["PlannedTraining", "disable", "enable", "planned_training"]
+
+_HOOK = "make_train_function"
+"""The method of a Keras model that is replaced on one model, past Keras' tracking: nothing of it is saved."""
+_log = logging.getLogger(__name__)
+
+
+def enable(
+    model: keras.Model,
+    *,
+    budget: Budget = AUTO,
+    solver: str | Solver = "auto",
+    cost_model: str | CostModel = "profiled",
+    time_limit: float = 10.0,
+    workspaces: bool = True,
+    reserve: int | str = 0,
+    cache: bool = True,
+    on_progress: OnProgress | None = None,
+) -> PlannedTraining:
+    """Let ``fit`` and ``train_on_batch`` of a compiled Keras model train within a byte budget.
+
+    Everything that Keras does around its training step stays as it is. Compiling the model again keeps it
+    enabled, with new plans. With ``run_eagerly`` Keras runs Python at each step: then nothing is planned,
+    which is logged. What is saved is the model as ever; one that is loaded is not enabled.
+
+    Args:
+        model: compiled; built or not.
+        budget: bytes of everything that a training step holds at once: variables, the batch, activations,
+            gradients, optimizer state, workspaces of ops; a size (``"8GiB"``), a share of the plain step's
+            peak (``"60%"``, ``0.6``), or ``"auto"``, what the device has left now.
+        solver: name of an installed solver, or a solver.
+        cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, an installed cost model's name, or one.
+        time_limit: seconds for the solver, for each plan.
+        workspaces: whether the workspace of each distinct op is measured; without, the peak is not bounded.
+        reserve: bytes that are held besides, as by batches that wait in a data set.
+        cache: whether measured costs and schedules are kept on disk, and taken from there.
+        on_progress: called while ops are timed and while the solver runs.
+
+    Returns:
+        The plans, and what they say; also by :func:`planned_training`.
+
+    Raises:
+        BudgetError: if the budget can't be read.
+        UnsupportedModelError: if the model is no Keras model, is not compiled, is compiled by XLA, or is
+            trained under a ``tf.distribute`` strategy.
+        UnsupportedKerasError: if Keras does not run on TensorFlow.
+        TypeError: if what is given for a cost model can't be one.
+
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> training = enable(model, budget="100%", cost_model="flops")
+    >>> history = model.fit(tf.ones([6, 4]), tf.ones([6, 1]), batch_size=4, verbose=0)
+    >>> len(training.plans)  # for batches of 4 and of 2
+    2
+    """
+    options = Options.parse(
+        budget=budget,
+        solver=solver,
+        cost_model=cost_model,
+        time_limit=time_limit,
+        workspaces=workspaces,
+        reserve=reserve,
+        cache=cache,
+        on_progress=on_progress,
+    )
+    check_keras(model)
+    if not isinstance(model, keras.Model):
+        raise UnsupportedModelError(
+            f"model is a {type(model).__name__}, must be a keras.Model. For other training steps there is "
+            "checkmate.tf2.function(step, budget=...)"
+        )
+    _check(model)
+    training = PlannedTraining(model, options)
+    object.__setattr__(model, _HOOK, training._make_train_function)
+    _anew(model)
+    return training
+
+
+def disable(model: keras.Model) -> None:
+    """Give a model its own training back; one that is not enabled stays as it is.
+
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> training = enable(model, budget="8GiB")
+    >>> disable(model)
+    >>> planned_training(model) is None
+    True
+    """
+    if planned_training(model) is not None:
+        object.__delattr__(model, _HOOK)
+        _anew(model)
+
+
+def planned_training(model: keras.Model) -> PlannedTraining | None:
+    """What :func:`enable` returned for a model; None if it is not enabled."""
+    owner = getattr(vars(model).get(_HOOK), "__self__", None)
+    return owner if isinstance(owner, PlannedTraining) else None
+
+
+class PlannedTraining(Planned[Plan]):
+    """The plans of an enabled model: what :func:`enable` returns.
+
+    Args:
+        model: compiled.
+        options: how to plan.
+    """
+
+    def __init__(self, model: keras.Model, options: Options) -> None:
+        """Remember; nothing is traced yet."""
+        self._model = model
+        self._options = options
+        self._step: PlannedFunction | None = None
+        self._train_function: Callable[[Iterator[Any]], Any] | None = None
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans so far, one for each kind of batch; none once the model is compiled again or disabled."""
+        return self._step.plans if self._step is not None and self._is_current else ()
+
+    def plan(self, x: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+        """The plan for a batch; ``tf.TensorSpec`` may stand for tensors. Only single ops are run.
+
+        ``fit`` takes it if its data set yields batches of the same shapes and dtypes; of arrays Keras makes
+        such of its own floating-point type.
+
+        Raises:
+            UnsupportedModelError: if the model runs eagerly, or is not enabled any more.
+            UnsupportedFunctionError: if the step can't be planned, or a shape is not known.
+            InfeasibleBudgetError: if no schedule was found; says what budget would do.
+        """
+        self._model.make_train_function()
+        if self._step is None or not self._is_current:
+            raise UnsupportedModelError(
+                f"model {self._model.name!r} runs eagerly, or is not enabled any more: set "
+                "model.run_eagerly = False and call checkmate.tf2.enable(model, ...)"
+            )
+        return self._step.plan(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
+
+    @property
+    def _is_current(self) -> bool:
+        return self._train_function is not None and self._model.train_function is self._train_function
+
+    def _make_train_function(self, force: bool = False) -> None:
+        """What Keras calls before it trains: give the model a train function, unless it has one."""
+        model = self._model
+        if model.train_function is not None and not force:
+            return
+        _check(model)
+        if model.run_eagerly:
+            _log.warning(
+                "model %r runs eagerly, one op at a time: no plan, and no budget that holds", model.name
+            )
+            type(model).make_train_function(model, force=True)
+            return
+        self._step = PlannedFunction(
+            tf.autograph.experimental.do_not_convert(lambda data: model.train_step(data)),  # as Keras does
+            self._options,
+            optimizer=lambda: [v.value for v in model.optimizer.variables] if model.optimizer else [],
+        )
+        self._train_function = model.train_function = _train_function(model, self._step)
+
+
+def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iterator[Any]], Any]:
+    """What ``fit`` calls with an iterator over batches: as many steps as one execution has; the last logs."""
+
+    def train(iterator: Iterator[Any]) -> Any:
+        logs, trained = None, False
+        for _, data in zip(range(model.steps_per_execution), iterator, strict=False):
+            logs, trained = step(keras.tree.map_structure(_optional, data)), True
+        if not trained:
+            raise StopIteration  # what Keras takes for the end of the data
+        return logs
+
+    return train
+
+
+def _optional(leaf: Any) -> Any:
+    """None in the place of what a data set may leave out, as in Keras' own train function."""
+    return None if isinstance(leaf, tf.experimental.Optional) else leaf
+
+
+def _anew(model: keras.Model) -> None:
+    """Have the train function made anew; at once if there is one, for a callback may have brought us here."""
+    if model.train_function is not None:
+        model.make_train_function(force=True)
+
+
+def _check(model: keras.Model) -> None:
+    """Refuse what can't be planned, with the way out."""
+    if not model.compiled:
+        raise UnsupportedModelError(
+            f"model {model.name!r} is not compiled, so it has no training step: call model.compile(...) "
+            "first, then checkmate.tf2.enable(model, ...)"
+        )
+    if tf.distribute.has_strategy() or model.distribute_strategy is not tf.distribute.get_strategy():
+        strategy = type(model.distribute_strategy).__name__
+        raise UnsupportedModelError(
+            f"model {model.name!r} trains under {strategy}, and a plan is for one device: build and train it "
+            "outside of strategy.scope(), or leave it without a budget"
+        )
+    if model.jit_compile and not _has_accelerator():
+        raise UnsupportedModelError(
+            f"model {model.name!r} is compiled by XLA, which orders and frees in its own way: leave out "
+            "jit_compile=True in model.compile(...)"
+        )
+
+
+def _has_accelerator() -> bool:
+    """Whether Keras chooses XLA by itself: then ``jit_compile`` need be nobody's wish, and is passed over."""
+    return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())

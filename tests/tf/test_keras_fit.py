@@ -1,0 +1,313 @@
+"""An enabled model trains as Keras trains it, to the bit, within the budget, whatever Keras does around."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import checkmate.tf2
+from checkmate import BudgetError, InfeasibleBudgetError
+from checkmate.report import Kind
+from checkmate_tf import PlannedTraining, UnsupportedModelError
+
+State = tuple[dict[str, list[float]], list[np.ndarray[Any, Any]]]
+Model = Any  # Keras has no types
+
+X = np.random.default_rng(0).normal(size=(80, 64)).astype("float32")
+Y = np.random.default_rng(1).integers(0, 4, size=80)
+MANY = (np.tile(X, (8, 1)), np.tile(Y, 8))
+
+
+def network(**compiled: Any) -> Model:
+    """A perceptron with batch norm and dropout, compiled; always the same one."""
+    keras.utils.set_random_seed(0)
+    stack: list[layers.Layer] = [keras.Input((64,))]
+    for _ in range(3):
+        stack += [layers.Dense(64), layers.BatchNormalization(), layers.ReLU(), layers.Dropout(0.2)]
+    model = keras.Sequential([*stack, layers.Dense(64, dtype="float32")])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, **({"metrics": ["accuracy"]} | compiled))
+    return model
+
+
+def small(**compiled: Any) -> Model:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((64,)), layers.Dense(4)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, **compiled)
+    return model
+
+
+def enable(model: Model, budget: str = "100%") -> PlannedTraining:
+    """With what is quick: costs and workspaces that are not measured."""
+    return checkmate.tf2.enable(model, budget=budget, cost_model="flops", workspaces=False, time_limit=2)
+
+
+def after(model: Model, *data: Any, **how: Any) -> State:
+    """What training leaves: history, weights, seeds, averages and the optimizer's state."""
+    history = model.fit(*data, **({"epochs": 2, "verbose": 0, "shuffle": False} | how)).history
+    return history, [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
+
+
+def same(a: State, b: State) -> bool:
+    return a[0] == b[0] and all(np.array_equal(x, y) for x, y in zip(a[1], b[1], strict=True))
+
+
+@pytest.mark.parametrize("budget", ["100%", "70%"])
+def test_every_budget_gives_the_bits_of_keras_own_training(budget: str) -> None:
+    """On one thread; the last batch is half as large: two plans, of which the second takes the schedule."""
+    how = {"batch_size": 256, "validation_data": (X, Y), "shuffle": True}
+    expected = after(network(), *MANY, **how)
+    model = network()
+    training = enable(model, budget)
+    assert same(after(model, *MANY, **how), expected)
+    assert [plan.solution.solver == "known" for plan in training.plans] == [False, True]
+    assert (training.plans[0].solution.overhead > 0) == (budget == "70%")
+    assert "recomputed" in str(training.explain(plan=0)) or budget == "100%"
+
+
+def test_the_measured_peak_of_a_step_is_within_the_budget() -> None:
+    model = network()
+    x, y = map(tf.constant, MANY)
+    training = checkmate.tf2.enable(model, budget="70%", time_limit=2)
+    model.train_on_batch(x, y)
+    with checkmate.tf2.memory_meter(model, model.optimizer, x, y) as meter:
+        model.train_on_batch(x, y)
+    (plan,) = training.plans
+    assert 0.85 * plan.expected < meter.peak <= plan.solution.problem.budget
+    found = {kind: size for kind, size in training.report(meter).by_kind.items() if size}
+    assert Kind.GRADIENTS in plan.account.kinds
+    assert found[Kind.PARAMETERS] < found[Kind.OPTIMIZER]
+    assert found[Kind.BATCH] == sum(part.nbytes for part in MANY)
+
+
+HABITS: dict[str, tuple[dict[str, Any], Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]]] = {
+    "steps per execution": ({"steps_per_execution": 2}, lambda: ((X, Y), {})),
+    "sample weights": (
+        {"weighted_metrics": ["accuracy"]},
+        lambda: ((X, Y), {"sample_weight": np.linspace(0, 1, 80)}),
+    ),
+    "class weights": ({}, lambda: ((X, Y), {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5, 3: 1.0}})),
+    "a schedule of rates": (
+        {},
+        lambda: ((X, Y), {"callbacks": [keras.callbacks.LearningRateScheduler(lambda e: 0.1**e)]}),
+    ),
+    "a data set without end": (
+        {},
+        lambda: ((tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(32),), {"steps_per_epoch": 3}),
+    ),
+    "a generator": ({}, lambda: ((_batches(),), {"steps_per_epoch": 2})),
+}
+
+
+def _batches() -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    while True:
+        yield X[:32], Y[:32]
+        yield X[32:64], Y[32:64]
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_habits_of_fit_go_on(habit: str) -> None:
+    compiled, given = HABITS[habit]
+    results = []
+    for enabled in (False, True):
+        model = small(**compiled)
+        training = enable(model) if enabled else None
+        data, how = given()
+        results.append(after(model, *data, **how))
+        assert training is None or training.plans
+    assert same(*results)
+
+
+def test_callbacks_see_each_execution_and_stop_training() -> None:
+    seen: list[tuple[int, list[str]]] = []
+
+    class Watch(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+            seen.append((batch, sorted(logs or {})))
+            self.model.stop_training = True
+
+    model = small(steps_per_execution=2, metrics=["accuracy"])
+    enable(model)
+    after(model, X, Y, callbacks=[Watch()], epochs=1)
+    assert seen == [(1, ["accuracy", "loss"])]
+
+
+def test_single_batches_train_as_ever() -> None:
+    plain, model = small(), small()
+    enable(model)
+    for _ in range(2):
+        assert model.train_on_batch(X, Y, return_dict=True) == plain.train_on_batch(X, Y, return_dict=True)
+    assert np.array_equal(model.weights[0].numpy(), plain.weights[0].numpy())
+    assert model.evaluate(X, Y, verbose=0) == plain.evaluate(X, Y, verbose=0)
+    assert np.array_equal(model.predict(X, verbose=0), plain.predict(X, verbose=0))
+
+
+class Own(keras.Model):  # type: ignore[misc]
+    """Not built before its first step, of which it does a part itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(4)
+        self.traced = 0
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.dense(x)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        self.traced += 1
+        return {**super().train_step(data), "norm": keras.ops.norm(self.dense.kernel)}
+
+
+def test_a_step_of_the_models_own_is_planned_and_may_create_the_variables() -> None:
+    results = []
+    for enabled in (False, True):
+        keras.utils.set_random_seed(0)
+        model = Own()
+        model.compile("adam", "mse")
+        training = enable(model) if enabled else None
+        results.append(after(model, X, X[:, :4], batch_size=40))
+        assert training is None or len(training.plans) == 1
+        assert model.traced == 2  # tf.function traces again when variables were made
+    assert same(*results)
+    assert "norm" in results[0][0]
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_gives_the_same_bits_at_every_budget(policy: str) -> None:
+    keras.config.set_dtype_policy(policy)
+    results = []
+    for budget in ("100%", "70%"):
+        model = network()
+        enable(model, budget)
+        results.append(after(model, *MANY, batch_size=256, epochs=1))
+    assert same(*results)
+
+
+def test_a_model_that_runs_eagerly_is_not_planned_which_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    model = small(run_eagerly=True)
+    training = enable(model)
+    with caplog.at_level(logging.WARNING, "checkmate_tf"):
+        eager = after(model, X, Y)
+    assert "runs eagerly" in caplog.text
+    assert training.plans == ()
+    with pytest.raises(UnsupportedModelError, match=r"run_eagerly = False"):
+        training.plan(X[:32], Y[:32])
+    planned = small()
+    enable(planned)
+    np.testing.assert_allclose(after(planned, X, Y)[1][0], eager[1][0], rtol=1e-5)
+
+
+def test_what_is_saved_is_the_model_as_ever(tmp_path: Path) -> None:
+    model = small(metrics=["accuracy"])
+    config, compiled = model.get_config(), model.get_compile_config()
+    training = enable(model)
+    model.fit(X, Y, batch_size=40, verbose=0)
+    assert (model.get_config(), model.get_compile_config()) == (config, compiled)
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert checkmate.tf2.planned_training(loaded) is None
+    enable(loaded)
+    model.load_weights(tmp_path / "model.weights.h5")
+    assert same(after(loaded, X, Y, batch_size=40), after(model, X, Y, batch_size=40))
+    assert len(training.plans) == 1
+
+
+def test_disable_gives_keras_own_training_back() -> None:
+    model = small()
+    names = set(vars(model))
+    training = enable(model)
+    assert checkmate.tf2.planned_training(model) is training
+    after(model, X, Y)
+    checkmate.tf2.disable(model)
+    assert "make_train_function" not in set(vars(model)) - names
+    assert training.plans == ()
+    after(model, X, Y)
+    checkmate.tf2.disable(model)  # what is not enabled stays as it is
+    assert checkmate.tf2.planned_training(model) is None
+
+
+def test_a_callback_may_enable_and_disable() -> None:
+    class Switch(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+            checkmate.tf2.disable(self.model) if epoch == 2 else enable(self.model)
+
+    plain, model = small(), small()
+    assert same(after(model, X, Y, epochs=3, callbacks=[Switch()]), after(plain, X, Y, epochs=3))
+
+
+def test_compiling_again_keeps_the_budget_and_plans_anew() -> None:
+    plain, model = small(), small()
+    training = enable(model)
+    for m in (plain, model):
+        m.fit(X, Y, batch_size=40, verbose=0)
+        m.compile("adam", "mse")
+    assert training.plans == ()
+    assert same(after(model, X, X[:, :4], batch_size=40), after(plain, X, X[:, :4], batch_size=40))
+    assert len(training.plans) == 1
+    again = enable(model, "90%")
+    assert checkmate.tf2.planned_training(model) is again
+    assert training.plans == ()
+
+
+def test_a_plan_made_before_training_is_the_one_that_trains() -> None:
+    model = small()
+    training = enable(model)
+    plan = training.plan(tf.TensorSpec([40, 64]), tf.TensorSpec([40], tf.int64))
+    after(model, X, Y, batch_size=40)
+    assert training.plans == (plan,)
+
+
+def test_an_enabled_model_dies_as_others_do() -> None:
+    model = small()
+    enable(model)
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
+def test_what_cannot_be_planned_is_refused_with_the_way_out() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"not compiled.*call model\.compile"):
+        enable(keras.Sequential([layers.Dense(1)]))
+    with pytest.raises(UnsupportedModelError, match="leave out jit_compile=True"):
+        enable(small(jit_compile=True))
+    with pytest.raises(UnsupportedModelError, match=r"checkmate\.tf2\.function"):
+        enable(lambda x: x)
+    with pytest.raises(BudgetError):
+        enable(small(), "much")
+    model = small()
+    enable(model)
+    model.compile("sgd", "mse", jit_compile=True)
+    with pytest.raises(UnsupportedModelError, match="leave out jit_compile=True"):
+        model.fit(X, X[:, :4], verbose=0)
+
+
+def test_a_strategy_is_refused_with_the_way_out() -> None:
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = small()
+        with pytest.raises(UnsupportedModelError, match="plan is for one device"):
+            enable(model)
+    with pytest.raises(UnsupportedModelError, match=r"trains under MirroredStrategy.*strategy\.scope"):
+        enable(model)
+
+
+def test_a_budget_that_no_schedule_meets_is_told_and_changes_nothing() -> None:
+    model = network()
+    before = [w.numpy() for w in model.weights]
+    enable(model, "10 KB")
+    with pytest.raises(InfeasibleBudgetError, match="the least budget known to work is"):
+        model.fit(X, Y, verbose=0)
+    assert all(np.array_equal(a, b.numpy()) for a, b in zip(before, model.weights, strict=True))
