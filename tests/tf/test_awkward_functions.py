@@ -403,3 +403,15 @@ def test_every_op_runs_as_often_as_it_is_scheduled() -> None:
     ran = sum(n for name, n in recorder.trace.counts.items() if name.split("/")[-1].startswith("Conv2D"))
     assert len(copies) > 6
     assert ran == len(copies) + 2 * 6 - 1  # with the gradients of kernels and inputs, but for x
+
+
+def test_what_can_not_be_counted_is_told() -> None:
+    w = weight()
+
+    def step(x: tf.Tensor, branch: bool) -> tf.Tensor:
+        y = tf.cond(tf.reduce_sum(x) > 0, lambda: x @ w, lambda: x) if branch else x
+        return deep(y, w)
+
+    planned = checkmate.tf2.function(step, budget="100%", **CHEAP)
+    assert "not counted" not in str(planned.plan(X, False).report())
+    assert "not counted: what 1 ops hold inside of branches and loops" in str(planned.plan(X, True).report())

@@ -41,6 +41,7 @@ from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.kinds import kinds_of
 from checkmate_tf.program import Program, program
 from checkmate_tf.residency import group_workspace, resident_bytes
+from checkmate_tf.storages import is_counted
 from checkmate_tf.tracing import Traced, trace
 
 __all__ = ["Options", "Plan", "planned", "priced"]
@@ -152,9 +153,17 @@ class Plan(Planned["Plan"]):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What is expected, beside what is bounded."""
+        """What is expected, beside what is bounded; and what is not counted."""
         expected = format_bytes(self.expected)
-        return (f"{expected} are expected: kernels write over inputs that nobody needs any more",)
+        remark = f"{expected} are expected: kernels write over inputs that nobody needs any more"
+        unknown = [op.name for group in self.traced.groups for op in group if not is_counted(op)]
+        if not unknown:
+            return (remark,)
+        return (
+            remark,
+            f"not counted: what {len(unknown)} ops hold inside of branches and loops, or of sizes that "
+            f"depend on data; the first is {unknown[0]!r}",
+        )
 
     def __repr__(self) -> str:
         """That of the solution."""

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["aliased_input", "calls_functions", "is_elementwise", "is_source", "nbytes", "takes_over"]
+__all__ = [
+    "aliased_input",
+    "calls_functions",
+    "is_counted",
+    "is_elementwise",
+    "is_source",
+    "nbytes",
+    "takes_over",
+]
 
 _SOURCES = frozenset({"Placeholder", "PlaceholderWithDefault", "Const", "VarHandleOp"})
 _STRING = 24
@@ -87,3 +95,12 @@ def takes_over(op: tf.Operation) -> tuple[int, ...]:
 def calls_functions(op: tf.Operation) -> bool:
     """Whether an op calls functions, as branches, loops and calls do: what those hold is not known."""
     return any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())
+
+
+def is_counted(op: tf.Operation) -> bool:
+    """Whether the bytes of an op's outputs are known, and it holds no others but a workspace.
+
+    Not so of branches and loops, of the lists that these pass on, and of sizes that depend on data.
+    """
+    unknown = any(t.dtype == tf.variant or not t.shape.is_fully_defined() for t in op.outputs)
+    return not (unknown or calls_functions(op))
