@@ -226,7 +226,13 @@ class _Planner:
         budget = self._budget(graph, plain_peak)
         small = 0
         for _ in range(_TRIES):
-            solution, account = self._solved(graph, budget, small, as_traced)
+            try:
+                solution, account = self._solved(graph, budget, small, as_traced)
+            except InfeasibleBudgetError:
+                if not small or plain_peak > budget:
+                    raise
+                # Small tensors bring what solvers found over a budget that the plain program meets with them.
+                solution, account = self._solved(graph, budget, 0, as_traced, plain=True)
             settled = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
             sequence = [order[v] for v in settled]
             found, expected = _expected(self.traced, sequence, priced, workspaces)
@@ -299,13 +305,13 @@ class _Planner:
         return Account(kinds=kinds, fixed={kind: size for kind, size in fixed.items() if size})
 
     def _solved(
-        self, graph: DFGraph, budget: int, small: int, as_traced: PlainOrder
+        self, graph: DFGraph, budget: int, small: int, as_traced: PlainOrder, *, plain: bool = False
     ) -> tuple[Solution, Account]:
-        """A schedule with so many bytes kept for small tensors."""
+        """A schedule with so many bytes kept for small tensors; that of the plain program if asked for."""
         options = self.options
         account = self.account(graph, small)
         graph = replace(graph, fixed_size=graph.fixed_size + small)
-        plain_fits = as_traced.peak(graph) <= budget < keep_all_peak(graph)
+        plain_fits = plain or as_traced.peak(graph) <= budget < keep_all_peak(graph)
         try:
             solution = solve(
                 graph,
