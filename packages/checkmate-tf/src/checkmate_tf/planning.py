@@ -162,7 +162,7 @@ class Plan(Planned["Plan"]):
         return (
             remark,
             f"not counted: what {len(unknown)} ops hold inside of branches and loops, or of sizes that "
-            f"depend on data; the first is {unknown[0]!r}",
+            f"depend on data, for which reserve= makes room; the first is {unknown[0]!r}",
         )
 
     def __repr__(self) -> str:
