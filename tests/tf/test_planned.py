@@ -77,7 +77,7 @@ def test_every_budget_gives_the_bits_of_the_step_that_is_not_rewritten() -> None
         assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
 
 
-def test_the_measured_peak_is_within_the_budget_and_as_expected() -> None:
+def test_the_measured_peak_is_within_the_budget_and_no_more_than_expected() -> None:
     network = Network()
     step = network.planned("60%")
     plan = step.plan(*network.batch)
@@ -85,7 +85,7 @@ def test_the_measured_peak_is_within_the_budget_and_as_expected() -> None:
     with checkmate.tf2.memory_meter(network.model, network.optimizer, *network.batch) as meter:
         step(*network.batch)
     assert meter.peak <= plan.solution.problem.budget
-    assert meter.peak == pytest.approx(plan.expected, rel=0.02)
+    assert 0.9 * plan.expected <= meter.peak <= plan.expected  # 2 % on networks of some size
     assert plan.solution.overhead > 0
 
 

@@ -215,10 +215,10 @@ def _written_over(heavy: Sequence[Heavy], j: int, k: int, maker: Mapping[Buffer,
 def _of_one_update(heavy: Sequence[Heavy], j: int, k: int, groups: Mapping[int, Sequence[int]]) -> bool:
     """Whether the group of op j only prepares the update that op k makes, right before it.
 
-    What a group with an update reads is made once. So what joins one is another update or computes element by
-    element: not what made the gradient, for that reads activations. An op that calls functions is not one
-    update but many.
+    What a group with an update reads is made once. So what joins one computes element by element: it is not
+    what made the gradient, for that reads activations. Nor is it another update: the momenta need the
+    gradient, what follows does not. An op that calls functions is not one update but many.
     """
-    prepares = all(heavy[i].overwrites or is_elementwise(heavy[i].op) for i in groups[j])
+    prepares = all(is_elementwise(heavy[i].op) for i in groups[j])
     update = bool(heavy[k].overwrites) and not calls_functions(heavy[k].op)
     return update and prepares and j + 1 == groups[k][0]
