@@ -16,6 +16,7 @@ from keras import layers
 
 import checkmate.tf2
 from checkmate import InfeasibleBudgetError
+from checkmate_tf import UnsupportedFunctionError
 from checkmate_tf.emit import Replay, emit
 from checkmate_tf.program import Program, program
 
@@ -151,3 +152,12 @@ def test_what_is_returned_is_there_before_the_updates_though_traced_after_them()
     traced = step_of.plan(tf.TensorSpec([512, 64])).traced
     (metric,) = (k for k, op in enumerate(traced.graph.ops) if op.name == "ArgMax")
     assert metric < min(traced.writes)
+
+
+def test_a_step_under_a_strategy_is_refused_with_the_way_out() -> None:
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        w = tf.Variable(tf.ones([4, 4]))
+    step = checkmate.tf2.function(lambda x: tf.reduce_sum(x @ w), budget="100%", cost_model="flops")
+    with pytest.raises(UnsupportedFunctionError, match=r"MirroredStrategy.*outside of strategy\.scope"):
+        strategy.run(step, args=(tf.ones([2, 4]),))

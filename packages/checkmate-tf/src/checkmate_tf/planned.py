@@ -198,6 +198,11 @@ class PlannedFunction(Planned[Plan]):
             return self._steps[signature.key]
 
     def _planned(self, signature: Signature) -> _Step:
+        if tf.distribute.has_strategy():
+            raise UnsupportedFunctionError(
+                f"{type(tf.distribute.get_strategy()).__name__} runs a step on several devices, and a plan "
+                "is for one: build and train the model outside of strategy.scope()"
+            )
         known = list(self._steps.values())
         traced, concrete = self._concrete(signature)
         with tf.init_scope():  # what is measured runs now, though the caller may be traced
