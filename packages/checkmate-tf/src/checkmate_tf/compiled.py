@@ -16,6 +16,7 @@ from checkmate.plugins import CostModel, Solver
 from checkmate.problem import OnProgress
 from checkmate.units import Budget
 from checkmate_tf.available import AUTO
+from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.losses import Loss, scalar_loss
 from checkmate_tf.planned import PlannedFunction
 from checkmate_tf.planning import Options
@@ -178,7 +179,8 @@ def _check_model(model: object) -> None:
             "checkmate.tf2.function(step, budget=...)"
         )
     settings = getattr(getattr(model, "_compile_config", None), "config", {})
-    if settings.get("jit_compile") is True:
+    on_cpu = device_of_this_machine() == "CPU:0"  # elsewhere Keras chooses XLA unasked, and it is left out
+    if settings.get("jit_compile") is True and on_cpu:
         raise UnsupportedModelError(
             f"{model.name!r} was compiled with jit_compile=True, and XLA orders and frees in its own way: "
             "leave that out of model.compile(...)"
