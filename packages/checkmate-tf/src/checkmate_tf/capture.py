@@ -80,14 +80,15 @@ def capture(function: Any, *, grappler: bool = True) -> Captured:
     tensors: dict[str, tf.Tensor] = {}
     ops: dict[str, tf.Operation] = {}
     every: list[tf.Operation] = []
-    for name in order:
-        _refuse(nodes[name])
-        made = _shape(base, nodes[name], tensors) or [
-            _emitted(base, nodes[name], inputs.get(name), tensors, ops)
-        ]
-        ops[name] = made[0]  # which may have another name: ops of one node may take that of the next
-        every.extend(made)
-        tensors |= {f"{name}:{k}": t for k, t in enumerate(t for op in made for t in op.outputs)}
+    with private.emitting(base):
+        for name in order:
+            _refuse(nodes[name])
+            made = _shape(base, nodes[name], tensors) or [
+                _emitted(base, nodes[name], inputs.get(name), tensors, ops)
+            ]
+            ops[name] = made[0]  # which may have another name: ops of one node may take that of the next
+            every.extend(made)
+            tensors |= {f"{name}:{k}": t for k, t in enumerate(t for op in made for t in op.outputs)}
     captured = tuple(function.captured_inputs)
     return Captured(
         ops=tuple(every),

@@ -32,7 +32,7 @@ from checkmate_tf.flops import flops_of
 from checkmate_tf.private import is_stateful
 from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in_turn
 from checkmate_tf.roofline import roofline
-from checkmate_tf.storages import calls_functions
+from checkmate_tf.storages import calls_functions, lender
 
 __all__ = ["price", "profile_ops"]
 
@@ -185,7 +185,8 @@ def _signature(op: tf.Operation) -> str:
         for k, t in enumerate(op.inputs)
     ]
     attrs = [f"{attr.name}={op.get_attr(attr.name)!r}" for attr in op.op_def.attr]
-    return f"{op.type}({', '.join([*inputs, *attrs])})"
+    after = [f"after={before.type}"] if (before := lender(op)) is not None else []
+    return f"{op.type}({', '.join([*inputs, *attrs, *after])})"
 
 
 def _by_bytes(op: tf.Operation) -> OpProfile:

@@ -47,20 +47,21 @@ def emit(captured: Captured, program: Program) -> Replay:
         given = [*arguments, *map(graph.capture, captured.captured)]
         made: list[Sequence[tf.Tensor]] = []
         before: list[tf.Operation] = []
-        for k, copy in enumerate(program.copies):
-            attrs = dict(copy.op.node_def.attr)
-            attrs[_NUMBER] = tf.compat.v1.AttrValue(i=k)
-            op = private.emit_op(
-                graph,
-                copy.op.type,
-                [made[v.copy][v.output] if v.copy >= 0 else given[-1 - v.copy] for v in copy.inputs],
-                attrs=attrs,
-                control=before if copy.heavy else (),
-                name=copy.op.name,
-                device=copy.op.device,
-            )
-            made.append(op.outputs)
-            before = [op] if copy.heavy else before
+        with private.emitting(graph):
+            for k, copy in enumerate(program.copies):
+                attrs = dict(copy.op.node_def.attr)
+                attrs[_NUMBER] = tf.compat.v1.AttrValue(i=k)
+                op = private.emit_op(
+                    graph,
+                    copy.op.type,
+                    [made[v.copy][v.output] if v.copy >= 0 else given[-1 - v.copy] for v in copy.inputs],
+                    attrs=attrs,
+                    control=before if copy.heavy else (),
+                    name=copy.op.name,
+                    device=copy.op.device,
+                )
+                made.append(op.outputs)
+                before = [op] if copy.heavy else before
         return [made[v.copy][v.output] if v.copy >= 0 else given[-1 - v.copy] for v in program.outputs]
 
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in captured.arguments]

@@ -24,6 +24,7 @@ from checkmate import (
     Schedule,
     ScheduleCache,
     Solution,
+    Tensor,
     floor,
     solve,
 )
@@ -40,13 +41,16 @@ from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.kinds import kinds_of
 from checkmate_tf.program import Program, program
+from checkmate_tf.reading import SMALL, Buffer
 from checkmate_tf.residency import group_workspace, resident_bytes
-from checkmate_tf.storages import is_counted
+from checkmate_tf.storages import is_counted, lender
 from checkmate_tf.tracing import Traced, trace
 
 __all__ = ["Options", "Plan", "planned", "priced"]
 
 _TRIES = 4
+_ROOM = 4 * SMALL
+"""Bytes for small tensors that are there earlier than counted: their ops wait for their inputs only."""
 _LARGEST = 2**62
 """Stands in for the plain step's peak, which is unknown before tracing, when a budget is checked."""
 _log = logging.getLogger(__name__)
@@ -222,7 +226,7 @@ class _Planner:
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
         as_traced = _as_traced(graph, order)
         _, plain = _expected(self.traced, range(priced.n_ops), priced, workspaces)
-        plain_peak = max(as_traced.peak(graph), plain)
+        plain_peak = max(as_traced.peak(graph), plain + _ROOM)
         budget = self._budget(graph, plain_peak)
         small = 0
         for _ in range(_TRIES):
@@ -236,7 +240,7 @@ class _Planner:
             settled = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
             sequence = [order[v] for v in settled]
             found, expected = _expected(self.traced, sequence, priced, workspaces)
-            if expected <= budget:
+            if expected + _ROOM <= budget:
                 return Plan(
                     traced=self.traced,
                     solution=solution,
@@ -247,12 +251,12 @@ class _Planner:
                     plain_peak=plain_peak,
                     expected=expected,
                 )
-            small += expected - budget
-            _log.info("%s more for small tensors", format_bytes(expected - budget))
+            small += expected + _ROOM - budget
+            _log.info("%s for small tensors", format_bytes(small))
         size, op = floor(graph)
         raise InfeasibleBudgetError(
             budget=budget,
-            minimum=expected,
+            minimum=expected + _ROOM,
             floor=size,
             bottleneck=graph.ops[op].name if op is not None else None,
             proved=False,
@@ -266,8 +270,9 @@ class _Planner:
         return profile_ops(ops, on_disk=self.options.cache, on_progress=self.options.on_progress)
 
     def priced(self, profiles: Mapping[tf.Operation, OpProfile]) -> DFGraph:
-        graph, groups, options = self.traced.graph, self.traced.groups, self.options
+        groups, options = self.traced.groups, self.options
         needs = {op.name: profile.workspace for op, profile in profiles.items()}
+        graph = replace(self.traced.graph, tensors=_with_lent(self.traced, needs))
         ops = []
         for op, group in zip(graph.ops, groups, strict=True):
             left = sum(graph.tensors[t].size for t in op.outputs)
@@ -374,6 +379,16 @@ def _expected(
     return found, graph.base_size + int(resident_bytes(found, workspaces).max(initial=0))
 
 
+def _with_lent(traced: Traced, workspaces: Mapping[str, int]) -> tuple[Tensor, ...]:
+    """The tensors of a step, each larger by what its op lends to one that reads it."""
+    tensors = list(traced.graph.tensors)
+    for before in {b.name for group in traced.groups for op in group if (b := lender(op)) is not None}:
+        t = traced.tensor_of.get(Buffer(before, "output", 0))
+        if t is not None:
+            tensors[t] = replace(tensors[t], size=tensors[t].size + workspaces.get(before, 0))
+    return tuple(tensors)
+
+
 def _is_smaller(traced: Traced, than: Traced) -> bool:
     """Whether a step has the same ops as another one, on tensors that are not larger."""
     a, b = traced.graph, than.graph
@@ -391,10 +406,10 @@ def _smaller(traced: Traced, plan: Plan) -> Plan:
     """A plan for the same step on smaller tensors; costs and workspaces stay, as upper bounds."""
     _log.info("the step is a known one on smaller tensors: its schedule is taken")
     settled, problem = plan.graph, plan.solution.problem
-    tensors = (*traced.graph.tensors, *settled.tensors[traced.graph.n_tensors :])
-    problem = replace(problem, graph=replace(settled, tensors=tensors))
     ops = zip(chain(*plan.traced.groups), chain(*traced.groups), strict=True)
     workspaces = {op.name: plan.workspaces.get(before.name, 0) for before, op in ops}
+    tensors = (*_with_lent(traced, workspaces), *settled.tensors[traced.graph.n_tensors :])
+    problem = replace(problem, graph=replace(settled, tensors=tensors))
     found, expected = _expected(traced, plan.sequence, problem.graph, workspaces)
     solution = Solution.found(problem, _schedule(plan.solution), solver="known")
     return replace(

@@ -31,6 +31,7 @@ __all__ = [
     "copy_handle_data",
     "cpu_allocator_events",
     "emit_op",
+    "emitting",
     "grappler_off",
     "is_stateful",
     "optimized",
@@ -48,6 +49,13 @@ _LOWERED = "_lower_using_switch_merge"
 """Attribute of an op with branches or a loop: to run it, TensorFlow puts their ops in its place."""
 
 
+@contextmanager
+def emitting(graph: Any) -> Iterator[None]:
+    """Make a graph the one that ops are added to in this block, on no device but those that they name."""
+    with graph.as_default(), framework_ops.device(None):
+        yield
+
+
 def emit_op(
     graph: Any,
     op_type: str,
@@ -62,7 +70,7 @@ def emit_op(
     """Add one op to a function's graph, with control edges that TensorFlow doesn't simplify.
 
     Args:
-        graph: a :data:`FuncGraph`; its shape inference gives the outputs their shapes.
+        graph: a :data:`FuncGraph`, see :func:`emitting`; its shape inference gives the outputs their shapes.
         op_type: as ``tf.Operation.type``.
         inputs: tensors of this graph, lists flattened; others are captured.
         attrs: name → ``AttrValue``.
@@ -73,8 +81,9 @@ def emit_op(
         device: that it is placed on; empty = TensorFlow's choice.
     """
     kept = {key: value for key, value in attrs.items() if key not in _NOT_COPIED}
-    with graph.as_default(), framework_ops.device(device or None):
-        op = graph._create_op_internal(op_type, list(inputs), dtypes, name=name, attrs=kept)
+    op = graph._create_op_internal(op_type, list(inputs), dtypes, name=name, attrs=kept)
+    if device:
+        op._set_device(device)
     op._add_control_inputs(list(control))
     return op
 

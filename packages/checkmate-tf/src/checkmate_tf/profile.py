@@ -1,11 +1,11 @@
 """What one op costs on one device: seconds of a run, and bytes that it needs beyond its outputs.
 
 With L(t) the live bytes during a run, relative to its start and with its outputs alive at its end T,
-``workspace = max L − L(T)``.
+``workspace = max L − min(L(T), bytes of the outputs)``: what a kernel hands on unseen is no output.
 
-The op runs alone, in a function of its own that Grappler leaves as it is, as in a replay. Its inputs outlive
-the run: where a kernel would take over a dying one for its workspace, or oneDNN has kept what it needs from
-an earlier op (both are so for the gradient of max pooling), it needs less in a step than it does here.
+The op runs alone, in a function of its own that Grappler leaves as it is, as in a replay; one that uses the
+workspace of another op runs after that. Its inputs outlive the run: where a kernel would take over a dying
+one for its workspace (so is the gradient of max pooling, without oneDNN), it needs less in a step than here.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import tensorflow as tf
 from checkmate.cost import OpProfile
 from checkmate_tf.events import Execution, Trace, TraceRecorder
 from checkmate_tf.private import emit_op, grappler_off
+from checkmate_tf.storages import lender, nbytes
 
 __all__ = ["NotMeasurableError", "constant_inputs", "profile_in_turn", "profile_op"]
 
@@ -79,9 +80,11 @@ def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile 
     """
     gpu = device.startswith("GPU")
     found: list[OpProfile | NotMeasurableError] = []
+    made: list[int] = []
     recorder = nullcontext() if gpu else TraceRecorder()
     with recorder, tf.init_scope(), tf.device(device):
         for k, op in enumerate(ops):
+            made.append(sum(map(nbytes, op.outputs)))
             try:
                 run = _ready(op, f"{_NAME}_{k}")
                 found.append(_run_on_gpu(run, device) if gpu else _NOTHING)
@@ -92,7 +95,7 @@ def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile 
             except (tf.errors.OpError, ValueError, TypeError, NotImplementedError, KeyError) as error:
                 found.append(NotMeasurableError(f"{op.type} can't run alone: {error}"))
     if isinstance(recorder, TraceRecorder):
-        seen = _read(recorder.trace, device)
+        seen = _read(recorder.trace, device, made)
         found = [seen.get(k, x) if isinstance(x, OpProfile) else x for k, x in enumerate(found)]
     return found
 
@@ -135,15 +138,13 @@ def _alone(
 
     def body(*given: tf.Tensor) -> list[tf.Tensor]:
         rest = iter(given)
-        made = emit_op(
-            tf.compat.v1.get_default_graph(),
-            op.type,
-            [tf.constant(known[k], t.dtype) if k in known else next(rest) for k, t in enumerate(op.inputs)],
-            attrs=dict(op.node_def.attr),
-            dtypes=[t.dtype for t in op.outputs],
-            name=name,
-        )
-        return list(made.outputs)
+        inputs = {
+            t.name: tf.constant(known[k], t.dtype) if k in known else next(rest)
+            for k, t in enumerate(op.inputs)
+        }
+        if (before := lender(op)) is not None:
+            inputs |= zip((t.name for t in before.outputs), _emitted(before, inputs, "before"), strict=True)
+        return list(_emitted(op, inputs, name))
 
     traced = tf.function(body, autograph=False)
     function: Callable[..., Sequence[tf.Tensor]] = traced.get_concrete_function(
@@ -152,8 +153,27 @@ def _alone(
     return function
 
 
-def _read(trace: Trace, device: str) -> dict[int, OpProfile]:
-    """What the trace tells of each op, by its number; nothing of one that TensorFlow left out."""
+def _emitted(op: tf.Operation, inputs: Mapping[str, tf.Tensor], name: str) -> Sequence[tf.Tensor]:
+    """The outputs of a copy of an op in the graph that is being traced."""
+    made = emit_op(
+        tf.compat.v1.get_default_graph(),
+        op.type,
+        [inputs[t.name] for t in op.inputs],
+        attrs=dict(op.node_def.attr),
+        dtypes=[t.dtype for t in op.outputs],
+        name=name,
+    )
+    return tuple(made.outputs)
+
+
+def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile]:
+    """What the trace tells of each op, by its number; nothing of one that TensorFlow left out.
+
+    Args:
+        trace: of all runs.
+        device: where they ran.
+        made: bytes of the outputs of each op.
+    """
     runs: dict[int, list[Execution]] = {}
     for run in trace.executions:
         name, _, number = run.name.rpartition("/")[2].partition("_")
@@ -162,14 +182,14 @@ def _read(trace: Trace, device: str) -> dict[int, OpProfile]:
     allocations = [a for a in trace.on(device) if not a.older]
     times_s = [a.time_s for a in allocations]
 
-    def workspace(run: Execution) -> int:
-        """What was allocated at most while an op ran, minus what was left at its end."""
+    def workspace(run: Execution, made: int) -> int:
+        """What was allocated at most while an op ran, minus what of its outputs was left at its end."""
         within = slice(bisect_left(times_s, run.start_s), bisect_right(times_s, run.start_s + run.seconds))
         live = np.cumsum([0, *(a.delta for a in allocations[within])])
-        return int(live.max() - live[-1])
+        return int(live.max() - min(live[-1], made))
 
     return {
-        k: OpProfile(seconds=min(r.seconds for r in warm), workspace=max(workspace(r) for r in warm))
+        k: OpProfile(seconds=min(r.seconds for r in warm), workspace=max(workspace(r, made[k]) for r in warm))
         for k, (_, *warm) in runs.items()
         if warm
     }

@@ -3,7 +3,7 @@
     M(k) = Σ buffers that are made by copies ≤ k and are read by copies ≥ k, or returned
 
 The judge's count is an upper bound of this one, but for what light ops make: here an op writes over a dying
-input where its kernel does.
+input where its kernel does. A variable whose old value is still needed is written to another place.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from checkmate_tf.program import Copy, Program, Value
-from checkmate_tf.storages import aliased_input, nbytes, takes_over
+from checkmate_tf.storages import aliased_input, lender, nbytes, takes_over
 
 __all__ = ["group_workspace", "resident_bytes"]
+
+_LENT = -1
+"""Stands for the number of an output: what a copy lends to a later one."""
 
 
 def resident_bytes(program: Program, workspaces: Mapping[str, int]) -> npt.NDArray[np.int64]:
@@ -29,11 +32,13 @@ def resident_bytes(program: Program, workspaces: Mapping[str, int]) -> npt.NDArr
     """
     copies = program.copies
     buffers = _buffers(copies)
-    own = [
-        [Value(k, i) for i, _ in enumerate(c.op.outputs) if Value(k, i) in buffers.sizes]
-        for k, c in enumerate(copies)
-    ]
     read = [{b for v in c.inputs if (b := buffers.of(v)) is not None} for c in copies]
+    for k, lent in _lent(copies).items():
+        buffers.sizes[lent] = workspaces.get(copies[lent.copy].op.name, 0)
+        read[k].add(lent)
+    own: list[list[Value]] = [[] for _ in copies]
+    for b in buffers.sizes:
+        own[b.copy].append(b)
     readers: dict[Value, int] = {}
     for found in read:
         for b in found:
@@ -42,11 +47,16 @@ def resident_bytes(program: Program, workspaces: Mapping[str, int]) -> npt.NDArr
     held = 0
     seen = np.zeros(len(copies), dtype=np.int64)
     for k, copy in enumerate(copies):
+        for old in buffers.overwritten.get(k, ()):
+            if readers.get(old, 0) or old in kept:
+                buffers.sizes[old] = nbytes(copies[old.copy].op.outputs[0])
+                held += buffers.sizes[old]
         dying = {b for b in read[k] if readers[b] == 1 and b not in kept}
         over = (b for i in takes_over(copy.op) if (b := buffers.of(copy.inputs[i])) in dying)
         taken = next(over, None)
         held += sum(buffers.sizes[b] for b in own[k])
-        seen[k] = held + workspaces.get(copy.op.name, 0) - (buffers.sizes[taken] if taken is not None else 0)
+        further = 0 if Value(k, _LENT) in buffers.sizes else workspaces.get(copy.op.name, 0)
+        seen[k] = held + further - (buffers.sizes[taken] if taken is not None else 0)
         for b in read[k]:
             readers[b] -= 1
         unread = (b for b in own[k] if b not in readers and b not in kept)
@@ -71,11 +81,15 @@ def group_workspace(group: Sequence[tf.Operation], size: int, workspaces: Mappin
 
 
 class _Buffers:
-    """Which buffer every value lies in, and the bytes of each."""
+    """Which buffer every value lies in, and the bytes of each.
+
+    What is read of a variable is of no bytes of its own, until the variable is written to.
+    """
 
     def __init__(self) -> None:
         self.sizes: dict[Value, int] = {}
         self.aliases: dict[Value, Value | None] = {}
+        self.overwritten: dict[int, list[Value]] = {}
 
     def of(self, value: Value) -> Value | None:
         """The buffer of a value; None if it is there from the start."""
@@ -84,13 +98,33 @@ class _Buffers:
 
 def _buffers(copies: Sequence[Copy]) -> _Buffers:
     found = _Buffers()
+    current: dict[Value, Value] = {}  # handle of a variable ↦ what is read of it now
     for k, copy in enumerate(copies):
+        if copy.op.type == "ReadVariableOp":
+            value = current.setdefault(copy.inputs[0], Value(k, 0))
+            found.aliases[Value(k, 0)] = value
+            found.sizes[value] = 0
+            continue
+        written = [current.pop(v) for v in copy.inputs if v in current]
+        if written:
+            found.overwritten[k] = written
         for i, output in enumerate(copy.op.outputs):
             source = aliased_input(copy.op, i)
             if source is not None and not (copy.heavy and copy.op.type == "ReadVariableOp"):
                 found.aliases[Value(k, i)] = found.of(copy.inputs[source])
             elif copy.op.type != "Const":
                 found.sizes[Value(k, i)] = nbytes(output)
+    return found
+
+
+def _lent(copies: Sequence[Copy]) -> dict[int, Value]:
+    """The copies that use the workspace of an earlier one, and what that is."""
+    found = {}
+    for k, copy in enumerate(copies):
+        if (before := lender(copy.op)) is not None:
+            for v in copy.inputs:
+                if v.copy >= 0 and copies[v.copy].op is before:
+                    found[k] = Value(v.copy, _LENT)
     return found
 
 

@@ -2,8 +2,9 @@
 
     alias        y = f(x) makes no buffer: y is x under another shape, or x itself
     take-over    y = f(x) is written into x's buffer, if x has the same size and nobody else needs it
+    lent         what f needs while it runs is kept for g, which reads its output and needs it again
 
-Both are facts of TensorFlow's kernels, found by comparing predicted with measured peaks.
+All are facts of TensorFlow's kernels, found by comparing predicted with measured peaks.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __all__ = [
     "is_counted",
     "is_elementwise",
     "is_source",
+    "lender",
     "nbytes",
     "takes_over",
 ]
@@ -48,9 +50,14 @@ _TAKE_OVER = frozenset((
     "RsqrtGrad", "Selu", "SeluGrad", "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Sinh", "Softmax",
     "Softplus", "SoftplusGrad", "Softsign", "SoftsignGrad", "Sqrt", "SqrtGrad", "Square",
     "SquaredDifference", "Sub", "Tan", "Tanh", "TanhGrad", "TruncateDiv", "Xdivy", "Xlogy", "Xlog1py",
-    "LogicalAnd", "LogicalOr", "LogicalNot",
+    "LogicalAnd", "LogicalOr", "LogicalNot", "ClipByValue", "SelectV2",
 ))
 # fmt: on
+_TAKE_OVER_SECOND = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
+"""Ops that write their second output over their first input."""
+
+_LENT = {"MaxPoolGrad": ("MaxPool", 1)}
+"""oneDNN's pooling notes where the largest elements were, for its gradient: op → lender, input made by it."""
 
 
 def nbytes(tensor: tf.Tensor) -> int:
@@ -85,7 +92,9 @@ def is_elementwise(op: tf.Operation) -> bool:
 
 
 def takes_over(op: tf.Operation) -> tuple[int, ...]:
-    """The inputs over which an op may write its only output, once nobody else needs them."""
+    """The inputs over which an op may write an output of the same size, once nobody else needs them."""
+    if op.type in _TAKE_OVER_SECOND:
+        return (0,) if nbytes(op.inputs[0]) == nbytes(op.outputs[1]) else ()
     if op.type not in _TAKE_OVER or len(op.outputs) != 1:
         return ()
     size, dtype = nbytes(op.outputs[0]), op.outputs[0].dtype
@@ -104,3 +113,13 @@ def is_counted(op: tf.Operation) -> bool:
     """
     unknown = any(t.dtype == tf.variant or not t.shape.is_fully_defined() for t in op.outputs)
     return not (unknown or calls_functions(op))
+
+
+def lender(op: tf.Operation) -> tf.Operation | None:
+    """The op whose workspace stays for this one, which then needs none of its own; None = there is none."""
+    kind, k = _LENT.get(op.type, ("", 0))
+    if not kind or op.inputs[k].op.type != kind:
+        return None
+    found = op.inputs[k].op
+    own = {(t.op.name, t.value_index) for t in op.inputs}
+    return found if all((t.op.name, t.value_index) in own for t in found.inputs) else None
