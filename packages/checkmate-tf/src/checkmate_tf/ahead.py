@@ -20,8 +20,9 @@ from checkmate.units import Budget
 from checkmate_tf.available import AUTO
 from checkmate_tf.compiled import CompiledIteration, iteration
 from checkmate_tf.losses import Loss
+from checkmate_tf.options import Options
 from checkmate_tf.planned import PlannedFunction
-from checkmate_tf.planning import Options, Plan
+from checkmate_tf.planning import Plan
 from checkmate_tf.specs import specs_of
 
 __all__ = ["Frontend", "ProgramError", "TracedStep", "plan", "trace"]

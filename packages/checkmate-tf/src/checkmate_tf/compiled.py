@@ -18,8 +18,8 @@ from checkmate.units import Budget
 from checkmate_tf.available import AUTO
 from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.losses import Loss, scalar_loss
+from checkmate_tf.options import Options
 from checkmate_tf.planned import PlannedFunction
-from checkmate_tf.planning import Options
 from checkmate_tf.releases import check_keras
 from checkmate_tf.specs import specs_of
 

@@ -21,8 +21,9 @@ from checkmate.report import Planned
 from checkmate.units import Budget
 from checkmate_tf.available import AUTO
 from checkmate_tf.compiled import UnsupportedModelError
+from checkmate_tf.options import Options
 from checkmate_tf.planned import PlannedFunction
-from checkmate_tf.planning import Options, Plan
+from checkmate_tf.planning import Plan
 from checkmate_tf.releases import check_keras
 
 __all__ = ["PlannedTraining", "disable", "enable", "planned_training"]

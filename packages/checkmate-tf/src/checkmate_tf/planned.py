@@ -22,7 +22,8 @@ from checkmate_tf.arguments import Signature
 from checkmate_tf.available import AUTO
 from checkmate_tf.capture import UnsupportedFunctionError, capture
 from checkmate_tf.emit import Replay, emit
-from checkmate_tf.planning import Options, Plan, planned, priced
+from checkmate_tf.options import Options
+from checkmate_tf.planning import Plan, planned, priced
 
 __all__ = ["PlannedFunction", "function"]
 

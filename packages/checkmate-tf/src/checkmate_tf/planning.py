@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Self
 
 import tensorflow as tf
 
@@ -31,88 +30,27 @@ from checkmate import (
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate.heuristics import PlainOrder
-from checkmate.plugins import CostModel, Solver, checked_cost_model
-from checkmate.problem import OnProgress, keep_all_peak
+from checkmate.problem import keep_all_peak
 from checkmate.report import Account, Kind, Planned
-from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
+from checkmate.units import format_bytes, parse_budget
 from checkmate_tf.available import AUTO, HEADROOM, auto_budget
 from checkmate_tf.capture import Captured
 from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.kinds import kinds_of
+from checkmate_tf.options import Options
 from checkmate_tf.program import Program, program
 from checkmate_tf.reading import SMALL, Buffer
 from checkmate_tf.residency import group_workspace, resident_bytes
 from checkmate_tf.storages import is_counted, lender
 from checkmate_tf.tracing import Traced, trace
 
-__all__ = ["Options", "Plan", "planned", "priced"]
+__all__ = ["Plan", "planned", "priced"]
 
 _TRIES = 4
 _EARLY = 0.005
 """Of the peak, and at most four small tensors: what light ops, which wait for nothing, make too early."""
-_LARGEST = 2**62
-"""Stands in for the plain step's peak, which is unknown before tracing, when a budget is checked."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How to plan; the same for every way in.
-
-    Attributes:
-        budget: bytes of everything that the step holds at once, a share of the plain step's peak, or
-            ``"auto"``, what the device has left.
-        solver: name of an installed solver, or a solver.
-        time_limit: seconds for the solver, for each plan.
-        cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, the name of an installed cost model, or a
-            cost model; see :mod:`checkmate_tf.costs`.
-        workspaces: whether the workspace of each op is measured, without which the peak is not bounded.
-        reserve: bytes that the step holds besides.
-        cache: whether measured costs and schedules are kept on disk, and taken from there.
-        on_progress: called while ops are timed and while the solver runs.
-    """
-
-    budget: Budget = AUTO
-    solver: str | Solver = "auto"
-    time_limit: float = 10.0
-    cost_model: str | CostModel = "profiled"
-    workspaces: bool = True
-    reserve: int = 0
-    cache: bool = True
-    on_progress: OnProgress | None = field(default=None, repr=False)
-
-    @classmethod
-    def parse(
-        cls,
-        *,
-        budget: Budget = AUTO,
-        solver: str | Solver = "auto",
-        time_limit: float = 10.0,
-        cost_model: str | CostModel = "profiled",
-        workspaces: bool = True,
-        reserve: int | str = 0,
-        cache: bool = True,
-        on_progress: OnProgress | None = None,
-    ) -> Self:
-        """Read the options as users write them, so that a mistake shows before anything is traced.
-
-        Raises:
-            BudgetError: if the budget, or another number of bytes, can't be read.
-            TypeError: if what is passed for a cost model can't be one.
-        """
-        if budget != AUTO:
-            parse_budget(budget, whole=_LARGEST)
-        return cls(
-            budget=budget,
-            solver=solver,
-            time_limit=time_limit,
-            cost_model=checked_cost_model(cost_model),
-            workspaces=bool(workspaces),
-            reserve=parse_bytes(reserve),
-            cache=bool(cache),
-            on_progress=on_progress,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

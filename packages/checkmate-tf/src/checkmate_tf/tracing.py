@@ -3,7 +3,7 @@
     op of the graph = a *group* of heavy ops: one, and before it those of its producers that nobody else asks
 
 A producer joins where TensorFlow writes the result over what it made, for then both need one buffer; and
-where both are parts of one update.
+where it only prepares an update.
 """
 
 from __future__ import annotations
