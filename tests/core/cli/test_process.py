@@ -134,7 +134,7 @@ def checkmate_register_solvers():
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run behind &
     )
     assert done.stderr is not None
-    assert done.stderr.readline() == "asleep\n"
+    assert [done.stderr.readline() for _ in range(int(jobs))] == ["asleep\n"] * int(jobs)
     os.killpg(done.pid, signal.SIGINT)  # as a terminal does
     _, err = done.communicate()
     assert (done.returncode, err) == (130, "Interrupted after 0 answers: nothing was written.\n")
