@@ -163,18 +163,20 @@ class _Planner:
         graph, order = self.settled(priced)
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
         as_traced = _as_traced(graph, order)
-        _, plain = _expected(self.traced, range(priced.n_ops), priced, workspaces)
+        in_order = [order[v] for v in as_traced.order]
+        _, plain = _expected(self.traced, in_order, priced, workspaces)
         plain_peak = max(as_traced.peak(graph), plain)
         budget = self._budget(graph, plain_peak)
         small = 0
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
+            # Small tensors may bring what solvers find over a budget that the plain program meets with them.
+            plainly = plain_peak <= budget and attempt == _TRIES - 1
             try:
-                solution, account = self._solved(graph, budget, small, as_traced)
+                solution, account = self._solved(graph, budget, small, as_traced, plain=plainly)
             except InfeasibleBudgetError:
                 if not small or plain_peak > budget:
                     raise
-                # Small tensors bring what solvers found over a budget that the plain program meets with them.
-                solution, account = self._solved(graph, budget, 0, as_traced, plain=True)
+                solution, account = self._solved(graph, budget, small, as_traced, plain=True)
             settled = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
             sequence = [order[v] for v in settled]
             found, expected = _expected(self.traced, sequence, priced, workspaces)
@@ -252,6 +254,7 @@ class _Planner:
     ) -> tuple[Solution, Account]:
         """A schedule with so many bytes kept for small tensors; that of the plain program if asked for."""
         options = self.options
+        small = 0 if plain else small
         account = self.account(graph, small)
         graph = replace(graph, fixed_size=graph.fixed_size + small)
         plain_fits = plain or as_traced.peak(graph) <= budget < keep_all_peak(graph)
