@@ -22,13 +22,16 @@ from pathlib import Path
 
 import msgspec
 from cases import GENERATED, QUICK, Generated, cases_of, facts_of, write_files
-from machine import session
 from measure import Limits, Solve, measured, solves_of
 from page import fill, markdown
 from pictures import draw
 from records import Results, Settings, read_results, write_results
 from summary import findings
 from table import line, text
+
+sys.path.append(str(Path(__file__).parents[1]))  # what all benchmarks share
+
+from machine import session
 
 SOLVERS = (
     *("auto", "checkmate-milp", "retention-intervals", "lp-rounding", "cut-milp", "min-cut", "local-search"),
@@ -88,7 +91,7 @@ def _measure(asked: argparse.Namespace, arguments: Sequence[str], generated: Map
     solves = [s for s in solves_of(cases, asked.solvers, asked.seeds) if s.key not in rows]
     results = msgspec.structs.replace(
         results,
-        sessions=(*results.sessions, session(arguments, asked.seeds)),
+        sessions=(*results.sessions, session("benchmarks/solvers/run.py", arguments, asked.seeds)),
         graphs=results.graphs | facts,
         known=results.known | {key: value["best"] for key, value in known.items()},
         rows=tuple(rows.values()),

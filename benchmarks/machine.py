@@ -14,20 +14,24 @@ from typing import Any
 
 __all__ = ["session"]
 
-_PACKAGES = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "numba", "ortools")
+_SOLVING = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "numba", "ortools")
 
 
-def session(arguments: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
+def session(
+    script: str, arguments: Sequence[str], seeds: Sequence[int], packages: Sequence[str] = _SOLVING
+) -> dict[str, Any]:
     """Facts about a run that starts now.
 
     Args:
+        script: that runs, as seen from the root of the repository.
         arguments: of the command line; of absolute paths only the last part is kept.
         seeds: of the run.
+        packages: whose versions matter.
     """
     said = [Path(word).name if word.startswith("/") else word for word in arguments]
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": shlex.join(["python", "benchmarks/solvers/run.py", *said]),
+        "command": shlex.join(["python", script, *said]),
         "commit": _commit(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -35,7 +39,7 @@ def session(arguments: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: _version(name) for name in packages},
         "seeds": list(seeds),
     }
 

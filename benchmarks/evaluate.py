@@ -1,0 +1,131 @@
+"""The evaluation, experiment by experiment: asked, resumed, drawn, put into the documentation.
+
+    python benchmarks/evaluate.py --list
+    python benchmarks/evaluate.py --quick                            # a reduced version of everything
+    python benchmarks/evaluate.py overhead -o benchmarks/results     # one experiment, as it is committed
+    python benchmarks/evaluate.py --executor dask:tcp://HOST:8786    # on a cluster
+    python benchmarks/evaluate.py --pages                            # docs and README say what the files say
+
+Each experiment leaves ``NAME.json`` and ``NAME.png`` in the output folder. Ctrl-C loses at most the tasks
+that run; the same command goes on where it stopped, and asks again what ended in an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evaluation import EXPERIMENTS, tables
+from evaluation.executors import executor_of
+from evaluation.experiment import Experiment
+from evaluation.pages import conditions, filled, quoted
+from evaluation.results import Results, Row
+from evaluation.runner import run
+from machine import session
+from rich.console import Console
+from rich.progress import Progress
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line asks for; returns the exit code."""
+    asked = _parser().parse_args(arguments)
+    if unknown := set(asked.experiments) - set(EXPERIMENTS):
+        print(
+            f"no experiment {', '.join(sorted(unknown))}: there are {', '.join(EXPERIMENTS)}", file=sys.stderr
+        )
+        return 2
+    if asked.list:
+        print("\n".join(f"{name:<22}{one.about}" for name, one in EXPERIMENTS.items()))
+        return 0
+    if asked.pages:
+        _fill_pages(asked.output or RESULTS)
+        return 0
+    folder = asked.output or Path("evaluation-quick" if asked.quick else "evaluation")
+    folder.mkdir(parents=True, exist_ok=True)
+    console, failed = Console(stderr=True), 0
+    try:
+        for name in asked.experiments or EXPERIMENTS:
+            experiment = EXPERIMENTS[name]
+            facts = session("benchmarks/evaluate.py", arguments, (), experiment.packages)
+            failed += _evaluate(experiment, asked, folder, facts, console)
+    except KeyboardInterrupt:
+        console.print("[yellow]interrupted: the same command goes on from here[/]")
+        return 130
+    if failed:
+        console.print(
+            f"[red]{failed} tasks ended in an error: their rows say which; the same command asks again[/]"
+        )
+    return 1 if failed else 0
+
+
+def _evaluate(
+    experiment: Experiment,
+    asked: argparse.Namespace,
+    folder: Path,
+    facts: dict[str, Any],
+    console: Console,
+) -> int:
+    """One experiment with its files; how many tasks failed."""
+    missing = [module for module in experiment.needs if importlib.util.find_spec(module) is None]
+    if missing:
+        console.print(f"[yellow]{experiment.name}: left out, needs {', '.join(missing)}[/]")
+        return 0
+    tasks, file = experiment.tasks(asked.quick), folder / f"{experiment.name}.json"
+    where = "here" if experiment.alone else asked.executor
+    with executor_of(where, asked.jobs) as executor, Progress(console=console) as progress:
+        bar = progress.add_task(experiment.name, total=len(tasks))
+
+        def on_row(row: Row) -> None:
+            progress.advance(bar)
+            if row.error:
+                said = ", ".join(f"{k}={v}" for k, v in row.task.items())
+                progress.console.print(f"{experiment.name}: {said}: {row.error}", style="red", markup=False)
+
+        results = run(
+            experiment, tasks, file, executor=executor, session=facts, quick=asked.quick, on_row=on_row
+        )
+    _show(experiment, results, file)
+    return sum(bool(row.error) for row in results.rows)
+
+
+def _show(experiment: Experiment, results: Results, file: Path) -> None:
+    """The table on the terminal, the picture beside the file."""
+    print(f"\n{experiment.title}\n\n{experiment.markdown(results)}\n\n{conditions(results)}\n", flush=True)
+    figure = experiment.draw(results)
+    if figure is not None:
+        figure.savefig(file.with_suffix(".png"), dpi=90)
+
+
+def _fill_pages(folder: Path) -> None:
+    """Make the tables of README and docs anew."""
+    made = tables(folder)
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = page.read_text(encoding="utf-8")
+        if quoted(text):
+            page.write_text(filled(text, made), encoding="utf-8")
+            print(f"{page.relative_to(ROOT)}: {', '.join(quoted(text))}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    say = parser.add_argument
+    say("experiments", nargs="*", metavar="EXPERIMENT", help=f"of {', '.join(EXPERIMENTS)}; default: all")
+    say("--quick", action="store_true", help="a reduced version of each")
+    say("--executor", default="processes", help="here, processes (default), dask[:ADDRESS], ray[:ADDRESS]")
+    say("--jobs", type=int, default=os.cpu_count() or 1, help="how many tasks at once; default: one a core")
+    say("-o", "--output", type=Path, help="folder; default: evaluation/, with --quick evaluation-quick/")
+    say("--list", action="store_true", help="say what there is")
+    say("--pages", action="store_true", help="put results into docs and README; -o: the folder to read")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

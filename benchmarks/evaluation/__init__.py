@@ -1,0 +1,40 @@
+"""The evaluation: the experiments of the Checkmate paper and our own, asked again and shown side by side.
+
+    Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020,
+    arXiv:1910.02653.
+
+``experiment`` says what an experiment is, ``runner`` runs its tasks on any executor, ``results`` keeps the
+rows, ``pages`` puts them into the documentation; every other module is one experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from evaluation import overhead
+from evaluation.experiment import Experiment
+from evaluation.pages import conditions
+from evaluation.results import read_results
+
+__all__ = ["EXPERIMENTS", "tables"]
+
+EXPERIMENTS: Mapping[str, Experiment] = {one.name: one for one in (overhead.EXPERIMENT,)}
+"""By name, in the order in which they run."""
+
+
+def tables(folder: Path) -> dict[str, Callable[[], str]]:
+    """What pages may quote: by name, what makes the Markdown from the results files of a folder.
+
+    Args:
+        folder: of results files, ``NAME.json`` for each experiment.
+    """
+
+    def table_of(experiment: Experiment) -> Callable[[], str]:
+        def made() -> str:
+            results = read_results(folder / f"{experiment.name}.json")
+            return f"{experiment.markdown(results)}\n\n{conditions(results)}"
+
+        return made
+
+    return {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}

@@ -1,0 +1,47 @@
+"""An experiment: questions that can be asked one by one, anywhere, and what their answers say together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from evaluation.results import Results
+
+__all__ = ["Experiment", "Task"]
+
+Task = Mapping[str, Any]
+"""One question, as JSON values: what tells it from all others of its experiment, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A figure or table: the questions, how one is answered, what is shown of the answers.
+
+    Attributes:
+        name: that users type; names the files, too.
+        title: of the page.
+        about: one line.
+        tasks: all questions; with True, the few that a quick run asks.
+        measure: the answer to one of them, as JSON values. Called in whichever process has time for it, so
+            it takes all that it needs from the task, and writes nothing.
+        markdown: what the page says of the answers: tables, and what others have published beside them.
+        draw: the picture, if there is one to draw.
+        packages: whose versions stand in the results.
+        needs: modules without which there is nothing to measure here.
+        alone: true where wall time is what is measured: its tasks run one after another.
+    """
+
+    name: str
+    title: str
+    about: str
+    tasks: Callable[[bool], Sequence[Task]]
+    measure: Callable[[Task], Mapping[str, Any]]
+    markdown: Callable[[Results], str]
+    draw: Callable[[Results], Figure | None] = lambda _: None
+    packages: tuple[str, ...] = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "numba", "ortools")
+    needs: tuple[str, ...] = ()
+    alone: bool = False

@@ -1,0 +1,66 @@
+"""Pages that quote results: what stands between two marks is made from the results files, and nothing else.
+
+    <!-- results: NAME -->
+    …
+    <!-- end of results -->
+
+NAME is an experiment, or one of the other tables that are registered in ``evaluation``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from evaluation.results import Results
+
+__all__ = ["conditions", "filled", "quoted", "table"]
+
+_BLOCK = re.compile(
+    r"(?P<head><!-- results: (?P<name>[\w-]+) -->\n).*?(?P<tail><!-- end of results -->)", re.S
+)
+
+
+def filled(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """A page with its tables made anew.
+
+    Args:
+        text: of the page.
+        tables: by name, what makes the Markdown.
+
+    Raises:
+        ValueError: if the page asks for a table that is not there.
+    """
+
+    def made(block: re.Match[str]) -> str:
+        name = block["name"]
+        if name not in tables:
+            raise ValueError(f"no results {name!r}: there are {', '.join(sorted(tables))}")
+        return f"{block['head']}\n{tables[name]().strip()}\n\n{block['tail']}"
+
+    return _BLOCK.sub(made, text)
+
+
+def quoted(text: str) -> list[str]:
+    """The names of the tables that a page quotes."""
+    return [block["name"] for block in _BLOCK.finditer(text)]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table; the first column is text, the others are numbers, set right."""
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def conditions(results: Results) -> str:
+    """On what it was measured: a line for each run that added rows."""
+    lines = []
+    for facts in results.sessions:
+        versions = ", ".join(f"{name} {v}" for name, v in facts["packages"].items() if v)
+        lines.append(
+            f"{facts['date']}, {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, load "
+            f"{facts['load']} at the start, {facts['system']}, Python {facts['python']}, {versions}, commit "
+            f"{facts['commit']}: `{facts['command']}`."
+        )
+    return "\n".join(lines)

@@ -1,0 +1,87 @@
+"""What an experiment leaves behind: one row for each task, and what the figures depend on.
+
+A JSON file that says its version. It is written anew after every row, whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evaluation.experiment import Task
+
+__all__ = ["Results", "Row", "key_of", "read_results", "write_results"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One task.
+
+    Attributes:
+        task: the question.
+        result: the answer; empty if there is none.
+        error: why there is none.
+        seconds: that it took, in the process that did it.
+    """
+
+    task: dict[str, Any]
+    result: dict[str, Any] = {}
+    error: str = ""
+    seconds: float = 0.0
+
+    def __getitem__(self, name: str) -> Any:
+        """A field of the answer or else of the question; None where neither has it."""
+        return self.result.get(name, self.task.get(name))
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="checkmate.evaluation"):
+    """A results file.
+
+    Attributes:
+        experiment: its name.
+        quick: whether the questions are the few of a quick run.
+        sessions: machine, versions, commit, date and command of each run that added rows, in order.
+        rows: in the order of the tasks.
+        version: of this format.
+    """
+
+    experiment: str
+    quick: bool = False
+    sessions: tuple[dict[str, Any], ...] = ()
+    rows: tuple[Row, ...] = ()
+    version: int = 1
+
+    def where(self, **fields: Any) -> Iterator[Row]:
+        """The rows with an answer in which all of these fields have these values."""
+        return (r for r in self.rows if not r.error and all(r[name] == v for name, v in fields.items()))
+
+    def distinct(self, name: str) -> list[Any]:
+        """The values of a field, in the order in which they first occur."""
+        return list(dict.fromkeys(row[name] for row in self.rows if row[name] is not None))
+
+
+def key_of(task: Task) -> str:
+    """What is equal for equal tasks."""
+    return msgspec.json.encode(dict(task), order="sorted").decode()
+
+
+def read_results(file: Path) -> Results:
+    """Read a results file.
+
+    Raises:
+        msgspec.ValidationError: if it is something else; names the place.
+    """
+    return msgspec.json.decode(file.read_bytes(), type=Results)
+
+
+def write_results(file: Path, results: Results) -> None:
+    """Write all of it, a row a line, or nothing."""
+    raw = msgspec.to_builtins(results)
+    rows = b",\n".join(msgspec.json.encode(row) for row in raw.pop("rows"))
+    head = msgspec.json.format(msgspec.json.encode(raw), indent=1).rstrip(b"\n}")
+    beside = file.with_suffix(".part")
+    beside.write_bytes(head + b',\n "rows": [\n' + rows + b"\n ]\n}\n")
+    os.replace(beside, file)

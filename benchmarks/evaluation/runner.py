@@ -1,0 +1,104 @@
+"""Tasks in, rows out: on any executor, in any order, again from where it stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evaluation.experiment import Experiment, Task
+from evaluation.results import Results, Row, key_of, read_results, write_results
+
+__all__ = ["answered", "run"]
+
+
+def run(
+    experiment: Experiment,
+    tasks: Sequence[Task],
+    file: Path,
+    *,
+    executor: Executor | None = None,
+    session: Mapping[str, Any] | None = None,
+    quick: bool = False,
+    on_row: Callable[[Row], None] = lambda _: None,
+) -> Results:
+    """Answer the tasks that the file has no answer to; the file is up to date after every row.
+
+    Args:
+        experiment: whose tasks these are.
+        tasks: in the order in which the rows shall stand.
+        file: JSON, made if it is not there. Rows of other tasks than these are dropped; rows with an error
+            are asked again.
+        executor: where they run, in as many processes as it has; None: here, one after another.
+        session: facts about this run, kept if it adds a row.
+        quick: whether these are the few tasks of a quick run.
+        on_row: called with each row that is there, old ones first.
+
+    Returns:
+        what the file says now.
+
+    Raises:
+        ValueError: if the file is of another experiment.
+        msgspec.ValidationError: if the file is no results file.
+    """
+    before = read_results(file) if file.exists() else Results(experiment=experiment.name)
+    if before.experiment != experiment.name:
+        raise ValueError(f"{file} holds {before.experiment!r}, not {experiment.name!r}: choose another file")
+    asked = {key_of(task): task for task in tasks}
+    rows = {key_of(row.task): row for row in before.rows if not row.error}
+    rows = {key: row for key, row in rows.items() if key in asked}
+    for row in rows.values():
+        on_row(row)
+    missing = [task for key, task in asked.items() if key not in rows]
+    results = Results(
+        experiment=experiment.name, quick=quick, sessions=before.sessions, rows=(*rows.values(),)
+    )
+    if missing and session is not None:
+        results = msgspec.structs.replace(results, sessions=(*before.sessions, dict(session)))
+    for row in _answers(experiment.name, missing, executor):
+        rows[key_of(row.task)] = row
+        results = msgspec.structs.replace(results, rows=tuple(rows[key] for key in asked if key in rows))
+        write_results(file, results)
+        on_row(row)
+    return results
+
+
+def answered(experiment: str, task: str) -> str:
+    """Answer one task: JSON in, the JSON of its row out, so that any process of any machine can do it.
+
+    Args:
+        experiment: a name.
+        task: JSON of the task.
+    """
+    from evaluation import EXPERIMENTS  # it imports all experiments; they don't import this module
+
+    question = msgspec.json.decode(task)
+    start = time.perf_counter()
+    try:
+        row = Row(task=question, result=dict(EXPERIMENTS[experiment].measure(question)))
+    except Exception as error:  # noqa: BLE001  # whatever goes wrong with one question is its answer
+        row = Row(task=question, error=f"{type(error).__name__}: {error}")
+    done = msgspec.structs.replace(row, seconds=round(time.perf_counter() - start, 4))
+    return msgspec.json.encode(done).decode()
+
+
+def _answers(experiment: str, tasks: Sequence[Task], executor: Executor | None) -> Iterator[Row]:
+    """Rows as they come; what Ctrl-C finds unasked stays unasked."""
+    if executor is None:
+        for task in tasks:
+            yield msgspec.json.decode(answered(experiment, key_of(task)), type=Row)
+        return
+    pending = {executor.submit(answered, experiment, key_of(task)): task for task in tasks}
+    try:
+        for done in as_completed(pending):
+            if error := done.exception():
+                yield Row(task=dict(pending[done]), error=f"{type(error).__name__}: {error}")
+            else:
+                yield msgspec.json.decode(done.result(), type=Row)
+    finally:
+        for future in pending:
+            future.cancel()

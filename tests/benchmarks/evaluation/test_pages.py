@@ -1,0 +1,31 @@
+"""Every number in the documentation is made from the results files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evaluation import tables
+from evaluation.pages import filled, quoted
+
+ROOT = Path(__file__).parents[3]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) if quoted(page.read_text())]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_says_what_the_committed_results_say(page: Path) -> None:
+    text = page.read_text()
+    assert filled(text, tables(RESULTS)) == text, "run: python benchmarks/evaluate.py --pages"
+
+
+def test_only_what_stands_between_the_marks_is_replaced() -> None:
+    page = "a\n<!-- results: x -->\nold\n<!-- end of results -->\nb\n"
+    new = filled(page, {"x": lambda: "new"})
+    assert new == "a\n<!-- results: x -->\n\nnew\n\n<!-- end of results -->\nb\n"
+    assert filled(new, {"x": lambda: "new"}) == new
+
+
+def test_an_unknown_table_is_named() -> None:
+    with pytest.raises(ValueError, match="no results 'y': there are x"):
+        filled("<!-- results: y -->\n<!-- end of results -->", {"x": str})
