@@ -1,5 +1,5 @@
-"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint``, ``wheels``;
-``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other releases of both frameworks.
+"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint``, ``wheels``,
+``docs``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other releases of both frameworks.
 
 The first four share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
 ``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
@@ -39,6 +39,7 @@ EDITABLE, TF_EDITABLE = (
 )
 TESTING = ("jsonschema", "pytest-timeout", "pytest-xdist", "transformers")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
+SITE = ("furo", "myst-nb", "sphinx", "sphinx-copybutton", "sphinx-external-toc")
 TF_PARALLEL = ("-n", "2", "--dist=worksteal")  # each process imports TensorFlow: 4 s, 600 MB
 DEV = ROOT / ".nox" / "dev" / ("Scripts" if os.name == "nt" else "bin")
 
@@ -137,6 +138,13 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
+
+
+@nox.session(reuse_venv=True)
+def docs(session: nox.Session) -> None:
+    """Build the documentation site, build/site; a link that leads nowhere is an error."""
+    session.install(*CONSTRAINTS, "-e", f"{PACKAGES}/checkmate-core[testing]", *SITE)
+    session.run("sphinx-build", "-qEW", "--keep-going", "-d", "build/doctrees", "docs", "build/site")
 
 
 @nox.session

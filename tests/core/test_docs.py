@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import checkmate
+
 ROOT = Path(__file__).parents[2]
 INDEX = ROOT / "docs" / "index.md"
+RESULTS = ROOT / "docs" / "results" / "index.md"
+API = ROOT / "docs" / "reference" / "api.md"
 PAGES = sorted(INDEX.parent.rglob("*.md"))
 LINKING = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("packages/*/README.md"))]
 
@@ -28,6 +32,10 @@ def links(page: Path) -> list[str]:
     return [link for link in told if not re.match(r"[a-z]+:", link)]
 
 
+def linked_from(page: Path) -> set[Path]:
+    return {(page.parent / link.partition("#")[0]).resolve() for link in links(page)}
+
+
 def anchors(page: Path) -> set[str]:
     """What its headings are linked by, as code hosts make it of their words."""
     titles = re.findall(r"^#+ (.*)$", prose(page), flags=re.MULTILINE)
@@ -44,8 +52,17 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 
 def test_the_index_links_every_page() -> None:
-    linked = {(INDEX.parent / link.partition("#")[0]).resolve() for link in links(INDEX)}
+    """Results have an index of their own."""
+    linked = {target for index in (INDEX, RESULTS) for target in linked_from(index)}
     assert [name(page) for page in PAGES if page != INDEX and page not in linked] == []
+
+
+def test_every_public_name_of_core_is_in_the_reference() -> None:
+    told = re.findall(
+        r"^\.\. (?:autoclass|autofunction|py:data):: (\w+)$", API.read_text(), flags=re.MULTILINE
+    )
+    errors = [word for word in checkmate.__all__ if hasattr(checkmate.errors, word)]  # a module of its own
+    assert sorted([*told, *errors, "__version__"]) == sorted(checkmate.__all__)
 
 
 def test_the_index_lists_every_decision_by_its_number() -> None:

@@ -240,7 +240,7 @@ class DFGraph:
 
     @cached_property
     def base_size(self) -> int:
-        """Bytes that no schedule can free: ``fixed_size`` and all graph inputs."""
+        """Bytes that no schedule can free, ``fixed_size`` and all graph inputs."""
         return self.fixed_size + sum(self.tensors[t].size for t in self.inputs)
 
     @cached_property
@@ -250,7 +250,7 @@ class DFGraph:
 
     @cached_property
     def digest(self) -> str:
-        """Stable hash of the content, names left out: SHA-256 over little-endian int64 and float64 arrays.
+        """Stable hash of the content without names, SHA-256 over little-endian int64 and float64 arrays.
 
         In order: reads, makes (indptr, indices), costs (−0.0 as 0.0), workspaces, flags, sizes, inputs,
         outputs, fixed_size, each preceded by its length; then ``cost_unit`` in UTF-8.

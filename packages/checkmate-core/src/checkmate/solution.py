@@ -143,7 +143,7 @@ class Solution:
 
     @property
     def interrupted(self) -> bool:
-        """Whether an interrupt (Ctrl-C) ended the search: the best until then, and not kept in any cache."""
+        """Whether an interrupt (Ctrl-C) ended the search, with the best until then, which no cache keeps."""
         return "interrupted" in self.origin
 
     def explain(self, rows: int = 10) -> str:

@@ -68,7 +68,7 @@ class LoadedPlugin:
 
     @property
     def owner(self) -> str:
-        """How messages name it: ``'solvers' (checkmate-solvers 0.1.0)``."""
+        """How messages name it, as in ``'solvers' (checkmate-solvers 0.1.0)``."""
         return f"{self.name!r} ({self.distribution})"
 
 

@@ -63,7 +63,7 @@ class Planned(Generic[_Plan]):
 
     @property
     def plans(self) -> tuple[_Plan, ...]:
-        """The plans so far: one for each kind of inputs that was trained with."""
+        """The plans so far, one for each kind of inputs that was trained with."""
         raise NotImplementedError
 
     def report(self, measured: Measured | None = None, *, plan: int = -1) -> PeakReport:
