@@ -1,0 +1,108 @@
+"""Transformers in PyTorch: shapes of published models, made by ``transformers``, weights not set.
+
+No dropout, no cache of keys and values; attention is one call of PyTorch's. ``small`` models have two blocks
+of width 64 and eight tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    ViTConfig,
+    ViTForImageClassification,
+)
+from transformers.initialization import no_init_weights
+
+__all__ = ["TRANSFORMERS", "Step"]
+
+Step = tuple[nn.Module, Tensor, Tensor]
+"""A model that returns logits ``[n, classes, …]``, its input, and the targets."""
+
+_SMALL_TEXT = {"vocab_size": 64, "max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 0}
+
+
+def gpt2(batch: int, small: bool) -> Step:
+    """GPT-2 of 124 million parameters."""
+    sizes = {"n_layer": 2, "n_embd": 64, "n_head": 4, **_SMALL_TEXT} if small else {}
+    config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False, **sizes)
+    return _text(GPT2LMHeadModel, config, batch, 8 if small else 1024)
+
+
+def bert(batch: int, small: bool) -> Step:
+    """BERT-base."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 256}
+    shape = {**sizes, **_SMALL_TEXT} if small else {}
+    config = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **shape)
+    return _text(BertForMaskedLM, config, batch, 8 if small else 512)
+
+
+def llama(batch: int, small: bool) -> Step:
+    """Llama 3.2 1B; the head is the embedding."""
+    sizes = {
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+    }
+    if small:
+        sizes |= {
+            "hidden_size": 64,
+            "intermediate_size": 256,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            **_SMALL_TEXT,
+        }
+    config = LlamaConfig(tie_word_embeddings=True, use_cache=False, **sizes)
+    return _text(LlamaForCausalLM, config, batch, 8 if small else 2048)
+
+
+def vit(batch: int, small: bool) -> Step:
+    """ViT-B/16 with a class token."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 256}
+    shape = {**sizes, "image_size": 32} if small else {}
+    config = ViTConfig(num_labels=1000, **shape)
+    image, targets = (batch, 3, config.image_size, config.image_size), torch.empty(batch, dtype=torch.long)
+    return _built(ViTForImageClassification, config), torch.empty(image), targets
+
+
+TRANSFORMERS: dict[str, Callable[[int, bool], Step]] = {one.__name__: one for one in (gpt2, bert, llama, vit)}
+"""By name; the arguments are ``batch`` and ``small``."""
+
+
+class _Logits(nn.Module):
+    """Of what ``transformers`` returns, the logits, classes second."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.model(inputs).logits
+        return logits.movedim(-1, 1)
+
+
+def _text(kind: type[PreTrainedModel], config: PreTrainedConfig, batch: int, length: int) -> Step:
+    tokens, targets = (torch.empty(batch, length, dtype=torch.long) for _ in range(2))
+    return _built(kind, config), tokens, targets
+
+
+def _built(kind: type[PreTrainedModel], config: PreTrainedConfig) -> nn.Module:
+    with no_init_weights():  # some rules look at what they have drawn, and fake tensors have no values
+        model = kind(config)
+    model.tie_weights()
+    return _Logits(model)
