@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from evaluation import overhead
+from evaluation import executions, overhead, torch_details
 from evaluation.experiment import Experiment
 from evaluation.pages import conditions
 from evaluation.results import read_results
 
 __all__ = ["EXPERIMENTS", "tables"]
 
-EXPERIMENTS: Mapping[str, Experiment] = {one.name: one for one in (overhead.EXPERIMENT,)}
+EXPERIMENTS: Mapping[str, Experiment] = {
+    one.name: one for one in (overhead.EXPERIMENT, *executions.EXPERIMENTS, *torch_details.EXPERIMENTS)
+}
 """By name, in the order in which they run."""
 
 
