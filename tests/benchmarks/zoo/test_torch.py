@@ -1,4 +1,4 @@
-"""The networks in PyTorch: parameters and FLOPs as published, valid graphs, bytes proportional to the batch."""
+"""The networks in PyTorch: parameters and FLOPs as published, valid graphs, bytes by the batch."""
 
 from __future__ import annotations
 
