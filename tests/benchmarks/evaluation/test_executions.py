@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from evaluation.executions import STEPS_TF, STEPS_TORCH
+from evaluation.executions import EXPERIMENTS, STEPS_TF, STEPS_TORCH
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, key_of
 from evaluation.torch_details import EXPERIMENTS as DETAILS
@@ -32,7 +32,7 @@ ROWS = (
 def test_the_table_has_a_line_for_each_row_and_says_why_something_failed() -> None:
     said = STEPS_TORCH.markdown(Results(experiment="steps-torch", rows=ROWS))
     assert "| checkmate | 50% | 100.0 | 100.0 | 99.0 | 50% | +10.0% | 1.000 | +12.0% | bits |" in said
-    assert "- torch 50%: `RuntimeError: in-place`" in said
+    assert "- torch 50%: `RuntimeError: in place`" in said
     assert "- torch 20%: `RuntimeError: exit -9`" in said
     assert "within the budget: 1 of 1 rows" in said
 
