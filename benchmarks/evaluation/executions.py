@@ -56,10 +56,10 @@ def tf_tasks(quick: bool) -> Sequence[Task]:
     """Networks of Keras; in the large ones, variables and Adam's slots leave less to choose."""
     peers = [("recompute_grad", None), ("remat", None), ("RematScope", None)]
     all_shares = [("checkmate", share) for share in (1.0, 0.8, 0.6, 0.5, 0.4, LEAST)]
-    few_shares = [("checkmate", share) for share in (1.0, 0.8, LEAST)]
+    few_shares = [("checkmate", share) for share in (1.0, LEAST)]
     ways = {"unet": [*all_shares, *peers], "unet-dropout": [*all_shares, *peers[:2]]}
     ways["transformer"] = [*all_shares, *peers[:2]]
-    for network in ("vgg19", "mobilenet", "resnet50", "efficientnet", "densenet121"):
+    for network in ("vgg19", "mobilenet", "resnet50", "densenet121"):
         ways[network] = [*few_shares, *peers[:2]]
     if quick:
         ways = {

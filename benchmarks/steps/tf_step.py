@@ -37,7 +37,6 @@ NETWORKS: dict[str, tuple[str, Row]] = {
     "vgg19": ("VGG19", {}),
     "mobilenet": ("MobileNet", {"image": 128}),
     "resnet50": ("ResNet50", {}),
-    "efficientnet": ("EfficientNetB0", {}),
     "densenet121": ("DenseNet121", {}),
 }
 """Which network of the zoo, or of ``keras.applications``, and its sizes."""
