@@ -6,11 +6,13 @@ import itertools
 import json
 import math
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from checkmate import (
     DFGraph,
@@ -30,7 +32,7 @@ from checkmate import (
 )
 from checkmate.plugins import load_solver, solver_specs
 from checkmate.testing.strategies import graphs
-from checkmate_solvers.auto import Auto
+from checkmate_solvers.auto import STEPS, Auto
 from checkmate_solvers.cutmilp import CutMilp, solve_cuts
 from checkmate_solvers.local.solver import LocalSearch
 from checkmate_solvers.mincut import MinCut, min_cut
@@ -277,6 +279,54 @@ def test_a_sweep_over_64_budgets_keeps_each_and_costs_fall_as_budgets_rise() -> 
     costs = [point.cost for point in frontier.points]
     assert costs == sorted(costs, reverse=True)
     assert frontier.points[-1].cost == graph.ideal_cost
+
+
+_FOUND_BY = {
+    "eviction": {"eviction, repaired"},
+    "chains": {"binomial checkpointing", "revolve", "chain-dp"},
+    "tightening": {"tightening"},
+    "first-cut": {"min-cut"},
+    "first-cycle": {"local search"},
+    "min-cut": {"min-cut"},
+    "cut-milp": {"cut-milp"},
+    "local-search": {"local search"},
+    "last-resort": {"evict-belady"},
+}
+
+
+@pytest.mark.parametrize(("step", "threads"), [*((step, 1) for step in STEPS), (None, 1), (None, 2)])
+def test_what_is_left_out_finds_nothing(step: str | None, threads: int) -> None:
+    """One step alone; two of them only ever go on with what others found, as do two in small graphs."""
+    small = step in ("eviction", "chains")
+    graph = generators.chain(20, cost="random") if small else generators.residual(8)
+    seen = []
+    problem = Problem(
+        graph=graph,
+        budget=keep_all_peak(graph) // 2,
+        threads=threads,
+        on_progress=lambda report: seen.append(re.split(" at | with ", report.step)[0]),
+    )
+    brief = Auto(cut_milp=CutMilp(moments=1), local=LocalSearch(rounds=200, patience=1))
+    solution = replace(brief, without=tuple(other for other in STEPS if other != step)).solve(problem)
+    found = {origin for origin in seen if not origin.startswith("loading")}
+    assert found <= _FOUND_BY.get(step or "", set())
+    assert (solution.schedule is not None) == bool(found)
+    assert (step in _FOUND_BY) == bool(found)
+
+
+@settings(max_examples=30)
+@given(graph=graphs(max_ops=6), without=st.sets(st.sampled_from(STEPS)))
+def test_whatever_is_left_out_nothing_wrong_is_said(oracle, graph: DFGraph, without: set[str]) -> None:
+    problem = Problem(graph=graph, budget=max(1, (floor(graph).size + keep_all_peak(graph)) // 2))
+    patience = Auto(local=LocalSearch(patience=2), without=tuple(without))
+    solution = patience.solve(problem)
+    assert solution.bound <= oracle.optimum(problem) * (1 + 1e-9)
+    assert solution.schedule is None or solution.cost >= oracle.optimum(problem) * (1 - 1e-9)
+
+
+def test_an_unknown_step_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match=r"no step 'cuts': the steps are eviction, chains, .*, polishing"):
+        Auto(without=("cuts", "chains"))
 
 
 @pytest.mark.parametrize(("name", "kind"), [("auto", Auto), ("min-cut", MinCut), ("cut-milp", CutMilp)])

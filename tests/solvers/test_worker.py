@@ -52,7 +52,7 @@ def test_auto_takes_over_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_all = list(range(GRAPH.n_ops))
 
     class Knows(Worker):
-        def __init__(self, problem: Problem) -> None:
+        def __init__(self, problem: Problem, without: tuple[str, ...]) -> None:
             self.running, self.finished = True, True
 
         def findings(self, wait_s: float = 0.0) -> list[Finding]:

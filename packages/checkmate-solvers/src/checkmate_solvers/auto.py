@@ -38,12 +38,27 @@ from checkmate_solvers.chains.proof import binomial_bound
 from checkmate_solvers.cutmilp import CutMilp
 from checkmate_solvers.local.solver import LocalSearch
 from checkmate_solvers.mincut import MinCut, min_cut
-from checkmate_solvers.moment import moment_at
+from checkmate_solvers.moment import crowded_ops, moment_at
 from checkmate_solvers.search import Search
 from checkmate_solvers.tightening import tightened
 
-__all__ = ["Auto"]
+__all__ = ["STEPS", "Auto"]
 
+STEPS = (
+    "eviction",
+    "chains",
+    "tightening",
+    "first-cut",
+    "first-cycle",
+    "min-cut",
+    "cut-milp",
+    "other-order",
+    "local-search",
+    "last-resort",
+    "polishing",
+)
+"""What can be left out, to see what it is good for: the first three are parts of step 2, then come steps 3
+and 4, the minimum cuts and the MILPs of steps 5 and 6, and steps 6, 7, 8 and 9."""
 _LEAST_S = 0.1
 """Seconds that a heuristic gets even when the time is up."""
 _ALIKE = 1e-4
@@ -77,6 +92,7 @@ class Auto:
         local: steps 4 and 7.
         rules: step 8.
         chains: step 2, for chains.
+        without: those of :data:`STEPS` to leave out.
     """
 
     min_cut: MinCut = field(default_factory=MinCut)
@@ -84,6 +100,12 @@ class Auto:
     local: LocalSearch = field(default_factory=LocalSearch)
     rules: Solver = field(default_factory=BestHeuristic)
     chains: Solver = field(default_factory=ChainDP)
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Reject what is no step."""
+        if unknown := sorted(set(self.without) - set(STEPS)):
+            raise ValueError(f"no step {', '.join(map(repr, unknown))}: the steps are {', '.join(STEPS)}")
 
     @property
     def _brief(self) -> CutMilp:
@@ -95,23 +117,17 @@ class Auto:
         search = Search(problem)
         if search.start():
             return search.solution()
-        with search.interruptible(), search.helped():
+        with search.interruptible(), search.helped(self.without):
             self._first(search)
             self._quick(search)
             if problem.threads == 1:
                 self.prove(search, _MILP_SHARE)
-            if problem.threads > 1:
-                self.local.improve(search, search.seeds, cycles=_CYCLES_BEFORE)
-            self.local.improve(search, search.seeds)
-            searched = search.cost
-            while not search.done and search.hear(_WAIT_S):
-                pass
-            if search.cost < searched:
-                self.local.improve(search)
+            self._search(search)
             if problem.threads > 1 and not search.proved_elsewhere:  # it died
                 self.prove(search, 1.0)
-            self._last_resort(search)
-            if search.done:
+            if self._has("last-resort"):
+                self._last_resort(search)
+            if search.done and self._has("polishing"):
                 with search.polished():
                     self.local.improve(search, search.seeds, cycles=_POLISHING)
         return search.solution()
@@ -127,12 +143,16 @@ class Auto:
         for fixed_order in (asked, not asked):
             if search.done:
                 break
-            strongest = self.min_cut.improve(search, fixed_order=fixed_order)
+            if self._has("min-cut"):
+                strongest = self.min_cut.improve(search, fixed_order=fixed_order)
+            else:
+                strongest = next(iter(crowded_ops(search.problem, 1)), None)
             proves = fixed_order <= asked
             milp = self.cut_milp if proves else self._brief
-            with search.within(share):
-                milp.improve(search, fixed_order=fixed_order, first=strongest)
-            if strongest is None or _is_certain(search.problem, strongest):
+            if self._has("cut-milp"):
+                with search.within(share):
+                    milp.improve(search, fixed_order=fixed_order, first=strongest)
+            if strongest is None or not self._has("other-order") or _is_certain(search.problem, strongest):
                 break
 
     def minimum_budget(self, problem: Problem) -> Solution:
@@ -148,10 +168,13 @@ class Auto:
         judged = [Solution.found(problem, schedule) for schedule in found if schedule is not None]
         return min(judged, key=lambda solution: solution.peak or 0)
 
+    def _has(self, step: str) -> bool:
+        return step not in self.without
+
     def _first(self, search: Search) -> None:
         """Step 2: any schedule, soon; of chains a good one, and a bound."""
-        chain = isinstance(recognise(search.problem.graph), Chain)
-        if search.small:
+        chain = self._has("chains") and isinstance(recognise(search.problem.graph), Chain)
+        if search.small and self._has("eviction"):
             search.decode({}, "eviction")
         self._tighten(search, _SOON_SHARE if chain else _TIGHTENING_SHARE)
         if chain:
@@ -164,23 +187,35 @@ class Auto:
 
     def _tighten(self, search: Search, share: float) -> None:
         """If there is no schedule yet, look for one in a share of the time that is left."""
-        if math.isinf(search.cost):
+        if math.isinf(search.cost) and self._has("tightening"):
             with search.within(share):
                 search.judge(_tightened(search, search.problem.budget), "tightening")
 
     def _quick(self, search: Search) -> None:
         """Steps 3 and 4; if another process does step 5, its beginning as well, until that has started."""
         fixed_order = search.problem.fixed_order
-        if not search.done:
+        if not search.done and self._has("first-cut"):
             replace(self.min_cut, moments=1).improve(search, fixed_order=fixed_order)
-        if not search.small:
-            self.local.improve(search, cycles=1)
-        if search.gap <= _NEARLY:
-            self.local.improve(search, search.seeds, cycles=_MORE_CYCLES)
+        if self._has("first-cycle"):
+            if not search.small:
+                self.local.improve(search, cycles=1)
+            if search.gap <= _NEARLY:
+                self.local.improve(search, search.seeds, cycles=_MORE_CYCLES)
         if search.problem.threads > 1 and not search.done:
-            strongest = self.min_cut.improve(search, fixed_order=fixed_order)
-            with search.within(_MILP_SHARE):
-                self._brief.improve(search, fixed_order=fixed_order, first=strongest)
+            soon = replace(self, cut_milp=self._brief, without=(*self.without, "other-order"))
+            soon.prove(search, _MILP_SHARE)
+
+    def _search(self, search: Search) -> None:
+        """Step 7; if another process does step 5, until that has ended as well."""
+        if self._has("local-search"):
+            if search.problem.threads > 1:
+                self.local.improve(search, search.seeds, cycles=_CYCLES_BEFORE)
+            self.local.improve(search, search.seeds)
+        searched = search.cost
+        while not search.done and search.hear(_WAIT_S):
+            pass
+        if search.cost < searched and self._has("local-search"):
+            self.local.improve(search)
 
     def _last_resort(self, search: Search) -> None:
         """Step 8: what is slow, or does not look at cost, for who has nothing."""

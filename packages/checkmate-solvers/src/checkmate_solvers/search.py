@@ -193,10 +193,14 @@ class Search:
             self.deadline = end + self._given_back - given_back
 
     @contextmanager
-    def helped(self) -> Iterator[None]:
-        """While this lasts, a process of its own proves bounds, if the problem allows two threads."""
+    def helped(self, without: tuple[str, ...] = ()) -> Iterator[None]:
+        """While this lasts, a process of its own proves bounds, if the problem allows two threads.
+
+        Args:
+            without: the steps of ``auto`` that it leaves out.
+        """
         if self.problem.threads > 1:
-            self._worker = Worker(replace(self.problem, time_limit=max(self.left_s, _LEAST_S)))
+            self._worker = Worker(replace(self.problem, time_limit=max(self.left_s, _LEAST_S)), without)
         try:
             yield
         finally:

@@ -49,8 +49,8 @@ class Finding(NamedTuple):
 class Worker:
     """The process, seen from the first one. It takes milliseconds to start, and a second or two to load."""
 
-    def __init__(self, problem: Problem) -> None:
-        """Start it on a problem."""
+    def __init__(self, problem: Problem, without: tuple[str, ...] = ()) -> None:
+        """Start it on a problem; it leaves these steps of ``auto`` out."""
         self._findings: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
         self.finished = False
         self.running = True
@@ -61,7 +61,8 @@ class Worker:
             stderr=subprocess.DEVNULL,
         )
         self._threads = [
-            threading.Thread(target=errand, args=args, daemon=True) for errand, args in self._errands(problem)
+            threading.Thread(target=errand, args=args, daemon=True)
+            for errand, args in self._errands(problem, without)
         ]
         for thread in self._threads:
             thread.start()
@@ -90,9 +91,11 @@ class Worker:
                 with contextlib.suppress(OSError):  # what was not yet sent is of no use
                     pipe.close()
 
-    def _errands(self, problem: Problem) -> Iterator[tuple[Callable[..., None], tuple[object, ...]]]:
+    def _errands(
+        self, problem: Problem, without: tuple[str, ...]
+    ) -> Iterator[tuple[Callable[..., None], tuple[object, ...]]]:
         """What must not hold up the search: pipes that are full, or empty."""
-        yield _tell, (self._process.stdin, problem)
+        yield _tell, (self._process.stdin, problem, without)
         yield self._hear, (self._process.stdout,)
 
     def _hear(self, answers: IO[bytes]) -> None:
@@ -107,10 +110,11 @@ class Worker:
         self._findings.put(None)
 
 
-def _tell(questions: IO[bytes], problem: Problem) -> None:
+def _tell(questions: IO[bytes], problem: Problem, without: tuple[str, ...]) -> None:
     graph = graph_bytes(problem.graph, format="msgpack")
     asked = {"budget": problem.budget, "time_limit": problem.time_limit, "seed": problem.seed}
-    header = {**asked, "fixed_order": problem.fixed_order, "bytes": len(graph)}
+    question = {**asked, "fixed_order": problem.fixed_order}
+    header = {"question": question, "without": without, "bytes": len(graph)}
     with contextlib.suppress(OSError):  # it died, or was stopped
         questions.write(json.dumps(header).encode() + b"\n" + graph)
         questions.flush()
@@ -124,8 +128,8 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
-    asked = json.loads(sys.stdin.buffer.readline())
-    graph = read_graph(sys.stdin.buffer.read(asked.pop("bytes")))
+    header = json.loads(sys.stdin.buffer.readline())
+    graph = read_graph(sys.stdin.buffer.read(header["bytes"]))
     threading.Thread(target=_die_with_the_first, daemon=True).start()
 
     def tell(report: Progress) -> None:
@@ -139,9 +143,9 @@ def serve() -> None:
         answers.flush()
 
     cheapest = [math.inf]
-    search = Search(Problem(graph=graph, on_progress=tell, **asked))
+    search = Search(Problem(graph=graph, on_progress=tell, **header["question"]))
     if not search.start():
-        Auto().prove(search)
+        Auto(without=tuple(header["without"])).prove(search)
     answers.write(b'{"end": true}\n')
     answers.flush()
 
