@@ -6,8 +6,9 @@
     python benchmarks/evaluate.py --executor dask:tcp://HOST:8786    # on a cluster
     python benchmarks/evaluate.py --pages                            # docs and README say what the files say
 
-Each experiment leaves ``NAME.json`` and ``NAME.png`` in the output folder. Ctrl-C loses at most the tasks
-that run; the same command goes on where it stopped, and asks again what ended in an error.
+Each experiment leaves ``NAME.json`` and ``NAME.png`` in the output folder; some show another's rows in
+another light, and leave a picture at most. Ctrl-C loses at most the tasks that run; the same command goes on
+where it stopped, and asks again what ended in an error.
 """
 
 from __future__ import annotations
@@ -42,8 +43,13 @@ def main(arguments: Sequence[str]) -> int:
             f"no experiment {', '.join(sorted(unknown))}: there are {', '.join(EXPERIMENTS)}", file=sys.stderr
         )
         return 2
+    names = [
+        name
+        for name in asked.experiments or EXPERIMENTS
+        if asked.needing is None or asked.needing in EXPERIMENTS[name].needs
+    ]
     if asked.list:
-        print("\n".join(f"{name:<22}{one.about}" for name, one in EXPERIMENTS.items()))
+        print("".join(f"{name:<22}{EXPERIMENTS[name].about}\n" for name in names), end="")
         return 0
     if asked.pages:
         _fill_pages(asked.output or RESULTS)
@@ -52,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     console, failed = Console(stderr=True), 0
     try:
-        for name in asked.experiments or EXPERIMENTS:
+        for name in names:
             experiment = EXPERIMENTS[name]
             facts = session("benchmarks/evaluate.py", arguments, (), experiment.packages)
             failed += _evaluate(experiment, asked, folder, facts, console)
@@ -78,7 +84,8 @@ def _evaluate(
     if missing:
         console.print(f"[yellow]{experiment.name}: left out, needs {', '.join(missing)}[/]")
         return 0
-    tasks, file = experiment.tasks(asked.quick), folder / f"{experiment.name}.json"
+    source = experiment.source
+    tasks, file = source.tasks(asked.quick), folder / f"{source.name}.json"
     where = "here" if experiment.alone else asked.executor
     with executor_of(where, asked.jobs) as executor, Progress(console=console) as progress:
         bar = progress.add_task(experiment.name, total=len(tasks))
@@ -89,19 +96,17 @@ def _evaluate(
                 said = ", ".join(f"{k}={v}" for k, v in row.task.items())
                 progress.console.print(f"{experiment.name}: {said}: {row.error}", style="red", markup=False)
 
-        results = run(
-            experiment, tasks, file, executor=executor, session=facts, quick=asked.quick, on_row=on_row
-        )
-    _show(experiment, results, file)
+        results = run(source, tasks, file, executor=executor, session=facts, quick=asked.quick, on_row=on_row)
+    _show(experiment, results, folder)
     return sum(bool(row.error) for row in results.rows)
 
 
-def _show(experiment: Experiment, results: Results, file: Path) -> None:
-    """The table on the terminal, the picture beside the file."""
+def _show(experiment: Experiment, results: Results, folder: Path) -> None:
+    """The table on the terminal, the picture in the folder."""
     print(f"\n{experiment.title}\n\n{experiment.markdown(results)}\n\n{conditions(results)}\n", flush=True)
     figure = experiment.draw(results)
     if figure is not None:
-        figure.savefig(file.with_suffix(".png"), dpi=90)
+        figure.savefig(folder / f"{experiment.name}.png", dpi=90)
 
 
 def _fill_pages(folder: Path) -> None:
@@ -123,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     say("--jobs", type=int, default=os.cpu_count() or 1, help="how many tasks at once; default: one a core")
     say("-o", "--output", type=Path, help="folder; default: evaluation/, with --quick evaluation-quick/")
     say("--list", action="store_true", help="say what there is")
+    say("--needing", metavar="MODULE", help="only experiments that can't do without this module")
     say("--pages", action="store_true", help="put results into docs and README; -o: the folder to read")
     return parser
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from evaluation import executions, overhead, torch_details
+from evaluation import executions, matrices, overhead, ratios, torch_details
 from evaluation.experiment import Experiment
 from evaluation.pages import conditions
 from evaluation.results import read_results
@@ -20,7 +20,14 @@ from evaluation.results import read_results
 __all__ = ["EXPERIMENTS", "tables"]
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    one.name: one for one in (overhead.EXPERIMENT, *executions.EXPERIMENTS, *torch_details.EXPERIMENTS)
+    one.name: one
+    for one in (
+        overhead.EXPERIMENT,
+        ratios.EXPERIMENT,
+        matrices.EXPERIMENT,
+        *executions.EXPERIMENTS,
+        *torch_details.EXPERIMENTS,
+    )
 }
 """By name, in the order in which they run."""
 
@@ -29,12 +36,12 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
     """What pages may quote: by name, what makes the Markdown from the results files of a folder.
 
     Args:
-        folder: of results files, ``NAME.json`` for each experiment.
+        folder: of results files, ``NAME.json`` for each experiment that has rows of its own.
     """
 
     def table_of(experiment: Experiment) -> Callable[[], str]:
         def made() -> str:
-            results = read_results(folder / f"{experiment.name}.json")
+            results = read_results(folder / f"{experiment.source.name}.json")
             return f"{experiment.markdown(results)}\n\n{conditions(results)}"
 
         return made

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,6 +15,10 @@ __all__ = ["Experiment", "Task"]
 
 Task = Mapping[str, Any]
 """One question, as JSON values: what tells it from all others of its experiment, and nothing else."""
+
+
+def no_picture(_: Results) -> None:
+    """There is nothing to draw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class Experiment:
         packages: whose versions stand in the results.
         needs: modules without which there is nothing to measure here.
         alone: true where wall time is what is measured: its tasks run one after another.
+        rows_of: the experiment whose rows it shows in another light; None: it has rows of its own.
     """
 
     name: str
@@ -41,7 +46,21 @@ class Experiment:
     tasks: Callable[[bool], Sequence[Task]]
     measure: Callable[[Task], Mapping[str, Any]]
     markdown: Callable[[Results], str]
-    draw: Callable[[Results], Figure | None] = lambda _: None
+    draw: Callable[[Results], Figure | None] = no_picture
     packages: tuple[str, ...] = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "numba", "ortools")
     needs: tuple[str, ...] = ()
     alone: bool = False
+    rows_of: Experiment | None = None
+
+    @property
+    def source(self) -> Experiment:
+        """Whose rows it shows, and whose name their file has."""
+        return self.rows_of or self
+
+    def seen_as(self, **shown: Any) -> Self:
+        """Another figure or table of the same rows: nothing is asked twice.
+
+        Args:
+            shown: name, title, about, markdown, and what else is another than here.
+        """
+        return replace(self, **{"draw": no_picture, **shown}, rows_of=self.source)

@@ -1,73 +1,223 @@
-"""Overhead against budget (figure 5 of the paper): what each solver pays, from plenty to the least."""
+"""Overhead against budget: what each solver pays, from the keep-everything peak down to the proved floor.
+
+Figure 5 of Jain et al., "Checkmate", MLSys 2020. A budget is a number of eighths k of the way,
+
+    budget(k) = floor + k/8 · (keep-everything peak − floor)
+
+so that k = 8 fits without recomputation, and below k = 0 no schedule is possible. Costs are relative to
+computing every op once.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from checkmate import DFGraph, generators, keep_all_peak, solve
+import zoo
+
+from checkmate import DFGraph, floor, keep_all_peak, solve
+from checkmate.plugins import Solver
 from evaluation.experiment import Experiment, Task
 from evaluation.pages import table
-from evaluation.results import Results
+from evaluation.results import Results, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["EXPERIMENT", "PAPER_LP", "best_at", "panels", "proved_at", "title_of"]
 
-_SOLVERS = ("auto", "chen-greedy", "chen-sqrt-n")
+PAPER_LP = "lp-rounding, no repair"
+"""Two-phase rounding as published: what does not fit is no schedule."""
+
+_RULES = (
+    *("keep-all", "checkpoint-last", "chen-sqrt-n", "chen-greedy", "chen-sqrt-n-ap", "chen-greedy-ap"),
+    *("revolve", "chain-dp", "evict-belady", "evict-dtr"),
+)
+_SOLVERS = (*_RULES, PAPER_LP, "lp-rounding", "checkmate-milp", "retention-intervals", "auto")
+_LARGE = (*_RULES[:6], "evict-belady", "evict-dtr", "retention-intervals", "auto")
+"""On graphs of hundreds of ops that are no chains: the programs in stages are too large for them."""
+_TIME_LIMIT = {"auto": 30.0, "checkmate-milp": 30.0}
+_BRIEFLY = 20.0
+"""Seconds for all others; the rules take less than one."""
+
+_ACROSS, _LOWEST, _HIGHEST, _MARKERS = 3, -1.5, 60.0, "osD^vPX*<>hpd8"
+"""Of the picture: networks side by side, percent at the ends of the axis, one sign for each solver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Panel:
+    """A network, and what is asked about it."""
+
+    network: str
+    batch: int
+    level: zoo.Level = "layer"
+    small: bool = False
+    eighths: tuple[int, ...] = (8, 7, 6, 5, 4, 3, 2, 1, 0)
+    solvers: tuple[str, ...] = _SOLVERS
+
+
+_FIGURE = (
+    _Panel(network="vgg16", batch=256),
+    _Panel(network="mobilenet", batch=512),
+    _Panel(network="unet", batch=32),
+    _Panel(network="resnet50", batch=256, level="op", solvers=_LARGE),
+    _Panel(network="gpt2", batch=8, level="op", solvers=_LARGE),
+)
+_FURTHER = (  # of table 2, and two more
+    _Panel(network="vgg19", batch=256, eighths=(8, 6, 4, 2, 1, 0)),
+    _Panel(network="resnet50", batch=256, eighths=(8, 6, 4, 2, 1, 0), solvers=_LARGE),
+    _Panel(network="fcn8", batch=32, eighths=(8, 6, 4, 2, 1, 0)),
+    _Panel(network="segnet", batch=32, eighths=(8, 6, 4, 2, 1, 0)),
+)
+_QUICK = (
+    _Panel(network="vgg16", batch=8, small=True, eighths=(8, 4, 1)),
+    _Panel(network="unet", batch=2, small=True, eighths=(8, 4, 1)),
+    _Panel(network="gpt2", batch=2, level="op", small=True, eighths=(4, 1), solvers=_LARGE),
+)
 
 
 def tasks(quick: bool) -> Sequence[Task]:
-    """Each solver at each budget."""
-    shares = (0.6, 0.4) if quick else (0.8, 0.7, 0.6, 0.5, 0.4)
-    return [
-        {"network": "unet", "share": share, "solver": solver, "time_limit": 2.0}
-        for share in shares
-        for solver in _SOLVERS
-    ]
+    """Each solver about each network at each budget; ``keep-all`` knows one budget only."""
+    found = []
+    for panel in _QUICK if quick else (*_FIGURE, *_FURTHER):
+        about = asdict(panel)
+        asked, solvers = about.pop("eighths"), about.pop("solvers")
+        found += [
+            {**about, "eighths": k, "solver": solver, "time_limit": _seconds(solver, quick)}
+            for k in asked
+            for solver in solvers
+            if solver != "keep-all" or k == 8
+        ]
+    return found
 
 
 def measure(task: Task) -> Mapping[str, Any]:
-    """Cost of a schedule over that of computing every op once."""
-    graph = _graph(task["network"])
-    budget = int(task["share"] * keep_all_peak(graph))
-    found = solve(graph, budget, solver=task["solver"], time_limit=task["time_limit"], throw=False)
-    return {"status": found.status.value, "overhead": found.overhead if found.schedule else None}
+    """Cost, bound and peak of the solver's schedule, judged; what the graph is."""
+    graph = _graph(task["network"], task["level"], task["batch"], task["small"])
+    least, most = floor(graph).size, keep_all_peak(graph)
+    budget = least + (most - least) * task["eighths"] // 8
+    once = float(graph.costs.sum())
+    found = solve(graph, budget, solver=_solver(task["solver"]), time_limit=task["time_limit"], throw=False)
+    return {
+        "status": found.status.value,
+        "cost": found.cost / once if found.schedule else None,
+        "bound": found.bound / once if found.bound < math.inf else None,
+        "peak": found.peak,
+        "origin": dict(found.origin),
+        "budget": budget,
+        "floor": least,
+        "keep_all": most,
+        "fixed": graph.base_size,
+        "ops": graph.n_ops,
+        "digest": graph.digest,
+    }
 
 
 def markdown(results: Results) -> str:
-    """A line for each budget."""
-    solvers = results.distinct("solver")
-    rows = [
-        [f"{share:.0%}", *(_cell(results, share, solver) for solver in solvers)]
-        for share in results.distinct("share")
-    ]
-    return table(["budget", *solvers], rows)
+    """For each network, a line for each solver, a column for each budget."""
+    return "\n\n".join(map(_table, panels(results)))
 
 
 def draw(results: Results) -> Figure:
-    """Overhead over budget."""
+    """A picture for each network; above 60 % of overhead nothing is shown."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5, 3.5), layout="constrained")
-    axes = figure.subplots()
-    for solver in results.distinct("solver"):
-        points = sorted(
-            (r["share"], r["overhead"]) for r in results.where(solver=solver) if r["overhead"] is not None
+    shown = panels(results)
+    down = -(-(len(shown) + 1) // _ACROSS)
+    figure = Figure(figsize=(4.6 * _ACROSS, 3.4 * down), layout="constrained")
+    places = list(figure.subplots(down, _ACROSS, squeeze=False).flat)
+    solvers = [solver for solver in results.distinct("solver") if solver != "keep-all"]
+    for axes, rows in zip(places, shown, strict=False):
+        for number, solver in enumerate(solvers):
+            found = [row for row in rows if row["solver"] == solver and row["cost"] is not None]
+            points = sorted((row["budget"] / 1e9, 100 * (row["cost"] - 1)) for row in found)
+            axes.plot(
+                [budget for budget, _ in points],
+                [overhead for _, overhead in points],
+                color=f"C{number % 10}",
+                marker=_MARKERS[number % len(_MARKERS)],
+                markersize=4,
+                linewidth=2.4 if solver == "auto" else 1.0,
+                label=solver,
+            )
+        budgets = sorted(row["budget"] for row in rows)
+        heights = [min(100 * (proved_at(rows, budget) - 1), _HIGHEST) for budget in budgets]
+        axes.fill_between(
+            [budget / 1e9 for budget in budgets], heights, _LOWEST, color="0.8", label="proved impossible"
         )
-        axes.plot([100 * share for share, _ in points], [100 * over for _, over in points], label=solver)
-    axes.legend()
+        axes.set(title=title_of(rows[0]), xlabel="budget, GB", ylabel="overhead, %")
+        axes.set_ylim(_LOWEST, _HIGHEST)
+        axes.grid(alpha=0.3)
+    for axes in places[len(shown) :]:
+        axes.set_axis_off()
+    lines = {line.get_label(): line for axes in places for line in axes.get_legend_handles_labels()[0]}
+    places[len(shown)].legend(lines.values(), lines.keys(), loc="center", ncols=2, fontsize=9)
     return figure
 
 
-def _graph(name: str) -> DFGraph:
-    return {"unet": generators.unet}[name](3)
+def panels(results: Results) -> list[list[Row]]:
+    """The rows of each network, by its name, level, batch, and whether it is a small one."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in results.where():
+        found.setdefault(tuple(row[name] for name in ("network", "level", "batch", "small")), []).append(row)
+    return list(found.values())
 
 
-def _cell(results: Results, share: float, solver: str) -> str:
-    found = [row["overhead"] for row in results.where(share=share, solver=solver)]
-    return "–" if not found or found[0] is None else f"{found[0]:.1%}"
+def title_of(row: Row) -> str:
+    """For people."""
+    small = ", small" if row["small"] else ""
+    return f"{zoo.NETWORKS[row['network']].title}{small}, batch {row['batch']}, {row['ops']} ops"
+
+
+def best_at(rows: Sequence[Row], budget: int) -> float:
+    """The least cost that any solver found with a peak within the budget; infinite if none did."""
+    return min((row["cost"] for row in rows if row["cost"] and row["peak"] <= budget), default=math.inf)
+
+
+def proved_at(rows: Sequence[Row], budget: int) -> float:
+    """The largest bound that any solver proved for this budget or a larger one; infinite: no schedule."""
+    asked = [row for row in rows if row["budget"] >= budget]
+    if any(row["status"] == "infeasible" for row in asked):
+        return math.inf
+    return max((row["bound"] for row in asked), default=1.0)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    budgets = sorted({row["budget"] for row in rows}, reverse=True)
+    peak, fixed = rows[0]["keep_all"], rows[0]["fixed"]
+    lines = []
+    for solver in dict.fromkeys(row["solver"] for row in rows):
+        found = {row["budget"]: row["cost"] for row in rows if row["solver"] == solver}
+        lines.append([solver, *(_cell(found.get(budget)) for budget in budgets)])
+    lines.append(["*proved, at least*", *(_cell(proved_at(rows, budget)) for budget in budgets)])
+    head = [f"{budget / 1e9:.3g} GB, {budget / peak:.0%}" for budget in budgets]
+    level = {"layer": "layer by layer", "op": "op by op"}[rows[0]["level"]]
+    about = f"**{title_of(rows[0])}**, {level}; {fixed / 1e9:.3g} GB are always held. Overhead in percent:"
+    return f"{about}\n\n{table(['solver', *head], lines)}"
+
+
+def _cell(cost: float | None) -> str:
+    return "–" if cost is None or math.isinf(cost) else f"{100 * (cost - 1):.2f}"
+
+
+def _seconds(solver: str, quick: bool) -> float:
+    return 3.0 if quick else _TIME_LIMIT.get(solver, _BRIEFLY)
+
+
+def _solver(name: str) -> str | Solver:
+    if name != PAPER_LP:
+        return name
+    from checkmate_solvers.lprounding import LpRounding
+
+    return LpRounding(repair=False)
+
+
+@lru_cache(maxsize=8)
+def _graph(network: str, level: zoo.Level, batch: int, small: bool) -> DFGraph:
+    return zoo.graph(network, level=level, batch=batch, small=small)
 
 
 EXPERIMENT = Experiment(
@@ -78,4 +228,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     markdown=markdown,
     draw=draw,
+    packages=(*Experiment.__dataclass_fields__["packages"].default, "torch"),
+    needs=("torch",),
 )
