@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from evaluation import executions, matrices, overhead, ratios, torch_details
+from evaluation import executions, integrality, matrices, overhead, ratios, torch_details
 from evaluation.experiment import Experiment
 from evaluation.pages import conditions
 from evaluation.results import read_results
@@ -25,6 +25,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         overhead.EXPERIMENT,
         ratios.EXPERIMENT,
         matrices.EXPERIMENT,
+        integrality.EXPERIMENT,
         *executions.EXPERIMENTS,
         *torch_details.EXPERIMENTS,
     )

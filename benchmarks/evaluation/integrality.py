@@ -1,0 +1,241 @@
+"""Integrality gap and solve time, with frontier-advancing stages and without them (appendix of the paper).
+
+    Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020,
+    arXiv:1910.02653.
+
+The paper's program in three forms: any stage may compute anything; stages that advance a frontier; these with
+our strengthened rows (:mod:`checkmate_solvers.stages.paper`). Of each first the linear relaxation, then the
+program itself. Seconds are of CPU time, which others on the same machine hardly disturb.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkmate import DFGraph, Schedule, generators, keep_all_peak, simulate
+from checkmate.units import parse_budget
+from checkmate_solvers.backends import Highs
+from checkmate_solvers.program import Outcome, Program
+from checkmate_solvers.stages.paper import PaperProgram, paper_program
+from checkmate_solvers.stages.shape import Needed, Shape
+from evaluation.experiment import Experiment, Task
+from evaluation.pages import table
+from evaluation.results import Results, Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["EXPERIMENT", "PUBLISHED"]
+
+PUBLISHED: Mapping[str, tuple[float, str]] = {
+    "unpartitioned": (21.56, "9.4 h"),
+    "partitioned": (1.18, "0.23 s"),
+}
+"""The paper, on a chain of 8 layers, n = 17, in 4 units of memory: optimum / relaxation, time of Gurobi."""
+_FORMS: Mapping[str, Mapping[str, bool]] = {
+    "unpartitioned": {"partitioned": False, "strengthened": False},
+    "partitioned": {"partitioned": True, "strengthened": False},
+    "strengthened": {"partitioned": True, "strengthened": True},
+}
+_GRAPHS: Mapping[str, Callable[[], DFGraph]] = {
+    **{f"chain {n}": lambda n=n: generators.chain(n) for n in (2, 3, 4, 5, 6, 8, 12)},  # type: ignore[misc]
+    "chain 8, random costs": lambda: generators.chain(8, cost="random", seed=1),
+    "layered 10": lambda: generators.random_layered(10, seed=1, training=True),
+    "residual 1": lambda: generators.residual(1),
+    "U-Net 1": lambda: generators.unet(1),
+}
+_CASES = (
+    *((f"chain {layers}", 4) for layers in (2, 3, 4, 5, 6, 8)),
+    *(("chain 8", units) for units in (5, 6, 8)),
+    ("chain 12", 6),
+    ("chain 8, random costs", "50%"),
+    ("layered 10", "70%"),
+    ("residual 1", "70%"),
+    ("U-Net 1", "70%"),
+)
+_QUICK = (("chain 2", 4), ("chain 3", 4), ("chain 8", 4))
+_LIMIT_S, _QUICK_LIMIT_S = 60.0, 4.0
+
+
+def tasks(quick: bool) -> Sequence[Task]:
+    """Each form of the program of each case."""
+    return [
+        {"graph": graph, "budget": budget, "form": form, "time_limit": _QUICK_LIMIT_S if quick else _LIMIT_S}
+        for graph, budget in (_QUICK if quick else _CASES)
+        for form in _FORMS
+    ]
+
+
+def measure(task: Task) -> Mapping[str, Any]:
+    """Size, relaxation and optimum of one form; costs relative to computing every op once."""
+    graph = _GRAPHS[task["graph"]]()
+    budget = parse_budget(task["budget"], keep_all_peak(graph))
+    needed = Needed.of(graph)
+    shape = Shape(
+        graph=needed.graph,
+        room=budget - needed.graph.base_size,
+        partitioned=_FORMS[task["form"]]["partitioned"],
+    )
+    model = paper_program(shape, strengthened=_FORMS[task["form"]]["strengthened"])
+    rows, columns = model.program.matrix.shape
+    first_runs = needed.graph.ideal_cost if shape.partitioned else 0.0
+
+    def relative(outcome: Outcome) -> float | None:
+        """What an outcome proves of the cost; None if it is nothing."""
+        bound = (first_runs + outcome.bound * shape.cost_unit) / needed.graph.ideal_cost
+        return bound if abs(bound) != float("inf") else None
+
+    relaxed, lp_s = _timed(model.program.relaxed(), _LIMIT_S)
+    whole, ilp_s = _timed(model.program, task["time_limit"])
+    return {
+        "ops": graph.n_ops,
+        "variables": columns,
+        "rows": rows,
+        "entries": model.program.matrix.nnz,
+        "lp": relative(relaxed),
+        "lp_s": lp_s,
+        "cost": _judged(graph, budget, needed, model, whole),
+        "bound": relative(whole),
+        "finished": whole.finished,
+        "ilp_s": ilp_s,
+    }
+
+
+def _timed(program: Program, time_limit: float) -> tuple[Outcome, float]:
+    started = time.process_time()
+    outcome = Highs().solve(program, time_limit=time_limit, gap=0.0)
+    return outcome, round(time.process_time() - started, 4)
+
+
+def _judged(
+    graph: DFGraph, budget: int, needed: Needed, model: PaperProgram, outcome: Outcome
+) -> float | None:
+    """The cost of the schedule that was found; None without one, or if the judge finds it too large."""
+    if outcome.values is None:
+        return None
+    timeline = simulate(graph, Schedule.from_sequence(graph, needed.sequence(model.plan(outcome.values))))
+    return timeline.cost / needed.graph.ideal_cost if timeline.peak <= budget else None
+
+
+def markdown(results: Results) -> str:
+    """What is published, the gaps, then sizes and times."""
+    cases = list(dict.fromkeys((row["graph"], row["budget"]) for row in results.rows))
+    gaps, sizes = [], []
+    for graph, budget in cases:
+        of = {row["form"]: row for row in results.where(graph=graph, budget=budget)}
+        if of.keys() != _FORMS.keys():
+            continue
+        best = _best(of.values())
+        ops = next(iter(of.values()))["ops"]
+        said = "–" if best is None else f"{best:.4f}{'' if _proved(of.values()) else ' at most'}"
+        relaxed = [f"{row['lp']:.4f}" for row in of.values()]
+        gaps.append([graph, ops, budget, said, *relaxed, *(_ratio(row, best) for row in of.values())])
+        shapes = [f"{row['variables']:,} × {row['rows']:,}" for row in of.values()]
+        sizes.append([graph, ops, budget, *shapes, *(_seconds(row) for row in of.values())])
+    head = ["graph", "ops", "budget"]
+    return "\n\n".join(
+        (
+            "The paper's own case, a chain of 8 layers (17 ops) in 4 units:",
+            _beside(results),
+            "Costs relative to computing every op once; gap = best cost / relaxation.",
+            table([*head, "best cost", *_FORMS, *(f"gap, {form}" for form in _FORMS)], gaps),
+            "Variables × rows of the program, and CPU seconds to its proved optimum; if the time was up, "
+            "what was found and proved by then.",
+            table([*head, *_FORMS, *(f"s, {form}" for form in _FORMS)], sizes),
+        )
+    )
+
+
+def _beside(results: Results) -> str:
+    """The published figures and ours."""
+    lines = []
+    own = list(results.where(graph="chain 8", budget=4))
+    best = _best(own)
+    for row in own:
+        gap, took = PUBLISHED.get(row["form"], (None, "–"))
+        once = row["ops"]  # each costs 1
+        lines.append(
+            [
+                row["form"],
+                "–" if gap is None else f"{gap:.2f}",
+                _ratio(row, best),
+                f"{row['lp'] * once:.3f}",
+                "–" if best is None else f"{best * once:.0f}",
+                took,
+                _seconds(row),
+            ]
+        )
+    head = [
+        "form",
+        "gap, paper",
+        "gap, ours",
+        "relaxation",
+        "best cost",
+        "Gurobi, paper",
+        "HiGHS, ours, CPU s",
+    ]
+    return table(head, lines)
+
+
+def draw(results: Results) -> Figure | None:
+    """Gap and CPU time over the length of the chain, in four units of memory."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.5, 3.5), layout="constrained")
+    panels = figure.subplots(1, 2)
+    chains = [row for row in results.where(budget=4) if row["lp"]]
+    for form in _FORMS:
+        mine = sorted((row["ops"], row) for row in chains if row["form"] == form)
+        ops = [n for n, _ in mine]
+        bests = [_best(other for other in chains if other["ops"] == n) for n in ops]
+        gaps = [
+            best / row["lp"] if best else float("nan") for best, (_, row) in zip(bests, mine, strict=True)
+        ]
+        panels[0].plot(ops, gaps, marker="o", label=form)
+        line = panels[1].plot(ops, [max(row["ilp_s"], 1e-3) for _, row in mine], marker="o", label=form)
+        late = [(n, row["ilp_s"]) for n, row in mine if not row["finished"]]
+        panels[1].plot(*zip(*late, strict=True), "^", ms=10, color=line[0].get_color()) if late else None
+    for panel, label in zip(panels, ("best cost / relaxation", "CPU s to the proved optimum"), strict=True):
+        panel.set(yscale="log", xlabel="ops of the chain", ylabel=label)
+        panel.grid(alpha=0.25)
+    panels[0].legend(title="in 4 units of memory")
+    panels[1].set_title("triangles: the time was up", fontsize="small")
+    return figure
+
+
+def _best(rows: Any) -> float | None:
+    """The least cost that any form found: every form allows the schedules of the next."""
+    costs = [row["cost"] for row in rows if row["cost"] is not None]
+    return min(costs, default=None)
+
+
+def _proved(rows: Any) -> bool:
+    """Whether no schedule in the stages of some form is cheaper."""
+    return any(row["finished"] for row in rows)
+
+
+def _ratio(row: Row, best: float | None) -> str:
+    return "–" if best is None or not row["lp"] else f"{best / row['lp']:.2f}"
+
+
+def _seconds(row: Row) -> str:
+    """To the optimum; or that it was not reached, and what was."""
+    if row["finished"]:
+        return f"{row['ilp_s']:.2f}"
+    reached = "nothing found" if row["cost"] is None else f"{row['cost']:.4f}"
+    bound = "" if row["bound"] is None else f", ≥ {row['bound']:.4f}"
+    return f"{row['ilp_s']:.0f}: {reached}{bound}"
+
+
+EXPERIMENT = Experiment(
+    name="integrality",
+    title="Integrality gap and solve time",
+    about="the paper's program with frontier-advancing stages and without (paper, appendix)",
+    tasks=tasks,
+    measure=measure,
+    markdown=markdown,
+    draw=draw,
+    packages=("checkmate-core", "checkmate-solvers", "numpy", "scipy"),
+)
