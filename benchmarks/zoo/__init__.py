@@ -26,7 +26,7 @@ __all__ = ["NETWORKS", "Frontend", "Level", "Network", "graph", "missing", "para
 Level = Literal["layer", "op"]
 Frontend = Literal["torch", "keras"]
 
-_BOTH: tuple[Frontend, ...] = ("torch",)
+_BOTH: tuple[Frontend, ...] = ("torch", "keras")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

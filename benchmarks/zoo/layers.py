@@ -13,6 +13,8 @@ statistics of a norm, masks of dropout) is not counted, as in the paper; at the 
 their gradients are the ``fixed_size``, 2 × their bytes, once, whoever solves; what layers have for a backward
 op without another result is a tensor of no bytes, so that it must run.
 
+What is no layer of its own: a view, an activation in place or fused, padding with zeros before a convolution.
+
 *FLOPs.* 2 for each multiplication and addition of products and convolutions; of any other layer one for each
 element that it makes. Backward costs twice as much for what has weights or is a product of two activations
 (a gradient for each factor), else as much as forward. The loss is one for each element that it reads.

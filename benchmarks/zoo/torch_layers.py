@@ -1,7 +1,7 @@
 """The layers of a PyTorch network: its forward pass on fake tensors, written down call by call.
 
 A layer is a call of a module without modules inside, or of a function outside of such a module. What its
-backward reads is what autograd keeps of its inputs and its output, but for three rules (:data:`_KEEPS`). A
+backward reads is what autograd keeps of its inputs and its output, but for few rules (:data:`_KEEPS`). A
 call that makes no storage of its own is part of the layer that did: a view, or an activation in place. What
 needs no gradient (positions, masks) counts as constant.
 """
@@ -29,6 +29,8 @@ __all__ = ["recorded"]
 
 _KEEPS: dict[object, tuple[bool, bool]] = {
     nn.MaxPool2d: (True, True),  # the indices, which PyTorch keeps instead, are 8 bytes for each element made
+    nn.AvgPool2d: (False, False),  # PyTorch keeps its input for the shape alone
+    nn.ReLU6: (False, True),  # PyTorch keeps its input, though its output says as much
     nn.Dropout: (False, True),  # in place of a mask
     functional.scaled_dot_product_attention: (True, True),  # as the fused kernels of GPUs
 }
@@ -175,8 +177,10 @@ class _Recorder(TorchFunctionMode):
             if source is not None:  # of several views together not more than there is
                 size = sources.get(source, 0) + tensor.numel() * tensor.element_size()
                 sources[source] = min(size, tensor.untyped_storage().nbytes())
-        keeps_inputs, keeps_output = _KEEPS.get(kind, (False, not kept.isdisjoint(made)))
-        sources_kept = {self.makers[key] for key in kept if key in self.makers}
+        sources_kept, keeps_output = {self.makers.get(key) for key in kept}, not kept.isdisjoint(made)
+        if kind in _KEEPS:
+            keeps_inputs, keeps_output = _KEEPS[kind]
+            sources_kept = set(sources) if keeps_inputs else set()
         weights = any(_key(tensor) in self.parameters for tensor in read)
         name = next(each for each in _numbered(name) if each not in self.layers)
         self.layers[name] = _Draft(
@@ -187,7 +191,7 @@ class _Recorder(TorchFunctionMode):
             kept=keeps_output,
             passes_gradient=kind in _SUMS,
             reads=sources,
-            reads_kept=set(sources) if keeps_inputs else sources_kept & set(sources),
+            reads_kept=sources_kept & set(sources),
         )
         self.makers |= dict.fromkeys(made, name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -39,18 +40,13 @@ def ops(name: str, *, batch: int, small: bool) -> DFGraph:
     traced = checkmate_torch.trace(
         _WithLoss(step.model), (step.inputs, step.targets), loss_bytes=0, cost_model="flops"
     )
-    return DFGraph(
-        **{field: getattr(traced.graph, field) for field in _FIELDS}, name=f"{name} ops, torch, batch {batch}"
-    )
+    return dataclasses.replace(traced.graph, name=f"{name} ops, torch, batch {batch}")
 
 
 def parameter_count(name: str, *, small: bool) -> int:
     """Of all parameters, each once."""
     with FakeTensorMode():
         return sum(parameter.numel() for parameter in _step(name, 1, small).model.parameters())
-
-
-_FIELDS = ("ops", "tensors", "inputs", "outputs", "fixed_size", "cost_unit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

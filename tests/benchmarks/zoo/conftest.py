@@ -1,8 +1,31 @@
-"""The zoo is found as it is from a script in benchmarks/."""
+"""The zoo is found as a script finds it; what two front ends agree on that never meet in a process."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from checkmate import DFGraph
+
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+
+def fingerprint(graph: DFGraph) -> str:
+    """Of the ops in any order: FLOPs, bytes that each reads and makes; and of the fixed bytes."""
+    ops = [
+        (op.backward, op.cost, *(sorted(graph.tensors[t].size for t in ts) for ts in (op.inputs, op.outputs)))
+        for op in graph.ops
+    ]
+    return hashlib.sha256(json.dumps([sorted(ops), graph.fixed_size]).encode()).hexdigest()[:16]
+
+
+@pytest.fixture(scope="session")
+def agrees() -> Callable[[str, DFGraph], bool]:
+    """Whether a graph of layers, at batch 1, is what every front end has to make of that network."""
+    agreed = json.loads((Path(__file__).parent / "agreed.json").read_text())
+    return lambda name, graph: fingerprint(graph) == agreed[name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 
 import pytest
 import zoo
@@ -21,7 +23,12 @@ KNOWN = {
     "llama": (1_235_814_400, None),  # the model card: 1.23 B
     "vit": (86_567_656, 17.56),  # torchvision's: 86.57 M, 17.56
 }
-PAPERS = ("vgg16", "vgg19", "mobilenet", "resnet50", "unet", "fcn8", "segnet", "densenet121")
+PAPERS = [name for name, network in zoo.NETWORKS.items() if "keras" in network.frontends]
+
+
+@functools.cache
+def full(name: str) -> DFGraph:
+    return zoo.graph(name, batch=1)
 
 
 def forward(graph: DFGraph) -> float:
@@ -37,7 +44,7 @@ def needs(name: str) -> None:
 def test_parameters_and_flops_are_the_published_ones(name: str) -> None:
     needs(name)
     parameters, products = KNOWN[name]
-    graph = zoo.graph(name, batch=1)
+    graph = full(name)
     assert zoo.parameter_count(name) == parameters
     assert graph.fixed_size == 2 * 4 * parameters
     if products is not None:
@@ -45,6 +52,13 @@ def test_parameters_and_flops_are_the_published_ones(name: str) -> None:
     else:  # 2 for each parameter and token, at least; embeddings that are looked up are no products
         tokens = {"gpt2": 1024, "bert": 512, "llama": 2048}[name]
         assert 0.75 < forward(graph) / (2 * parameters * tokens) < 1.25
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_layers_are_those_of_keras_op_by_op_in_flops_and_bytes(
+    name: str, agrees: Callable[[str, DFGraph], bool]
+) -> None:
+    assert agrees(name, full(name))
 
 
 @pytest.mark.parametrize("name", zoo.NETWORKS)
@@ -56,7 +70,7 @@ def test_every_small_network_is_judged_valid_and_each_layer_has_one_backward_op(
     assert sum(op.backward for op in graph.ops) == graph.n_ops // 2
 
 
-@pytest.mark.parametrize("name", ["resnet50", "unet", "gpt2"])
+@pytest.mark.parametrize("name", ["mobilenet", "unet", "gpt2"])
 def test_ops_and_layers_count_the_same_flops_and_have_about_the_same_peak(name: str) -> None:
     needs(name)
     layers, ops = (zoo.graph(name, level=level, batch=2, small=True) for level in ("layer", "op"))
