@@ -1,7 +1,7 @@
 """The networks in Keras: their layers as the functional model has them, or traced by TensorFlow.
 
-For layers the model is built in a graph of TensorFlow's that is never run: its variables have no memory. To be
-traced op by op it has to have them.
+For layers the model is built in a graph of TensorFlow's that is never run: its variables have no memory.
+To be traced op by op it has to have them.
 """
 
 from __future__ import annotations
