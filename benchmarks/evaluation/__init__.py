@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from evaluation import executions, integrality, matrices, overhead, ratios, torch_details
+from evaluation import ablation, executions, integrality, matrices, overhead, ratios, scaling, torch_details
 from evaluation.experiment import Experiment
 from evaluation.pages import conditions
 from evaluation.results import read_results
@@ -26,6 +26,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ratios.EXPERIMENT,
         matrices.EXPERIMENT,
         integrality.EXPERIMENT,
+        scaling.EXPERIMENT,
+        ablation.EXPERIMENT,
         *executions.EXPERIMENTS,
         *torch_details.EXPERIMENTS,
     )
