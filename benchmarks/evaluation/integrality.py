@@ -141,8 +141,8 @@ def markdown(results: Results) -> str:
             _beside(results),
             "Costs relative to computing every op once; gap = best cost / relaxation.",
             table([*head, "best cost", *_FORMS, *(f"gap, {form}" for form in _FORMS)], gaps),
-            "Variables × rows of the program, and CPU seconds to its proved optimum; if the time was up, "
-            "what was found and proved by then.",
+            "Variables × rows of the program, and CPU seconds to its proved optimum; “>”: the time was "
+            "up, with what was found and proved by then.",
             table([*head, *_FORMS, *(f"s, {form}" for form in _FORMS)], sizes),
         )
     )
@@ -226,7 +226,7 @@ def _seconds(row: Row) -> str:
         return f"{row['ilp_s']:.2f}"
     reached = "nothing found" if row["cost"] is None else f"{row['cost']:.4f}"
     bound = "" if row["bound"] is None else f", ≥ {row['bound']:.4f}"
-    return f"{row['ilp_s']:.0f}: {reached}{bound}"
+    return f"> {row['ilp_s']:.0f} ({reached}{bound})"
 
 
 EXPERIMENT = Experiment(
