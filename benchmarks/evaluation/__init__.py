@@ -12,7 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from evaluation import ablation, executions, integrality, matrices, overhead, ratios, scaling, torch_details
+from evaluation import (
+    ablation,
+    executions,
+    integrality,
+    largest_batch,
+    matrices,
+    overhead,
+    ratios,
+    scaling,
+    torch_details,
+)
 from evaluation.experiment import Experiment
 from evaluation.pages import conditions
 from evaluation.results import read_results
@@ -23,6 +33,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     one.name: one
     for one in (
         overhead.EXPERIMENT,
+        largest_batch.EXPERIMENT,
         ratios.EXPERIMENT,
         matrices.EXPERIMENT,
         integrality.EXPERIMENT,

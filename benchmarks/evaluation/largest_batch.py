@@ -1,0 +1,231 @@
+"""Largest batch: how many examples a device trains at once, for at most one more forward pass.
+
+Figure 6 of Jain et al., "Checkmate", MLSys 2020, in FLOPs. A schedule σ of a network whose tensors are all in
+proportion to the batch has, at batch b,
+
+    peak(σ, b) = fixed + b · p(σ),        cost(σ) ≤ 2 · Σ forward + Σ backward                  (10)
+
+with the bytes of parameters and their gradients, held once whatever the method, as ``fixed``. So the question
+is for the least p within the costs, and what a budget has room for follows: ⌊(budget − fixed) / p⌋. Solvers
+are asked about a batch of one, with the room that an example would have; each answer bounds p for any budget.
+That a batch works is judged in the end on the graph that is traced at that batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import zoo
+
+from checkmate import DFGraph, Schedule, Status, floor, simulate, solve
+from evaluation.experiment import Experiment, Task
+from evaluation.pages import table
+from evaluation.results import Results, Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["EXPERIMENT", "Search"]
+
+_NETWORKS = ("vgg19", "mobilenet", "unet", "fcn8", "segnet", "resnet50")
+_SOLVERS = ("keep-all", "chen-sqrt-n-ap", "chen-greedy", "auto")
+_GIGABYTES = (16, 24, 80, 140)
+"""Of 10⁹ bytes: the paper's device, and others of today."""
+
+_PUBLISHED: Mapping[str, tuple[int | None, ...]] = {
+    "vgg19": (167, 197, 266, 289),
+    "mobilenet": (215, 452, 640, 1105),
+    "unet": (16, 18, 35, 61),
+    "fcn8": (29, 51, 49, 60),
+    "segnet": (21, 33, 44, 62),
+    "resnet50": (98, 129, None, 193),
+}
+"""Figure 6, as published or computed again from the paper's graphs, in the order of our solvers."""
+_AT_LEAST = ("fcn8", "segnet", "resnet50")
+"""Whose last figure is what the paper's solver had found, without a proof, when it was stopped."""
+
+
+def tasks(quick: bool) -> Sequence[Task]:
+    """Each solver about each network: one answer holds for all budgets."""
+    networks, seconds = (("vgg19", "unet"), 1.0) if quick else (_NETWORKS, 10.0)
+    return [
+        {"network": network, "solver": solver, "time_limit": seconds}
+        for network in networks
+        for solver in _SOLVERS
+    ]
+
+
+def measure(task: Task) -> Mapping[str, Any]:
+    """For each budget the largest batch found, judged, and the least that is proved to be too large."""
+    graph, double = (_graph(task["network"], batch) for batch in (1, 2))
+    constant = sum(2 * one.size - two.size for one, two in zip(graph.tensors, double.tensors, strict=True))
+    search = Search(graph=graph, solver=task["solver"], time_limit=task["time_limit"], constant=constant)
+    batches = []
+    for gigabytes in _GIGABYTES:
+        room = gigabytes * 10**9 - graph.fixed_size
+        best, impossible = search.largest(room)
+        found = {"gigabytes": gigabytes, "batch": best, "impossible": impossible}
+        if best and search.schedule is not None:
+            judged = simulate(_graph(task["network"], best), search.schedule)
+            if judged.peak > gigabytes * 10**9:
+                raise ArithmeticError(f"the peak of batch {best} is {judged.peak}: more than in proportion")
+            found |= {"peak": judged.peak, "overhead": judged.overhead}
+        batches.append(found)
+    return {
+        "batches": batches,
+        "fixed": graph.fixed_size,
+        "most_overhead": search.most_cost / graph.ideal_cost - 1,
+        "solves": search.solves,
+        "ops": graph.n_ops,
+        "digest": graph.digest,
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """What is known so far of the bytes per example, from all answers of one solver.
+
+    Attributes:
+        works: the least with which a schedule was found; infinite: none yet.
+        fails: one more than the most with which none was.
+        proved: as many are proved to be needed.
+        constant: bytes of the graph that don't grow with the batch (the loss); each example counts them.
+        schedule: that works.
+    """
+
+    graph: DFGraph
+    solver: str
+    time_limit: float
+    works: float = math.inf
+    fails: float = 0.0
+    proved: float = 0.0
+    constant: int = 0
+    schedule: Schedule | None = None
+    solves: int = 0
+
+    def __post_init__(self) -> None:
+        """No schedule has less than the floor."""
+        self.proved = self.fails = float(floor(self.graph).size - self.graph.fixed_size)
+
+    @property
+    def most_cost(self) -> float:
+        """One more forward pass, up to the arithmetic of floats."""
+        forward = math.fsum(op.cost for op in self.graph.ops if not op.backward)
+        return (self.graph.ideal_cost + forward) * (1 + 1e-12)
+
+    def largest(self, room: int) -> tuple[int, int]:
+        """The largest batch found, and the least proved impossible, for all bytes that examples may share."""
+        low, high = int(room // self.works), _first_over(room, self.fails)
+        while high - low > 1:
+            self._ask(room // ((low + high) // 2))
+            low, high = int(room // self.works), min(high, _first_over(room, self.fails))
+        return low, _first_over(room, self.proved - self.constant)
+
+    def _ask(self, bytes_each: int) -> None:
+        """Solve for one example; the answer says something of less bytes, or of more."""
+        found = solve(
+            self.graph,
+            self.graph.fixed_size + bytes_each,
+            solver=self.solver,
+            time_limit=self.time_limit,
+            throw=False,
+        )
+        self.solves += 1
+        if found.schedule is not None and found.cost <= self.most_cost:
+            self.works, self.schedule = float(found.peak - self.graph.fixed_size), found.schedule
+            return
+        self.fails = max(self.fails, bytes_each + 1.0)
+        if found.status is Status.INFEASIBLE or found.bound > self.most_cost:
+            self.proved = max(self.proved, bytes_each + 1.0)
+
+
+def _first_over(room: int, least: float) -> int:
+    """The least batch whose examples have less than so many bytes each."""
+    return int(room // least) + 1
+
+
+def markdown(results: Results) -> str:
+    """The paper's budget with its figures beside ours; then the others."""
+    rows, networks = list(results.where()), results.distinct("network")
+    beside = []
+    for network in networks:
+        ours = [_at(rows, network, solver, _GIGABYTES[0]) for solver in _SOLVERS]
+        cells = [f"{_published(network, k)} / {_found(one)}" for k, one in enumerate(ours)]
+        gain = ours[-1]["batch"] / (ours[0]["batch"] or math.inf)
+        beside.append([_title(network), *cells, ours[-1]["impossible"], f"{gain:.1f}×" if gain else "–"])
+    head = ["network", *_SOLVERS, "proved impossible from", "auto / keep-all"]
+    text = f"Published / here, {_GIGABYTES[0]} GB:\n\n{table(head, beside)}"
+    further = [
+        [f"{_title(network)}, {gigabytes} GB"]
+        + [_at(rows, network, solver, gigabytes)["batch"] or "–" for solver in _SOLVERS]
+        + [_at(rows, network, _SOLVERS[-1], gigabytes)["impossible"]]
+        for network in networks
+        for gigabytes in _GIGABYTES[1:]
+    ]
+    return f"{text}\n\nHere, larger devices:\n\n{table(head[:-1], further)}"
+
+
+def draw(results: Results) -> Figure:
+    """At the paper's budget, for each network a bar for each solver, relative to keeping everything."""
+    from matplotlib.figure import Figure
+
+    rows, networks = list(results.where()), results.distinct("network")
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    axes = figure.subplots()
+    for k, solver in enumerate(_SOLVERS):
+        places = [place + (k - 1.5) * 0.2 for place in range(len(networks))]
+        found = [_at(rows, network, solver, _GIGABYTES[0])["batch"] for network in networks]
+        least = [_at(rows, network, _SOLVERS[0], _GIGABYTES[0])["batch"] for network in networks]
+        heights = [batch / max(one, 1) for batch, one in zip(found, least, strict=True)]
+        bars = axes.bar(places, heights, width=0.2, label=solver)
+        axes.bar_label(bars, [str(batch) for batch in found], fontsize=8)
+    axes.set_xticks(range(len(networks)), [_title(network) for network in networks])
+    axes.set_ylabel(f"largest batch in {_GIGABYTES[0]} GB,\nrelative to keep-all")
+    axes.legend()
+    return figure
+
+
+def _at(rows: Sequence[Row], network: str, solver: str, gigabytes: int) -> Mapping[str, Any]:
+    """What a solver found for a budget; nothing, if it was not asked or did not answer."""
+    for row in rows:
+        if row["network"] == network and row["solver"] == solver:
+            return next(found for found in row["batches"] if found["gigabytes"] == gigabytes)
+    return {"batch": 0, "impossible": "–"}
+
+
+def _found(one: Mapping[str, Any]) -> str:
+    """The batch, and what its schedule costs more than running every op once."""
+    return f"{one['batch']} (+{100 * one['overhead']:.1f} %)" if one["batch"] else "–"
+
+
+def _published(network: str, solver: int) -> str:
+    batch = _PUBLISHED[network][solver]
+    if batch is None:
+        return "–"
+    return f"≥ {batch}" if network in _AT_LEAST and solver == len(_SOLVERS) - 1 else str(batch)
+
+
+def _title(network: str) -> str:
+    return zoo.NETWORKS[network].title
+
+
+@lru_cache(maxsize=16)
+def _graph(network: str, batch: int) -> DFGraph:
+    return zoo.graph(network, batch=batch)
+
+
+EXPERIMENT = Experiment(
+    name="largest-batch",
+    title="Largest batch",
+    about="the largest batch on a device, for at most one more forward pass (paper, figure 6)",
+    tasks=tasks,
+    measure=measure,
+    markdown=markdown,
+    draw=draw,
+    packages=(*Experiment.__dataclass_fields__["packages"].default, "torch"),
+    needs=("torch",),
+)
