@@ -3,19 +3,20 @@
     function, specs ↦ ConcreteFunction ↦ Grappler ↦ ops o₁ … oₙ, each after what it reads or waits for
 
 Grappler goes first, because what runs later must be left out of its rewriting: so a replay runs the very ops
-that ``tf.function`` would run.
+that ``tf.function`` would run. The branches of an op are captured as the step is, each with its own ops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from checkmate import CheckmateError
 from checkmate_tf import private
+from checkmate_tf.branches import branch_arguments, branch_functions, has_branches
 
 __all__ = ["Captured", "UnsupportedFunctionError", "capture"]
 
@@ -29,25 +30,25 @@ class UnsupportedFunctionError(CheckmateError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Captured:
-    """A step as ops.
+    """A step, or a branch of it, as ops.
 
     Attributes:
-        ops: in an order in which they can run; placeholders first.
+        graph: that the ops are in.
+        ops: in an order in which they can run.
         inputs: the placeholders of the arguments, then those of what is captured.
         captured: what the function captures: handles of variables, and other eager tensors.
         variables: the variables that it uses; they live as long as this.
         outputs: the tensors that it returns, flat.
-        must_run: ops that must run though nobody reads them.
-        function: TensorFlow's own, for its structure of arguments and outputs.
+        branches: name of an op → its branches.
     """
 
+    graph: Any
     ops: tuple[tf.Operation, ...]
     inputs: tuple[tf.Tensor, ...]
     captured: tuple[tf.Tensor, ...]
     variables: tuple[tf.Variable, ...]
     outputs: tuple[tf.Tensor, ...]
-    must_run: tuple[tf.Operation, ...]
-    function: Any
+    branches: Mapping[str, tuple[Captured, ...]]
 
     @property
     def arguments(self) -> tuple[tf.Tensor, ...]:
@@ -66,39 +67,94 @@ def capture(function: Any, *, grappler: bool = True) -> Captured:
         UnsupportedFunctionError: if XLA compiles a part of it, or an op is of TensorFlow 1's control flow.
     """
     graph = function.graph
-    must_run = {op.name for op in graph.control_outputs}
-    returned = [t.name for t in function.outputs]
-    keep = [*(t.op.name for t in (*graph.inputs, *function.outputs)), *must_run]
-    definition = private.optimized(graph, dict.fromkeys(keep)) if grappler else graph.as_graph_def()
-    nodes = {node.name: node for node in definition.node}
-    order = _in_order(nodes, [op.name for op in graph.get_operations()], keep)
+    must_run = [op.name for op in graph.control_outputs]
+    keep = dict.fromkeys([*(t.op.name for t in (*graph.inputs, *function.outputs)), *must_run])
+    definition = private.optimized(graph, keep) if grappler else graph.as_graph_def()
     private.register_functions(definition)
     base = private.FuncGraph("step")
     with base.as_default():
         tf.graph_util.import_graph_def(tf.compat.v1.GraphDef(library=definition.library), name="")
-    inputs = {t.op.name: t for t in graph.inputs}
+    source = _Source(
+        nodes={node.name: node for node in definition.node},
+        order=[op.name for op in graph.get_operations()],
+        inputs={t.op.name: t for t in graph.inputs},
+        outputs=[t.name for t in function.outputs],
+        must_run=must_run,
+    )
+    library = {f.signature.name: f for f in definition.library.function}
+    captured = tuple(function.captured_inputs)
+    return replace(_captured(base, source, library), captured=captured, variables=tuple(graph.variables))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Source:
+    """What TensorFlow knows of a step or of a branch.
+
+    Attributes:
+        nodes: by name.
+        order: names of nodes, as they were traced; others may be among ``nodes``.
+        inputs: name of a placeholder → a tensor that is like it.
+        outputs: names of the tensors that are returned.
+        must_run: names of the nodes that must run though nobody reads them.
+    """
+
+    nodes: Mapping[str, Any]
+    order: Sequence[str]
+    inputs: Mapping[str, tf.Tensor]
+    outputs: Sequence[str]
+    must_run: Sequence[str]
+
+
+def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Captured:
+    """The ops of a source in the graph ``base``, which knows the functions of the library."""
+    keep = [*source.inputs, *map(_source, source.outputs), *source.must_run]
     tensors: dict[str, tf.Tensor] = {}
     ops: dict[str, tf.Operation] = {}
     every: list[tf.Operation] = []
     with private.emitting(base):
-        for name in order:
-            _refuse(nodes[name])
-            made = _shape(base, nodes[name], tensors) or [
-                _emitted(base, nodes[name], inputs.get(name), tensors, ops)
+        for name in _in_order(source.nodes, source.order, keep):
+            node = source.nodes[name]
+            _refuse(node)
+            made = _shape(base, node, tensors) or [
+                _emitted(base, node, source.inputs.get(name), tensors, ops)
             ]
             ops[name] = made[0]  # which may have another name: ops of one node may take that of the next
             every.extend(made)
-            tensors |= {f"{name}:{k}": t for k, t in enumerate(t for op in made for t in op.outputs)}
-    captured = tuple(function.captured_inputs)
+            outputs = [t for op in made for t in op.outputs]
+            if node.op == "IdentityN" and not made[0].control_inputs:
+                outputs = list(made[0].inputs)  # nobody has to wait for the others
+            tensors |= {f"{name}:{k}": t for k, t in enumerate(outputs)}
     return Captured(
+        graph=base,
         ops=tuple(every),
-        inputs=tuple(tensors[t.name] for t in graph.inputs),
-        captured=captured,
-        variables=tuple(graph.variables),
-        outputs=tuple(tensors[name] for name in returned),
-        must_run=tuple(ops[name] for name in order if name in must_run),
-        function=function,
+        inputs=tuple(tensors[f"{name}:0"] for name in source.inputs),
+        captured=(),
+        variables=(),
+        outputs=tuple(tensors[name] for name in source.outputs),
+        branches={
+            op.name: tuple(
+                _branch(op, library[f.name], library) for f in branch_functions(op.type, op.node_def)
+            )
+            for op in every
+            if has_branches(op.type)
+        },
     )
+
+
+def _branch(op: tf.Operation, function: Any, library: Mapping[str, Any]) -> Captured:
+    """A branch of an op, from its ``FunctionDef``."""
+    base = private.FuncGraph(function.signature.name)
+    private.copy_functions(op.graph, base)
+    definition, names = private.nodes_of(function, base)
+    arguments = (arg.name for arg in function.signature.input_arg)
+    source = _Source(
+        nodes={node.name: node for node in definition.node},
+        order=(),  # Grappler has changed names and order
+        inputs=dict(zip(arguments, branch_arguments(op.inputs), strict=True)),
+        outputs=[names[function.ret[arg.name]] for arg in function.signature.output_arg],
+        must_run=sorted(function.control_ret.values()),
+    )
+    return _captured(base, source, library)
 
 
 def _in_order(nodes: Mapping[str, Any], traced: Sequence[str], keep: Iterable[str]) -> list[str]:

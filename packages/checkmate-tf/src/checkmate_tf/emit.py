@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import tensorflow as tf
 
 from checkmate_tf import private
+from checkmate_tf.branches import branch_functions
 from checkmate_tf.capture import Captured
 from checkmate_tf.program import Program
 
@@ -40,22 +42,37 @@ class Replay:
 
 def emit(captured: Captured, program: Program) -> Replay:
     """The function that runs a program of a captured step."""
+    return Replay(function=_function(captured, program, {"_noinline": True}))
+
+
+def _function(captured: Captured, program: Program, attributes: dict[str, bool]) -> Any:
+    """The ``ConcreteFunction`` of a step or of a branch, which is called where it stands."""
+    branches = {
+        copy.op.name: [
+            _function(branch, runs, {})
+            for branch, runs in zip(captured.branches[copy.op.name], copy.branches, strict=True)
+        ]
+        for copy in program.copies
+        if copy.branches
+    }
 
     def replay(*arguments: tf.Tensor) -> list[tf.Tensor]:
         graph = tf.compat.v1.get_default_graph()
-        private.copy_functions(captured.ops[0].graph, graph)
+        private.copy_functions(captured.graph, graph)
+        for branch in chain(*branches.values()):
+            branch.add_to_graph(graph)
+        for known, argument in zip(captured.inputs, arguments, strict=False):
+            private.copy_handle_data(known, argument)
         given = [*arguments, *map(graph.capture, captured.captured)]
         made: list[Sequence[tf.Tensor]] = []
         before: list[tf.Operation] = []
         with private.emitting(graph):
             for k, copy in enumerate(program.copies):
-                attrs = dict(copy.op.node_def.attr)
-                attrs[_NUMBER] = tf.compat.v1.AttrValue(i=k)
                 op = private.emit_op(
                     graph,
                     copy.op.type,
                     [made[v.copy][v.output] if v.copy >= 0 else given[-1 - v.copy] for v in copy.inputs],
-                    attrs=attrs,
+                    attrs=_attributes(copy.op, k, branches.get(copy.op.name, ())),
                     control=before if copy.heavy else (),
                     name=copy.op.name,
                     device=copy.op.device,
@@ -65,5 +82,14 @@ def emit(captured: Captured, program: Program) -> Replay:
         return [made[v.copy][v.output] if v.copy >= 0 else given[-1 - v.copy] for v in program.outputs]
 
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in captured.arguments]
-    function = tf.function(replay, autograph=False, experimental_attributes={"_noinline": True})
-    return Replay(function=function.get_concrete_function(*specs))
+    function = tf.function(replay, autograph=False, experimental_attributes=attributes)
+    return function.get_concrete_function(*specs)
+
+
+def _attributes(op: tf.Operation, number: int, branches: Sequence[Any]) -> dict[str, Any]:
+    """The attributes of a copy of an op, which calls these branches in the place of its own."""
+    node = op.node_def
+    for called, branch in zip(branch_functions(op.type, node), branches, strict=False):
+        called.name = tf.compat.as_str(branch.name)
+    own = {_NUMBER: tf.compat.v1.AttrValue(i=number)}
+    return {**node.attr, **own, **(private.lowered() if branches else {})}

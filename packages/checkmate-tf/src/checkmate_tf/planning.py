@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import tensorflow as tf
 
@@ -63,7 +62,7 @@ class Plan(Planned["Plan"]):
         account: what each byte is held for.
         program: what runs.
         sequence: the ops of ``traced.graph`` that it runs, in order.
-        workspaces: bytes that each op needs only while it runs, by its name in ``traced``.
+        workspaces: bytes that each op needs only while it runs.
         plain_peak: predicted bytes of the step without recomputation, in the order in which it was traced.
         expected: bytes that the program is expected to hold at its peak. As a rule that is less than what the
             judge counts, for kernels write over inputs that nobody needs any more.
@@ -74,7 +73,7 @@ class Plan(Planned["Plan"]):
     account: Account
     program: Program
     sequence: Sequence[int]
-    workspaces: Mapping[str, int]
+    workspaces: Mapping[tf.Operation, int]
     plain_peak: int
     expected: int
 
@@ -98,12 +97,12 @@ class Plan(Planned["Plan"]):
         """What is expected, beside what is bounded; and what is not counted."""
         expected = format_bytes(self.expected)
         remark = f"{expected} are expected: kernels write over inputs that nobody needs any more"
-        unknown = [op.name for group in self.traced.groups for op in group if not is_counted(op)]
+        unknown = [op.name for op in self.traced.heavy if not is_counted(op)]
         if not unknown:
             return (remark,)
         return (
             remark,
-            f"not counted: what {len(unknown)} ops hold inside of branches and loops, or of sizes that "
+            f"not counted: what {len(unknown)} ops hold inside of loops, or of sizes that "
             f"depend on data, for which reserve= makes room; the first is {unknown[0]!r}",
         )
 
@@ -159,7 +158,7 @@ class _Planner:
         """The plan for the budget."""
         profiles = self.profiles()
         priced = self.priced(profiles)
-        workspaces = {op.name: profile.workspace for op, profile in profiles.items()}
+        workspaces = {op: profile.workspace for op, profile in profiles.items()}
         graph, order = self.settled(priced)
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
         as_traced = _as_traced(graph, order)
@@ -206,17 +205,18 @@ class _Planner:
     def profiles(self) -> Mapping[tf.Operation, OpProfile]:
         if not self.options.workspaces and self.options.cost_model != "profiled":
             return {}
-        ops = [op for group in self.traced.groups for op in group]
-        return profile_ops(ops, on_disk=self.options.cache, on_progress=self.options.on_progress)
+        return profile_ops(
+            list(self.traced.heavy), on_disk=self.options.cache, on_progress=self.options.on_progress
+        )
 
     def priced(self, profiles: Mapping[tf.Operation, OpProfile]) -> DFGraph:
         groups, options = self.traced.groups, self.options
-        needs = {op.name: profile.workspace for op, profile in profiles.items()}
+        needs = {op: profile.workspace for op, profile in profiles.items()}
         graph = replace(self.traced.graph, tensors=_with_lent(self.traced, needs))
         ops = []
         for op, group in zip(graph.ops, groups, strict=True):
             left = sum(graph.tensors[t].size for t in op.outputs)
-            ops.append(replace(op, workspace=group_workspace(group, left, needs)))
+            ops.append(replace(op, workspace=group_workspace(self.traced, group, left, needs)))
         graph = replace(graph, ops=tuple(ops), fixed_size=graph.fixed_size + options.reserve)
         return price(
             graph,
@@ -313,7 +313,7 @@ def _schedule(solution: Solution) -> Schedule:
 
 
 def _expected(
-    traced: Traced, sequence: Iterable[int], graph: DFGraph, workspaces: Mapping[str, int]
+    traced: Traced, sequence: Iterable[int], graph: DFGraph, workspaces: Mapping[tf.Operation, int]
 ) -> tuple[Program, int]:
     """The program of a sequence, and the bytes that it will hold at its peak."""
     found = program(traced, sequence)
@@ -321,11 +321,11 @@ def _expected(
     return found, peak + min(4 * SMALL, int(_EARLY * peak))
 
 
-def _with_lent(traced: Traced, workspaces: Mapping[str, int]) -> tuple[Tensor, ...]:
+def _with_lent(traced: Traced, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
     """The tensors of a step, each larger by what its op lends to one that reads it."""
     tensors = list(traced.graph.tensors)
-    for before in {b.name for group in traced.groups for op in group if (b := lender(op)) is not None}:
-        t = traced.tensor_of.get(Buffer(before, "output", 0))
+    for before in {b for group in traced.groups for op in group if (b := lender(op)) is not None}:
+        t = traced.tensor_of.get(Buffer(before.name, "output", 0))
         if t is not None:
             tensors[t] = replace(tensors[t], size=tensors[t].size + workspaces.get(before, 0))
     return tuple(tensors)
@@ -338,8 +338,8 @@ def _is_smaller(traced: Traced, than: Traced) -> bool:
         (a.inputs, a.outputs, a.n_tensors) == (b.inputs, b.outputs, b.n_tensors)
         and [(op.inputs, op.outputs, op.recomputable) for op in a.ops]
         == [(op.inputs, op.outputs, op.recomputable) for op in b.ops]
-        and [[op.type for op in group] for group in traced.groups]
-        == [[op.type for op in group] for group in than.groups]
+        and [len(group) for group in traced.groups] == [len(group) for group in than.groups]
+        and [op.type for op in traced.heavy] == [op.type for op in than.heavy]
         and all(x.size <= y.size for x, y in zip(a.tensors, b.tensors, strict=True))
     )
 
@@ -348,8 +348,8 @@ def _smaller(traced: Traced, plan: Plan) -> Plan:
     """A plan for the same step on smaller tensors; costs and workspaces stay, as upper bounds."""
     _log.info("the step is a known one on smaller tensors: its schedule is taken")
     settled, problem = plan.graph, plan.solution.problem
-    ops = zip(chain(*plan.traced.groups), chain(*traced.groups), strict=True)
-    workspaces = {op.name: plan.workspaces.get(before.name, 0) for before, op in ops}
+    ops = zip(plan.traced.heavy, traced.heavy, strict=True)
+    workspaces = {op: plan.workspaces.get(before, 0) for before, op in ops}
     tensors = (*_with_lent(traced, workspaces), *settled.tensors[traced.graph.n_tensors :])
     problem = replace(problem, graph=replace(settled, tensors=tensors))
     found, expected = _expected(traced, plan.sequence, problem.graph, workspaces)

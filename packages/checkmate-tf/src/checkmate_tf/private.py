@@ -17,7 +17,12 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import autograph_util
-from tensorflow.python.framework import auto_control_deps, auto_control_deps_utils, func_graph
+from tensorflow.python.framework import (
+    auto_control_deps,
+    auto_control_deps_utils,
+    func_graph,
+    function_def_to_graph,
+)
 from tensorflow.python.framework import ops as framework_ops
 from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops import handle_data_util
@@ -34,6 +39,8 @@ __all__ = [
     "emitting",
     "grappler_off",
     "is_stateful",
+    "lowered",
+    "nodes_of",
     "optimized",
     "read_resources",
     "register_functions",
@@ -131,6 +138,23 @@ def optimized(graph: Any, keep: Iterable[str]) -> Any:
         if _LOWERED in node.attr:
             node.attr[_LOWERED].b = any(b for _, b in lowered)
     return definition
+
+
+def lowered() -> dict[str, Any]:
+    """The attribute that lets an op with branches run as if the ops of the branch stood in its place."""
+    return {_LOWERED: tf.compat.v1.AttrValue(b=True)}
+
+
+def nodes_of(function: Any, graph: Any) -> tuple[Any, dict[str, str]]:
+    """The body of a ``FunctionDef`` as a ``GraphDef``, placeholders first, and its tensors' names there.
+
+    Args:
+        function: to be taken apart.
+        graph: a :data:`FuncGraph` that knows the functions that it calls.
+    """
+    with graph.as_default():
+        definition, names = function_def_to_graph.function_def_to_graph_def(function)
+    return definition, dict(names)
 
 
 def _nodes(definition: Any) -> Iterator[Any]:

@@ -7,15 +7,17 @@ What runs is this program; what it will hold can be counted before it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from checkmate.analysis import sequence_to_run, with_writes_settled
+from checkmate_tf.lean import lean_order
 from checkmate_tf.tracing import Traced
 
-__all__ = ["Copy", "Program", "Value", "program"]
+__all__ = ["Copy", "Program", "Value", "branch_programs", "program"]
 
 
 class Value(NamedTuple):
@@ -33,11 +35,13 @@ class Copy:
         op: of the captured step.
         inputs: what it reads.
         heavy: whether the schedule says when it runs; a light op runs as soon as its inputs are there.
+        branches: what its branches run, see :mod:`checkmate_tf.branches`.
     """
 
     op: tf.Operation
     inputs: tuple[Value, ...]
     heavy: bool
+    branches: tuple[Program, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,7 @@ def program(traced: Traced, sequence: Iterable[int]) -> Program:
         traced: the step.
         sequence: ops of ``traced.graph``, with repeats; each reads the latest copy of what it needs.
     """
-    writer = _Writer.of(traced.captured.inputs)
+    writer = _Writer.of(traced)
     for v in sequence:
         for op in traced.groups[v]:
             for light in traced.reads_before.get(op.name, ()):
@@ -70,26 +74,39 @@ def program(traced: Traced, sequence: Iterable[int]) -> Program:
     return Program(copies=tuple(writer.copies), outputs=outputs)
 
 
+def branch_programs(traced: Traced, op: tf.Operation) -> tuple[Program, ...]:
+    """What the branches of an op run: each of their ops once, in an order in which little is held."""
+    return tuple(program(branch, _once(branch)) for branch in traced.branches.get(op.name, ()))
+
+
+def _once(traced: Traced) -> list[int]:
+    graph, order = with_writes_settled(traced.graph, traced.writes, traced.in_sequence)
+    writes = {k: traced.writes[v] for k, v in enumerate(order) if v in traced.writes}
+    return [order[v] for v in sequence_to_run(graph, lean_order(graph), writes)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Writer:
     """Writes a program down.
 
     Attributes:
+        traced: the step.
         copies: so far.
         latest: op → number of its latest copy.
         heavy: the ops that the sequence has named.
         wires: op → its inputs, as asking TensorFlow for them takes time.
     """
 
+    traced: Traced
     latest: dict[str, int]
     copies: list[Copy] = field(default_factory=list)
     heavy: set[str] = field(default_factory=set)
     wires: dict[str, list[tf.Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, inputs: Sequence[tf.Tensor]) -> _Writer:
-        given = {t.op.name: -1 - k for k, t in enumerate(inputs)}
-        return cls(latest=given, heavy=set(given))
+    def of(cls, traced: Traced) -> _Writer:
+        given = {t.op.name: -1 - k for k, t in enumerate(traced.captured.inputs)}
+        return cls(traced=traced, latest=given, heavy=set(given))
 
     def run(self, op: tf.Operation) -> None:
         """A new copy of a heavy op."""
@@ -114,4 +131,5 @@ class _Writer:
 
     def _add(self, op: tf.Operation, inputs: tuple[Value, ...], *, heavy: bool) -> None:
         self.latest[op.name] = len(self.copies)
-        self.copies.append(Copy(op=op, inputs=inputs, heavy=heavy))
+        branches = branch_programs(self.traced, op)
+        self.copies.append(Copy(op=op, inputs=inputs, heavy=heavy, branches=branches))

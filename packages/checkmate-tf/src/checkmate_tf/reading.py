@@ -1,7 +1,8 @@
 """What every op of a step needs: buffers, versions of variables, and ops with effects that come before it.
 
     source   arguments, captured tensors, constants: always there
-    light    aliases, and small ops on small tensors: made again wherever they are needed, at no cost
+    light    aliases, and small ops on small tensors: made again wherever they are needed, at no cost;
+             what calls functions is not small, whatever its inputs are
     heavy    all others; one that does more than computing its outputs runs exactly once
 
 A variable is a buffer that is there from the start; an assignment makes its next version, of no bytes, in the
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from checkmate_tf import private
-from checkmate_tf.storages import aliased_input, is_source, nbytes
+from checkmate_tf.storages import aliased_input, calls_functions, is_source, nbytes
 
 __all__ = ["SMALL", "Buffer", "Heavy", "Reading", "read"]
 
@@ -220,4 +221,5 @@ def _is_light(op: tf.Operation) -> bool:
     if op.type == "NoOp" or (op.outputs and aliased_input(op, 0) is not None):
         return True
     known = all(t.shape.is_fully_defined() and t.dtype not in (tf.variant, tf.resource) for t in op.outputs)
-    return known and all(nbytes(t) < SMALL for t in (*op.inputs, *op.outputs))
+    small = known and all(nbytes(t) < SMALL for t in (*op.inputs, *op.outputs))
+    return small and not calls_functions(op)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from checkmate_tf.branches import has_branches
+
 __all__ = [
     "aliased_input",
     "calls_functions",
@@ -102,17 +104,18 @@ def takes_over(op: tf.Operation) -> tuple[int, ...]:
 
 
 def calls_functions(op: tf.Operation) -> bool:
-    """Whether an op calls functions, as branches, loops and calls do: what those hold is not known."""
+    """Whether an op calls functions, as branches, loops and calls do."""
     return any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())
 
 
 def is_counted(op: tf.Operation) -> bool:
     """Whether the bytes of an op's outputs are known, and it holds no others but a workspace.
 
-    Not so of branches and loops, of the lists that these pass on, and of sizes that depend on data.
+    Not so of loops and calls, of the lists that these pass on, and of sizes that depend on data. Of branches
+    the ops are counted one by one.
     """
     unknown = any(t.dtype == tf.variant or not t.shape.is_fully_defined() for t in op.outputs)
-    return not (unknown or calls_functions(op))
+    return not unknown and (has_branches(op.type) or not calls_functions(op))
 
 
 def lender(op: tf.Operation) -> tf.Operation | None:

@@ -8,7 +8,7 @@ where it only prepares an update.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -37,6 +37,7 @@ class Traced:
         writes: op of the graph that updates variables → the versions that it overwrites; none of small ones.
         in_sequence: ops of the graph whose runs must keep their order.
         reads_before: heavy op → light reads that must have been made when it runs.
+        branches: name of an op → its branches.
     """
 
     captured: Captured
@@ -46,6 +47,15 @@ class Traced:
     writes: Mapping[int, tuple[int, ...]]
     in_sequence: tuple[int, ...]
     reads_before: Mapping[str, Sequence[tf.Operation]]
+    branches: Mapping[str, tuple[Traced, ...]]
+
+    @property
+    def heavy(self) -> Iterator[tf.Operation]:
+        """The heavy ops, and those of their branches."""
+        for op in (op for group in self.groups for op in group):
+            yield op
+            for branch in self.branches.get(op.name, ()):
+                yield from branch.heavy
 
 
 def trace(captured: Captured, *, name: str = "") -> Traced:
@@ -120,6 +130,7 @@ def _traced(
         },
         in_sequence=tuple(v for v, group in enumerate(groups) if any(h.in_sequence for h in group)),
         reads_before=reading.reads_before,
+        branches={op: tuple(map(trace, found)) for op, found in captured.branches.items()},
     )
 
 

@@ -1,0 +1,188 @@
+"""What runs inside of a branch is counted, in an order that is certain, and gives the bits that it gave.
+
+The branch that matters: a ``LossScaleOptimizer`` updates in one, where all gradients are finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import checkmate.tf2
+from checkmate_tf import Plan, PlannedFunction
+from checkmate_tf.capture import capture
+from checkmate_tf.emit import emit
+from checkmate_tf.program import Program, program
+from checkmate_tf.tracing import trace
+
+WIDTH = 384  # so that a weight is larger than 256 KiB, below which a buffer is not seen
+BATCH = (tf.random.stateless_normal([64, WIDTH], [1, 2]), tf.zeros([64, 1]))
+OVERFLOWS = (tf.fill([64, WIDTH], 6e4), BATCH[1])
+
+
+@pytest.fixture(autouse=True)
+def policy() -> Iterator[None]:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    yield
+    keras.config.set_dtype_policy(before)
+
+
+class Network:
+    """A perceptron, whose weights and slots are most of what is held, and a loss scale that changes."""
+
+    def __init__(self, **settings: Any) -> None:
+        keras.utils.set_random_seed(0)
+        stack = [layers.Dense(WIDTH, "relu") for _ in range(4)]
+        self.model = keras.Sequential([keras.Input([WIDTH]), *stack, layers.Dense(1, dtype="float32")])
+        inner = keras.optimizers.Adam(1e-4, **settings)
+        self.optimizer = keras.optimizers.LossScaleOptimizer(inner, 2.0**10, dynamic_growth_steps=2)
+        self.optimizer.build(self.model.trainable_variables)
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        return [*self.model.variables, *self.optimizer.variables]
+
+    def step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self.model(x, training=True) - y) ** 2)
+            scaled = self.optimizer.scale_loss(loss)
+        weights = self.model.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
+        return loss
+
+    def planned(self, budget: str) -> PlannedFunction:
+        return checkmate.tf2.function(self.step, budget=budget, cost_model="flops", time_limit=2)
+
+
+def not_rewritten(plan: Plan) -> Callable[..., tf.Tensor]:
+    """The ops of a plan, each once, in no order but that of the data; branches as TensorFlow gave them."""
+    once = program(plan.traced, range(plan.traced.graph.n_ops))
+    free = tuple(replace(copy, heavy=False, branches=()) for copy in once.copies)
+    replay = emit(plan.traced.captured, Program(copies=free, outputs=once.outputs))
+    return lambda *batch: replay(*batch)[0]
+
+
+def after(network: Network, step: Callable[..., tf.Tensor]) -> list[bytes]:
+    """Losses, and all variables after each step: the third has gradients that are not finite."""
+    found = []
+    for batch in (BATCH, BATCH, OVERFLOWS, BATCH):
+        found.append(step(*batch).numpy().tobytes())
+        found += [v.numpy().tobytes() for v in network.variables]
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"global_clipnorm": 0.1}], ids=["adam", "clipping by the global norm"]
+)
+def test_loss_scaling_keeps_its_bits_and_the_budget(settings: dict[str, Any]) -> None:
+    plain, network = Network(**settings), Network(**settings)
+    step = network.planned("100%")
+    plan = step.plan(*BATCH)
+    assert "not counted" not in str(plan.report())
+    reference = plain.planned("100%").plan(*BATCH)
+    assert after(network, step) == after(plain, not_rewritten(reference))
+    assert network.optimizer.dynamic_scale.numpy() == 2.0**10  # twice as much, then half of it
+    peaks = {}
+    for name, batch in (("update", BATCH), ("skip", OVERFLOWS)):
+        with checkmate.tf2.memory_meter(network.variables, batch) as meter:
+            step(*batch)
+        peaks[name] = meter.peak
+    assert peaks["skip"] <= peaks["update"] <= plan.solution.problem.budget
+    assert peaks["update"] == pytest.approx(plan.expected, rel=0.02)
+
+
+def test_what_is_recomputed_is_so_outside_of_branches_alone() -> None:
+    plain, network = Network(), Network()
+    large = tuple(tf.repeat(x, 24, axis=0) for x in BATCH)  # activations are most of what is held
+    step = network.planned("88%")
+    plan = step.plan(*large)
+    assert plan.solution.overhead > 0
+    reference = not_rewritten(plain.planned("100%").plan(*large))
+    for _ in range(3):
+        assert step(*large).numpy() == reference(*large).numpy()
+    assert all(
+        np.array_equal(a.numpy(), b.numpy()) for a, b in zip(network.variables, plain.variables, strict=True)
+    )
+    with checkmate.tf2.memory_meter(network.variables, large) as meter:
+        step(*large)
+    assert meter.peak <= plan.solution.problem.budget
+    assert meter.peak == pytest.approx(plan.expected, rel=0.02)
+
+
+def test_the_branch_that_holds_most_is_counted_branches_of_branches_included() -> None:
+    w, seen = tf.Variable(tf.random.stateless_normal([512, 512], [1, 2]) / 30), tf.Variable([0, 0, 0])
+
+    def wide(x: tf.Tensor) -> tf.Tensor:
+        """Holds three squares beside what comes in."""
+        seen[0].assign(seen[0] + 1)
+        y, z = tf.nn.softmax(x @ w), tf.nn.softmax(x @ w @ w)
+        return tf.cond(tf.reduce_sum(y) > 1e9, lambda: y, lambda: y @ z)
+
+    def narrow(x: tf.Tensor) -> tf.Tensor:
+        seen[1].assign(seen[1] + 1)
+        return tf.sin(x)
+
+    def step(x: tf.Tensor, kind: tf.Tensor) -> Any:
+        y = tf.nn.softmax(x @ w)
+        y = tf.switch_case(kind, [lambda: wide(y), lambda: narrow(y), lambda: y])
+        seen[2].assign(seen[2] + 1)
+        return tf.reduce_sum(tf.nn.softmax(y @ w))
+
+    x = tf.random.stateless_normal([512, 512], [3, 4])
+    planned = checkmate.tf2.function(step, budget="100%", cost_model="flops")
+    plan = planned.plan(x, tf.constant(0))
+    found, peaks = [], []
+    for kind in map(tf.constant, range(3)):
+        found.append(planned(x, kind).numpy())
+        with checkmate.tf2.memory_meter(w, x) as meter:
+            planned(x, kind)
+        peaks.append(meter.peak)
+    assert found == [tf.function(step)(x, tf.constant(kind)).numpy() for kind in range(3)]
+    assert seen.numpy().tolist() == [2 + 1, 2 + 1, 3 * 2 + 3]
+    assert max(peaks) == peaks[0] <= plan.solution.problem.budget
+    assert peaks[0] == pytest.approx(plan.expected, rel=0.02)
+    assert peaks[0] >= peaks[1] + 2**20
+
+
+def test_effects_in_a_branch_happen_once_and_in_order(capfd: pytest.CaptureFixture[str]) -> None:
+    noted: list[str] = []
+    w = tf.Variable(tf.ones([64, 64]))
+
+    def note(name: str) -> None:
+        tf.numpy_function(lambda: noted.append(name) or np.int32(0), [], tf.int32)
+
+    def update(x: tf.Tensor) -> tf.Tensor:
+        for name in "zya":
+            note(name)
+            tf.print(name, tf.reduce_sum(w))
+            w.assign(w + x)
+        return w @ x
+
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.cond(tf.reduce_sum(x) > 0, lambda: update(x), lambda: x) @ w)
+
+    planned = checkmate.tf2.function(step, budget="100%", cost_model="flops", workspaces=False)
+    planned.plan(x := tf.ones([64, 64]))
+    assert planned(x).numpy() == 4.0 * 4.0 * 64**4
+    assert noted == list("zya")
+    assert capfd.readouterr().err.splitlines()[-3:] == ["z 4096", "y 8192", "a 12288"]
+
+
+def test_branches_are_captured_with_the_shapes_of_their_arguments() -> None:
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.matmul(x, x), lambda: x)
+
+    traced = trace(capture(tf.function(step).get_concrete_function(tf.TensorSpec([64, 64]))))
+    ((square, same),) = traced.branches.values()
+    assert [op.type for op in square.heavy] == ["MatMul"]
+    assert square.graph.tensors[-1].size == 4 * 64 * 64
+    assert list(same.heavy) == []
+    assert "MatMul" in [op.type for op in traced.heavy]

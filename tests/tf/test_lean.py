@@ -1,0 +1,18 @@
+"""A lean order is an order, and one in which little is held."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from checkmate import DFGraph
+from checkmate.testing.strategies import graphs
+from checkmate_tf.lean import lean_order
+
+
+@given(graphs())
+def test_every_op_comes_once_and_after_what_it_reads(graph: DFGraph) -> None:
+    order = lean_order(graph)
+    place = {v: k for k, v in enumerate(order)}
+    assert sorted(order) == list(range(graph.n_ops))
+    for v, op in enumerate(graph.ops):
+        assert all(graph.producer[t] < 0 or place[int(graph.producer[t])] < place[v] for t in op.inputs)
