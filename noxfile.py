@@ -1,13 +1,15 @@
-"""The jobs of the repository: ``nox -s demo``, ``tests``, ``types``, ``coverage``, ``lint``, ``wheels``,
-``docs``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other releases of both frameworks.
+"""The jobs of the repository: ``nox -s demo``, ``tests``, ``evaluate``, ``types``, ``coverage``, ``lint``,
+``wheels``, ``docs``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other releases of both
+frameworks.
 
-The first four share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
+The first five share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
 ``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
 ``nox -R -s tests -- -k judge`` skips the installation and hands the rest to pytest.
 """
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,18 +32,18 @@ SOURCES = (
     f"{ROOT}/tests/sample_plugin",
 )
 TF_SOURCES = (
-    f"{PACKAGES}/checkmate-core[cli,testing]",
+    f"{PACKAGES}/checkmate-core[cli,plot,testing]",
     f"{PACKAGES}/checkmate-solvers",
     f"{PACKAGES}/checkmate-tf[cpu]",
 )
 EDITABLE, TF_EDITABLE = (
     tuple(word for path in sources for word in ("-e", path)) for sources in (SOURCES, TF_SOURCES)
 )
-TESTING = ("jsonschema", "pytest-timeout", "pytest-xdist", "transformers")
+TESTING = ("distributed", "jsonschema", "pytest-timeout", "pytest-xdist", "transformers")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
 SITE = ("furo", "myst-nb", "sphinx", "sphinx-copybutton", "sphinx-external-toc")
 TF_PARALLEL = ("-n", "2", "--dist=worksteal")  # each process imports TensorFlow: 4 s, 600 MB
-DEV = ROOT / ".nox" / "dev" / ("Scripts" if os.name == "nt" else "bin")
+DEV, TF = (ROOT / ".nox" / name / ("Scripts" if os.name == "nt" else "bin") for name in ("dev", "tf"))
 
 
 @nox.session(reuse_venv=True)
@@ -62,6 +64,18 @@ def tests(session: nox.Session) -> None:
     if not session.posargs:
         session.notify("tf")
     session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=600", "--durations=10", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=["dev"])
+def evaluate(session: nox.Session) -> None:
+    """Run the experiments, what needs TensorFlow last; arguments after -- go to benchmarks/evaluate.py."""
+    command = (str(ROOT / "benchmarks" / "evaluate.py"), *session.posargs)
+    needing = ("--needing", "tensorflow")
+    session.run(str(DEV / "python"), *command)
+    if session.run(str(DEV / "python"), *command, *needing, "--list", silent=True):
+        # .nox/tf without its tests: given an argument, that session does nothing after what isn't run here.
+        session.run(sys.executable, "-m", "nox", "-s", "tf", "--install-only", "--", "--version")
+        session.run(str(TF / "python"), *command, *needing)
 
 
 @nox.session(venv_backend="none", requires=["dev"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -62,6 +63,7 @@ def _dask(address: str, jobs: int) -> Iterator[Executor]:
 def _ray(address: str, jobs: int) -> Iterator[Executor]:
     import ray
 
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it tells its makers what runs here
     ray.init(address=address or None, num_cpus=None if address else jobs, include_dashboard=False)
     try:
         yield _Ray(ray)

@@ -146,7 +146,12 @@ def draw(results: Results) -> Figure:
         budgets = sorted(row["budget"] for row in rows)
         heights = [min(100 * (proved_at(rows, budget) - 1), _HIGHEST) for budget in budgets]
         axes.fill_between(
-            [budget / 1e9 for budget in budgets], heights, _LOWEST, color="0.8", label="proved impossible"
+            [budget / 1e9 for budget in budgets],
+            heights,
+            _LOWEST,
+            step="pre",  # what is proved for a budget holds for smaller ones
+            color="0.8",
+            label="proved impossible",
         )
         axes.set(title=title_of(rows[0]), xlabel="budget, GB", ylabel="overhead, %")
         axes.set_ylim(_LOWEST, _HIGHEST)
