@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+collect_ignore_glob = ["docs/*.py"]  # scripts; tests/torch and tests/tf run the tutorials among them
+
 if find_spec("tensorflow") is None:  # .nox/dev has PyTorch; .nox/tf, with TensorFlow, runs these
     _project = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
     collect_ignore = _project["tool"]["checkmate"]["needs-tensorflow"]

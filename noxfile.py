@@ -1,6 +1,6 @@
 """The jobs of the repository: ``nox -s demo``, ``tests``, ``evaluate``, ``types``, ``coverage``, ``lint``,
-``wheels``, ``docs``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other releases of both
-frameworks.
+``wheels``, ``docs``, ``notebooks``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other
+releases of both frameworks.
 
 The first five share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
 ``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
@@ -39,7 +39,7 @@ TF_SOURCES = (
 EDITABLE, TF_EDITABLE = (
     tuple(word for path in sources for word in ("-e", path)) for sources in (SOURCES, TF_SOURCES)
 )
-TESTING = ("distributed", "jsonschema", "pytest-timeout", "pytest-xdist", "transformers")
+TESTING = ("distributed", "jsonschema", "jupytext", "pytest-timeout", "pytest-xdist", "transformers")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
 SITE = ("furo", "myst-nb", "sphinx", "sphinx-copybutton", "sphinx-external-toc")
 TF_PARALLEL = ("-n", "2", "--dist=worksteal")  # each process imports TensorFlow: 4 s, 600 MB
@@ -152,6 +152,15 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
+
+
+@nox.session(reuse_venv=True)
+@nox.parametrize("framework", ["pytorch", "keras"], ids=["pytorch", "keras"])
+def notebooks(session: nox.Session, framework: str) -> None:
+    """Execute a tutorial, and keep it with what it shows: the site and code hosts show that file."""
+    sources = EDITABLE if framework == "pytorch" else TF_EDITABLE
+    session.install(*CONSTRAINTS, *sources, "ipykernel", "jupytext", "nbclient")
+    session.run("python", "docs/execute.py", f"docs/tutorial/five-minutes-with-{framework}.py")
 
 
 @nox.session(reuse_venv=True)

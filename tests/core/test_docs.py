@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import jupytext
 import pytest
 
 import checkmate
@@ -14,6 +15,7 @@ INDEX = ROOT / "docs" / "index.md"
 RESULTS = ROOT / "docs" / "results" / "index.md"
 API = ROOT / "docs" / "reference" / "api.md"
 PAGES = sorted(INDEX.parent.rglob("*.md"))
+NOTEBOOKS = sorted(INDEX.parent.rglob("*.ipynb"))
 LINKING = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("packages/*/README.md"))]
 
 
@@ -54,7 +56,19 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 def test_the_index_links_every_page() -> None:
     """Results have an index of their own."""
     linked = {target for index in (INDEX, RESULTS) for target in linked_from(index)}
-    assert [name(page) for page in PAGES if page != INDEX and page not in linked] == []
+    assert [name(page) for page in (*PAGES, *NOTEBOOKS) if page != INDEX and page not in linked] == []
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=name)
+def test_a_notebook_is_its_source_executed(page: Path) -> None:
+    """Else: ``nox -s notebooks``."""
+    notebook, source = jupytext.read(page), jupytext.read(page.with_suffix(".py"))
+    assert [(cell.cell_type, cell.source) for cell in notebook.cells] == [
+        (cell.cell_type, cell.source) for cell in source.cells
+    ]
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
+    assert not [shown for cell in code for shown in cell.outputs if shown.output_type == "error"]
 
 
 def test_every_public_name_of_core_is_in_the_reference() -> None:

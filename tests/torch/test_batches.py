@@ -57,6 +57,13 @@ def test_not_even_one_example_and_more_than_enough() -> None:
     assert max_batch_size(inputs, network(), "1GiB", most=3, **settings).size == 3
 
 
+def test_inputs_on_no_device_stand_for_inputs_on_the_cpu() -> None:
+    settings = {"cost_model": "flops", "solver": "keep-all", "most": 2}
+    there = max_batch_size(lambda n: torch.zeros(n, 32), network(), "1GiB", **settings)
+    nowhere = max_batch_size(lambda n: torch.zeros(n, 32, device="meta"), network(), "1GiB", **settings)
+    assert nowhere.solution.peak == there.solution.peak
+
+
 def test_bad_settings_say_what_would_do() -> None:
     with pytest.raises(checkmate.BudgetError, match="another one for each batch"):
         max_batch_size(inputs, network(), "60%")

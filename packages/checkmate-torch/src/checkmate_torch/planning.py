@@ -290,11 +290,11 @@ def _twin(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
 
 
 def _fake(value: object, mode: FakeTensorMode) -> object:
-    """A fake tensor like a real one, on its device, or on the CPU for one that is on none."""
-    if not isinstance(value, Tensor) or isinstance(value, FakeTensor):
+    """A fake tensor like another one, on its device, or on the CPU for one that is on none."""
+    if not isinstance(value, Tensor):
         return value
-    if not value.is_meta:
-        return mode.from_tensor(value)
+    if value.device.type != "meta":
+        return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
     with mode:
         like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
     if isinstance(value, nn.Parameter):

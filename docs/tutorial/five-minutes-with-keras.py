@@ -1,0 +1,150 @@
+# %% [markdown]
+# # Five minutes with Keras
+#
+# You train a network within a byte budget: first with `fit`, as you are used to, then with a training loop of your own. Install it
+# from a clone of the repository, with TensorFlow or beside the one that is there:
+#
+# ```sh
+# pip install ./packages/checkmate-core ./packages/checkmate-solvers './packages/checkmate-tf[cpu]'    # or [gpu]
+# ```
+#
+# ## 1. A model, as ever
+
+# %%
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(1)
+
+
+def network() -> keras.Model:
+    inputs = x = keras.Input((32, 32, 3))
+    for channels in (16, 32, 32):
+        for _ in range(2):
+            x = keras.layers.Conv2D(channels, 3, padding="same")(x)
+            x = keras.layers.BatchNormalization()(x)
+            x = keras.layers.ReLU()(x)
+        x = keras.layers.MaxPooling2D()(x)
+    x = keras.layers.Dropout(0.2)(keras.layers.Flatten()(x))
+    return keras.Model(inputs, keras.layers.Dense(10)(x))
+
+
+images = np.random.default_rng(0).normal(size=(70, 32, 32, 3)).astype("float32")
+labels = np.arange(70) % 10
+model = network()
+model.compile(
+    optimizer=keras.optimizers.Adam(1e-3),
+    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
+)
+
+# %% [markdown]
+# ## 2. One line more, and `fit`
+
+# %%
+import checkmate
+
+training = checkmate.tf2.enable(model, budget="70%")
+history = model.fit(images, labels, batch_size=32, epochs=2, verbose=0)
+history.history
+
+# %% [markdown]
+# The first batch is traced, its ops are timed, and a schedule is found: that takes some seconds, once, and what was measured stays
+# on disk. From then on every step keeps the activations that the schedule keeps, and computes the others again when the backward
+# pass wants them. Losses, gradients, batch norm's averages and dropout's masks are those of the plain step.
+#
+# ## 3. What happened?
+#
+# There is a plan for batches of 32, and one for the last batch, which has 6. The report says where every byte of the peak is.
+
+# %%
+print(training.report(plan=0))
+
+# %% [markdown]
+# What is recomputed, and why: what the peak would be if it were kept.
+
+# %%
+print(training.explain(plan=0))
+
+# %% [markdown]
+# `training.save_report("step.html")` makes a page with pictures.
+#
+# The budget is all that the step holds at once: variables, the optimizer's included, the batch, activations, gradients, workspaces.
+# `"70%"` is a share of the plain step's peak; `"8GiB"` is what you will write for a device; `"auto"`, the default, is what the
+# device has left. Measure it:
+
+# %%
+batch = images[:32], labels[:32]
+with checkmate.tf2.memory_meter(model, model.optimizer) as meter:
+    model.train_on_batch(*batch)
+budget = training.plans[0].solution.problem.budget
+print(f"peak {meter.peak / 2**20:.1f} MiB, budget {budget / 2**20:.1f} MiB")
+
+# %% [markdown]
+# ## 4. Too little
+#
+# A budget that can't be met is an error before anything is trained. It names the least budget that is known to work, and the op
+# that stands in the way.
+
+# %%
+checkmate.tf2.enable(model, budget="2 MB")
+try:
+    model.train_on_batch(*batch)
+except checkmate.InfeasibleBudgetError as error:
+    print(error)
+
+# %% [markdown]
+# `disable` brings the plain step back:
+
+# %%
+checkmate.tf2.disable(model)
+plain = model.fit(images, labels, batch_size=32, verbose=0)
+
+# %% [markdown]
+# ## 5. A training loop of your own
+#
+# The paper's one line gives a function that trains one batch:
+
+# %%
+import tensorflow as tf
+
+model, optimizer = network(), keras.optimizers.SGD(0.01, momentum=0.9)
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+train_iteration_fn = checkmate.tf2.compile(
+    model,
+    loss,
+    optimizer,
+    input_spec=tf.TensorSpec([32, 32, 32, 3], tf.float32),
+    label_spec=tf.TensorSpec([32], tf.int64),
+    budget="80%",
+)
+prediction, first = train_iteration_fn(*batch)
+for _ in range(10):
+    prediction, last = train_iteration_fn(*batch)
+float(first), float(last)
+
+# %% [markdown]
+# [examples/keras_quick_start.py](../../examples/keras_quick_start.py) is that with a data set. Whatever else computes losses and
+# gradients, several models, two optimizers, a gradient penalty, goes into a function:
+
+
+# %%
+@checkmate.tf2.function(budget="80%")
+def step(image: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
+    with tf.GradientTape() as tape:
+        decay = tf.add_n([tf.nn.l2_loss(w) for w in model.trainable_variables])
+        value = loss(label, model(image, training=True)) + 1e-4 * decay
+    gradients = tape.gradient(value, model.trainable_variables)
+    optimizer.apply(gradients, model.trainable_variables)
+    return value
+
+
+float(step(*batch))
+
+# %% [markdown]
+# ## Further
+#
+# - [Choose a budget](../how-to/choose-a-budget.md): what counts, and how low to go
+# - [Train with `fit`](../how-to/train-with-keras-fit.md): callbacks, validation, mixed precision, what is refused
+# - [Every argument](../reference/tensorflow.md); what is recomputed and what never, in
+#   [What happens to a TensorFlow step](../explanation/tensorflow.md)

@@ -1,0 +1,21 @@
+"""The tutorial for Keras runs as it stands, and what it says is so."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "docs" / "tutorial" / "five-minutes-with-keras.py"
+
+
+def test_five_minutes_with_keras(capsys: pytest.CaptureFixture[str]) -> None:
+    left = runpy.run_path(str(SOURCE))
+    assert [*left["history"].history] == ["accuracy", "loss"]
+    assert left["meter"].peak <= left["budget"]
+    assert left["prediction"].shape == (32, 10)
+    assert left["last"] < left["first"]
+    said = capsys.readouterr().out
+    for words in ("predicted peak", "brings back", "the least budget known to work is"):
+        assert words in said
