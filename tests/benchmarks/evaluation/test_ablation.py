@@ -37,7 +37,7 @@ def test_a_cost_is_compared_with_that_of_all_steps_on_the_same_case() -> None:
     rows += [row(1.25, without=("min-cut",)), row(8.0, without=("min-cut",), graph="h")]
     found = lines(*rows)
     assert list(found) == ["nothing", "nothing, another seed", "min-cut"]
-    assert found["min-cut"] == ["2.00000", "4.0000", "h at 50%", "0", "53.750%", "0.500", "2.00"]
+    assert found["min-cut"] == ["2.00000", "4.0000", "h at 50.0%", "0", "53.750%", "0.500", "2.00"]
     assert found["nothing"][:3] == ["1.00000", "1.0000", "–"]
 
 
