@@ -186,3 +186,17 @@ def test_branches_are_captured_with_the_shapes_of_their_arguments() -> None:
     assert square.graph.tensors[-1].size == 4 * 64 * 64
     assert list(same.heavy) == []
     assert "MatMul" in [op.type for op in traced.heavy]
+
+
+def test_what_can_not_be_counted_is_told() -> None:
+    w, x = tf.Variable(tf.eye(32)), tf.ones([64, 32])
+
+    def step(x: tf.Tensor, loop: bool) -> tf.Tensor:
+        y = tf.cond(tf.reduce_sum(x) > 0, lambda: x @ w, lambda: x)
+        if loop:
+            _, y = tf.while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, tf.tanh(y @ w)), (0, y))
+        return tf.reduce_sum(y @ w)
+
+    planned = checkmate.tf2.function(step, budget="100%", cost_model="flops", workspaces=False)
+    assert "not counted" not in str(planned.plan(x, False).report())
+    assert "not counted: what 1 ops hold inside of loops" in str(planned.plan(x, True).report())

@@ -161,3 +161,12 @@ def test_a_step_under_a_strategy_is_refused_with_the_way_out() -> None:
     step = checkmate.tf2.function(lambda x: tf.reduce_sum(x @ w), budget="100%", cost_model="flops")
     with pytest.raises(UnsupportedFunctionError, match=r"MirroredStrategy.*outside of strategy\.scope"):
         strategy.run(step, args=(tf.ones([2, 4]),))
+
+
+def test_an_assertion_that_fails_is_told() -> None:
+    def step(x: tf.Tensor) -> tf.Tensor:
+        tf.debugging.assert_positive(x, "must be positive")
+        return tf.reduce_sum(tf.tanh(x))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be positive"):
+        checkmate.tf2.function(step, budget="100%", cost_model="flops", workspaces=False)(-tf.ones([64, 32]))

@@ -1,4 +1,4 @@
-"""Every private name of TensorFlow that we use, and nothing else; a test runs each of them.
+"""Every private name of TensorFlow that we use, and nothing else; to plan and measure one step runs them all.
 
 TensorFlow has no public way to put one op into a function's graph, to give it a control edge of our choice,
 or to leave one call out of Grappler's rewriting. All of this was the same from 2.16 to 2.21.
