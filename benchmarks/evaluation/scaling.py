@@ -1,6 +1,6 @@
 """How solvers scale: from 30 to 10,000 ops, each solver up to where it finds nothing any more.
 
-Time is what is measured, so a *ladder*, one solver on graphs of one kind from small to large, is one task,
+CPU time is what is measured. A *ladder*, one solver on graphs of one kind from small to large, is one task,
 and ladders are climbed one after another. A solver that found nothing twice is asked about no larger graph.
 """
 
@@ -107,14 +107,14 @@ def markdown(results: Results) -> str:
     cases, solvers = _cases(results), results.distinct("solver")
     kinds = list(dict.fromkeys(case.kind for case in cases))
     parts = (
-        "`auto`: seconds to the first schedule, to one within 1 % of the last one's cost, and to that; cost "
-        "relative to computing every op once; proved gap.",
+        "`auto`: CPU seconds to the first schedule, to one within 1 % of the last one's cost, and to that; "
+        "cost relative to computing every op once; proved gap.",
         table(
             [*_CASE, "first s", "1 % s", "final s", "cost", "gap"],
             [[*case.name, *_steps(case.points["auto"])] for case in cases if "auto" in case.points],
         ),
-        "Cost over the least that any of them found, and seconds to it. “–”: nothing found; empty: not "
-        "asked, as it had found nothing twice.",
+        "Cost over the least that any of them found, and CPU seconds to it. “–”: nothing found; empty: "
+        "not asked, as it had found nothing twice.",
         table([*_CASE, *solvers], [[*case.name, *map(case.beside, solvers)] for case in cases]),
         "The largest graph for which each found a schedule, in ops:",
         table(["solver", *kinds], [[s, *(_largest(cases, kind, s) for kind in kinds)] for s in solvers]),
@@ -137,7 +137,7 @@ def draw(results: Results) -> Figure | None:
         return None
     figure = Figure(figsize=(3.2 * len(kinds) + 0.8, 6.2), layout="constrained")
     panels = figure.subplots(2, len(kinds), squeeze=False, sharex="col", sharey=True)
-    labels = {"first_s": "seconds to the first schedule", "near_s": "seconds to within 1 % of the last"}
+    labels = {"first_s": "CPU s to the first schedule", "near_s": "CPU s to within 1 % of the last"}
     for row, (field, label) in zip(panels, labels.items(), strict=True):
         row[0].set_ylabel(label)
         for panel, kind in zip(row, kinds, strict=True):

@@ -36,11 +36,11 @@ def solved(
         graph: the graph.
         share: budget / keep-everything peak.
         solver: its name.
-        time_limit: seconds.
+        time_limit: seconds on the wall.
         late_s: seconds after the limit at which a solver that has not come to its end is stopped.
 
     Returns:
-        how it ended, ``cost`` (None without a schedule), ``bound``, ``seconds``; seconds to the first
+        how it ended, ``cost`` (None without a schedule), ``bound``, CPU ``seconds``; those to the first
         schedule (``first_s``), to one within 1 % of the last one's cost (``near_s``), and to that one
         (``final_s``); ``held``, the bytes that the process held at most.
     """
@@ -54,7 +54,7 @@ def solved(
         write_graph(file, graph)
         case = Case(graph=file.stem, file=file, share=share)
         asked = [Solve(case=case, solver=solver, seed=0)]
-        facts, limits = {case.graph: facts_of(file)}, Limits(late_s=late_s)
+        facts, limits = {case.graph: facts_of(file)}, Limits(late_s=late_s, clock="cpu")
         (row,) = measured(asked, facts, Settings(time_limit=time_limit), limits)
     once = graph.ideal_cost
     return {

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cases import Case
 from records import GraphFacts, Key, Moment, Row, Settings, thinned
@@ -43,10 +43,14 @@ class Solve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a process may use: seconds after the time limit, and bytes; then it is stopped."""
+    """What a process may use: seconds after the time limit, and bytes; then it is stopped.
+
+    What it reports are seconds of the ``clock``: ``wall``, or ``cpu`` where others use the core as well.
+    """
 
     late_s: float = 20.0
     memory: int = 8 * 2**30
+    clock: Literal["wall", "cpu"] = "wall"
 
 
 def solves_of(cases: Iterable[Case], solvers: Iterable[str], seeds: Iterable[int]) -> list[Solve]:
@@ -97,6 +101,7 @@ def _attempt(solve: Solve, budget: int, settings: Settings, limits: Limits) -> d
             "fixed_order": settings.fixed_order,
             "kill_s": kill_s,
             "memory": limits.memory,
+            "clock": limits.clock,
             "report": str(report),
         }
         code, stderr = _run(task, _WARM_UP_S + kill_s)
