@@ -19,6 +19,7 @@ from evaluation import (
     largest_batch,
     matrices,
     overhead,
+    paper_graphs,
     ratios,
     scaling,
     torch_details,
@@ -60,4 +61,5 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
 
         return made
 
-    return {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}
+    made = {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}
+    return {**made, "paper-graphs": lambda: paper_graphs.markdown(folder)}

@@ -43,6 +43,11 @@ _TIME_LIMIT = {"auto": 30.0, "checkmate-milp": 30.0}
 _BRIEFLY = 20.0
 """Seconds for all others; the rules take less than one."""
 
+_PUBLISHED: Mapping[str, float] = {"auto": 1.0231, "chen-greedy": 1.2313, "chen-sqrt-n": 1.4125}
+_PUBLISHED_SHARE = 0.759
+"""U-Net in 16 GB, figure 5: the optimum, linearized greedy and linearized √n; of what its graph needs without
+recomputation."""
+
 _ACROSS, _LOWEST, _HIGHEST, _MARKERS = 3, -1.5, 60.0, "osD^vPX*<>hpd8"
 """Of the picture: networks side by side, percent at the ends of the axis, one sign for each solver."""
 
@@ -117,8 +122,11 @@ def measure(task: Task) -> Mapping[str, Any]:
 
 
 def markdown(results: Results) -> str:
-    """For each network, a line for each solver, a column for each budget."""
-    return "\n\n".join(map(_table, panels(results)))
+    """For each network, a line a solver, a column a budget; figures of the paper beside ours."""
+    every = panels(results)
+    return "\n\n".join(
+        [*map(_table, every), *(_beside_published(rows) for rows in every if _is_papers(rows))]
+    )
 
 
 def draw(results: Results) -> Figure:
@@ -126,8 +134,8 @@ def draw(results: Results) -> Figure:
     from matplotlib.figure import Figure
 
     shown = panels(results)
-    down = -(-(len(shown) + 1) // _ACROSS)
-    figure = Figure(figsize=(4.6 * _ACROSS, 3.4 * down), layout="constrained")
+    down = -(-len(shown) // _ACROSS)
+    figure = Figure(figsize=(4.6 * _ACROSS, 3.4 * down + 0.8), layout="constrained")
     places = list(figure.subplots(down, _ACROSS, squeeze=False).flat)
     solvers = [solver for solver in results.distinct("solver") if solver != "keep-all"]
     for axes, rows in zip(places, shown, strict=False):
@@ -159,7 +167,7 @@ def draw(results: Results) -> Figure:
     for axes in places[len(shown) :]:
         axes.set_axis_off()
     lines = {line.get_label(): line for axes in places for line in axes.get_legend_handles_labels()[0]}
-    places[len(shown)].legend(lines.values(), lines.keys(), loc="center", ncols=2, fontsize=9)
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=7)
     return figure
 
 
@@ -173,8 +181,8 @@ def panels(results: Results) -> list[list[Row]]:
 
 def title_of(row: Row) -> str:
     """For people."""
-    small = ", small" if row["small"] else ""
-    return f"{zoo.NETWORKS[row['network']].title}{small}, batch {row['batch']}, {row['ops']} ops"
+    which = ", op by op" * (row["level"] == "op") + ", small" * row["small"]
+    return f"{zoo.NETWORKS[row['network']].title}{which}, batch {row['batch']}, {row['ops']} ops"
 
 
 def best_at(rows: Sequence[Row], budget: int) -> float:
@@ -199,13 +207,44 @@ def _table(rows: Sequence[Row]) -> str:
         lines.append([solver, *(_cell(found.get(budget)) for budget in budgets)])
     lines.append(["*proved, at least*", *(_cell(proved_at(rows, budget)) for budget in budgets)])
     head = [f"{budget / 1e9:.3g} GB, {budget / peak:.0%}" for budget in budgets]
-    level = {"layer": "layer by layer", "op": "op by op"}[rows[0]["level"]]
-    about = f"**{title_of(rows[0])}**, {level}; {fixed / 1e9:.3g} GB are always held. Overhead in percent:"
+    about = f"**{title_of(rows[0])}**; {fixed / 1e9:.3g} GB are always held. Overhead in percent:"
     return f"{about}\n\n{table(['solver', *head], lines)}"
 
 
+def _is_papers(rows: Sequence[Row]) -> bool:
+    about = rows[0]
+    return (about["network"], about["level"], about["batch"], about["small"]) == ("unet", "layer", 32, False)
+
+
+def _beside_published(rows: Sequence[Row]) -> str:
+    """The budget whose share of the keep-everything peak is nearest to that of the paper's 16 GB."""
+    peak = rows[0]["keep_all"]
+    budget = min({row["budget"] for row in rows}, key=lambda size: abs(size / peak - _PUBLISHED_SHARE))
+    ours = {row["solver"]: row["cost"] for row in rows if row["budget"] == budget and row["cost"]}
+    best = best_at(rows, budget)
+    lines = [
+        [
+            solver,
+            f"{cost:.4f}",
+            f"{cost / _PUBLISHED['auto']:.2f}",
+            f"{ours[solver]:.4f}",
+            f"{ours[solver] / best:.2f}",
+        ]
+        for solver, cost in _PUBLISHED.items()
+        if solver in ours
+    ]
+    head = ["solver", f"published, 16 GB, {_PUBLISHED_SHARE:.0%}", "/ optimum"]
+    head += [f"here, {budget / 1e9:.3g} GB, {budget / peak:.0%}", "/ optimum"]
+    return (
+        "**U-Net beside the paper**: cost relative to computing every op once; budgets as shares of the peak "
+        f"of keeping everything\n\n{table(head, lines)}"
+    )
+
+
 def _cell(cost: float | None) -> str:
-    return "–" if cost is None or math.isinf(cost) else f"{100 * (cost - 1):.2f}"
+    if cost is None:
+        return "–"
+    return "impossible" if math.isinf(cost) else f"{100 * (cost - 1):.2f}"
 
 
 def _seconds(solver: str, quick: bool) -> float:

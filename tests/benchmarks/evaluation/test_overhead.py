@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from evaluation import overhead
-from evaluation.results import Results, Row, key_of
+from evaluation.results import Results, Row, key_of, read_results
 
 PAPER = {"vgg16": 256, "mobilenet": 512, "unet": 32}
 
@@ -68,7 +70,7 @@ def test_each_network_has_a_picture_and_there_is_a_legend() -> None:
     results = Results(experiment="overhead", rows=(*ROWS, *(_of("unet", r) for r in other)))
     figure = overhead.draw(results)
     assert [axes.get_title()[:5] for axes in figure.axes if axes.get_title()] == ["VGG16", "U-Net"]
-    (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    (legend,) = figure.legends
     assert {text.get_text() for text in legend.get_texts()} == {
         *("auto", "revolve", "chen-greedy", "proved impossible")
     }
@@ -89,6 +91,26 @@ def test_eight_eighths_are_the_keep_everything_peak_and_none_the_floor() -> None
     assert most["cost"] == 1.0
     assert least["budget"] == least["floor"] >= least["peak"]
     assert least["cost"] > 1.0
+
+
+RESULTS = read_results(Path(__file__).parents[3] / "benchmarks" / "results" / "overhead.json")
+PANELS = [pytest.param(rows, id=overhead.title_of(rows[0])) for rows in overhead.panels(RESULTS)]
+
+
+@pytest.mark.parametrize("rows", PANELS)
+def test_no_schedule_of_the_committed_results_costs_less_than_is_proved(rows: list[Row]) -> None:
+    for one in rows:
+        if one["cost"] is not None:
+            assert one["cost"] >= overhead.proved_at(rows, one["peak"]) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("rows", PANELS)
+def test_in_the_committed_results_more_room_never_costs_auto_more(rows: list[Row]) -> None:
+    """But for what it leaves open on purpose: it stops at a gap of 0.05 %."""
+    costs = [row["cost"] for row in sorted(rows, key=lambda row: row["budget"]) if row["solver"] == "auto"]
+    found = [cost for cost in costs if cost is not None]
+    assert found
+    assert all(more <= less * (1 + 5e-4) for less, more in pairwise(found))
 
 
 def _of(network: str, old: Row) -> Row:
