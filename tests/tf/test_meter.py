@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from checkmate import ProfilerBusyError
 from checkmate_tf.buffers import resident_bytes
-from checkmate_tf.events import ProfilerBusyError, TraceRecorder
+from checkmate_tf.events import TraceRecorder
 from checkmate_tf.meter import _meter_gpu, memory_meter
 
 MIB = 2**20

@@ -12,7 +12,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import checkmate
 from checkmate_torch import TooManyPlansError, UnsupportedModelError, compile, memory_meter
-from checkmate_torch.allocations import ProfilerBusyError
 from checkmate_torch.costs import profile_node
 
 
@@ -184,7 +183,7 @@ def test_two_budgets_for_one_module() -> None:
 
 def test_planning_inside_of_a_meter_is_refused_with_the_way_out() -> None:
     compiled, x = compile(perceptron(24), "100%"), torch.randn(9, 24)
-    with pytest.raises(ProfilerBusyError, match="run one step"), memory_meter(x):
+    with pytest.raises(checkmate.ProfilerBusyError, match="run one step"), memory_meter(x):
         compiled(x)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn, profiler
 
-from checkmate_torch.allocations import ProfilerBusyError
+from checkmate import ProfilerBusyError
 from checkmate_torch.meter import memory_meter, resident_bytes
 
 KIB = 1024

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import profiler
 
-from checkmate_torch.allocations import AllocationRecorder, ProfilerBusyError, allocation_events
+from checkmate import ProfilerBusyError
+from checkmate_torch.allocations import AllocationRecorder, allocation_events
 from checkmate_torch.profile import machine_of, profile_op
 
 CPU = torch.device("cpu")

@@ -26,6 +26,7 @@ from checkmate.errors import (
     NoPlanError,
     PlanError,
     PluginError,
+    ProfilerBusyError,
     Reason,
     SolverError,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "PlanError",
     "PluginError",
     "Problem",
+    "ProfilerBusyError",
     "Progress",
     "Reason",
     "Schedule",

@@ -20,6 +20,7 @@ __all__ = [
     "NoPlanError",
     "PlanError",
     "PluginError",
+    "ProfilerBusyError",
     "Reason",
     "SolverError",
     "printable",
@@ -58,6 +59,10 @@ class NoPlanError(CheckmateError, LookupError):
 
 class PluginError(CheckmateError, LookupError):
     """A plugin that was asked for is not installed, is ambiguous, or failed to load."""
+
+
+class ProfilerBusyError(CheckmateError, RuntimeError):
+    """Nothing can be measured while another profiler, or another memory meter, is running."""
 
 
 class SolverError(CheckmateError, RuntimeError):

@@ -9,11 +9,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from checkmate.errors import ProfilerBusyError
+
 if TYPE_CHECKING:
     from checkmate_tf.ahead import ProgramError, TracedStep, plan, trace
     from checkmate_tf.capture import UnsupportedFunctionError
     from checkmate_tf.compiled import CompiledIteration, UnsupportedModelError, compile
-    from checkmate_tf.events import ProfilerBusyError
     from checkmate_tf.keras_fit import PlannedTraining, disable, enable, planned_training
     from checkmate_tf.losses import LossError
     from checkmate_tf.meter import MemoryMeter, NoStatisticsError, memory_meter
@@ -51,7 +52,6 @@ _HOMES = {
     "Plan": "planning",
     "PlannedFunction": "planned",
     "PlannedTraining": "keras_fit",
-    "ProfilerBusyError": "events",
     "ProgramError": "ahead",
     "TracedStep": "ahead",
     "UnsupportedFunctionError": "capture",

@@ -24,10 +24,10 @@ import tensorflow as tf
 
 from checkmate import DFGraph, Progress
 from checkmate.cost import MeasuredOps, OpProfile, with_costs
+from checkmate.errors import ProfilerBusyError
 from checkmate.plugins import CostModel, checked_cost_model, load_cost_model
 from checkmate.problem import OnProgress
 from checkmate_tf.device import device_of_this_machine, machine_of
-from checkmate_tf.events import ProfilerBusyError
 from checkmate_tf.flops import flops_of
 from checkmate_tf.private import is_stateful
 from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in_turn

@@ -25,19 +25,15 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from checkmate.errors import CheckmateError
+from checkmate.errors import ProfilerBusyError
 from checkmate_tf.private import XSpace, cpu_allocator_events
 
-__all__ = ["Allocation", "Execution", "ProfilerBusyError", "Trace", "TraceRecorder"]
+__all__ = ["Allocation", "Execution", "Trace", "TraceRecorder"]
 
 _VERBOSE = 3
 """The level at which the profiler tells of allocations, and of ops however small."""
 _OP = re.compile(r"([^:\s]+):(\w+)")
 """How the executor calls a run of an op: its name and its type; no name of an op has a colon."""
-
-
-class ProfilerBusyError(CheckmateError, RuntimeError):
-    """Nothing can be measured while another profiler, or another meter, is running in this process."""
 
 
 class Execution(NamedTuple):

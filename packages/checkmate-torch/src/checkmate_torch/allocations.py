@@ -27,17 +27,13 @@ from torch._C._profiler import (
     _ProfilerEvent,
 )
 
-from checkmate.errors import CheckmateError
+from checkmate.errors import ProfilerBusyError
 
-__all__ = ["AllocationRecorder", "Allocations", "ProfilerBusyError", "allocation_events"]
+__all__ = ["AllocationRecorder", "Allocations", "allocation_events"]
 
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _SILENT = "6"
 """Above every severity: some releases of PyTorch log each start and stop on stderr."""
-
-
-class ProfilerBusyError(CheckmateError, RuntimeError):
-    """Memory can't be measured while another profiler, or another meter, is running in this thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

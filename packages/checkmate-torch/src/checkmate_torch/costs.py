@@ -27,9 +27,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from checkmate import DFGraph, Progress
 from checkmate.cost import MeasuredOps, OpProfile, with_costs
+from checkmate.errors import ProfilerBusyError
 from checkmate.plugins import CostModel, checked_cost_model, load_cost_model
 from checkmate.problem import OnProgress
-from checkmate_torch.allocations import ProfilerBusyError
 from checkmate_torch.flops import flops_of
 from checkmate_torch.profile import machine_of, profile_op
 from checkmate_torch.roofline import roofline
