@@ -1,31 +1,24 @@
 """The roofline of a traced graph: each op at the peak of the number format that it computes in.
 
 The law and the table of devices are the core's (:class:`checkmate.cost.Roofline`); here each op finds its
-row, and a CPU, which no table lists, is measured: one product of matrices and one copy.
+row, and a CPU, which no table lists, is measured.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
 from checkmate import DFGraph
-from checkmate.cost import DEVICES, MeasuredOps, OpProfile, Roofline, device_in_table, with_costs
+from checkmate.cost import MeasuredOps, Roofline, device_in_table, in_formats, measured_roofline
 from checkmate_torch.flops import number_format
 from checkmate_torch.profile import machine_of
 
 __all__ = ["roofline"]
-
-_SIDE = 768
-_COPIED = 2**26
-_RUNS = 5
-_PRODUCT, _COPY = f"product of float32 matrices, {_SIDE} square", f"copy of {_COPIED} bytes"
-"""Their names among the measured ops."""
 
 
 def roofline(
@@ -42,21 +35,12 @@ def roofline(
     Raises:
         CostError: if the device is not in the table.
     """
-    formats = [number_format(node) if node is not None else "fp32" for node in nodes]
+    formats = [number_format(node) if node is not None else None for node in nodes]
     cuda = _cuda_of(nodes)
     if not device and cuda is None:
-        priced = dict.fromkeys(formats, _of_this_cpu(on_disk).annotate(counted))
-    else:
-        name = device or device_in_table(torch.cuda.get_device_name(cuda), _gigabytes(cuda))
-        priced = {form: _known(name, form).annotate(counted) for form in dict.fromkeys(formats)}
-    costs = (priced[form].ops[v].cost if nodes[v] is not None else 0.0 for v, form in enumerate(formats))
-    return with_costs(counted, costs, "s")
-
-
-def _known(device: str, form: str) -> Roofline:
-    """The device's row for a format; for one that it has no unit for, ordinary arithmetic."""
-    figures = next((d for name, d in DEVICES.items() if name.lower() == device.lower()), None)
-    return Roofline.of(device, form if figures is None or form in figures.flops_per_s else "fp32")
+        return in_formats(counted, formats, lambda form: _of_this_cpu(on_disk))
+    name = device or device_in_table(torch.cuda.get_device_name(cuda), _gigabytes(cuda))
+    return in_formats(counted, formats, partial(Roofline.nearest, name))
 
 
 def _cuda_of(nodes: Sequence[Node | None]) -> torch.device | None:
@@ -72,28 +56,13 @@ def _gigabytes(cuda: torch.device | None) -> float:
 
 @cache
 def _of_this_cpu(on_disk: bool) -> Roofline:
-    """The peaks of float32 that this machine reaches: a product of square matrices, and a copy."""
-    table = MeasuredOps(machine_of(torch.device("cpu")))
-    known = table.known() if on_disk else {}
-    if not known.keys() >= {_PRODUCT, _COPY}:
-        with torch._subclasses.fake_tensor.unset_fake_temporarily(), torch.no_grad():
-            a, b = torch.ones(_SIDE, _SIDE), torch.ones(_SIDE, _SIDE)
-            source, target = torch.zeros(_COPIED // 4), torch.zeros(_COPIED // 4)
-            known = {
-                _PRODUCT: OpProfile(seconds=_fastest(lambda: torch.mm(a, b)), workspace=0),
-                _COPY: OpProfile(seconds=_fastest(lambda: target.copy_(source)), workspace=0),
-            }
-        if on_disk:
-            table.add(known)
-    return Roofline(
-        flops_per_s=2 * _SIDE**3 / known[_PRODUCT].seconds, bytes_per_s=2 * _COPIED / known[_COPY].seconds
-    )
+    with torch._subclasses.fake_tensor.unset_fake_temporarily(), torch.no_grad():
+        return measured_roofline(
+            MeasuredOps(machine_of(torch.device("cpu"))), "copy", _ready, on_disk=on_disk
+        )
 
 
-def _fastest(run: Callable[[], object]) -> float:
-    seconds = []
-    for _ in range(_RUNS):
-        start = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+def _ready(side: int, numbers: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    a, b = torch.ones(side, side), torch.ones(side, side)
+    source, target = torch.zeros(numbers), torch.zeros(numbers)
+    return lambda: torch.mm(a, b), lambda: target.copy_(source)

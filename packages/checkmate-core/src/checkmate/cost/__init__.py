@@ -12,6 +12,7 @@ from checkmate.cost.quantised import QuantisedCost
 from checkmate.cost.roofline import Roofline
 from checkmate.cost.scaled import ScaledCost
 from checkmate.cost.table import TableCost
+from checkmate.cost.traced import in_formats, measured_roofline
 from checkmate.cost.unit import UnitCost
 
 __all__ = [
@@ -25,5 +26,7 @@ __all__ = [
     "TableCost",
     "UnitCost",
     "device_in_table",
+    "in_formats",
+    "measured_roofline",
     "with_costs",
 ]

@@ -86,6 +86,19 @@ class Roofline:
             raise CostError(f"no figure for dtype {dtype!r} on {device!r}: {list(known.flops_per_s)}")
         return cls(flops_per_s=known.flops_per_s[dtype], bytes_per_s=known.bytes_per_s, launch_s=launch_s)
 
+    @classmethod
+    def nearest(cls, device: str, dtype: str) -> Self:
+        """The same; for a format that the device has no unit for, that of ordinary arithmetic.
+
+        Raises:
+            CostError: if the table lacks the device.
+
+        >>> Roofline.nearest("V100-16GB", "bf16") == Roofline.of("V100-16GB", "fp32")
+        True
+        """
+        known = next((d for name, d in DEVICES.items() if name.lower() == device.lower()), None)
+        return cls.of(device, dtype if known is None or dtype in known.flops_per_s else "fp32")
+
     def annotate(self, graph: DFGraph) -> DFGraph:
         """The graph with its costs in seconds.
 
