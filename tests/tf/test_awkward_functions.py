@@ -313,11 +313,11 @@ def after(function: Callable[..., Any], args: tuple[Any, ...], variables: list[A
     return [np.asarray(v.numpy() if hasattr(v, "numpy") else v) for v in leaves]
 
 
-def tightest(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
+def tight(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
     with pytest.raises(InfeasibleBudgetError) as caught:
         checkmate.tf2.function(fn, budget="1 B", **CHEAP).plan(*args)
     assert caught.value.minimum is not None
-    return caught.value.minimum
+    return caught.value.minimum * 21 // 20  # a busy machine may not find it a second time
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -325,7 +325,7 @@ def test_results_and_state_are_those_of_the_plain_function(name: str) -> None:
     tf.random.set_seed(7)
     plain, args, variables = CASES[name]()
     expected = after(tf.function(plain), args, variables)
-    budgets: list[Any] = ["100%", tightest(CASES[name]()[0], args)]
+    budgets: list[Any] = ["100%", tight(CASES[name]()[0], args)]
     for budget in budgets:
         tf.random.set_seed(7)
         fn, args, variables = CASES[name]()
@@ -365,7 +365,7 @@ def test_effects_happen_once_and_in_order(capfd: pytest.CaptureFixture[str]) -> 
         tf.print("and printed")
         return loss
 
-    planned = checkmate.tf2.function(step, budget=tightest(step, (X,)), **CHEAP)
+    planned = checkmate.tf2.function(step, budget=tight(step, (X,)), **CHEAP)
     seen.clear()
     planned(X)
     assert planned.plans[-1].solution.overhead > 0
@@ -384,7 +384,7 @@ def test_every_op_runs_as_often_as_it_is_scheduled() -> None:
         return loss, tape.gradient(loss, kernels)
 
     x = tf.random.stateless_normal([4, 16, 16, 8], [1, 1])
-    planned = checkmate.tf2.function(step, budget=tightest(step, (x,)), **CHEAP)
+    planned = checkmate.tf2.function(step, budget=tight(step, (x,)), **CHEAP)
     planned(x)
     copies = [c.op for c in planned.plans[-1].program.copies if c.op.type == "Conv2D"]
     with TraceRecorder() as recorder:
