@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,8 @@ def test_what_a_solution_says() -> None:
     assert first.split()[:2] == ["attend", "1"]
     assert second.split()[:2] == ["embed", "1"]
     assert solution.explain(rows=1).endswith("… and 1 more")
+    timed = Solution.found(Problem(graph=replace(GRAPH, cost_unit="s"), budget=12), TWICE)
+    assert timed.explain().splitlines()[0] == f"{head} (s)"
     assert "feasible" in repr(solution)
 
 

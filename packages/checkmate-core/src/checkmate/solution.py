@@ -155,7 +155,8 @@ class Solution:
             return "nothing is recomputed"
         paid = extra * graph.costs
         ranked = [int(i) for i in np.argsort(-paid, kind="stable") if extra[i]]
-        lines = [f"{'op':<40} {'again':>5} {'makes':>11} {'extra cost':>11}"]
+        unit = f" ({graph.cost_unit})" if graph.cost_unit not in ("", "1") else ""
+        lines = [f"{'op':<40} {'again':>5} {'makes':>11} {'extra cost':>11}{unit}"]
         for i in ranked[:rows]:
             made = format_bytes(int(graph.sizes[graph.makes.row(i)].sum()))
             lines.append(f"{graph.ops[i].name[:40]:<40} {extra[i]:>5} {made:>11} {paid[i]:>11.4g}")
