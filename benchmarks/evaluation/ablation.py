@@ -43,7 +43,7 @@ _CASES: Mapping[str, float] = {
 """Graphs of the solver benchmark, and of the zoo, layer by layer, at shares of the keep-everything peak."""
 _QUICK: Mapping[str, float] = {"chain32-random": 0.3, "residual16": 0.3}
 _QUICK_STEPS = ("min-cut", "cut-milp", "local-search")
-_LIMIT_S, _QUICK_LIMIT_S = 6.0, 1.5
+_LIMIT_S, _QUICK_LIMIT_S = 3.0, 1.5
 _WARM_S = 1.0
 
 
