@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +40,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(costs, "_cache", {})
     return tmp_path
+
+
+class _Function(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
 
 
 def ops_of(step: Traced, target: object) -> list[int]:
@@ -94,6 +103,18 @@ def test_flops_of_a_product_are_2mnk_and_of_the_rest_one_for_each_element(
     assert counted.ops[linear].cost == 2 * BATCH * WIDTH * 3 * WIDTH
     assert counted.ops[gelu].cost == BATCH * 3 * WIDTH
     assert counted.ops[step.boundary].cost == 0
+
+
+def test_attention_on_the_cpu_counts_its_products_and_five_in_backward() -> None:
+    length, depth = 16, 8
+    query = torch.zeros(2, 3, length, depth, requires_grad=True)
+    attend = nn.functional.scaled_dot_product_attention
+    traced = checkmate.torch.trace(
+        _Function(lambda q: attend(q, q, q)), query, loss=torch.sum, cost_model="flops"
+    )
+    product = 2 * 2 * 3 * length * length * depth
+    costs_of = [op.cost for op in traced.graph.ops if "flash_attention" in op.name]
+    assert costs_of == [2 * product, 5 * product]
 
 
 def test_workspaces_do_not_hang_on_the_cost_model(step: Traced, bare: checkmate.DFGraph) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
+import runpy
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import zoo
 
-from checkmate import DFGraph, keep_all_peak, solve
+from checkmate import DFGraph, keep_all_peak, read_graph, solve
 
 # Parameters, and multiply-adds of a forward pass of one example, in billions.
 KNOWN = {
@@ -110,6 +113,20 @@ def test_activations_in_place_and_views_are_no_layers_and_skips_are_edges() -> N
     assert not [name for name in names if re.search("relu|flatten|view", name)]
     concatenated = [op for op in graph.ops if op.name.startswith("cat") and not op.backward]
     assert [len(op.inputs) for op in concatenated] == [2, 2, 2]
+
+
+def test_the_command_writes_files_that_can_be_read_and_says_what_it_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["zoo", "-o", str(tmp_path), "--networks", "segnet", "--small", "--batch", "3"]
+    monkeypatch.setattr(sys, "argv", command)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(zoo, "missing", lambda _, frontend: ["tensorflow"] if frontend == "keras" else [])
+    runpy.run_path(str(Path(zoo.__file__).parent), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "left out: segnet in keras: needs tensorflow" in said
+    (file,) = tmp_path.iterdir()
+    assert read_graph(file).digest == zoo.graph("segnet", batch=3, small=True).digest
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """FLOPs of an op: 2mnk for a product of matrices [m, k] and [k, n], and so on, from shapes alone.
 
-PyTorch keeps formulas for products, convolutions and attention. Any other op counts one for each element that
-it makes, so that nothing which moves memory is free.
+PyTorch keeps formulas for products, convolutions and attention; that for attention is used on the CPU, too.
+Any other op counts one for each element that it makes, so that nothing which moves memory is free.
 """
 
 from __future__ import annotations
@@ -16,6 +16,15 @@ from checkmate_torch.symbols import largest
 
 __all__ = ["flops_of", "number_format"]
 
+_aten = torch.ops.aten
+_SAME_AS: dict[object, object] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        _aten._scaled_dot_product_flash_attention_backward
+    ),
+}
+"""Ops without a formula that count as others do, which take the same tensors first."""
+
 _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -23,7 +32,7 @@ def flops_of(node: Node) -> float:
     """Floating-point operations of a joint graph's node, as its fake tensors have it."""
     made = node.meta.get("val")
     packet = getattr(node.target, "overloadpacket", None)
-    formula = flop_registry.get(packet)
+    formula = flop_registry.get(_SAME_AS.get(packet, packet))
     if formula is not None:
         args, kwargs = tree_map(_hint, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
         return float(largest(formula(*args, **kwargs, out_val=tree_map(_hint, made))))
