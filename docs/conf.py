@@ -1,7 +1,7 @@
 """The documentation site: the Markdown of this folder, as Sphinx shows it (``nox -s docs``).
 
-The pages are plain Markdown, made to be read on a code host, too: what they link, and in which order they
-stand, is told in ``_toc.yml``. Notebooks are shown as they were executed (``nox -s notebooks``).
+The pages are plain Markdown, made to be read on a code host, too; ``_toc.yml`` says in which order they
+stand. Notebooks are shown as they were executed (``nox -s notebooks``).
 """
 
 from importlib import metadata
@@ -18,10 +18,9 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_external_toc",
 ]
+
 html_theme = "furo"
 html_title = "Checkmate"
-
-suppress_warnings = ["etoc.glob"]  # a pattern in _toc.yml may match nothing yet
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # as code hosts make them of the headings' words
