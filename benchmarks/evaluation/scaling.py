@@ -120,7 +120,17 @@ def markdown(results: Results) -> str:
         table(["solver", *kinds], [[s, *(_largest(cases, kind, s) for kind in kinds)] for s in solvers]),
         "The largest graphs of others, as published, and `auto` on graphs that are at least as large:",
         table(
-            ["system", "method", "ops", "time", "ops, ours", "first s, ours", "final s, ours", "gap, ours"],
+            [
+                "system",
+                "method",
+                "ops",
+                "time",
+                "ops, ours",
+                "solved",
+                "first s, ours",
+                "final s, ours",
+                "gap, ours",
+            ],
             [[system, *them, *_ours(cases, them.ops)] for system, them in PUBLISHED.items()],
         ),
     )
@@ -219,15 +229,21 @@ def _ours(cases: list[_Case], ops: int) -> list[str]:
     """Of ``auto``, the slowest of each figure over the smallest graphs of each kind that are as large."""
     nearest: dict[str, _Case] = {}
     for case in cases:
-        if case.ops >= ops and case.points.get("auto", {}).get("cost") is not None:
+        if case.ops >= ops and "auto" in case.points:
             nearest.setdefault(case.kind, case)
-    if not nearest:
-        return ["–"] * 4
-    sizes = sorted({case.ops for case in nearest.values()})
     points = [case.points["auto"] for case in nearest.values()]
+    points = [point for point in points if point["cost"] is not None]
+    if not points:
+        return ["–"] * 5
+    sizes = sorted({case.ops for case in nearest.values()})
     span = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,}–{sizes[-1]:,}"
     times = [f"≤ {_s(max(point[field] for point in points))}" for field in ("first_s", "final_s")]
-    return [span, *times, f"≤ {max((p['cost'] - p['bound']) / p['cost'] for p in points):.2%}"]
+    return [
+        span,
+        f"{len(points)} of {len(nearest)}",
+        *times,
+        f"≤ {max((p['cost'] - p['bound']) / p['cost'] for p in points):.2%}",
+    ]
 
 
 def _s(seconds: float) -> str:

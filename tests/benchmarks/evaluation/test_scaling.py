@@ -60,7 +60,7 @@ def test_the_tables_tell_nothing_found_from_not_asked() -> None:
     assert "| chain | 1,001 | 50% | 1.0000 (0.250) |  |  |" in said
     assert "| lp-rounding | 101 |" in said
     assert "| chen-greedy | – |" in said
-    assert "| MOCCASIN | retention intervals, CP-SAT | 1000 | minutes to an hour | 1,001 |" in said
+    assert "| MOCCASIN | retention intervals, CP-SAT | 1000 | minutes to an hour | 1,001 | 1 of 1 |" in said
     assert "| FastSA | annealing of sequences, one core | 8330 | 3 to 30 s | – |" in said
     assert EXPERIMENT.draw(Results(experiment="scaling", rows=rows)) is not None
 
