@@ -20,7 +20,9 @@ from evaluation import (
     matrices,
     overhead,
     paper_graphs,
+    peaks,
     ratios,
+    readme,
     scaling,
     torch_details,
 )
@@ -41,6 +43,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         scaling.EXPERIMENT,
         ablation.EXPERIMENT,
         *executions.EXPERIMENTS,
+        *peaks.EXPERIMENTS,
         *torch_details.EXPERIMENTS,
     )
 }
@@ -55,11 +58,11 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
     """
 
     def table_of(experiment: Experiment) -> Callable[[], str]:
-        def made() -> str:
+        def told() -> str:
             results = read_results(folder / f"{experiment.source.name}.json")
             return f"{experiment.markdown(results)}\n\n{conditions(results)}"
 
-        return made
+        return told
 
     made = {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}
-    return {**made, "paper-graphs": lambda: paper_graphs.markdown(folder)}
+    return made | readme.tables(folder) | {"paper-graphs": lambda: paper_graphs.markdown(folder)}

@@ -1,0 +1,117 @@
+"""The tables of the README: a few rows of what the pages show whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from solvers.records import read_results as read_solves
+from steps.process import LEAST
+
+from evaluation.pages import table
+from evaluation.results import Results, Row, read_results
+
+__all__ = ["tables"]
+
+_NETWORKS = {
+    "mlp": "12-block MLP",
+    "resnet18": "ResNet-18-like",
+    "unet": "U-Net",
+    "gpt2": "GPT-2-like",
+    "unet-dropout": "U-Net with dropout",
+    "transformer": "transformer",
+    "vgg19": "VGG19",
+    "mobilenet": "MobileNet",
+    "resnet50": "ResNet50",
+    "densenet121": "DenseNet121",
+}
+_STEPS = {
+    "chain64": "chain of 64 equal layers",
+    "unet4": "U-Net, 4 levels",
+    "residual16": "residual network, 16 blocks",
+    "transformer12": "transformer, 12 layers",
+    "transformer106": "transformer, 106 layers",
+}
+_WRONG = 1e-4
+"""Errors of gradients or averages above this are told."""
+
+
+def tables(folder: Path) -> dict[str, Callable[[], str]]:
+    """By name, what makes each table from the results files of a folder."""
+    return {
+        "readme-torch": lambda: torch(read_results(folder / "steps-torch.json")),
+        "readme-tf": lambda: tensorflow(read_results(folder / "steps-tf.json")),
+        "readme-solvers": lambda: solvers(folder / "solvers.json"),
+    }
+
+
+def torch(results: Results) -> str:
+    """Measured peak as a share of the plain one, and extra wall time, for each way to save memory."""
+    rows = []
+    for network in results.distinct("network"):
+        found = _measured(results, network)
+        ours = _ours(found, 0.6, 0.5, 0.4, LEAST)
+        least = min((row for row in found if row["method"].startswith("torch")), key=_share, default=None)
+        note = "" if least is None or least["method"] == "torch" else " ¹"
+        checkpoint = [row for row in found if row["method"] == "checkpoint"]
+        theirs = "–" if least is None else _points([least]) + note
+        rows.append((_NETWORKS[network], _points(ours), _points(checkpoint), theirs))
+    head = (
+        "network",
+        "Checkmate",
+        "`torch.utils.checkpoint` per block",
+        "torch's `activation_memory_budget`, lowest peak",
+    )
+    return table(head, rows)
+
+
+def tensorflow(results: Results) -> str:
+    """The same, with what the peers get wrong."""
+    rows = []
+    for network in results.distinct("network"):
+        found = _measured(results, network)
+        ours = _ours(found, 0.6, 0.4, LEAST)
+        plain = max(row["plain_peak"] for row in found) / 2**20
+        peers = [_peer(row) for row in found if row["method"] in ("recompute_grad", "remat")]
+        rows.append((f"{_NETWORKS[network]}, {plain:.0f} MiB", _points(ours), *peers))
+    return table(("network, stock peak", "Checkmate", "`tf.recompute_grad`", "`keras.remat`"), rows)
+
+
+def solvers(file: Path) -> str:
+    """Schedules of ``auto`` within half the keep-everything peak."""
+    results = read_solves(file)
+    rows = []
+    for graph, title in _STEPS.items():
+        (row,) = results.of(graph, 0.5, "auto")
+        gap = row.gap or 0.0
+        proved = "optimal" if row.outcome == "optimal" else f"{gap:.2%}" if gap >= 1e-4 else "< 0.01%"
+        cost, ops = f"{results.relative(row, row.cost):.3f}", f"{results.graphs[graph].ops:,}"
+        rows.append((title, ops, cost, proved, f"{row.first_s:.2g} s", f"{row.final_s:.2g} s"))
+    return table(("training step", "ops", "cost", "proved gap", "first schedule", "final"), rows)
+
+
+def _measured(results: Results, network: str) -> list[Row]:
+    return [row for row in results.where(network=network) if row["peak"] and row["device"] in (None, "cpu")]
+
+
+def _ours(rows: Iterable[Row], *shares: float) -> list[Row]:
+    return [row for row in rows if row["method"] == "checkmate" and row["share"] in shares]
+
+
+def _share(row: Row) -> float:
+    return float(row["peak"] / row["plain_peak"])
+
+
+def _points(rows: Iterable[Row]) -> str:
+    """Each as "50 % at +3 %", the largest first."""
+    told = sorted(rows, key=_share, reverse=True)
+    return ", ".join(f"{_share(row):.0%} at {row['time_overhead']:+.0%}" for row in told) or "–"
+
+
+def _peer(row: Row) -> str:
+    wrong: Mapping[str, float] = {
+        "gradients": row["gradient_error"] or 0.0,
+        "averages": row["average_error"] or 0.0,
+    }
+    told = ", ".join(f"{what} off by {value:.0%}" for what, value in wrong.items() if value > _WRONG)
+    return _points([row]) + (f"; {told}" if told else "")
