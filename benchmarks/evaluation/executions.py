@@ -25,7 +25,10 @@ __all__ = ["EXPERIMENTS", "STEPS_TF", "STEPS_TORCH", "STEPS_TORCH_WHOLE"]
 _BATCH_NORM = ("resnet18", "unet")
 _OURS = ("checkmate", "compile", "compile_step")
 _MARKERS = {"checkpoint": "s", "recompute_grad": "s", "torch": "v", "torch-decomposed": "x", "remat": "x"}
-_COLUMNS = ("budget MiB", "expected", "measured", "of plain", "cost model", "step s", "extra time", "exact")
+_COLUMNS = (
+    *("budget MiB", "expected", "measured", "of plain", "cost model", "step s", "extra time", "exact"),
+    "plan s",
+)
 
 
 def torch_tasks(quick: bool) -> Sequence[Task]:
@@ -156,6 +159,7 @@ def _line(row: Row) -> list[str]:
         f"{row['step_s']:.3f}",
         f"{row['time_overhead']:+.1%}",
         _exactness(row),
+        _cell(row["plan_s"], lambda s: f"{s:.1f}"),
     ]
 
 

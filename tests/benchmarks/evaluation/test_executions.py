@@ -31,7 +31,7 @@ ROWS = (
 
 def test_the_table_has_a_line_for_each_row_and_says_why_something_failed() -> None:
     said = STEPS_TORCH.markdown(Results(experiment="steps-torch", rows=ROWS))
-    assert "| checkmate | 50% | 100.0 | 100.0 | 99.0 | 50% | +10.0% | 1.000 | +12.0% | bits |" in said
+    assert "| checkmate | 50% | 100.0 | 100.0 | 99.0 | 50% | +10.0% | 1.000 | +12.0% | bits |  |" in said
     assert "- torch 50%: `RuntimeError: in place`" in said
     assert "- torch 20%: `RuntimeError: exit -9`" in said
     assert "within the budget: 1 of 1 rows" in said
