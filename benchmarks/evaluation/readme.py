@@ -24,6 +24,8 @@ _NETWORKS = {
     "mobilenet": "MobileNet",
     "resnet50": "ResNet50",
     "densenet121": "DenseNet121",
+    "fcn8": "FCN8",
+    "segnet": "SegNet",
 }
 _STEPS = {
     "chain64": "chain of 64 equal layers",
@@ -41,6 +43,7 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
     return {
         "readme-torch": lambda: torch(read_results(folder / "steps-torch.json")),
         "readme-tf": lambda: tensorflow(read_results(folder / "steps-tf.json")),
+        "readme-batch": lambda: batches(read_results(folder / "largest-batch.json")),
         "readme-solvers": lambda: solvers(folder / "solvers.json"),
     }
 
@@ -75,6 +78,18 @@ def tensorflow(results: Results) -> str:
         peers = [_peer(row) for row in found if row["method"] in ("recompute_grad", "remat")]
         rows.append((f"{_NETWORKS[network]}, {plain:.0f} MiB", _points(ours), *peers))
     return table(("network, stock peak", "Checkmate", "`tf.recompute_grad`", "`keras.remat`"), rows)
+
+
+def batches(results: Results) -> str:
+    """The largest batch on the smallest device, by method."""
+    solvers = {"keep-all": "keep everything", "chen-greedy": "greedy rule", "auto": "Checkmate, proved largest"}
+    rows = []
+    for network in results.distinct("network"):
+        found = {row["solver"]: row["batches"][0] for row in results.where(network=network)}
+        if found["auto"]["batch"] + 1 != found["auto"]["impossible"]:
+            raise ValueError(f"{network}: a larger batch is not refuted, so the table's heading is wrong")
+        rows.append((_NETWORKS[network], *(found[solver]["batch"] for solver in solvers)))
+    return table(("network", *solvers.values()), rows)
 
 
 def solvers(file: Path) -> str:
