@@ -7,7 +7,7 @@ TensorFlow. ``benchmarks/steps`` measures; each measurement has a process of its
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from evaluation.results import Results, Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENTS", "STEPS_TF", "STEPS_TORCH", "STEPS_TORCH_WHOLE"]
+__all__ = ["EXPERIMENTS", "STEPS_TF", "STEPS_TORCH", "STEPS_TORCH_WHOLE", "plain_peak"]
 
 _BATCH_NORM = ("resnet18", "unet")
 _OURS = ("checkmate", "compile", "compile_step")
@@ -81,8 +81,11 @@ def markdown(results: Results, *, framework: str) -> str:
     parts = [_summary(results, framework)]
     for device, network in dict.fromkeys((row["device"], row["network"]) for row in results.rows):
         rows = [row for row in results.rows if (row["device"], row["network"]) == (device, network)]
+        plain = plain_peak(rows)
         title = f"**{network}**" + (f" on {device}" if device not in (None, "cpu") else "")
-        parts.append(f"{title}\n\n" + table(("method", "share", *_COLUMNS), [_line(row) for row in rows]))
+        parts.append(
+            f"{title}\n\n" + table(("method", "share", *_COLUMNS), [_line(row, plain) for row in rows])
+        )
         failures: dict[str, list[str]] = {}
         for row in rows:
             if why := row.error or row["failed"]:
@@ -101,11 +104,11 @@ def draw(results: Results) -> Figure | None:
     figure = Figure(figsize=(4 * across, 3.6 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).flatten()
     for panel, (device, network) in zip(axes, panels, strict=False):
+        rows = list(results.where(device=device, network=network))
+        plain = plain_peak(rows)
         for method in results.distinct("method"):
-            found = list(results.where(device=device, network=network, method=method))
-            points = sorted(
-                (100 * r["peak"] / r["plain_peak"], 100 * r["time_overhead"]) for r in found if r["peak"]
-            )
+            found = [r for r in rows if r["method"] == method and r["peak"]]
+            points = sorted((100 * r["peak"] / plain, 100 * r["time_overhead"]) for r in found)
             line = "-" if method in _OURS else ":"
             marker = _MARKERS.get(method, "o" if method in _OURS else "*")
             if points:
@@ -118,6 +121,11 @@ def draw(results: Results) -> Figure | None:
     for panel in axes[len(panels) :]:
         panel.set_axis_off()
     return figure
+
+
+def plain_peak(rows: Iterable[Row]) -> int:
+    """Bytes of the plain step of a network: the least of all processes, as its order may differ."""
+    return min((row["plain_peak"] for row in rows if row["plain_peak"]), default=0)
 
 
 def _task(network: str, method: str, share: float | None, quick: bool) -> dict[str, Any]:
@@ -144,7 +152,7 @@ def _summary(results: Results, framework: str) -> str:
     return " ".join(said)
 
 
-def _line(row: Row) -> list[str]:
+def _line(row: Row, plain: int) -> list[str]:
     share = _share(row)
     if row.error or row["failed"]:
         return [row["method"], share, *["failed", *["–"] * (len(_COLUMNS) - 1)]]
@@ -154,7 +162,7 @@ def _line(row: Row) -> list[str]:
         _cell(row["budget"], lambda b: f"{b / 2**20:.1f}"),
         _cell(row["expected"], lambda b: f"{b / 2**20:.1f}"),
         f"{row['peak'] / 2**20:.1f}",
-        f"{row['peak'] / row['plain_peak']:.0%}",
+        f"{row['peak'] / plain:.0%}",
         _cell(row["overhead"], lambda x: f"{x:+.1%}"),
         f"{row['step_s']:.3f}",
         f"{row['time_overhead']:+.1%}",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from solvers.records import read_results as read_solves
 from steps.process import LEAST
 
+from evaluation.executions import plain_peak
 from evaluation.pages import table
 from evaluation.results import Results, Row, read_results
 
@@ -54,11 +55,13 @@ def torch(results: Results) -> str:
     for network in results.distinct("network"):
         found = _measured(results, network)
         ours = _ours(found, 0.6, 0.5, 0.4, LEAST)
-        least = min((row for row in found if row["method"].startswith("torch")), key=_share, default=None)
+        plain = plain_peak(found)
+        theirs = [row for row in found if row["method"].startswith("torch")]
+        least = min(theirs, key=lambda row: float(row["peak"]), default=None)
         note = "" if least is None or least["method"] == "torch" else " ¹"
         checkpoint = [row for row in found if row["method"] == "checkpoint"]
-        theirs = "–" if least is None else _points([least]) + note
-        rows.append((_NETWORKS[network], _points(ours), _points(checkpoint), theirs))
+        told = "–" if least is None else _points([least], plain) + note
+        rows.append((_NETWORKS[network], _points(ours, plain), _points(checkpoint, plain), told))
     head = (
         "network",
         "Checkmate",
@@ -74,15 +77,15 @@ def tensorflow(results: Results) -> str:
     for network in results.distinct("network"):
         found = _measured(results, network)
         ours = _ours(found, 0.6, 0.4, LEAST)
-        plain = max(row["plain_peak"] for row in found) / 2**20
-        peers = [_peer(row) for row in found if row["method"] in ("recompute_grad", "remat")]
-        rows.append((f"{_NETWORKS[network]}, {plain:.0f} MiB", _points(ours), *peers))
+        plain = plain_peak(found)
+        ways = [ours, *([row for row in found if row["method"] == m] for m in ("recompute_grad", "remat"))]
+        rows.append((f"{_NETWORKS[network]}, {plain / 2**20:.0f} MiB", *(_told(way, plain) for way in ways)))
     return table(("network, stock peak", "Checkmate", "`tf.recompute_grad`", "`keras.remat`"), rows)
 
 
 def batches(results: Results) -> str:
     """The largest batch on the smallest device, by method."""
-    solvers = {"keep-all": "keep everything", "chen-greedy": "greedy rule", "auto": "Checkmate, proved largest"}
+    solvers = {"keep-all": "keep all", "chen-greedy": "greedy rule", "auto": "Checkmate, proved largest"}
     rows = []
     for network in results.distinct("network"):
         found = {row["solver"]: row["batches"][0] for row in results.where(network=network)}
@@ -113,20 +116,17 @@ def _ours(rows: Iterable[Row], *shares: float) -> list[Row]:
     return [row for row in rows if row["method"] == "checkmate" and row["share"] in shares]
 
 
-def _share(row: Row) -> float:
-    return float(row["peak"] / row["plain_peak"])
+def _points(rows: Iterable[Row], plain: int) -> str:
+    """Each as "50% at +3%", the largest first."""
+    told = sorted(rows, key=lambda row: float(row["peak"]), reverse=True)
+    return ", ".join(f"{row['peak'] / plain:.0%} at {row['time_overhead']:+.0%}" for row in told) or "–"
 
 
-def _points(rows: Iterable[Row]) -> str:
-    """Each as "50 % at +3 %", the largest first."""
-    told = sorted(rows, key=_share, reverse=True)
-    return ", ".join(f"{_share(row):.0%} at {row['time_overhead']:+.0%}" for row in told) or "–"
-
-
-def _peer(row: Row) -> str:
-    wrong: Mapping[str, float] = {
-        "gradients": row["gradient_error"] or 0.0,
-        "averages": row["average_error"] or 0.0,
+def _told(rows: Sequence[Row], plain: int) -> str:
+    """The points, and what is not as in the plain step."""
+    wrong = {
+        what: max((row[name] for row in rows), default=0.0)
+        for what, name in (("gradients", "gradient_error"), ("averages", "average_error"))
     }
-    told = ", ".join(f"{what} off by {value:.0%}" for what, value in wrong.items() if value > _WRONG)
-    return _points([row]) + (f"; {told}" if told else "")
+    off = [f"{what} off by {value:.0%}" for what, value in wrong.items() if value > _WRONG]
+    return "; ".join([_points(rows, plain), *off])
