@@ -24,6 +24,7 @@ from evaluation import (
     ratios,
     readme,
     scaling,
+    solving,
     torch_details,
 )
 from evaluation.experiment import Experiment
@@ -65,4 +66,6 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
         return told
 
     made = {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}
-    return made | readme.tables(folder) | {"paper-graphs": lambda: paper_graphs.markdown(folder)}
+    made["paper-graphs"] = lambda: paper_graphs.markdown(folder)
+    made["solvers"] = lambda: solving.side_by_side(folder / "solvers.json")
+    return made | readme.tables(folder)

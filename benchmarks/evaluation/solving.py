@@ -13,7 +13,7 @@ from typing import Any
 
 from checkmate import DFGraph, write_graph
 
-__all__ = ["generated", "solved"]
+__all__ = ["generated", "side_by_side", "solved"]
 
 _FOLDER = str(Path(__file__).parents[1] / "solvers")
 _NEAR = 0.01
@@ -69,6 +69,15 @@ def solved(
         "seconds": None if row.seconds is None else round(row.seconds, 4),
         "held": row.peak_rss,
     }
+
+
+def side_by_side(file: Path) -> str:
+    """What the page of the solver benchmark says of a results file of its own format."""
+    _find()
+    from page import markdown
+    from records import read_results
+
+    return markdown(read_results(file))
 
 
 def _find() -> None:

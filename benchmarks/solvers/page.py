@@ -1,16 +1,14 @@
-"""The results as Markdown, and the page that quotes them: only what stands between two marks is replaced."""
+"""The results as Markdown, for the page that quotes them (``evaluate.py --pages``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from records import Results, Row
 from summary import OURS, findings, layered_table, ratios_table
 
-__all__ = ["BEGIN", "END", "fill", "markdown"]
+__all__ = ["markdown"]
 
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 _BESIDE = ("checkmate-milp", "retention-intervals", "lp-rounding")
 _NONE = "–"
 
@@ -22,19 +20,6 @@ def markdown(results: Results) -> str:
         parts += ["### Random layered graphs", _layered(results)]
     parts += ["### Cost over the best known cost of the case", _ratios(results), "### Goals", _goals(results)]
     return "\n\n".join(parts)
-
-
-def fill(page: Path, results: Results) -> None:
-    """Replace what stands between the marks of a page.
-
-    Raises:
-        ValueError: if the marks are not there, once each and in order.
-    """
-    head, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end or BEGIN in tail or END in tail:
-        raise ValueError(f"{page.name} needs {BEGIN!r} and after it {END!r}, once each")
-    page.write_text(f"{head}{BEGIN}\n\n{markdown(results)}\n\n{END}{tail}", encoding="utf-8")
 
 
 def _conditions(results: Results) -> str:

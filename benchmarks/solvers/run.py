@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 from cases import GENERATED, QUICK, Generated, cases_of, facts_of, write_files
 from measure import Limits, Solve, measured, solves_of
-from page import fill, markdown
+from page import markdown
 from pictures import draw
 from records import Results, Settings, read_results, write_results
 from summary import findings
@@ -51,11 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(map(str, findings(read_results(asked.summary)))))
         return 0
     if asked.markdown:
-        results = read_results(asked.markdown)
-        if asked.page:
-            fill(asked.page, results)
-        else:
-            print(markdown(results))
+        print(markdown(read_results(asked.markdown)))
         return 0
     asked.solvers = asked.solvers or (QUICK_SOLVERS if asked.quick else SOLVERS)
     if asked.graphs is not None:
@@ -160,7 +156,6 @@ def _parser() -> argparse.ArgumentParser:
     say("-o", "--output", type=Path, help="JSON file; .txt and .png go beside it")
     say("--summary", type=Path, metavar="RESULTS", help="print what a results file says of the goals")
     say("--markdown", type=Path, metavar="RESULTS", help="print a results file as Markdown")
-    say("--page", type=Path, help="with --markdown: put it between the marks of this page instead")
     return parser
 
 
