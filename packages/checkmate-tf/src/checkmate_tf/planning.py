@@ -192,7 +192,8 @@ class _Planner:
                     plain_peak=plain_peak,
                     expected=expected,
                 )
-            small += expected - budget
+            # Also what the schedule left free: else it would be found again, and still be too large.
+            small += budget - (solution.peak or 0) + 2 * (expected - budget)
             _log.info("%s for small tensors", format_bytes(small))
         size, op = floor(graph)
         raise InfeasibleBudgetError(
