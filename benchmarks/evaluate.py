@@ -21,6 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import Progress
+
 from evaluation import EXPERIMENTS, tables
 from evaluation.executors import executor_of
 from evaluation.experiment import Experiment
@@ -28,8 +31,6 @@ from evaluation.pages import conditions, filled, quoted
 from evaluation.results import Results, Row
 from evaluation.runner import run
 from machine import session
-from rich.console import Console
-from rich.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

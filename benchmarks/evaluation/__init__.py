@@ -24,12 +24,12 @@ from evaluation import (
     ratios,
     readme,
     scaling,
-    solving,
     torch_details,
 )
 from evaluation.experiment import Experiment
 from evaluation.pages import conditions
 from evaluation.results import read_results
+from solvers import page, records
 
 __all__ = ["EXPERIMENTS", "tables"]
 
@@ -67,5 +67,5 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
 
     made = {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}
     made["paper-graphs"] = lambda: paper_graphs.markdown(folder)
-    made["solvers"] = lambda: solving.side_by_side(folder / "solvers.json")
+    made["solvers"] = lambda: page.markdown(records.read_results(folder / "solvers.json"))
     return made | readme.tables(folder)

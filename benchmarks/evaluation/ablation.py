@@ -17,7 +17,7 @@ from checkmate_solvers.auto import STEPS, Auto
 from evaluation.experiment import Experiment, Task
 from evaluation.pages import table
 from evaluation.results import Results, Row
-from evaluation.solving import generated
+from solvers.cases import GENERATED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ def measure(task: Task) -> Mapping[str, Any]:
 def _graph(name: str) -> DFGraph:
     network = name.removeprefix("zoo/")
     if network == name:
-        return generated(name)
+        return GENERATED[name].graph()
     import zoo
 
     return zoo.graph(network, level="layer")

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from steps.process import LEAST, measured
-
 from evaluation.experiment import Experiment, Task
 from evaluation.pages import table
 from evaluation.results import Results, Row
+from steps.process import LEAST, measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

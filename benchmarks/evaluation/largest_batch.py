@@ -20,7 +20,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import zoo
-
 from checkmate import DFGraph, Schedule, Status, floor, simulate, solve
 from evaluation.experiment import Experiment, Task
 from evaluation.pages import table

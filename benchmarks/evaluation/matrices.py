@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zoo
 
+import zoo
 from checkmate import DFGraph, Plan, Solution, solve
 from evaluation.experiment import Experiment, Task
 from evaluation.pages import table

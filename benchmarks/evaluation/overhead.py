@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import zoo
-
 from checkmate import DFGraph, floor, keep_all_peak, solve
 from checkmate.plugins import Solver
 from evaluation.experiment import Experiment, Task

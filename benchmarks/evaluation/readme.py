@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from solvers.records import read_results as read_solves
-from steps.process import LEAST
-
 from evaluation.executions import plain_peak
 from evaluation.pages import table
 from evaluation.results import Results, Row, read_results
+from solvers.records import read_results as read_solves
+from steps.process import LEAST
 
 __all__ = ["tables"]
 

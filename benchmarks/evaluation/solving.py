@@ -1,30 +1,20 @@
-"""Solves and graphs of the solver benchmark, for experiments.
-
-``benchmarks/solvers`` is a folder of scripts that find each other by name, and no package.
-"""
+"""One solve as the solver benchmark does it, for experiments."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from checkmate import DFGraph, write_graph
+from solvers.cases import Case, facts_of
+from solvers.measure import Limits, Solve, measured
+from solvers.records import Settings
 
-__all__ = ["generated", "side_by_side", "solved"]
+__all__ = ["solved"]
 
-_FOLDER = str(Path(__file__).parents[1] / "solvers")
 _NEAR = 0.01
-
-
-def generated(name: str) -> DFGraph:
-    """A graph of the solver benchmark."""
-    _find()
-    from cases import GENERATED
-
-    return GENERATED[name].graph()
 
 
 def solved(
@@ -44,11 +34,6 @@ def solved(
         schedule (``first_s``), to one within 1 % of the last one's cost (``near_s``), and to that one
         (``final_s``); ``held``, the bytes that the process held at most.
     """
-    _find()
-    from cases import Case, facts_of
-    from measure import Limits, Solve, measured
-    from records import Settings
-
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "graph.json"
         write_graph(file, graph)
@@ -69,17 +54,3 @@ def solved(
         "seconds": None if row.seconds is None else round(row.seconds, 4),
         "held": row.peak_rss,
     }
-
-
-def side_by_side(file: Path) -> str:
-    """What the page of the solver benchmark says of a results file of its own format."""
-    _find()
-    from page import markdown
-    from records import read_results
-
-    return markdown(read_results(file))
-
-
-def _find() -> None:
-    if _FOLDER not in sys.path:
-        sys.path.append(_FOLDER)

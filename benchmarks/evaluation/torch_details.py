@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from steps.process import LEAST, measured
-
 from evaluation.executions import STEPS_TORCH
 from evaluation.experiment import Experiment, Task
 from evaluation.pages import table
 from evaluation.results import Results, Row
+from steps.process import LEAST, measured
 
 __all__ = ["EXPERIMENTS"]
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from records import GraphFacts
-
 from checkmate import DFGraph, floor, generators, keep_all_peak, read_graph, write_graph
+from solvers.records import GraphFacts
 
 __all__ = ["GENERATED", "QUICK", "Case", "Generated", "cases_of", "facts_of", "write_files"]
 

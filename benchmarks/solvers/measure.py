@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cases import Case
-from records import GraphFacts, Key, Moment, Row, Settings, thinned
-
 from checkmate.plugins import SolverSpec, installed_plugins
+from solvers.cases import Case
+from solvers.records import GraphFacts, Key, Moment, Row, Settings, thinned
 
 __all__ = ["Limits", "Solve", "measured", "solves_of"]
 

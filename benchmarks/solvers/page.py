@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from records import Results, Row
-from summary import OURS, findings, layered_table, ratios_table
+from solvers.records import Results, Row
+from solvers.summary import OURS, findings, layered_table, ratios_table
 
 __all__ = ["markdown"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import Results, Row
+from solvers.records import Results, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

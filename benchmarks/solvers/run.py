@@ -21,17 +21,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from cases import GENERATED, QUICK, Generated, cases_of, facts_of, write_files
-from measure import Limits, Solve, measured, solves_of
-from page import markdown
-from pictures import draw
-from records import Results, Settings, read_results, write_results
-from summary import findings
-from table import line, text
 
-sys.path.append(str(Path(__file__).parents[1]))  # what all benchmarks share
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/: what they share, and this package
 
 from machine import session
+from solvers.cases import GENERATED, QUICK, Generated, cases_of, facts_of, write_files
+from solvers.measure import Limits, Solve, measured, solves_of
+from solvers.page import markdown
+from solvers.pictures import draw
+from solvers.records import Results, Settings, read_results, write_results
+from solvers.summary import findings
+from solvers.table import line, text
 
 SOLVERS = (
     *("auto", "checkmate-milp", "retention-intervals", "lp-rounding", "cut-milp", "min-cut", "local-search"),

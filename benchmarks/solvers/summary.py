@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from published import KINDS, LAYERED, RATIOS
-from records import Results, Row
+from solvers.published import KINDS, LAYERED, RATIOS
+from solvers.records import Results, Row
 
 __all__ = ["OURS", "Finding", "findings", "layered_table", "ratios_table"]
 

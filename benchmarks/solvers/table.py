@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from records import Results, Row
+from solvers.records import Results, Row
 
 __all__ = ["heading", "line", "text"]
 

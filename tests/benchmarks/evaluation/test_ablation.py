@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from evaluation.ablation import EXPERIMENT
-from evaluation.results import Results, Row
 
 from checkmate_solvers.auto import STEPS
+from evaluation.ablation import EXPERIMENT
+from evaluation.results import Results, Row
 
 
 def row(cost: float | None, *, without: tuple[str, ...] = (), seed: int = 0, graph: str = "g") -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from evaluation.executions import EXPERIMENTS, STEPS_TF, STEPS_TORCH
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, key_of

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluation import EXPERIMENTS
-from evaluation.executors import executor_of
-from evaluation.results import read_results
 
 import checkmate
 from checkmate import generators
+from evaluation import EXPERIMENTS
+from evaluation.executors import executor_of
+from evaluation.results import read_results
 
 ROOT = Path(__file__).parents[3]
 BENCHMARKS = ROOT / "benchmarks"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from evaluation.integrality import EXPERIMENT, PUBLISHED
 from evaluation.results import Results, Row
 

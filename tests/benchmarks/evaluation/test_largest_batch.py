@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
+from checkmate import DFGraph, generators, keep_all_peak, solve
 from evaluation import largest_batch
 from evaluation.largest_batch import Search
 from evaluation.results import Results, Row
-
-from checkmate import DFGraph, generators, keep_all_peak, solve
 
 CHAIN = generators.chain(12)
 ROOMS = [3 * keep_all_peak(CHAIN), 40 * keep_all_peak(CHAIN) + 17]

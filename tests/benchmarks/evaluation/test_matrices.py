@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from evaluation import matrices
 from evaluation.results import Results, Row
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from evaluation import overhead
 from evaluation.results import Results, Row, key_of, read_results
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from evaluation import tables
 from evaluation.pages import filled, quoted
 

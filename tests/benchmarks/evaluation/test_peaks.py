@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from evaluation.peaks import EXPERIMENTS, draw, markdown
 from evaluation.results import Results, Row
 

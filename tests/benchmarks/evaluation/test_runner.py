@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import evaluation
 import pytest
+
+import evaluation
 from evaluation.experiment import Experiment, Task
 from evaluation.results import Results, read_results
 from evaluation.runner import run

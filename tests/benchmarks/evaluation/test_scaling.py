@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
+from checkmate import DFGraph, generators, keep_all_peak, solve
 from evaluation import scaling
 from evaluation.results import Results, Row
 from evaluation.scaling import EXPERIMENT
 from evaluation.solving import solved
-
-from checkmate import DFGraph, generators, keep_all_peak, solve
 
 
 def ladder(solver: str, *, steps: list[int], kind: str = "chain") -> dict[str, Any]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import Results, Row, read_results, write_results
 
 from checkmate import DFGraph, generators, write_graph
+from solvers.records import Results, Row, read_results, write_results
 
 RUN = Path(__file__).parents[3] / "benchmarks" / "solvers" / "run.py"
 BAD_SOLVERS = """

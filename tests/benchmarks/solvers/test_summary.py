@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from records import GraphFacts, Moment, Results, Row, Settings, thinned
-from summary import Finding, findings, layered_table, ratios_table
+
+from solvers.records import GraphFacts, Moment, Results, Row, Settings, thinned
+from solvers.summary import Finding, findings, layered_table, ratios_table
 
 FACTS = GraphFacts(
     ops=100, tensors=100, training=True, ideal_cost=10.0, keep_all_peak=100, floor=20, digest="d"

@@ -1,18 +1,15 @@
-"""The zoo is found as a script finds it; what two front ends agree on that never meet in a process."""
+"""What two front ends agree on that never meet in a process."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from checkmate import DFGraph
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 
 def fingerprint(graph: DFGraph) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import zoo
 
+import zoo
 from checkmate import DFGraph, keep_all_peak
 
 PAPERS = [name for name, network in zoo.NETWORKS.items() if "keras" in network.frontends]

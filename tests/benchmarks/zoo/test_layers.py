@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from zoo.layers import Layer, Read, training_graph
-
 from checkmate import DFGraph, keep_all_peak
+from zoo.layers import Layer, Read, training_graph
 
 
 def layer(name: str, *sources: str, size: int = 8, kept: bool = False, **flags: bool) -> Layer:

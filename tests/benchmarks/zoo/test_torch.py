@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zoo
 
+import zoo
 from checkmate import DFGraph, keep_all_peak, read_graph, solve
 
 # Parameters, and multiply-adds of a forward pass of one example, in billions.
