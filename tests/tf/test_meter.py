@@ -15,7 +15,7 @@ import tensorflow as tf
 from checkmate import ProfilerBusyError
 from checkmate_tf.buffers import resident_bytes
 from checkmate_tf.events import TraceRecorder
-from checkmate_tf.meter import _meter_gpu, memory_meter
+from checkmate_tf.meter import memory_meter
 
 MIB = 2**20
 ROWS = MIB // 1024  # of 1 KiB
@@ -32,6 +32,13 @@ def allocator_counts() -> dict[str, int]:
         return tf.config.experimental.get_memory_info("CPU:0")
     except ValueError as error:  # TF_ENABLE_ONEDNN_OPTS=0
         pytest.skip(str(error))
+
+
+def run(script: str, **settings: str) -> None:
+    """In a fresh process, under some environment variables."""
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    ran = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
 
 
 @tf.function(autograph=False)
@@ -167,21 +174,27 @@ SMALL_BUFFERS = """
 @pytest.mark.parametrize("setting", ["TF_ENABLE_ONEDNN_OPTS=0", "TF_CPU_ALLOCATOR_USE_BFC=1"])
 def test_two_settings_show_the_smallest_buffer(setting: str) -> None:
     name, _, value = setting.partition("=")
-    script = textwrap.dedent(SMALL_BUFFERS)
-    ran = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | {name: value}, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
+    run(SMALL_BUFFERS, **{name: value})
 
 
-def test_the_way_of_a_gpu_finds_the_same_peak_on_a_cpu_that_counts() -> None:
-    x, before = rows(), allocator_counts()["current"]
+THE_WAY_OF_A_GPU = """
+    import tensorflow as tf
+    from checkmate_tf.meter import _meter_gpu
+
+    x = tf.zeros([256, 1024])
+    before = tf.config.experimental.get_memory_info("CPU:0")["current"]
     with _meter_gpu("CPU:0") as meter:
         y = tf.nn.softmax(x)
         del y
     assert meter.base == before
     assert meter.bytes.tolist() == [before, meter.peak, before]
-    assert meter.peak == meter.held == before + MIB
+    assert meter.peak == meter.held == before + 2**20, meter
+"""
+
+
+def test_the_way_of_a_gpu_finds_the_same_peak_on_a_cpu_that_counts() -> None:
+    """In a process of its own: an allocator counts for all, also for what earlier tests left running."""
+    run(THE_WAY_OF_A_GPU, TF_ENABLE_ONEDNN_OPTS="1")
 
 
 @pytest.mark.gpu

@@ -4,7 +4,7 @@
 
 The judge bounds what the schedule holds. What the program will hold is counted too, kernel by kernel: where
 small tensors, which the graph leaves out, bring that over the budget, room is kept for them and it is solved
-anew.
+anew; where no room is left, the schedule of the least peak may do.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from checkmate import (
     Schedule,
     ScheduleCache,
     Solution,
+    Status,
     Tensor,
     floor,
+    minimum_budget,
     solve,
 )
 from checkmate.analysis import sequence_to_run, with_writes_settled
@@ -51,6 +53,9 @@ _EARLY = 0.005
 """Of the peak, and at most so many small tensors: what light ops, which wait for nothing, make too early."""
 _EARLIEST = 32
 """Such tensors: twelve were seen in a step of 9,000 ops (DenseNet121), less elsewhere."""
+_ADVICE_SHARE = 0.3
+"""Of the time limit, to find out what budget would do: who asks for that one next has more time."""
+_SMALL_TENSORS = "small tensors, which are not planned, bring every schedule found over the budget"
 _log = logging.getLogger(__name__)
 
 
@@ -108,6 +113,11 @@ class Plan(Planned["Plan"]):
             f"depend on data, for which reserve= makes room; the first is {unknown[0]!r}",
         )
 
+    @property
+    def needed(self) -> int:
+        """The least budget that it is within, in bytes."""
+        return max(self.expected, self.solution.peak or 0)
+
     def __repr__(self) -> str:
         """That of the solution."""
         return f"<Plan: {self.solution!r}>"
@@ -133,11 +143,7 @@ def planned(
     if like is not None and _is_smaller(traced, like.traced):
         return _smaller(traced, like)
     least = like.solution.problem.budget if like is not None and options.budget != AUTO else 0
-    planner = _Planner(traced=traced, options=options, optimizer=optimizer, least=least)
-    try:
-        return planner.plan()
-    except InfeasibleBudgetError as error:
-        raise _with_tried_minimum(error, planner) from None
+    return _Planner(traced=traced, options=options, optimizer=optimizer, least=least).plan()
 
 
 def priced(
@@ -162,48 +168,47 @@ class _Planner:
         priced = self.priced(profiles)
         workspaces = {op: profile.workspace for op, profile in profiles.items()}
         graph, order = self.settled(priced)
-        writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
         as_traced = _as_traced(graph, order)
         in_order = [order[v] for v in as_traced.order]
         _, plain = _expected(self.traced, in_order, priced, workspaces)
         plain_peak = max(as_traced.peak(graph), plain)
-        budget = self._budget(graph, plain_peak)
-        small = 0
-        for attempt in range(_TRIES):
-            # Small tensors may bring what solvers find over a budget that the plain program meets with them.
-            plainly = plain_peak <= budget and attempt == _TRIES - 1
-            try:
-                solution, account = self._solved(graph, budget, small, as_traced, plain=plainly)
-            except InfeasibleBudgetError:
-                if not small or plain_peak > budget:
-                    raise
-                solution, account = self._solved(graph, budget, small, as_traced, plain=True)
+        writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
+
+        def made(solution: Solution, account: Account) -> Plan:
             settled = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
             sequence = [order[v] for v in settled]
             found, expected = _expected(self.traced, sequence, priced, workspaces)
-            if expected <= budget:
-                return Plan(
-                    traced=self.traced,
-                    solution=solution,
-                    account=account,
-                    program=found,
-                    sequence=sequence,
-                    workspaces=workspaces,
-                    plain_peak=plain_peak,
-                    expected=expected,
-                )
+            return Plan(
+                traced=self.traced,
+                solution=solution,
+                account=account,
+                program=found,
+                sequence=sequence,
+                workspaces=workspaces,
+                plain_peak=plain_peak,
+                expected=expected,
+            )
+
+        budget, small = self._budget(graph, plain_peak), 0
+        for _ in range(_TRIES):
+            solution, account = self._solved(graph, budget, small, as_traced)
+            if solution.timeline is None:
+                break
+            plan = made(solution, account)
+            if plan.expected <= budget:
+                return plan
             # Also what the schedule left free: else it would be found again, and still be too large.
-            small += budget - (solution.peak or 0) + 2 * (expected - budget)
+            small += budget - solution.timeline.peak + 2 * (plan.expected - budget)
             _log.info("%s for small tensors", format_bytes(small))
-        size, op = floor(graph)
-        raise InfeasibleBudgetError(
-            budget=budget,
-            minimum=expected,
-            floor=size,
-            bottleneck=graph.ops[op].name if op is not None else None,
-            proved=False,
-            reason="small tensors, which are not planned, bring every schedule found over the budget",
-        )
+        # Small tensors bring what the solver finds over a budget that other schedules may meet with them.
+        if small and plain_peak <= budget:
+            return made(*self._solved(graph, budget, 0, as_traced, plain=True))
+        seconds = self.options.time_limit * (1 if small else _ADVICE_SHARE)
+        least = made(minimum_budget(graph, time_limit=seconds), self.account(graph))
+        if small and least.needed <= budget:
+            problem = replace(least.solution.problem, budget=budget)
+            return replace(least, solution=replace(least.solution, problem=problem))
+        raise self._infeasible(solution, graph, budget, small, min(least.needed, plain_peak))
 
     def profiles(self) -> Mapping[tf.Operation, OpProfile]:
         if not self.options.workspaces and self.options.cost_model != "profiled":
@@ -255,47 +260,37 @@ class _Planner:
     def _solved(
         self, graph: DFGraph, budget: int, small: int, as_traced: PlainOrder, *, plain: bool = False
     ) -> tuple[Solution, Account]:
-        """A schedule with so many bytes kept for small tensors; that of the plain program if asked for."""
+        """What is found with so many bytes kept for small tensors; the plain program if asked for."""
         options = self.options
         small = 0 if plain else small
         account = self.account(graph, small)
         graph = replace(graph, fixed_size=graph.fixed_size + small)
         plain_fits = plain or as_traced.peak(graph) <= budget < keep_all_peak(graph)
-        try:
-            solution = solve(
-                graph,
-                budget,
-                solver=as_traced if plain_fits else options.solver,
-                time_limit=options.time_limit,
-                on_progress=options.on_progress,
-                cache=ScheduleCache() if options.cache and not plain_fits else None,
-            )
-        except InfeasibleBudgetError as error:
-            raise account.told(error, graph) from None
+        solution = solve(
+            graph,
+            budget,
+            solver=as_traced if plain_fits else options.solver,
+            time_limit=options.time_limit,
+            on_progress=options.on_progress,
+            cache=ScheduleCache() if options.cache and not plain_fits else None,
+            throw=False,
+        )
         return solution, account
 
-
-def _with_tried_minimum(error: InfeasibleBudgetError, planner: _Planner) -> InfeasibleBudgetError:
-    """The error, with a minimum that really works: small tensors may need more than what the solver knew."""
-    minimum = error.minimum
-    for _ in range(_TRIES):
-        if minimum is None:
-            break
-        try:
-            replace(planner, options=replace(planner.options, budget=minimum), least=0).plan()
-            break
-        except InfeasibleBudgetError as further:
-            minimum = further.minimum
-    if minimum == error.minimum:
-        return error
-    return InfeasibleBudgetError(
-        budget=error.budget,
-        minimum=minimum,
-        floor=error.floor,
-        bottleneck=error.bottleneck,
-        proved=error.proved,
-        reason=error.reason,
-    )
+    def _infeasible(
+        self, solution: Solution, graph: DFGraph, budget: int, small: int, minimum: int
+    ) -> InfeasibleBudgetError:
+        """The error: what is proved with bytes kept for small tensors is not proved without them."""
+        size, op = floor(graph)
+        error = InfeasibleBudgetError(
+            budget=budget,
+            minimum=minimum,
+            floor=size,
+            bottleneck=graph.ops[op].name if op is not None else None,
+            proved=not small and solution.status is Status.INFEASIBLE,
+            reason=_SMALL_TENSORS if small else solution.origin.get("reason", ""),
+        )
+        return self.account(graph).told(error, graph)
 
 
 def _as_traced(graph: DFGraph, order: Sequence[int]) -> PlainOrder:
