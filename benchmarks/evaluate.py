@@ -27,10 +27,10 @@ from rich.progress import Progress
 from evaluation import EXPERIMENTS, tables
 from evaluation.executors import executor_of
 from evaluation.experiment import Experiment
-from evaluation.pages import conditions, filled, quoted
 from evaluation.results import Results, Row
 from evaluation.runner import run
 from machine import session
+from pages import conditions, filled, quoted
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -104,7 +104,8 @@ def _evaluate(
 
 def _show(experiment: Experiment, results: Results, folder: Path) -> None:
     """The table on the terminal, the picture in the folder."""
-    print(f"\n{experiment.title}\n\n{experiment.markdown(results)}\n\n{conditions(results)}\n", flush=True)
+    said = "\n\n".join((experiment.title, experiment.markdown(results), conditions(results.sessions)))
+    print(f"\n{said}\n", flush=True)
     figure = experiment.draw(results)
     if figure is not None:
         figure.savefig(folder / f"{experiment.name}.png", dpi=90)

@@ -27,8 +27,8 @@ from evaluation import (
     torch_details,
 )
 from evaluation.experiment import Experiment
-from evaluation.pages import conditions
 from evaluation.results import read_results
+from pages import conditions
 from solvers import page, records
 
 __all__ = ["EXPERIMENTS", "tables"]
@@ -61,7 +61,7 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
     def table_of(experiment: Experiment) -> Callable[[], str]:
         def told() -> str:
             results = read_results(folder / f"{experiment.source.name}.json")
-            return f"{experiment.markdown(results)}\n\n{conditions(results)}"
+            return f"{experiment.markdown(results)}\n\n{conditions(results.sessions)}"
 
         return told
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from checkmate import DFGraph, Problem, Progress, generators, keep_all_peak
 from checkmate_solvers.auto import STEPS, Auto
 from evaluation.experiment import Experiment, Task
-from evaluation.pages import table
 from evaluation.results import Results, Row
+from pages import table
 from solvers.cases import GENERATED
 
 if TYPE_CHECKING:

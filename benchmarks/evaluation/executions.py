@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evaluation.experiment import Experiment, Task
-from evaluation.pages import table
 from evaluation.results import Results, Row
+from pages import table
 from steps.process import LEAST, measured
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from checkmate_solvers.program import Outcome, Program
 from checkmate_solvers.stages.paper import PaperProgram, paper_program
 from checkmate_solvers.stages.shape import Needed, Shape
 from evaluation.experiment import Experiment, Task
-from evaluation.pages import table
 from evaluation.results import Results, Row
+from pages import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import zoo
 from checkmate import DFGraph, Schedule, Status, floor, simulate, solve
 from evaluation.experiment import Experiment, Task
-from evaluation.pages import table
 from evaluation.results import Results, Row
+from pages import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,8 +21,8 @@ import numpy as np
 import zoo
 from checkmate import DFGraph, Plan, Solution, solve
 from evaluation.experiment import Experiment, Task
-from evaluation.pages import table
 from evaluation.results import Results, Row
+from pages import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,8 +20,8 @@ import zoo
 from checkmate import DFGraph, floor, keep_all_peak, solve
 from checkmate.plugins import Solver
 from evaluation.experiment import Experiment, Task
-from evaluation.pages import table
 from evaluation.results import Results, Row
+from pages import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

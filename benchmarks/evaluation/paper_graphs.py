@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
-from evaluation.pages import conditions, table
-from evaluation.results import Results
+from pages import conditions, table
+from solvers.records import read_results
 
 __all__ = ["markdown"]
 
@@ -25,20 +23,18 @@ def markdown(folder: Path) -> str:
     Args:
         folder: of results files.
     """
-    read = msgspec.json.decode((folder / "paper_graphs.json").read_bytes())
+    results = read_results(folder / "paper_graphs.json")
     cells: dict[tuple[str, float], dict[str, str]] = {}
-    for row in read["rows"]:
-        once = read["graphs"][row["graph"]]["ideal_cost"]
-        found = f"{row['cost'] / once:.5f}, ≥ {row['bound'] / once:.5f}"
-        cells.setdefault((row["graph"], row["share"]), {})[row["solver"]] = found
+    for row in results.rows:
+        cost, bound = (results.relative(row, value) for value in (row.cost, row.bound))
+        cells.setdefault((row.graph, row.share), {})[row.solver] = f"{cost:.5f}, ≥ {bound:.5f}"
     lines = []
     for graph, share in sorted(cells):
-        peak = read["graphs"][graph]["keep_all_peak"]
+        peak = results.graphs[graph].keep_all_peak
         budget = f"{share * peak / 1e9:.2f} GB, {share:.0%}"
-        optimum = read["known"][f"{graph}:{share}"]
+        optimum = results.known[f"{graph}:{share}"]
         lines.append(
             [_NAMES[graph], budget, f"{optimum:.5f}", *(cells[graph, share].get(s, "–") for s in _SOLVERS)]
         )
     head = ["graph", "budget", "optimum", *(f"{solver}: cost, bound" for solver in _SOLVERS)]
-    asked = Results(experiment="paper-graphs", sessions=tuple(read["sessions"]))
-    return f"{table(head, lines)}\n\n{conditions(asked)}"
+    return f"{table(head, lines)}\n\n{conditions(results.sessions)}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evaluation.executions import EXPERIMENTS as EXECUTIONS
-from evaluation.pages import table
 from evaluation.results import Results, Row
+from pages import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

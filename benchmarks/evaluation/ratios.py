@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from evaluation import overhead
 from evaluation.overhead import PAPER_LP, best_at, panels, proved_at, title_of
-from evaluation.pages import table
 from evaluation.results import Results, Row
+from pages import table
 
 __all__ = ["EXPERIMENT", "PROVED"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from evaluation.executions import plain_peak
-from evaluation.pages import table
 from evaluation.results import Results, Row, read_results
+from pages import table
 from solvers.records import read_results as read_solves
 from steps.process import LEAST
 

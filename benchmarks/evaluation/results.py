@@ -1,11 +1,7 @@
-"""What an experiment leaves behind: one row for each task, and what the figures depend on.
-
-A JSON file that says its version. It is written anew after every row, whole or not at all.
-"""
+"""What an experiment leaves behind: one row for each task, and what the figures depend on."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +10,7 @@ import msgspec
 
 from evaluation.experiment import Task
 
-__all__ = ["Results", "Row", "key_of", "read_results", "write_results"]
+__all__ = ["Results", "Row", "key_of", "read_results"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,13 +71,3 @@ def read_results(file: Path) -> Results:
         msgspec.ValidationError: if it is something else; names the place.
     """
     return msgspec.json.decode(file.read_bytes(), type=Results)
-
-
-def write_results(file: Path, results: Results) -> None:
-    """Write all of it, a row a line, or nothing."""
-    raw = msgspec.to_builtins(results)
-    rows = b",\n".join(msgspec.json.encode(row) for row in raw.pop("rows"))
-    head = msgspec.json.format(msgspec.json.encode(raw), indent=1).rstrip(b"\n}")
-    beside = file.with_suffix(".part")
-    beside.write_bytes(head + b',\n "rows": [\n' + rows + b"\n ]\n}\n")
-    os.replace(beside, file)

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from evaluation.experiment import Experiment, Task
-from evaluation.results import Results, Row, key_of, read_results, write_results
+from evaluation.results import Results, Row, key_of, read_results
+from results_file import write_results
 
 __all__ = ["answered", "run"]
 

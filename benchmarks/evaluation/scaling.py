@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checkmate import DFGraph, floor, generators, keep_all_peak
 from evaluation.experiment import Experiment, Task
-from evaluation.pages import table
 from evaluation.results import Results
 from evaluation.solving import solved
+from pages import table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

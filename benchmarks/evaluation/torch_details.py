@@ -7,8 +7,8 @@ from functools import partial
 
 from evaluation.executions import STEPS_TORCH
 from evaluation.experiment import Experiment, Task
-from evaluation.pages import table
 from evaluation.results import Results, Row
+from pages import table
 from steps.process import LEAST, measured
 
 __all__ = ["EXPERIMENTS"]

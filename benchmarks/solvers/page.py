@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pages import conditions, table
 from solvers.records import Results, Row
 from solvers.summary import OURS, findings, layered_table, ratios_table
 
@@ -15,26 +16,13 @@ _NONE = "–"
 
 def markdown(results: Results) -> str:
     """What the page says of a run."""
-    parts = [_conditions(results), "### Case by case", _cases(results)]
+    ran = conditions(results.sessions, seeds=True)
+    limit = f"Time limit {results.settings.time_limit:g} s; each solve in a process of its own, on one core."
+    parts = [f"{ran}\n{limit}", "### Case by case", _cases(results)]
     if layered_table(results):
         parts += ["### Random layered graphs", _layered(results)]
     parts += ["### Cost over the best known cost of the case", _ratios(results), "### Goals", _goals(results)]
     return "\n\n".join(parts)
-
-
-def _conditions(results: Results) -> str:
-    lines = []
-    for facts in results.sessions:
-        versions = ", ".join(f"{name} {v}" for name, v in facts["packages"].items() if v)
-        lines.append(
-            f"{facts['date']}, {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, load "
-            f"{facts['load']} at the start, {facts['system']}, Python {facts['python']}, {versions}, commit "
-            f"{facts['commit']}, seeds {', '.join(map(str, facts['seeds']))}: `{facts['command']}`."
-        )
-    lines.append(
-        f"Time limit {results.settings.time_limit:g} s; each solve in a process of its own, on one core."
-    )
-    return "\n".join(lines)
 
 
 def _cases(results: Results) -> str:
@@ -51,7 +39,7 @@ def _cases(results: Results) -> str:
         figures += [_answer(results, _worst(results.of(graph, share, s))) for s in beside]
         lines.append([graph, str(results.graphs[graph].ops), f"{share:.0%}", *figures])
     note = "Cost relative to computing every op once; of the others, cost and seconds to it."
-    return f"{note}\n\n{_table(head, lines)}"
+    return f"{note}\n\n{table(head, lines)}"
 
 
 def _layered(results: Results) -> str:
@@ -68,7 +56,7 @@ def _layered(results: Results) -> str:
         f"{OURS}, extra cost",
         *(f"{s}, on its own graph" for s in systems),
     ]
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def _ratios(results: Results) -> str:
@@ -78,13 +66,13 @@ def _ratios(results: Results) -> str:
         if any(row.solver == solver and row.outcome != "not installed" for row in results.rows)
     ]
     head = ["solver", "cases solved", "geometric mean", "largest", "published for Checkmate's own graphs"]
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def _goals(results: Results) -> str:
     verdict = {True: "reached", False: "missed", None: "not measured"}
     lines = [[found.goal, verdict[found.reached], found.figures] for found in findings(results)]
-    return _table(["goal", "", "figures"], lines)
+    return table(["goal", "", "figures"], lines)
 
 
 def _answer(results: Results, row: Row | None, *, seconds: bool = True) -> str:
@@ -103,8 +91,3 @@ def _worst(rows: Iterable[Row]) -> Row | None:
 
 def _number(value: float | None, digits: int) -> str:
     return _NONE if value is None else f"{value:.{digits}f}"
-
-
-def _table(head: list[str], lines: Iterable[list[str]]) -> str:
-    rule = ["---" if i == 0 else "--:" for i in range(len(head))]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *lines])

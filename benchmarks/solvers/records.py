@@ -6,7 +6,6 @@ them left out. Kept as JSON that says its version; a row without a schedule has 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +20,6 @@ __all__ = [
     "Settings",
     "read_results",
     "thinned",
-    "write_results",
 ]
 
 Key = tuple[str, float, str, int]
@@ -191,16 +189,6 @@ def read_results(file: Path) -> Results:
         msgspec.ValidationError: if it is something else; names the place.
     """
     return msgspec.json.decode(file.read_bytes(), type=Results)
-
-
-def write_results(file: Path, results: Results) -> None:
-    """Write all of it, a row a line, or nothing."""
-    raw = msgspec.to_builtins(results)
-    rows = b",\n".join(msgspec.json.encode(row) for row in raw.pop("rows"))
-    head = msgspec.json.format(msgspec.json.encode(raw), indent=1).rstrip(b"\n}")
-    beside = file.with_suffix(".part")
-    beside.write_bytes(head + b',\n "rows": [\n' + rows + b"\n ]\n}\n")
-    os.replace(beside, file)
 
 
 def _gap(cost: float, bound: float) -> float:

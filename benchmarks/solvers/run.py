@@ -25,11 +25,12 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/: what they share, and this package
 
 from machine import session
+from results_file import write_results
 from solvers.cases import GENERATED, QUICK, Generated, cases_of, facts_of, write_files
 from solvers.measure import Limits, Solve, measured, solves_of
 from solvers.page import markdown
 from solvers.pictures import draw
-from solvers.records import Results, Settings, read_results, write_results
+from solvers.records import Results, Settings, read_results
 from solvers.summary import findings
 from solvers.table import line, text
 

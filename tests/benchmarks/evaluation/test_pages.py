@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evaluation import tables
-from evaluation.pages import filled, quoted
+from pages import filled, quoted
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "benchmarks" / "results"

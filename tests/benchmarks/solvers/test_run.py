@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from checkmate import DFGraph, generators, write_graph
-from solvers.records import Results, Row, read_results, write_results
+from results_file import write_results
+from solvers.records import Results, Row, read_results
 
 RUN = Path(__file__).parents[3] / "benchmarks" / "solvers" / "run.py"
 BAD_SOLVERS = """

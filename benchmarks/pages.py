@@ -10,10 +10,8 @@ NAME is an experiment, or one of the other tables that are registered in ``evalu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-
-from evaluation.results import Results
 
 __all__ = ["conditions", "filled", "quoted", "table"]
 
@@ -47,20 +45,26 @@ def quoted(text: str) -> list[str]:
     return [block["name"] for block in _BLOCK.finditer(text)]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table; the first column is text, the others are numbers, set right."""
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
-def conditions(results: Results) -> str:
-    """On what it was measured: a line for each run that added rows."""
+def conditions(sessions: Iterable[Mapping[str, Any]], *, seeds: bool = False) -> str:
+    """On what it was measured: a line for each run that added rows.
+
+    Args:
+        sessions: facts about each run, as :func:`machine.session` has them.
+        seeds: whether to name those of its random choices, too.
+    """
     lines = []
-    for facts in results.sessions:
+    for facts in sessions:
         versions = ", ".join(f"{name} {v}" for name, v in facts["packages"].items() if v)
+        chosen = f", seeds {', '.join(map(str, facts['seeds']))}" if seeds else ""
         lines.append(
             f"{facts['date']}, {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, load "
             f"{facts['load']} at the start, {facts['system']}, Python {facts['python']}, {versions}, commit "
-            f"{facts['commit']}: `{facts['command']}`."
+            f"{facts['commit']}{chosen}: `{facts['command']}`."
         )
     return "\n".join(lines)
