@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["session"]
+__all__ = ["SOLVING", "session"]
 
-_SOLVING = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "numba", "ortools")
+SOLVING = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "numba", "ortools")
+"""The distributions on whose versions the answers of solvers depend."""
 
 
 def session(
-    script: str, arguments: Sequence[str], seeds: Sequence[int], packages: Sequence[str] = _SOLVING
+    script: str, arguments: Sequence[str], seeds: Sequence[int], packages: Sequence[str] = SOLVING
 ) -> dict[str, Any]:
     """Facts about a run that starts now.
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from machine import SOLVING
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -47,7 +49,7 @@ class Experiment:
     measure: Callable[[Task], Mapping[str, Any]]
     markdown: Callable[[Results], str]
     draw: Callable[[Results], Figure | None] = no_picture
-    packages: tuple[str, ...] = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "numba", "ortools")
+    packages: tuple[str, ...] = SOLVING
     needs: tuple[str, ...] = ()
     alone: bool = False
     rows_of: Experiment | None = None

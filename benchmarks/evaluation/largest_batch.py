@@ -23,6 +23,7 @@ import zoo
 from checkmate import DFGraph, Schedule, Status, floor, simulate, solve
 from evaluation.experiment import Experiment, Task
 from evaluation.results import Results, Row
+from machine import SOLVING
 from pages import table
 
 if TYPE_CHECKING:
@@ -225,6 +226,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     markdown=markdown,
     draw=draw,
-    packages=(*Experiment.__dataclass_fields__["packages"].default, "torch"),
+    packages=(*SOLVING, "torch"),
     needs=("torch",),
 )

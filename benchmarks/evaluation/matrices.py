@@ -22,6 +22,7 @@ import zoo
 from checkmate import DFGraph, Plan, Solution, solve
 from evaluation.experiment import Experiment, Task
 from evaluation.results import Results, Row
+from machine import SOLVING
 from pages import table
 
 if TYPE_CHECKING:
@@ -157,6 +158,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     markdown=markdown,
     draw=draw,
-    packages=(*Experiment.__dataclass_fields__["packages"].default, "torch"),
+    packages=(*SOLVING, "torch"),
     needs=("torch",),
 )

@@ -21,6 +21,7 @@ from checkmate import DFGraph, floor, keep_all_peak, solve
 from checkmate.plugins import Solver
 from evaluation.experiment import Experiment, Task
 from evaluation.results import Results, Row
+from machine import SOLVING
 from pages import table
 
 if TYPE_CHECKING:
@@ -271,6 +272,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     markdown=markdown,
     draw=draw,
-    packages=(*Experiment.__dataclass_fields__["packages"].default, "torch"),
+    packages=(*SOLVING, "torch"),
     needs=("torch",),
 )
