@@ -34,11 +34,12 @@ class Published(NamedTuple):
 
 
 PUBLISHED: Mapping[str, Published] = {
+    "Checkmate": Published("MILP in stages, Gurobi on 24 cores", 450, "up to an hour"),
     "MOCCASIN": Published("retention intervals, CP-SAT", 1000, "minutes to an hour"),
     "FastSA": Published("annealing of sequences, one core", 8330, "3 to 30 s"),
 }
-"""Bartan et al., ICML 2023, arXiv:2304.14463; Imanishi et al., "A fast heuristic to optimize time-space
-tradeoff for large models", NeurIPS 2023."""
+"""Jain et al., MLSys 2020, arXiv:1910.02653, the ops roughly; Bartan et al., ICML 2023, arXiv:2304.14463;
+Imanishi et al., "A fast heuristic to optimize time-space tradeoff for large models", NeurIPS 2023."""
 _SOLVERS = (
     *("auto", "local-search", "retention-intervals", "evict-dtr", "chen-greedy"),
     *("checkmate-milp", "lp-rounding"),
