@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import zoo
@@ -29,7 +28,7 @@ from pages import table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "Search"]
+__all__ = ["EXPERIMENT", "Search", "most_cost"]
 
 _NETWORKS = ("vgg19", "mobilenet", "unet", "fcn8", "segnet", "resnet50")
 _SOLVERS = ("keep-all", "chen-sqrt-n-ap", "chen-greedy", "auto")
@@ -61,7 +60,7 @@ def tasks(quick: bool) -> Sequence[Task]:
 
 def measure(task: Task) -> Mapping[str, Any]:
     """For each budget the largest batch found, judged, and the least that is proved to be too large."""
-    graph, double = (_graph(task["network"], batch) for batch in (1, 2))
+    graph, double = (zoo.graph(task["network"], batch=batch) for batch in (1, 2))
     constant = sum(2 * one.size - two.size for one, two in zip(graph.tensors, double.tensors, strict=True))
     search = Search(graph=graph, solver=task["solver"], time_limit=task["time_limit"], constant=constant)
     batches = []
@@ -70,7 +69,7 @@ def measure(task: Task) -> Mapping[str, Any]:
         best, impossible = search.largest(room)
         found = {"gigabytes": gigabytes, "batch": best, "impossible": impossible}
         if best and search.schedule is not None:
-            judged = simulate(_graph(task["network"], best), search.schedule)
+            judged = simulate(zoo.graph(task["network"], batch=best), search.schedule)
             if judged.peak > gigabytes * 10**9:
                 raise ArithmeticError(f"the peak of batch {best} is {judged.peak}: more than in proportion")
             found |= {"peak": judged.peak, "overhead": judged.overhead}
@@ -113,9 +112,8 @@ class Search:
 
     @property
     def most_cost(self) -> float:
-        """One more forward pass, up to the arithmetic of floats."""
-        forward = math.fsum(op.cost for op in self.graph.ops if not op.backward)
-        return (self.graph.ideal_cost + forward) * (1 + 1e-12)
+        """That a schedule may cost."""
+        return most_cost(self.graph)
 
     def largest(self, room: int) -> tuple[int, int]:
         """The largest batch found, and the least proved impossible, for all bytes that examples may share."""
@@ -141,6 +139,12 @@ class Search:
         self.fails = max(self.fails, bytes_each + 1.0)
         if found.status is Status.INFEASIBLE or found.bound > self.most_cost:
             self.proved = max(self.proved, bytes_each + 1.0)
+
+
+def most_cost(graph: DFGraph) -> float:
+    """One more forward pass, up to the arithmetic of floats."""
+    forward = math.fsum(op.cost for op in graph.ops if not op.backward)
+    return (graph.ideal_cost + forward) * (1 + 1e-12)
 
 
 def _first_over(room: int, least: float) -> int:
@@ -211,11 +215,6 @@ def _published(network: str, solver: int) -> str:
 
 def _title(network: str) -> str:
     return zoo.NETWORKS[network].title
-
-
-@lru_cache(maxsize=16)
-def _graph(network: str, batch: int) -> DFGraph:
-    return zoo.graph(network, batch=batch)
 
 
 EXPERIMENT = Experiment(

@@ -11,16 +11,15 @@ and the budget holds parameters and their gradients, once, whatever the method.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import zoo
-from checkmate import DFGraph, Plan, Solution, solve
+from checkmate import Plan, Solution, solve
 from evaluation.experiment import Experiment, Task
+from evaluation.largest_batch import most_cost
 from evaluation.results import Results, Row
 from machine import SOLVING
 from pages import table
@@ -53,7 +52,7 @@ def measure(task: Task) -> Mapping[str, Any]:
     network, small, budget = task["network"], task["small"], task["budget"]
 
     def asked(batch: int) -> Solution:
-        graph = _graph(network, batch, small)
+        graph = zoo.graph(network, batch=batch, small=small)
         return solve(graph, budget, solver=task["solver"], time_limit=task["time_limit"], throw=False)
 
     best, above = _largest(lambda batch: _within(asked(batch)))
@@ -65,11 +64,11 @@ def measure(task: Task) -> Mapping[str, Any]:
     plan = Plan.of(graph, found.schedule)
     return {
         "batch": best,
-        "proved": beyond.bound > _most_cost(beyond.problem.graph),
+        "proved": beyond.bound > most_cost(beyond.problem.graph),
         "cost": found.cost / float(graph.costs.sum()),
         "peak": found.peak,
         "ops": graph.n_ops,
-        "forward": _turn(graph),
+        "forward": next(i for i, op in enumerate(graph.ops) if op.backward),
         "stages": [np.flatnonzero(row).tolist() for row in plan.compute],
     }
 
@@ -131,23 +130,7 @@ def _largest(works: Callable[[int], bool]) -> tuple[int, int]:
 
 
 def _within(found: Solution) -> bool:
-    return found.schedule is not None and found.cost <= _most_cost(found.problem.graph)
-
-
-def _most_cost(graph: DFGraph) -> float:
-    """One more forward pass, up to the arithmetic of floats."""
-    costs = graph.costs
-    return math.fsum([costs.sum(), costs[: _turn(graph)].sum()]) * (1 + 1e-12)
-
-
-def _turn(graph: DFGraph) -> int:
-    """The first backward op."""
-    return next(i for i, op in enumerate(graph.ops) if op.backward)
-
-
-@lru_cache(maxsize=64)
-def _graph(network: str, batch: int, small: bool) -> DFGraph:
-    return zoo.graph(network, batch=batch, small=small)
+    return found.schedule is not None and found.cost <= most_cost(found.problem.graph)
 
 
 EXPERIMENT = Experiment(

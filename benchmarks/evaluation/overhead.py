@@ -13,11 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import zoo
-from checkmate import DFGraph, floor, keep_all_peak, solve
+from checkmate import floor, keep_all_peak, solve
 from checkmate.plugins import Solver
 from evaluation.experiment import Experiment, Task
 from evaluation.results import Results, Row
@@ -101,7 +100,7 @@ def tasks(quick: bool) -> Sequence[Task]:
 
 def measure(task: Task) -> Mapping[str, Any]:
     """Cost, bound and peak of the solver's schedule, judged; what the graph is."""
-    graph = _graph(task["network"], task["level"], task["batch"], task["small"])
+    graph = zoo.graph(task["network"], level=task["level"], batch=task["batch"], small=task["small"])
     least, most = floor(graph).size, keep_all_peak(graph)
     budget = least + (most - least) * task["eighths"] // 8
     once = float(graph.costs.sum())
@@ -257,11 +256,6 @@ def _solver(name: str) -> str | Solver:
     from checkmate_solvers.lprounding import LpRounding
 
     return LpRounding(repair=False)
-
-
-@lru_cache(maxsize=8)
-def _graph(network: str, level: zoo.Level, batch: int, small: bool) -> DFGraph:
-    return zoo.graph(network, level=level, batch=batch, small=small)
 
 
 EXPERIMENT = Experiment(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Literal
 
@@ -152,6 +153,7 @@ _NEEDS: Mapping[Frontend, tuple[str, ...]] = {
 }
 
 
+@lru_cache(maxsize=64)  # a graph never changes, and a search asks for it again
 def graph(
     name: str,
     *,
