@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         for name in names:
             experiment = EXPERIMENTS[name]
-            facts = session("benchmarks/evaluate.py", arguments, (), experiment.packages)
+            facts = session("benchmarks/evaluate.py", arguments, experiment.seeds, experiment.packages)
             failed += _evaluate(experiment, asked, folder, facts, console)
     except KeyboardInterrupt:
         console.print("[yellow]interrupted: the same command goes on from here[/]")

@@ -51,20 +51,19 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
-def conditions(sessions: Iterable[Mapping[str, Any]], *, seeds: bool = False) -> str:
+def conditions(sessions: Iterable[Mapping[str, Any]]) -> str:
     """On what it was measured: a line for each run that added rows.
 
     Args:
         sessions: facts about each run, as :func:`machine.session` has them.
-        seeds: whether to name those of its random choices, too.
     """
     lines = []
     for facts in sessions:
         versions = ", ".join(f"{name} {v}" for name, v in facts["packages"].items() if v)
-        chosen = f", seeds {', '.join(map(str, facts['seeds']))}" if seeds else ""
+        seeds = f", seeds {', '.join(map(str, facts['seeds']))}" if facts["seeds"] else ""
         lines.append(
             f"{facts['date']}, {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, load "
             f"{facts['load']} at the start, {facts['system']}, Python {facts['python']}, {versions}, commit "
-            f"{facts['commit']}{chosen}: `{facts['command']}`."
+            f"{facts['commit']}{seeds}: `{facts['command']}`."
         )
     return "\n".join(lines)

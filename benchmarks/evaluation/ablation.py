@@ -226,6 +226,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     markdown=markdown,
     draw=draw,
+    seeds=(0, 1),
     alone=True,
 )
 """The experiment."""

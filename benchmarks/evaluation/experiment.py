@@ -37,6 +37,7 @@ class Experiment:
         markdown: what the page says of the answers: tables, and what others have published beside them.
         draw: the picture, if there is one to draw.
         packages: whose versions stand in the results.
+        seeds: of the random choices of solvers and data; those of generated graphs are fixed.
         needs: modules without which there is nothing to measure here.
         alone: true where wall time is what is measured: its tasks run one after another.
         rows_of: the experiment whose rows it shows in another light; None: it has rows of its own.
@@ -50,6 +51,7 @@ class Experiment:
     markdown: Callable[[Results], str]
     draw: Callable[[Results], Figure | None] = no_picture
     packages: tuple[str, ...] = SOLVING
+    seeds: tuple[int, ...] = (0,)
     needs: tuple[str, ...] = ()
     alone: bool = False
     rows_of: Experiment | None = None

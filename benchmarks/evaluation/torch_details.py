@@ -111,6 +111,7 @@ EXPERIMENTS = (
         tasks=dropout_tasks,
         measure=partial(measured, "torch_dropout"),
         markdown=dropout_markdown,
+        seeds=(0, 7),
     ),
     _torch(
         name="replay-torch",

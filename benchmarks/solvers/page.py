@@ -16,7 +16,7 @@ _NONE = "–"
 
 def markdown(results: Results) -> str:
     """What the page says of a run."""
-    ran = conditions(results.sessions, seeds=True)
+    ran = conditions(results.sessions)
     limit = f"Time limit {results.settings.time_limit:g} s; each solve in a process of its own, on one core."
     parts = [f"{ran}\n{limit}", "### Case by case", _cases(results)]
     if layered_table(results):
