@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import zoo
-from checkmate import DFGraph, Schedule, Status, floor, simulate, solve
+from checkmate import DFGraph, Schedule, Status, Timeline, floor, simulate, solve
 from evaluation.experiment import Experiment, Task
 from evaluation.results import Results, Row
 from machine import SOLVING
@@ -28,7 +28,7 @@ from pages import table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "Search", "most_cost"]
+__all__ = ["EXPERIMENT", "Search", "judged"]
 
 _NETWORKS = ("vgg19", "mobilenet", "unet", "fcn8", "segnet", "resnet50")
 _SOLVERS = ("keep-all", "chen-sqrt-n-ap", "chen-greedy", "auto")
@@ -60,19 +60,15 @@ def tasks(quick: bool) -> Sequence[Task]:
 
 def measure(task: Task) -> Mapping[str, Any]:
     """For each budget the largest batch found, judged, and the least that is proved to be too large."""
-    graph, double = (zoo.graph(task["network"], batch=batch) for batch in (1, 2))
-    constant = sum(2 * one.size - two.size for one, two in zip(graph.tensors, double.tensors, strict=True))
-    search = Search(graph=graph, solver=task["solver"], time_limit=task["time_limit"], constant=constant)
-    batches = []
+    search = Search.of(task["network"], solver=task["solver"], time_limit=task["time_limit"])
+    graph, batches = search.graph, []
     for gigabytes in _GIGABYTES:
         room = gigabytes * 10**9 - graph.fixed_size
         best, impossible = search.largest(room)
         found = {"gigabytes": gigabytes, "batch": best, "impossible": impossible}
         if best and search.schedule is not None:
-            judged = simulate(zoo.graph(task["network"], batch=best), search.schedule)
-            if judged.peak > gigabytes * 10**9:
-                raise ArithmeticError(f"the peak of batch {best} is {judged.peak}: more than in proportion")
-            found |= {"peak": judged.peak, "overhead": judged.overhead}
+            timeline = judged(zoo.graph(task["network"], batch=best), search.schedule, gigabytes * 10**9)
+            found |= {"peak": timeline.peak, "overhead": timeline.overhead}
         batches.append(found)
     return {
         "batches": batches,
@@ -110,13 +106,23 @@ class Search:
         """No schedule has less than the floor."""
         self.proved = self.fails = float(floor(self.graph).size - self.graph.fixed_size)
 
+    @classmethod
+    def of(cls, network: str, *, solver: str, time_limit: float, small: bool = False) -> Self:
+        """The search about a network of the zoo."""
+        one, two = (zoo.graph(network, batch=batch, small=small) for batch in (1, 2))
+        constant = sum(2 * a.size - b.size for a, b in zip(one.tensors, two.tensors, strict=True))
+        return cls(graph=one, solver=solver, time_limit=time_limit, constant=constant)
+
     @property
     def most_cost(self) -> float:
-        """That a schedule may cost."""
-        return most_cost(self.graph)
+        """One more forward pass, up to the arithmetic of floats."""
+        forward = math.fsum(op.cost for op in self.graph.ops if not op.backward)
+        return (self.graph.ideal_cost + forward) * (1 + 1e-12)
 
     def largest(self, room: int) -> tuple[int, int]:
         """The largest batch found, and the least proved impossible, for all bytes that examples may share."""
+        if room <= 0:
+            return 0, 1
         low, high = int(room // self.works), _first_over(room, self.fails)
         while high - low > 1:
             self._ask(room // ((low + high) // 2))
@@ -141,10 +147,16 @@ class Search:
             self.proved = max(self.proved, bytes_each + 1.0)
 
 
-def most_cost(graph: DFGraph) -> float:
-    """One more forward pass, up to the arithmetic of floats."""
-    forward = math.fsum(op.cost for op in graph.ops if not op.backward)
-    return (graph.ideal_cost + forward) * (1 + 1e-12)
+def judged(graph: DFGraph, schedule: Schedule, budget: int) -> Timeline:
+    """A schedule found for one example, on the graph of a batch.
+
+    Raises:
+        ArithmeticError: if that is over the budget, and its tensors are not in proportion to the batch.
+    """
+    timeline = simulate(graph, schedule)
+    if timeline.peak > budget:
+        raise ArithmeticError(f"{timeline.peak} bytes, over a budget of {budget}: more than in proportion")
+    return timeline
 
 
 def _first_over(room: int, least: float) -> int:

@@ -11,15 +11,15 @@ and the budget holds parameters and their gradients, once, whatever the method.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import zoo
-from checkmate import Plan, Solution, solve
+from checkmate import Plan
 from evaluation.experiment import Experiment, Task
-from evaluation.largest_batch import most_cost
+from evaluation.largest_batch import Search, judged
 from evaluation.results import Results, Row
 from machine import SOLVING
 from pages import table
@@ -35,8 +35,6 @@ _SOLVERS = (
 )
 _FULL = {"network": "vgg19", "small": False, "budget": 16_000_000_000, "time_limit": 20.0}
 _QUICK = {"network": "vgg19", "small": True, "budget": 64_000_000, "time_limit": 2.0}
-_MOST = 4096
-"""Examples in a batch: more are not tried."""
 _ACROSS = 4
 
 
@@ -49,27 +47,21 @@ def tasks(quick: bool) -> Sequence[Task]:
 
 def measure(task: Task) -> Mapping[str, Any]:
     """The batch, and the ops of each stage of its schedule."""
-    network, small, budget = task["network"], task["small"], task["budget"]
-
-    def asked(batch: int) -> Solution:
-        graph = zoo.graph(network, batch=batch, small=small)
-        return solve(graph, budget, solver=task["solver"], time_limit=task["time_limit"], throw=False)
-
-    best, above = _largest(lambda batch: _within(asked(batch)))
-    if best == 0:
-        return {"batch": 0, "proved": False}
-    found, beyond = asked(best), asked(above)
-    assert found.schedule is not None
-    graph = found.problem.graph
-    plan = Plan.of(graph, found.schedule)
+    network, small = task["network"], task["small"]
+    search = Search.of(network, solver=task["solver"], time_limit=task["time_limit"], small=small)
+    best, impossible = search.largest(task["budget"] - search.graph.fixed_size)
+    if not best or search.schedule is None:
+        return {"batch": 0, "proved": impossible == 1}
+    graph = zoo.graph(network, batch=best, small=small)
+    timeline = judged(graph, search.schedule, task["budget"])
     return {
         "batch": best,
-        "proved": beyond.bound > most_cost(beyond.problem.graph),
-        "cost": found.cost / float(graph.costs.sum()),
-        "peak": found.peak,
+        "proved": impossible == best + 1,
+        "cost": 1 + timeline.overhead,
+        "peak": timeline.peak,
         "ops": graph.n_ops,
         "forward": next(i for i, op in enumerate(graph.ops) if op.backward),
-        "stages": [np.flatnonzero(row).tolist() for row in plan.compute],
+        "stages": [np.flatnonzero(row).tolist() for row in Plan.of(graph, search.schedule).compute],
     }
 
 
@@ -116,21 +108,6 @@ def _picture(row: Row) -> np.ndarray[Any, np.dtype[np.float64]]:
             image[stage, op] = (0.85, 0.46, 0.18) if op in seen else (0.14, 0.26, 0.37)
         seen.update(ops)
     return image
-
-
-def _largest(works: Callable[[int], bool]) -> tuple[int, int]:
-    """The largest batch that works, by doubling and halving, and the next one; (0, 1) if none does."""
-    low, high = 0, 1
-    while high < _MOST and works(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if works(middle) else (low, middle)
-    return low, high
-
-
-def _within(found: Solution) -> bool:
-    return found.schedule is not None and found.cost <= most_cost(found.problem.graph)
 
 
 EXPERIMENT = Experiment(

@@ -39,11 +39,11 @@ def test_keep_all_is_a_diagonal(results: Results) -> None:
 def test_no_room_is_a_batch_of_none() -> None:
     pytest.importorskip("torch")
     answer = matrices.measure({**QUICK["keep-all"], "budget": 1000})
-    assert answer == {"batch": 0, "proved": False}
+    assert answer == {"batch": 0, "proved": True}
     text = matrices.markdown(
         Results(experiment="matrices", rows=(Row(task=QUICK["keep-all"], result=dict(answer)),))
     )
-    assert "| keep-all | 0 |  | – | – | – |" in text
+    assert "| keep-all | 0 | proved | – | – | – |" in text
 
 
 def test_each_method_that_has_a_schedule_has_a_picture(results: Results) -> None:
