@@ -130,17 +130,19 @@ def test_habits_of_fit_go_on(habit: str) -> None:
 
 
 def test_callbacks_see_each_execution_and_stop_training() -> None:
-    seen: list[tuple[int, list[str]]] = []
+    seen: dict[Model, list[tuple[int, list[str]]]] = {}
 
     class Watch(keras.callbacks.Callback):  # type: ignore[misc]
         def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-            seen.append((batch, sorted(logs or {})))
+            seen.setdefault(self.model, []).append((batch, sorted(logs or {})))
             self.model.stop_training = True
 
-    model = small(steps_per_execution=2, metrics=["accuracy"])
+    plain, model = (small(steps_per_execution=2, metrics=["accuracy"]) for _ in range(2))
     enable(model)
-    after(model, X, Y, callbacks=[Watch()], epochs=1)
-    assert seen == [(1, ["accuracy", "loss"])]
+    for one in (plain, model):
+        after(one, X, Y, callbacks=[Watch()], epochs=1)
+    assert seen[model] == seen[plain]
+    assert [sorted(logs) for _, logs in seen[model]] == [["accuracy", "loss"]]
 
 
 def test_single_batches_train_as_ever() -> None:

@@ -30,9 +30,6 @@ SPECIAL: dict[str, Body] = {
     "IdentityN": lambda x: RAW.IdentityN(input=[x], name=NAME)[0],
     "Reshape": lambda x: RAW.Reshape(tensor=x, shape=[-1], name=NAME),
     "SelectV2": lambda x, y: RAW.SelectV2(condition=y > 0, t=x, e=y, name=NAME),
-    "SoftmaxCrossEntropyWithLogits": lambda x: RAW.SoftmaxCrossEntropyWithLogits(
-        features=x, labels=tf.ones(SHAPE), name=NAME
-    ),
     "SparseSoftmaxCrossEntropyWithLogits": lambda x: RAW.SparseSoftmaxCrossEntropyWithLogits(
         features=x, labels=tf.zeros(64, tf.int32), name=NAME
     ),

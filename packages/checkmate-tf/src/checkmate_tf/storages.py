@@ -55,8 +55,8 @@ _TAKE_OVER = frozenset((
     "LogicalAnd", "LogicalOr", "LogicalNot", "ClipByValue", "SelectV2",
 ))
 # fmt: on
-_TAKE_OVER_SECOND = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
-"""Ops that write their second output over their first input."""
+_TAKE_OVER_SECOND = frozenset({"SparseSoftmaxCrossEntropyWithLogits"})
+"""Ops that write their second output over their first input; with dense labels not so in TensorFlow 2.16."""
 
 _LENT = {"MaxPoolGrad": ("MaxPool", 1)}
 """oneDNN's pooling notes where the largest elements were, for its gradient: op → lender, input made by it."""
