@@ -48,7 +48,7 @@ from checkmate_tf.tracing import Traced, trace
 
 __all__ = ["Plan", "planned", "priced"]
 
-_TRIES = 4
+_TRIES = 6
 _EARLY = 0.005
 """Of the peak, and at most so many small tensors: what light ops, which wait for nothing, make too early."""
 _EARLIEST = 32
@@ -190,22 +190,31 @@ class _Planner:
             )
 
         budget, small = self._budget(graph, plain_peak), 0
-        for _ in range(_TRIES):
+        least: Plan | None = None
+        for attempt in range(1, _TRIES):
             solution, account = self._solved(graph, budget, small, as_traced)
-            if solution.timeline is None:
+            if solution.timeline is not None:
+                plan = made(solution, account)
+                if plan.expected <= budget:
+                    return plan
+                # Also what the schedule left free: else it would be found again, and still be too large.
+                small += budget - solution.timeline.peak + attempt * (plan.expected - budget)
+            elif small and least is None and plain_peak > budget:
+                # So much is too much: keep what the least peak that is known leaves free.
+                least = made(minimum_budget(graph, time_limit=self.options.time_limit), self.account(graph))
+                small = budget - (least.solution.peak or 0)
+            else:
                 break
-            plan = made(solution, account)
-            if plan.expected <= budget:
-                return plan
-            # Also what the schedule left free: else it would be found again, and still be too large.
-            small += budget - solution.timeline.peak + 2 * (plan.expected - budget)
             _log.info("%s for small tensors", format_bytes(small))
+            if small <= 0:
+                break
         # Small tensors bring what the solver finds over a budget that other schedules may meet with them.
         if small and plain_peak <= budget:
             return made(*self._solved(graph, budget, 0, as_traced, plain=True))
-        seconds = self.options.time_limit * (1 if small else _ADVICE_SHARE)
-        least = made(minimum_budget(graph, time_limit=seconds), self.account(graph))
-        if small and least.needed <= budget:
+        if least is None:
+            seconds = self.options.time_limit * (1 if small else _ADVICE_SHARE)
+            least = made(minimum_budget(graph, time_limit=seconds), self.account(graph))
+        if (small or self.options.solver == "auto") and least.needed <= budget:
             problem = replace(least.solution.problem, budget=budget)
             return replace(least, solution=replace(least.solution, problem=problem))
         raise self._infeasible(solution, graph, budget, small, min(least.needed, plain_peak))
