@@ -10,7 +10,7 @@ anew; where no room is left, the schedule of the least peak may do.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tensorflow as tf
@@ -48,7 +48,7 @@ from checkmate_tf.tracing import Traced, trace
 
 __all__ = ["Plan", "planned", "priced"]
 
-_TRIES = 6
+_TRIES = 5
 _EARLY = 0.005
 """Of the peak, and at most so many small tensors: what light ops, which wait for nothing, make too early."""
 _EARLIEST = 32
@@ -189,9 +189,19 @@ class _Planner:
                 expected=expected,
             )
 
-        budget, small = self._budget(graph, plain_peak), 0
-        least: Plan | None = None
-        for attempt in range(1, _TRIES):
+        return self._within(self._budget(graph, plain_peak), graph, as_traced, made, plain_peak)
+
+    def _within(
+        self,
+        budget: int,
+        graph: DFGraph,
+        as_traced: PlainOrder,
+        made: Callable[[Solution, Account], Plan],
+        plain_peak: int,
+    ) -> Plan:
+        """A plan whose program is expected within a budget, small tensors included."""
+        small, least = 0, None
+        for attempt in range(1, _TRIES + 1):
             solution, account = self._solved(graph, budget, small, as_traced)
             if solution.timeline is not None:
                 plan = made(solution, account)
