@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkmate.errors import InfeasibleBudgetError
+from checkmate.errors import DISTRIBUTIONS, InfeasibleBudgetError, install_hint
 
 
 def infeasible(**said: object) -> str:
@@ -31,6 +31,14 @@ def test_a_budget_that_is_known_to_be_enough_is_the_solvers_failure() -> None:
         "a budget of 12 bytes was not met by this solver (no chain), but 12 bytes is known to be enough. "
         "No schedule can need less than 10 bytes: op 'conv1' sets that floor. "
         "Ask another solver, as 'auto', or give it more time."
+    )
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_our_own_distributions_are_never_taken_from_the_package_index(name: str) -> None:
+    hint = install_hint(f"numba {name}[extra] {name} checkmate-everest")
+    assert hint.startswith(
+        f"pip install numba './packages/{name}[extra]' ./packages/{name} checkmate-everest in a clone"
     )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from checkmate.errors import install_hint
+
 HEAVY = ("torch", "tensorflow", "scipy", "click", "rich", "matplotlib", "hypothesis", "pytest")
 
 
@@ -96,10 +98,8 @@ except checkmate.MissingDistributionError as error:
     assert isinstance(error, ImportError) and error.name == {module!r} and error.__cause__ is None
     print(error)
 """
-    assert (
-        python(code)
-        == f"'checkmate.{face}' needs the '{distribution}' distribution: pip install {distribution}"
-    )
+    message = f"'checkmate.{face}' needs the '{distribution}' distribution: {install_hint(distribution)}"
+    assert python(code) == message
 
 
 @pytest.mark.parametrize("door", DOORS)

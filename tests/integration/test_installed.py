@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from checkmate.errors import install_hint
+
 INSTALLED = os.environ.get("CHECKMATE_INSTALLED", "all")
 PARTS = {"core", "solvers", "tf", "torch"} if INSTALLED == "all" else {"core", INSTALLED}
 FROM_WHEELS = "CHECKMATE_INSTALLED" in os.environ
@@ -134,10 +136,8 @@ try:
 except MissingDistributionError as error:
     print(error)
 """
-    assert (
-        python(code)
-        == f"'checkmate.{face}' needs the '{distribution}' distribution: pip install {distribution}"
-    )
+    message = f"'checkmate.{face}' needs the '{distribution}' distribution: {install_hint(distribution)}"
+    assert python(code) == message
 
 
 @pytest.mark.skipif("tf" not in PARTS, reason="needs checkmate-tf")

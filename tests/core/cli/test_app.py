@@ -18,6 +18,7 @@ from checkmate.cli import main
 from checkmate.cli.app import app
 from checkmate.cli.group import App
 from checkmate.cli.solve import solve
+from checkmate.errors import install_hint
 from checkmate.plugins import hookimpl, loader, reset
 
 Checkmate = Callable[..., Result]
@@ -126,7 +127,7 @@ def test_demo_says_which_distribution_it_needs(checkmate: Checkmate) -> None:
     assert result.exit_code == 2
     assert result.stderr == (
         "Error: 'checkmate demo' needs the 'checkmate-torch' distribution: "
-        "pip install 'checkmate-torch[demo]'\n"
+        f"{install_hint('checkmate-solvers checkmate-torch[demo]')}\n"
     )
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from checkmate import DFGraph, Progress, read_graph
 from checkmate.cli.progress import steps
+from checkmate.errors import install_hint
 
 Checkmate = Callable[..., Result]
 
@@ -94,7 +95,7 @@ def test_without_a_frontend_or_a_program_it_says_what_to_do(
     checkmate: Checkmate, request: pytest.FixtureRequest
 ) -> None:
     result = checkmate("trace", "-o", "g.json")
-    assert (result.exit_code, "pip install checkmate-torch" in result.stderr) == (2, True)
+    assert (result.exit_code, install_hint("checkmate-torch") in result.stderr) == (2, True)
     request.getfixturevalue("traces_torch")
     result = checkmate("trace", "-o", "g.json")
     assert (result.exit_code, "--torch MODULE:FACTORY" in result.stderr) == (2, True)

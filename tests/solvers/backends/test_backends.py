@@ -121,5 +121,5 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingDistributionError, match="extra 'ortools' of checkmate-solvers"):
         Scip()
     for name in ("checkmate-milp-scip", "retention-intervals"):
-        with pytest.raises(PluginError, match=r"pip install checkmate-solvers\[ortools\]"):
+        with pytest.raises(PluginError, match=r"pip install '\./packages/checkmate-solvers\[ortools\]'"):
             checkmate.solve(chain(2), budget=4, solver=name)

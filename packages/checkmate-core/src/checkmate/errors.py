@@ -6,9 +6,11 @@ happened, to which op, tensor or file, and what to do next.
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 
 __all__ = [
+    "DISTRIBUTIONS",
     "BudgetError",
     "CheckmateError",
     "CostError",
@@ -23,8 +25,12 @@ __all__ = [
     "ProfilerBusyError",
     "Reason",
     "SolverError",
+    "install_hint",
     "printable",
 ]
+
+DISTRIBUTIONS = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "checkmate-tf")
+"""The distributions of this project, each a folder of its repository's ``packages``."""
 
 _LONGEST = 1000
 
@@ -159,6 +165,25 @@ def printable(text: str) -> str:
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     return "".join(c for c in " ".join(text.split()) if c.isprintable())
+
+
+def install_hint(requirement: str) -> str:
+    """How to install what is missing: distributions of this project from a clone, others by name.
+
+    The names of ours are not published: on the package index anyone could register them.
+
+    Args:
+        requirement: one or several, separated by spaces, as ``"checkmate-torch[demo]"`` or ``"numba"``.
+
+    >>> install_hint("numba")
+    'pip install numba'
+    >>> print(install_hint("checkmate-tf"))
+    pip install ./packages/checkmate-tf in a clone of Checkmate (on the package index, the name is not ours)
+    """
+    names = requirement.split()
+    places = [f"./packages/{name}" if name.partition("[")[0] in DISTRIBUTIONS else name for name in names]
+    where = " in a clone of Checkmate (on the package index, the name is not ours)" if places != names else ""
+    return f"pip install {shlex.join(places)}{where}"
 
 
 def _bytes(size: int) -> str:

@@ -1,6 +1,6 @@
 """The face of the ``checkmate-tf`` distribution: everything public in :mod:`checkmate_tf`."""
 
-from checkmate.errors import MissingDistributionError
+from checkmate.errors import MissingDistributionError, install_hint
 
 try:
     from checkmate_tf import *  # noqa: F403
@@ -8,5 +8,5 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "checkmate_tf":
         raise
-    message = "'checkmate.tf2' needs the 'checkmate-tf' distribution: pip install checkmate-tf"
+    message = f"'checkmate.tf2' needs the 'checkmate-tf' distribution: {install_hint('checkmate-tf')}"
     raise MissingDistributionError(message, name=error.name) from None

@@ -1,6 +1,6 @@
 """The face of the ``checkmate-torch`` distribution: everything public in :mod:`checkmate_torch`."""
 
-from checkmate.errors import MissingDistributionError
+from checkmate.errors import MissingDistributionError, install_hint
 
 try:
     from checkmate_torch import *  # noqa: F403
@@ -8,5 +8,5 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "checkmate_torch":
         raise
-    message = "'checkmate.torch' needs the 'checkmate-torch' distribution: pip install checkmate-torch"
+    message = f"'checkmate.torch' needs the 'checkmate-torch' distribution: {install_hint('checkmate-torch')}"
     raise MissingDistributionError(message, name=error.name) from None

@@ -16,6 +16,7 @@ from typing import Literal
 
 from checkmate.cache import ScheduleCache
 from checkmate.disk import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
+from checkmate.errors import DISTRIBUTIONS, install_hint
 from checkmate.plugins import installed_plugins, solver_specs
 from checkmate.plugins.loader import ENVIRONMENT_VARIABLE as PLUGINS_VARIABLE
 
@@ -23,7 +24,6 @@ __all__ = ["Finding", "distribution_versions", "environment_findings", "findings
 
 Level = Literal["ok", "note", "problem"]
 
-_OURS = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "checkmate-tf")
 _OTHERS = ("numpy", "scipy", "numba", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu", "keras")
 _EXTRAS = {
     "cli": (("click", "rich"), "the command line"),
@@ -63,7 +63,7 @@ def findings(checks: tuple[Callable[[], Iterator[Finding]], ...] | None = None) 
 
 def distribution_versions() -> dict[str, str | None]:
     """The version of each distribution that matters here; None if it is not installed."""
-    return {name: _version(name) for name in (*_OURS, *_OTHERS)}
+    return {name: _version(name) for name in (*DISTRIBUTIONS, *_OTHERS)}
 
 
 def _version(distribution: str) -> str | None:
@@ -79,13 +79,13 @@ def _versions() -> Iterator[Finding]:
     installed = {name: version for name, version in distribution_versions().items() if version is not None}
     for name, version in installed.items():
         yield Finding(level="ok", subject=name, text=version)
-    ours = {name: version for name, version in installed.items() if name in _OURS}
+    ours = {name: version for name, version in installed.items() if name in DISTRIBUTIONS}
     if len(set(ours.values())) > 1:
         yield Finding(
             level="note",
             subject="versions",
             text=f"these were not released together: {_listed(ours)}",
-            advice=f"pip install --upgrade {' '.join(ours)}",
+            advice=install_hint(" ".join(ours)),
         )
 
 
@@ -97,7 +97,7 @@ def _extras() -> Iterator[Finding]:
                 level="note",
                 subject=f"extra {extra!r}",
                 text=f"{purpose}: {' and '.join(missing)} not installed",
-                advice=f"pip install 'checkmate-core[{extra}]'",
+                advice=install_hint(f"checkmate-core[{extra}]"),
             )
         else:
             versions = {name: _version(name) for name in needs}
@@ -117,7 +117,7 @@ def _import_name() -> Iterator[Finding]:
             level="problem",
             subject="import checkmate",
             text=f"{names} installs a package of the same import name: files of both may be mixed up",
-            advice=f"pip uninstall {names}, then pip install --force-reinstall --no-deps checkmate-core",
+            advice=f"pip uninstall {names} checkmate-core, then {install_hint('checkmate-core')}",
         )
     else:
         yield Finding(level="ok", subject="import checkmate", text="only checkmate-core has this import name")
@@ -140,7 +140,7 @@ def _tensorflow() -> Iterator[Finding]:
             level="note",
             subject="framework",
             text="checkmate-tf is installed without TensorFlow, which it needs at its first use",
-            advice="pip install 'checkmate-tf[cpu]', or 'checkmate-tf[gpu]'",
+            advice=f"{install_hint('checkmate-tf[cpu]')}; for a GPU 'checkmate-tf[gpu]'",
         )
 
 
@@ -153,7 +153,7 @@ def _solvers() -> Iterator[Finding]:
             level="note",
             subject="solvers",
             text=f"only {', '.join(names)}: no 'auto', no proved bounds",
-            advice="pip install checkmate-solvers",
+            advice=install_hint("checkmate-solvers"),
         )
     if len(installed_plugins()) == 1 and os.environ.get(PLUGINS_VARIABLE) is not None:
         yield Finding(

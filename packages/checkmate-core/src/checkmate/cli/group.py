@@ -9,13 +9,13 @@ import click
 
 from checkmate.cli.exits import clean_exits
 from checkmate.cli.printing import foreign_code
-from checkmate.errors import CheckmateError, MissingDistributionError, PluginError
+from checkmate.errors import CheckmateError, MissingDistributionError, PluginError, install_hint
 from checkmate.plugins import command_errors, installed_plugins, register_commands
 from checkmate.report.text import printable
 
 __all__ = ["App"]
 
-_ELSEWHERE = {"demo": ("checkmate-torch", "checkmate-torch[demo]")}
+_ELSEWHERE = {"demo": ("checkmate-torch", "checkmate-solvers checkmate-torch[demo]")}
 """Commands that we know to come with another distribution, and how to get them."""
 
 
@@ -97,5 +97,5 @@ def _absent(command: str) -> CheckmateError:
         if f"({distribution} " in owner:
             return PluginError(f"'checkmate {command}' comes with plugin {owner}, which failed: {error}")
     return MissingDistributionError(
-        f"'checkmate {command}' needs the '{distribution}' distribution: pip install '{requirement}'"
+        f"'checkmate {command}' needs the '{distribution}' distribution: {install_hint(requirement)}"
     )

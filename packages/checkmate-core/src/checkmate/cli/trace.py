@@ -17,13 +17,17 @@ from checkmate.cli.exits import BadInput
 from checkmate.cli.printing import foreign_code, print_json
 from checkmate.cli.progress import steps
 from checkmate.cli.show import graph_facts, print_graph
+from checkmate.errors import install_hint
 from checkmate.graph import DFGraph
 from checkmate.plugins import frontend_specs, load_frontend
 from checkmate.serialize import write_graph
 
 __all__ = ["trace"]
 
-_NO_FRONTEND = "no frontend is installed: pip install checkmate-torch, or 'checkmate-tf[cpu]'"
+_NO_FRONTEND = (
+    "no frontend is installed: for PyTorch "
+    f"{install_hint('checkmate-torch')}; for TensorFlow the same with 'checkmate-tf[cpu]'"
+)
 
 
 class _OptionPerFrontend(click.Command):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
-from checkmate.errors import PluginError
+from checkmate.errors import PluginError, install_hint
 from checkmate.plugins.loader import LoadedPlugin, Spec, installed_plugins, one_line
 
 __all__ = ["Registry"]
@@ -75,7 +75,7 @@ class Registry(Generic[_Spec, _Thing]):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            needs = f"; it needs: pip install {' '.join(spec.requires)}" if spec.requires else ""
+            needs = f"; it needs: {install_hint(' '.join(spec.requires))}" if spec.requires else ""
             raise PluginError(f"{label} failed to load: {one_line(error)}{needs}") from error
         if not callable(getattr(thing, self.method, None)):
             raise PluginError(f"{label} loads a {type(thing).__name__}: it has no {self.method}()")

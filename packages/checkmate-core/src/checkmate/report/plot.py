@@ -1,6 +1,6 @@
 """Memory over time as a picture: bytes held on the vertical axis, time on the horizontal one.
 
-Needs matplotlib: ``pip install 'checkmate-core[plot]'``, imported in this file only. Every picture has a
+Needs matplotlib, of the extra ``checkmate-core[plot]``, imported in this file only. Every picture has a
 figure of its own, so no global state (pyplot, backends) is touched; equal input gives an equal file.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from checkmate.errors import MissingDistributionError
+from checkmate.errors import MissingDistributionError, install_hint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ def blank_figure(width: float, height: float) -> Figure:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise MissingDistributionError(
-            "pictures need matplotlib: pip install 'checkmate-core[plot]'", name=error.name
+            f"pictures need matplotlib: {install_hint('checkmate-core[plot]')}", name=error.name
         ) from error
     return Figure(figsize=(width, height), layout="constrained")
 

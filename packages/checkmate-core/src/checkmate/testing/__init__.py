@@ -1,17 +1,17 @@
 """For tests of plugins and our own: strategies, the oracle, conformance classes, known optima.
 
-Needs the extra: ``pip install 'checkmate-core[testing]'``. ``pytest --pyargs checkmate.testing.suite
+Needs the extra ``checkmate-core[testing]``. ``pytest --pyargs checkmate.testing.suite
 --checkmate-solver NAME`` checks an installed solver without any file.
 """
 
 from importlib import util
 
-from checkmate.errors import MissingDistributionError
+from checkmate.errors import MissingDistributionError, install_hint
 
 for _needed in ("hypothesis", "pytest"):
     if util.find_spec(_needed) is None:
         raise MissingDistributionError(
-            f"'checkmate.testing' needs {_needed}: pip install 'checkmate-core[testing]'"
+            f"'checkmate.testing' needs {_needed}: {install_hint('checkmate-core[testing]')}"
         )
 
 from checkmate.testing.conformance import (  # noqa: E402 - only where it can be imported

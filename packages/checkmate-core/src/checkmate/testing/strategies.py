@@ -1,7 +1,7 @@
 """Hypothesis strategies: random two-sided graphs, problems about them, and schedules of them, valid and not.
 
 All of them shrink towards few ops, sizes and costs of 0 and 1, and no special traits.
-Needs hypothesis: ``pip install 'checkmate-core[testing]'``.
+Needs hypothesis, of the extra ``checkmate-core[testing]``.
 """
 
 from __future__ import annotations
