@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from checkmate import DFGraph, Problem, Status
-from checkmate_solvers import search
+from checkmate_solvers import search, worker
 from checkmate_solvers.auto import Auto
 from checkmate_solvers.worker import Finding, Worker
 
@@ -32,13 +35,13 @@ def everything_from(worker: Worker) -> list[Finding]:
 
 
 def test_it_proves_and_finds_what_auto_does() -> None:
-    worker = Worker(PROBLEM)
+    other = Worker(PROBLEM)
     try:
-        found = everything_from(worker)
+        found = everything_from(other)
     finally:
-        worker.stop()
+        other.stop()
     alone = Auto().solve(PROBLEM)
-    assert worker.finished
+    assert other.finished
     assert max(f.bound for f in found) == alone.bound
     costs = [sum(GRAPH.ops[v].cost for v in f.sequence) for f in found if f.sequence is not None]
     assert costs == sorted(costs, reverse=True)
@@ -116,3 +119,44 @@ def test_a_script_without_a_main_guard_may_ask_for_it() -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["once", "optimal"]
+
+
+def test_it_takes_no_code_from_the_current_folder(tmp_path: Path) -> None:
+    """As in a notebook: the path names that folder in three ways, and so does the variable of the shell."""
+    for name in ("json", "signal", "numpy", "checkmate", "checkmate_solvers", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open('ran', 'a').write('{name} ')")
+    script = (
+        "import os, sys\n"
+        "from checkmate import Problem, generators\n"
+        "from checkmate_solvers.worker import Worker\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+        f"sys.path[:0] = ['', '.', {str(tmp_path)!r}]\n"
+        "worker = Worker(Problem(graph=generators.chain(4), budget=10**9))\n"
+        "while worker.running:\n"
+        "    list(worker.findings(60))\n"
+        "print(worker.finished)\n"
+        "worker.stop()\n"
+    )
+    path = os.pathsep.join(["", ".", os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": path},
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_our_own_folder_is_on_its_path_even_if_it_is_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installed there with ``pip install --target .``: after the standard library, so nothing hides that."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker, "__file__", str(tmp_path / "checkmate_solvers" / "worker.py"))
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "lib", os.path.dirname(json.__file__)])
+    path = worker._path()
+    assert str(tmp_path) in path[1:]
+    assert all(os.path.isabs(folder) for folder in path)

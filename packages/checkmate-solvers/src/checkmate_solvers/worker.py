@@ -2,9 +2,9 @@
 
 Between them go bytes of ours through pipes, and no pickle: to the process one line of JSON, then the graph in
 its wire format; from it one line of JSON for each :class:`Finding`. It is a fresh interpreter that imports
-this module and nothing of the caller's program, so scripts need no ``if __name__ == "__main__"``. It ends
-when it has no more to say, when the pipe to it closes (as when the first process is killed), or when it is
-stopped. If it dies, what it had not yet said is lost, and nothing else.
+this module and nothing of the caller's program, so scripts need no ``if __name__ == "__main__"``; nor what
+lies in the current folder. It ends when it has no more to say, when the pipe to it closes (as when the first
+process is killed), or when it is stopped. If it dies, what it had not yet said is lost, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import IO, NamedTuple
 
+import checkmate
 from checkmate import Problem, Progress, read_graph
 from checkmate.serialize import graph_bytes
 
 __all__ = ["Finding", "Worker", "serve"]
 
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from checkmate_solvers.worker import serve; serve()"
-)
+_PROGRAM = "from checkmate_solvers.worker import serve; serve()"
 
 
 class Finding(NamedTuple):
@@ -55,7 +54,8 @@ class Worker:
         self.finished = False
         self.running = True
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, json.dumps(sys.path)],
+            [sys.executable, "-P", "-c", _PROGRAM],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -110,6 +110,25 @@ class Worker:
         self._findings.put(None)
 
 
+def _path() -> list[str]:
+    """The caller's path as the other process gets it: absolute folders, and not the current one.
+
+    A relative or empty entry means the folder in which a program happens to run, where anyone may have put a
+    ``json.py``. That folder is taken only if our own packages lie there, and then last.
+    """
+    given = [os.fsdecode(folder) for folder in sys.path]
+    ours = [str(Path(file).parents[1]) for file in (__file__, checkmate.__file__)]
+    taken = [folder for folder in given if os.path.isabs(folder) and not _is_here(folder)]
+    return [folder for folder in dict.fromkeys([*taken, *ours]) if os.pathsep not in folder]
+
+
+def _is_here(folder: str) -> bool:
+    try:
+        return os.path.samefile(folder, os.curdir)
+    except OSError:  # it is not there, or may not be read
+        return False
+
+
 def _tell(questions: IO[bytes], problem: Problem, without: tuple[str, ...]) -> None:
     graph = graph_bytes(problem.graph, format="msgpack")
     asked = {"budget": problem.budget, "time_limit": problem.time_limit, "seed": problem.seed}
@@ -122,10 +141,11 @@ def _tell(questions: IO[bytes], problem: Problem, without: tuple[str, ...]) -> N
 
 def serve() -> None:
     """What the process does: read a problem from standard input, write findings to standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
+
     from checkmate_solvers.auto import Auto  # which imports this module
     from checkmate_solvers.search import Search
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     header = json.loads(sys.stdin.buffer.readline())
