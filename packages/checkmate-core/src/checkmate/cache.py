@@ -112,7 +112,7 @@ class ScheduleCache:
         content = claim_bytes(solution, question=question)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            replace_file(self._file(question), content)
+            replace_file(self._file(question), content, follow=False)
         except OSError as error:
             _log.warning("the schedule can't be cached in %s: %s", self.directory, error)
 

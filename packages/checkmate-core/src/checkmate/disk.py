@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import tempfile
+import secrets
+import stat
 from pathlib import Path
 
-__all__ = ["ENVIRONMENT_VARIABLE", "PART", "cache_directory", "replace_file"]
+__all__ = ["ENVIRONMENT_VARIABLE", "PART", "cache_directory", "is_stream", "replace_file"]
 
 ENVIRONMENT_VARIABLE = "CHECKMATE_CACHE_DIR"
 
 PART = ".checkmate-part"
 """How the name of a file ends that is being written."""
+
+_BINARY: int = getattr(os, "O_BINARY", 0)  # of Windows
 
 
 def cache_directory() -> Path:
@@ -25,18 +29,103 @@ def cache_directory() -> Path:
     return Path(platformdirs.user_cache_dir("checkmate", appauthor=False))
 
 
-def replace_file(file: Path, content: bytes) -> None:
-    """Write a whole file: a reader sees the old one or the new one, never a part.
+def replace_file(file: str | os.PathLike[str], content: bytes, *, follow: bool = True) -> None:
+    """Write a whole file: after any failure, even of the power, it is the old one or the new one.
+
+    The content goes to a file beside, is flushed to the disk, and then takes the name. A new file gets the
+    permissions that ``open`` would give, an existing one keeps its own.
+
+    Args:
+        file: the path; its folder must exist and be writable.
+        content: all bytes of the file.
+        follow: a symbolic link stays, its target is replaced; a stream (:func:`is_stream`) is written to
+            directly. False = the name is replaced, whatever it was, by a file that only this user can
+            read: for folders that are ours.
 
     Raises:
-        OSError: if it can't be written; then nothing is left behind.
+        OSError: if it can't be written; names ``file``. Then nothing is left behind.
     """
-    number, part = tempfile.mkstemp(dir=file.parent, prefix=file.stem[:8], suffix=PART)
     try:
-        with os.fdopen(number, "wb") as stream:
-            stream.write(content)
-        os.replace(part, file)
+        if follow and is_stream(file):
+            _write_directly(file, content)
+        else:
+            _write_beside(os.path.realpath(file) if follow else os.fspath(file), content, follow=follow)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(file)) from error
+
+
+def is_stream(file: str | os.PathLike[str]) -> bool:
+    """Whether ``file`` is a device, a pipe, or the file to which standard output or error goes.
+
+    Raises:
+        OSError: if it can't be looked at.
+    """
+    found = _look(file)
+    return found is not None and (not stat.S_ISREG(found.st_mode) or _standard(found) is not None)
+
+
+def _look(file: str | os.PathLike[str]) -> os.stat_result | None:
+    try:
+        return os.stat(file)
+    except FileNotFoundError:
+        return None
+
+
+def _standard(found: os.stat_result) -> int | None:
+    """The descriptor of the standard output or error, if that is what was found."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):  # closed
+            if os.path.samestat(os.fstat(number), found):
+                return number
+    return None
+
+
+def _write_directly(file: str | os.PathLike[str], content: bytes) -> None:
+    standard = _standard(os.stat(file))
+    number = os.open(file, os.O_WRONLY) if standard is None else os.dup(standard)
+    try:
+        _write_all(number, content)
+    finally:
+        os.close(number)
+
+
+def _write_beside(target: str, content: bytes, *, follow: bool) -> None:
+    found = _look(target) if follow else None
+    if found is not None and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    folder, name = os.path.split(target)
+    part = os.path.join(folder, f"{name[:8]}{secrets.token_hex(8)}{PART}")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
+        number = os.open(part, flags, 0o666 if follow else 0o600)
+        try:
+            if found is not None:
+                os.chmod(part, stat.S_IMODE(found.st_mode))
+            _write_all(number, content)
+            os.fsync(number)
+        finally:
+            os.close(number)
+        os.replace(part, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
+    with contextlib.suppress(OSError):  # some systems can't; the file is whole with or without
+        _flush_folder(folder or os.curdir)
+
+
+def _write_all(number: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(number, rest) :]
+
+
+def _flush_folder(folder: str) -> None:
+    """Have the new name survive a power cut."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -10,9 +11,12 @@ from typing import Any
 
 import click
 
+from checkmate.disk import is_stream
+
 __all__ = [
     "FILE",
     "as_json",
+    "distinct_files",
     "examples",
     "graph_file",
     "new_file",
@@ -44,9 +48,25 @@ def new_file(_context: click.Context, option: click.Parameter, path: Path | None
         raise click.BadParameter(f"{path}: there is no folder {str(path.parent)!r}.", param=option)
     if path.is_dir():  # an empty name, too
         raise click.BadParameter(f"{str(path)!r} is a folder.", param=option)
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if path.exists() and not os.access(path, os.W_OK):
         raise click.BadParameter(f"{path} may not be written.", param=option)
+    folder = Path(os.path.realpath(path)).parent
+    if not is_stream(path) and not os.access(folder, os.W_OK):
+        raise click.BadParameter(f"{path}: the folder {str(folder)!r} may not be written.", param=option)
     return path
+
+
+def distinct_files(**outputs: Path | None) -> None:
+    """Refuse to write two files to one place; each argument is called as its option, without the dashes."""
+    for (_, first), (name, second) in itertools.combinations(outputs.items(), 2):
+        if first is not None and second is not None and not is_stream(first) and _same(first, second):
+            raise click.BadParameter(f"{second}: another output goes there.", param_hint=f"'--{name}'")
+
+
+def _same(first: Path, second: Path) -> bool:
+    if first.exists() and second.exists():
+        return first.samefile(second)
+    return os.path.realpath(first) == os.path.realpath(second)
 
 
 def not_the_graph(path: Path | None, *read: Path | None) -> None:

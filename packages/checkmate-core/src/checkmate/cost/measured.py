@@ -96,7 +96,7 @@ class MeasuredOps:
         }
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(self.file, msgspec.json.format(msgspec.json.encode(content), indent=1))
+            replace_file(self.file, msgspec.json.format(msgspec.json.encode(content), indent=1), follow=False)
         except OSError as error:
             _log.warning("measured costs can't be kept in %s: %s", self.file, error)
 
