@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from checkmate.disk import replace_file
 from checkmate.errors import FormatError, GraphError, printable
 from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.schedule import Schedule
@@ -101,6 +102,12 @@ def graph_bytes(graph: DFGraph, *, format: Encoding = "json") -> bytes:
 def write_graph(path: str | os.PathLike[str], graph: DFGraph, *, format: Encoding | None = None) -> None:
     """Write the graph to a file; None = as msgpack if its name ends in ``.msgpack``, else as JSON.
 
+    Whatever fails, the file is the old one or the new one, whole.
+
+    Raises:
+        FormatError: if a name can't be written as UTF-8.
+        OSError: if the file can't be written; names it.
+
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "tiny.json")
     >>> write_graph(file, DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], name="tiny"))
@@ -109,7 +116,7 @@ def write_graph(path: str | os.PathLike[str], graph: DFGraph, *, format: Encodin
     """
     if isinstance(path, DFGraph):
         raise TypeError("write_graph(path, graph): the path comes first")
-    Path(path).write_bytes(graph_bytes(graph, format=format or _encoding_of(path)))
+    replace_file(path, graph_bytes(graph, format=format or _encoding_of(path)))
 
 
 def read_schedule(source: Source, graph: DFGraph) -> Schedule:
@@ -180,7 +187,7 @@ def write_schedule(
     format: Encoding | None = None,
 ) -> None:
     """Write the schedule to a file; arguments as in :func:`schedule_bytes` and :func:`write_graph`."""
-    Path(path).write_bytes(schedule_bytes(schedule, graph, meta, format=format or _encoding_of(path)))
+    replace_file(path, schedule_bytes(schedule, graph, meta, format=format or _encoding_of(path)))
 
 
 def _encoding_of(path: str | os.PathLike[str]) -> Encoding:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from checkmate.disk import replace_file
 from checkmate.errors import GraphError
 from checkmate.graph import DFGraph
 from checkmate.report.text import clipped, cost_text
@@ -32,7 +33,7 @@ class GraphPicture:
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         """Write the graph with its recomputed ops; the budget does not show."""
         text = graph_dot(timeline.graph, timeline=timeline, max_ops=self.max_ops)
-        file.write_text(text, encoding="utf-8", newline="\n")
+        replace_file(file, text.encode())
 
 
 def graph_dot(graph: DFGraph, *, timeline: Timeline | None = None, max_ops: int | None = 2000) -> str:

@@ -17,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from checkmate.disk import replace_file
 from checkmate.report.html_tables import facts, holder_table, recompute_table
 from checkmate.report.reading import Reading
 from checkmate.report.svg import KINDS, MemoryDrawing, frontier_svg
@@ -90,7 +91,7 @@ def html_report(
     if frontier is not None:
         body += _frontier_section(frontier)
     body.append("<footer>Written by Checkmate. Bytes are in binary units: 1 KiB = 1024 B.</footer>")
-    Path(file).write_text(_page(title, "\n".join(body), script), encoding="utf-8", newline="\n")
+    replace_file(file, _page(title, "\n".join(body), script).encode())
 
 
 def _page(title: str, body: str, script: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from checkmate.disk import replace_file
 from checkmate.report.reading import Phase, Reading
 from checkmate.report.text import printable
 from checkmate.simulate import Timeline
@@ -34,7 +35,8 @@ class PerfettoTrace:
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         """Write the trace as JSON."""
         trace = perfetto_trace(timeline, budget=budget)
-        file.write_text(json.dumps(trace, separators=(",", ":"), allow_nan=False) + "\n", encoding="utf-8")
+        text = json.dumps(trace, separators=(",", ":"), allow_nan=False) + "\n"
+        replace_file(file, text.encode())
 
 
 def perfetto_trace(timeline: Timeline, *, budget: int | None = None) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from checkmate.disk import replace_file
 from checkmate.errors import MissingDistributionError, install_hint
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], kind: str = "") ->
     kind = kind or (suffix if suffix in _UNDATED else "png")
     with warnings.catch_warnings(), rc_context({"svg.hashsalt": "checkmate"}):
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script the font lacks
-        figure.savefig(os.fspath(path), format=kind, dpi=120, metadata=_UNDATED[kind])
+        figure.savefig(drawn := BytesIO(), format=kind, dpi=120, metadata=_UNDATED[kind])
+    replace_file(path, drawn.getvalue())
 
 
 def plot_memory(
