@@ -28,6 +28,7 @@ from checkmate import (
     sweep,
 )
 from checkmate.heuristics import KeepAll
+from checkmate.sweep import SweepInterrupted
 from checkmate.testing.strategies import graphs, valid_schedules
 
 CHAIN = DFGraph.from_nodes(
@@ -206,9 +207,25 @@ def test_an_interrupt_that_a_solver_answers_ends_the_whole_sweep() -> None:
         asked.append(problem.budget)
         return replace(Solution.found(problem, everything()), origin={"interrupted": "Ctrl-C"})
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SweepInterrupted, match="after 0 of 2 answers"):
         sweep(CHAIN, ["100%", "200%"], solvers=(Says(interrupted),))
     assert len(asked) == 1
+
+
+def test_an_interrupt_leaves_the_frontier_of_what_was_answered() -> None:
+    def until_24(problem: Problem) -> Solution:
+        if problem.budget == 24:
+            raise KeyboardInterrupt
+        if problem.budget == 32:
+            raise ValueError("no")
+        return Solution.found(problem, everything())
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        sweep(CHAIN, [50, 32, 40, 24, 41], [Says(until_24)])
+    assert isinstance(stopped.value, SweepInterrupted)
+    assert (str(stopped.value), stopped.value.total) == ("after 3 of 5 answers", 5)
+    assert [answer.problem.budget for answer in stopped.value.frontier.answers] == [50, 40]
+    assert [failure.budget for failure in stopped.value.frontier.errors] == [32]
 
 
 def test_a_long_frontier_is_shown_in_part() -> None:

@@ -7,7 +7,7 @@ import multiprocessing
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,8 +113,44 @@ def test_a_worker_that_dies_or_can_not_be_told_is_an_error(odd: Any) -> None:
         assert "pickle" in str(frontier.errors[0].error)
         frontier = sweep(CHAIN, [40, 24], [odd.Dies()], executor=executor)
         assert [type(failure.error).__name__ for failure in frontier.errors] == ["BrokenProcessPool"] * 2
+        assert all("asked twice, since processes of the pool died" in str(f.error) for f in frontier.errors)
         again = sweep(CHAIN, [40], ["keep-all"], executor=executor)
         assert [failure.solver for failure in again.errors] == ["keep-all"]
+
+
+class Dying(ThreadPoolExecutor):
+    """Loses its first tasks, as a pool does when one of its processes dies, and starts again."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__(1)
+        self.lost, self.given = lost, 0
+
+    def submit(self, *task: Any, **arguments: Any) -> Future[Any]:  # type: ignore[override]
+        self.given += 1
+        if self.given > self.lost:
+            return super().submit(*task, **arguments)
+        future: Future[Any] = Future()
+        future.set_exception(BrokenExecutor("it died"))
+        return future
+
+
+def test_what_dies_with_a_worker_is_asked_once_more(odd: Any) -> None:
+    heard: list[int] = []
+    with Dying(lost=2) as executor:
+        frontier = sweep(
+            CHAIN, [24, 32, 40], ["heuristics"], executor=executor, on_progress=lambda *a: heard.append(a[0])
+        )
+        assert executor.given == 5
+    assert shape(frontier) == shape(sweep(CHAIN, [24, 32, 40], ["heuristics"]))
+    assert [answer.problem.budget for answer in frontier.answers] == [24, 32, 40]
+    assert heard == [1, 2, 3]
+
+    with Dying(lost=6) as executor:
+        frontier = sweep(CHAIN, [24, 32, 40], ["heuristics"], executor=executor)
+    assert frontier.answers == ()
+    assert [str(failure.error) for failure in frontier.errors] == [
+        "asked twice, since processes of the pool died: BrokenExecutor: it died"
+    ] * 3
 
 
 def test_an_executor_that_is_shut_is_the_callers_mistake() -> None:

@@ -76,8 +76,8 @@ def test_no_schedule_at_all_is_exit_1(checkmate: Checkmate, graph: Path, tmp_pat
     assert json.loads(out.read_text())["points"] == []
 
 
-def test_interrupted_is_exit_130_and_says_how_far_it_came(
-    checkmate: Checkmate, graph: Path, monkeypatch: pytest.MonkeyPatch
+def test_interrupted_is_exit_130_and_what_was_answered_is_written(
+    checkmate: Checkmate, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = BestHeuristic.solve, iter([True, False])
 
@@ -87,9 +87,29 @@ def test_interrupted_is_exit_130_and_says_how_far_it_came(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BestHeuristic, "solve", once)
-    swept = checkmate("sweep", graph, "--budgets", "80%,60%", "--solver", "heuristics", "--json")
+    files = ("-o", tmp_path / "frontier.json", "--plot", tmp_path / "frontier.html")
+    swept = checkmate("sweep", graph, "--budgets", "80%,60%", "--solver", "heuristics", "--json", *files)
+    assert swept.exit_code == 130
+    assert swept.stderr == "Interrupted after 1 of 2 answers: the frontier is of these.\n"
+    facts = json.loads(swept.stdout)
+    assert json.loads((tmp_path / "frontier.json").read_bytes()) == facts
+    assert [answer["budget"] for answer in facts["answers"]] == [32]
+    assert (tmp_path / "frontier.html").exists()
+
+
+def test_interrupted_before_the_first_answer_it_writes_nothing(
+    checkmate: Checkmate, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BestHeuristic, "solve", interrupted)
+    out = tmp_path / "frontier.json"
+    out.write_text("old")
+    swept = checkmate("sweep", graph, "--budgets", "80%", "--solver", "heuristics", "-o", out)
     assert (swept.exit_code, swept.stdout) == (130, "")
-    assert swept.stderr == "Interrupted after 1 answers: nothing was written.\n"
+    assert swept.stderr == "Interrupted after 0 of 1 answers: nothing was written.\n"
+    assert out.read_text() == "old"
 
 
 def test_a_solver_that_fails_is_named_and_stops_no_other(

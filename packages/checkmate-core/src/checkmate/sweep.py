@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from checkmate.serialize import graph_bytes, read_graph
 from checkmate.solution import Solution
 from checkmate.units import Budget, format_bytes, parse_budget
 
-__all__ = ["Failure", "Frontier", "sweep"]
+__all__ = ["Failure", "Frontier", "SweepInterrupted", "sweep"]
 
 _TOLERANCE = 1e-9
 _ROWS = 30
@@ -129,6 +129,21 @@ class Frontier:
         return "\n".join(lines)
 
 
+class SweepInterrupted(KeyboardInterrupt):
+    """A sweep that Ctrl-C ended, and what was answered by then.
+
+    Attributes:
+        frontier: of the answers and failures until then.
+        total: number of questions, answered or not.
+    """
+
+    def __init__(self, frontier: Frontier, total: int) -> None:
+        """Say how far the sweep came."""
+        super().__init__(f"after {len(frontier.answers) + len(frontier.errors)} of {total} answers")
+        self.frontier = frontier
+        self.total = total
+
+
 def sweep(
     graph: DFGraph,
     budgets: Iterable[Budget],
@@ -151,7 +166,8 @@ def sweep(
             the latter: one that can't dies of it, and with it the pool.
         executor: runs the solves: a pool of threads or processes, or whatever gives futures as
             ``concurrent.futures`` does; None = here, one after the other. Graphs and answers travel as
-            wire-format bytes, and answers are judged again here. The executor stays open.
+            wire-format bytes, and answers are judged again here. The executor stays open. What it loses when
+            one of its processes dies, it is given once more; a ``ProcessPoolExecutor`` refuses it then.
         time_limit: seconds for each solve.
         fixed_order: as in :func:`checkmate.solve`.
         threads: for each solve.
@@ -166,6 +182,7 @@ def sweep(
 
     Raises:
         BudgetError, PluginError, ValueError: as :func:`checkmate.solve`, before any solver starts.
+        SweepInterrupted: on Ctrl-C, a ``KeyboardInterrupt``; its ``frontier`` has what was answered by then.
 
     >>> from checkmate import DFGraph
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
@@ -200,12 +217,20 @@ def sweep(
         for solver, engine in engines
     ]
     results: dict[int, Solution | Failure] = {}
-    with closing(_here(jobs) if executor is None else _there(jobs, executor)) as incoming:
-        for k, result in incoming:
-            results[k] = result
-            if on_progress is not None:
-                on_progress(len(results), len(jobs), result)
-    ordered = [results[k] for k in range(len(jobs))]
+    try:
+        with closing(_here(jobs) if executor is None else _there(jobs, executor)) as incoming:
+            for k, result in incoming:
+                results[k] = result
+                if on_progress is not None:
+                    on_progress(len(results), len(jobs), result)
+    except KeyboardInterrupt as error:
+        raise SweepInterrupted(_frontier(graph, results), len(jobs)) from error
+    return _frontier(graph, results)
+
+
+def _frontier(graph: DFGraph, results: Mapping[int, Solution | Failure]) -> Frontier:
+    """Of what came in, in the order of the questions."""
+    ordered = [results[k] for k in sorted(results)]
     return Frontier(
         graph=graph,
         answers=tuple(result for result in ordered if isinstance(result, Solution)),
@@ -245,24 +270,44 @@ def _here(jobs: list[_Job]) -> Generator[tuple[int, Solution | Failure], None, N
 
 
 def _there(jobs: list[_Job], executor: Executor) -> Generator[tuple[int, Solution | Failure], None, None]:
-    """Submit all, give each as it comes; whatever ends this early cancels what has not started."""
+    """Give each as it comes. What is lost when a process dies is asked once more."""
+    lost = yield from _asked(jobs, range(len(jobs)), executor)
+    lost = yield from _asked(jobs, lost, executor)
+    for k, error in lost.items():
+        twice = f"asked twice, since processes of the pool died: {one_line(error)}"
+        yield k, jobs[k].failed(type(error)(twice))
+
+
+def _asked(
+    jobs: list[_Job], numbers: Iterable[int], executor: Executor
+) -> Generator[tuple[int, Solution | Failure], None, dict[int, BrokenExecutor]]:
+    """Submit some, give each as it comes; whatever ends this early cancels what has not started.
+
+    Returns:
+        those whose process died, or another one of the same pool.
+    """
     futures: dict[Future[bytes | tuple[str, str]], int] = {}
+    lost: dict[int, BrokenExecutor] = {}
     try:
-        for k, job in enumerate(jobs):
+        for k in numbers:
             try:
-                futures[executor.submit(_answered, **job.arguments)] = k
+                futures[executor.submit(_answered, **jobs[k].arguments)] = k
             except BrokenExecutor as error:
-                yield k, job.failed(error)
+                lost[k] = error
         for future in as_completed(futures):
             k = futures[future]
             try:
                 result = jobs[k].result(future.result())
-            except ANYTHING as error:  # the worker died, was cancelled, or can't be sent what it needs
+            except BrokenExecutor as error:
+                lost[k] = error
+                continue
+            except ANYTHING as error:  # it was cancelled, or can't be sent what it needs
                 result = jobs[k].failed(error)
             yield k, result
     finally:
         for future in futures:
             future.cancel()
+    return lost
 
 
 def _answered(

@@ -6,6 +6,9 @@ import io
 import os
 import sys
 
+from checkmate.cli.signals import exit_code, listening
+from checkmate.errors import install_hint
+
 __all__ = ["main"]
 
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -13,7 +16,7 @@ _INTERRUPTED = 130  # 128 + SIGINT
 
 
 def main() -> None:
-    """Run the command line; exit 0 ok, 1 infeasible or none found, 2 bad input, 130 interrupted."""
+    """Run the command line; exit 0 ok, 1 infeasible or none found, 2 bad input, 130 or 143 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character shows "?"
@@ -26,7 +29,7 @@ def main() -> None:
         raise SystemExit(_BROKEN_PIPE) from None
     except KeyboardInterrupt:  # while modules load; from then on click's
         sys.stderr.write("Interrupted.\n")
-        raise SystemExit(_INTERRUPTED) from None
+        raise SystemExit(exit_code(_INTERRUPTED)) from None
 
 
 def _app() -> None:
@@ -35,6 +38,11 @@ def _app() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("click", "rich"):
             raise
-        sys.stderr.write("Error: the command line needs click and rich: pip install 'checkmate-core[cli]'\n")
+        hint = install_hint("checkmate-core[cli]")
+        sys.stderr.write(f"Error: the command line needs click and rich: {hint}\n")
         raise SystemExit(2) from None
-    app(prog_name="checkmate")
+    with listening():
+        try:
+            app(prog_name="checkmate")
+        except SystemExit as end:
+            raise SystemExit(exit_code(end.code)) from None

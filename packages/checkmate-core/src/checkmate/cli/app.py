@@ -31,7 +31,7 @@ __all__ = ["app"]
 def app() -> None:
     """Train within a byte budget: find and judge schedules that recompute instead of store.
 
-    Exit codes: 0 ok; 1 infeasible, none found or not valid; 2 bad input; 130 interrupted.
+    Exit codes: 0 ok; 1 infeasible, none found or not valid; 2 bad input; 130 Ctrl-C; 143 SIGTERM.
     """
 
 

@@ -2,8 +2,8 @@
 
 1    no schedule: the budget is infeasible, or none was found; or the schedule is not valid
 2    bad input: what was given can't be used
-130  interrupted (128 + SIGINT)
-141  nobody reads the output any more (128 + SIGPIPE)
+130  interrupted (128 + SIGINT); 143 and 129 after SIGTERM and SIGHUP: :mod:`checkmate.cli.signals` sees to it
+141  the reader of the output has gone (128 + SIGPIPE)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BadInput(click.ClickException):
 
 
 class Interrupted(click.ClickException):
-    """Ctrl-C."""
+    """Ctrl-C, or another signal that ends a command."""
 
     exit_code = 130
 

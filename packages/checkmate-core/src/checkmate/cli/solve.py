@@ -11,6 +11,7 @@ from checkmate.cli import options
 from checkmate.cli.budgets import budget_of
 from checkmate.cli.printing import foreign_code, print_json, print_table
 from checkmate.cli.progress import watching
+from checkmate.cli.signals import held_back, interruptible
 from checkmate.report.text import printable
 from checkmate.serialize import read_graph, write_schedule
 from checkmate.solution import Solution
@@ -50,34 +51,37 @@ def solve(
 ) -> None:
     """Find the cheapest schedule of GRAPH (a file) whose peak is within the budget.
 
-    Ctrl-C ends the search: solvers that work step by step, as 'auto', then answer with the best until then.
+    Ctrl-C and SIGTERM end the search: solvers that work step by step, as 'auto', then answer with the best
+    until then.
 
-    Exit codes: 0 a schedule was found; 1 the budget is infeasible, or none was found; 2 bad input.
+    Exit codes: 0 a schedule was found; 1 the budget is infeasible, or none was found; 2 bad input; 143
+    SIGTERM.
     """
     options.not_the_graph(output, graph)
     whole = read_graph(graph)
-    with foreign_code(), watching(whole.cost_unit) as tell:
-        solution = api.solve(
-            whole,
-            budget_of(budget),
-            solver=solver,
-            time_limit=time_limit,
-            fixed_order=fixed_order,
-            threads=threads,
-            seed=seed,
-            on_progress=tell,
-            cache=cache,
-            throw=False,
-        )
+    with held_back():
+        with foreign_code(), watching(whole.cost_unit) as tell, interruptible():
+            solution = api.solve(
+                whole,
+                budget_of(budget),
+                solver=solver,
+                time_limit=time_limit,
+                fixed_order=fixed_order,
+                threads=threads,
+                seed=seed,
+                on_progress=tell,
+                cache=cache,
+                throw=False,
+            )
+        facts = solution_facts(solution)
+        if output is not None and solution.schedule is not None:
+            write_schedule(output, solution.schedule, whole, {key: facts[key] for key in _KEPT})
     if solution.interrupted:
         click.echo("Interrupted: this is the best until then.", err=True)
-    facts = solution_facts(solution)
     if as_json:
         print_json(facts)
     if solution.schedule is None:
         raise api.infeasible_error(solution)
-    if output is not None:
-        write_schedule(output, solution.schedule, whole, {key: facts[key] for key in _KEPT})
     if not as_json:
         _print_solution(solution)
 

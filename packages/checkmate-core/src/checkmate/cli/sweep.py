@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -18,13 +13,16 @@ from checkmate.cli.budgets import budget_list
 from checkmate.cli.exits import Interrupted, NoSchedule
 from checkmate.cli.printing import foreign_code, json_bytes, print_json, print_table
 from checkmate.cli.progress import counting
+from checkmate.cli.signals import held_back, interruptible
 from checkmate.cli.solve import solution_facts
-from checkmate.errors import MissingDistributionError
+from checkmate.cli.workers import workers
+from checkmate.disk import replace_file
+from checkmate.errors import MissingDistributionError, install_hint
 from checkmate.problem import keep_all_peak
 from checkmate.report.text import clipped
 from checkmate.serialize import read_graph
 from checkmate.solution import Solution, Status
-from checkmate.sweep import Failure, Frontier
+from checkmate.sweep import Failure, Frontier, SweepInterrupted
 from checkmate.sweep import sweep as ask_all
 from checkmate.units import format_bytes
 
@@ -40,7 +38,7 @@ def _picture(_context: click.Context, option: click.Parameter, path: Path | None
     if path.suffix.lower() not in _PICTURES:
         raise click.BadParameter(f"{path}: must end with {', '.join(_PICTURES)}.", param=option)
     if path.suffix.lower() != ".html" and util.find_spec("matplotlib") is None:
-        raise MissingDistributionError("pictures need matplotlib: pip install 'checkmate-core[plot]'")
+        raise MissingDistributionError(f"pictures need matplotlib: {install_hint('checkmate-core[plot]')}")
     return options.new_file(_context, option, path)
 
 
@@ -86,30 +84,35 @@ def sweep(
 ) -> None:
     """Solve GRAPH (a file) for many budgets: which overhead can be had at which peak?
 
-    Exit codes: 0 some budget was met; 1 none was; 2 bad input.
+    Ctrl-C and SIGTERM end it: what was answered by then is written and printed.
+
+    Exit codes: 0 some budget was met; 1 none was; 2 bad input; 130 Ctrl-C; 143 SIGTERM.
     """
     for file in (output, plot):
         options.not_the_graph(file, graph)
     whole, asked = read_graph(graph), budget_list(budgets)
-    answered = 0
-    with foreign_code(), _workers(jobs) as executor, counting("solving") as tell:
-
-        def count(done: int, of: int, answer: Solution | Failure) -> None:
-            nonlocal answered
-            answered = done
-            tell(done, of, _latest(answer))
-
+    early: SweepInterrupted | None = None
+    with held_back():
         try:
-            frontier = ask_all(
-                whole, asked, solvers, executor=executor, cache=cache, on_progress=count, **settings
-            )
-        except KeyboardInterrupt as error:
-            raise Interrupted(f"Interrupted after {answered} answers: nothing was written.") from error
-    facts = frontier_facts(frontier)
-    if output is not None:
-        output.write_bytes(json_bytes(facts))
-    if plot is not None:
-        _draw(frontier, plot)
+            with foreign_code(), workers(jobs) as executor, counting("solving") as tell, interruptible():
+                frontier = ask_all(
+                    whole,
+                    asked,
+                    solvers,
+                    executor=executor,
+                    cache=cache,
+                    on_progress=lambda done, of, answer: tell(done, of, _latest(answer)),
+                    **settings,
+                )
+        except SweepInterrupted as error:
+            early, frontier = error, error.frontier
+            if not (frontier.answers or frontier.errors):
+                raise Interrupted(f"Interrupted {early}: nothing was written.") from error
+        facts = frontier_facts(frontier)
+        if output is not None:
+            replace_file(output, json_bytes(facts))
+        if plot is not None:
+            _draw(frontier, plot)
     if as_json:
         print_json(facts)
     else:
@@ -117,33 +120,12 @@ def sweep(
     for failure in frontier.errors:
         about = f"solver {failure.solver!r} at {format_bytes(failure.budget)}"
         click.echo(f"Warning: {about}: {failure.error}", err=True)
+    if early is not None:
+        raise Interrupted(f"Interrupted {early}: the frontier is of these.")
     if not frontier.points:
         raise NoSchedule(
             "no schedule was found for any of these budgets: 'checkmate show' says what would do"
         )
-
-
-@contextmanager
-def _workers(jobs: int) -> Iterator[Executor | None]:
-    """A pool of fresh processes, or None for one job; whatever ends it early ends the processes, too."""
-    if jobs == 1:
-        yield None
-        return
-    # Fresh: a process forked from one with threads may hang. Ctrl-C goes to all of them: only we listen.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    )
-    before = {process.pid for process in multiprocessing.active_children()}
-    try:
-        yield pool
-    except BaseException:
-        for process in multiprocessing.active_children():
-            if process.pid not in before:
-                process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _latest(answer: Solution | Failure) -> str:

@@ -1,0 +1,88 @@
+"""What ends a command early: Ctrl-C, SIGTERM (``kill``, a cluster's queue) and SIGHUP (the terminal is gone).
+
+The first raises KeyboardInterrupt: a search ends with the best so far, what was found is written, and the
+exit code is 128 + the signal's number. Another one ends the process at once, unless it comes within a second:
+``timeout`` and some queues send each signal twice, to a process and to its group.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+__all__ = ["exit_code", "held_back", "interruptible", "listening"]
+
+_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_SAME_S = 1.0
+
+
+@dataclass(slots=True)
+class _Heard:
+    number: int = 0
+    at: float = 0.0
+    held_back: bool = False
+
+
+_heard = _Heard()  # signals belong to the process: so does this
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Interrupt what runs inside at the first signal. What is ignored, as SIGHUP by ``nohup``, stays so."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # no other may set handlers
+        heeded = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, _hear) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let what runs inside finish: a signal is remembered, for the exit code, and interrupts nothing."""
+    before, _heard.held_back = _heard.held_back, True
+    try:
+        yield
+    finally:
+        _heard.held_back = before
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within :func:`held_back`, the part that signals interrupt after all."""
+    before, _heard.held_back = _heard.held_back, False
+    try:
+        if before and _heard.number:
+            raise KeyboardInterrupt
+        yield
+    finally:
+        _heard.held_back = before
+
+
+def exit_code(code: str | int | None) -> str | int | None:
+    """The exit code of a command that ended with ``code``, in view of what was heard.
+
+    Ctrl-C is the wish of a person: a command that has an answer then, and ends with 0, did what was asked.
+    Other signals come from a program, and the exit code tells it that they were heeded.
+    """
+    if not _heard.number or (_heard.number == signal.SIGINT and not code):
+        return code
+    return 128 + _heard.number
+
+
+def _hear(number: int, _frame: FrameType | None) -> None:
+    if not _heard.number:
+        _heard.number, _heard.at = number, time.monotonic()
+        if not _heard.held_back:
+            raise KeyboardInterrupt
+    elif time.monotonic() - _heard.at > _SAME_S:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)

@@ -1,0 +1,264 @@
+"""Signals that end a command: what was found is written, and the exit code says which it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkmate import DFGraph, read_schedule
+from checkmate.cli import signals
+from checkmate.plugins import loader
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="no such signals")
+
+MAIN = "from checkmate.cli import main; main()"
+SOLVERS = """
+import os, pathlib, signal, time
+from dataclasses import replace
+from checkmate import Solution
+from checkmate.heuristics import KeepAll
+from checkmate.plugins import SolverSpec, hookimpl
+
+class Patient:
+    '''Says that it works, and answers when it is interrupted.'''
+
+    def solve(self, problem):
+        try:
+            os.write(2, b"working\\n")
+            time.sleep(600)
+        except KeyboardInterrupt:
+            return replace(KeepAll().solve(problem), origin={"interrupted": "Ctrl-C"})
+
+class Deaf:
+    def solve(self, problem):
+        while True:
+            try:
+                os.write(2, b"working\\n")
+                time.sleep(600)
+            except KeyboardInterrupt:
+                pass
+
+class Slow:
+    '''Answers 40 bytes at once; else it says that it works, and sleeps.'''
+
+    def solve(self, problem):
+        if problem.budget != 40:
+            os.write(2, b"working\\n")
+            time.sleep(600)
+        return KeepAll().solve(problem)
+
+class Fragile:
+    '''The first to be asked dies.'''
+
+    def solve(self, problem):
+        try:
+            pathlib.Path(os.environ["FRAGILE"]).touch(exist_ok=False)
+        except FileExistsError:
+            return KeepAll().solve(problem)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@hookimpl
+def checkmate_register_solvers():
+    solvers = (Patient, Deaf, Slow, Fragile)
+    return [SolverSpec(name=one.__name__.lower(), summary="of a test", load=one) for one in solvers]
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """One in which only the solvers above are installed."""
+    metadata = tmp_path / "site" / "solvers_of_tests-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: solvers_of_tests\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[checkmate]\nsolvers_of_tests = solvers_of_tests\n")
+    (metadata.parent / "solvers_of_tests.py").write_text(SOLVERS)
+    path = os.pathsep.join(filter(None, [str(metadata.parent), os.environ.get("PYTHONPATH")]))
+    plugins = {loader.ENVIRONMENT_VARIABLE: "solvers_of_tests"}
+    return {**os.environ, **plugins, "PYTHONPATH": path, "FRAGILE": str(tmp_path / "fragile")}
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Any]:
+    """Start the command line; whatever happens, it ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, code: str = MAIN, ignored: tuple[int, ...] = ()) -> subprocess.Popen[str]:
+        def set_signals() -> None:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # ignored where tests run behind &
+                signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, arguments)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=set_signals,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def until_it_works(process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    assert process.stderr.readline() == "working\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "exit_code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+@pytest.mark.parametrize("times", [1, 2])
+def test_solve_writes_the_best_so_far(
+    start: Any, graph: Path, chain: DFGraph, tmp_path: Path, number: int, exit_code: int, times: int
+) -> None:
+    """Twice at once is the same request: so does ``timeout``."""
+    out = tmp_path / "schedule.json"
+    process = start("solve", graph, "--budget", "100%", "--solver", "patient", "-o", out, "--json")
+    until_it_works(process)
+    for _ in range(times):
+        process.send_signal(number)
+    stdout, stderr = process.communicate()
+    assert (process.returncode, stderr) == (exit_code, "Interrupted: this is the best until then.\n")
+    assert json.loads(stdout)["peak"] == 40
+    assert read_schedule(out, chain).sequence.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_solver_that_has_nothing_yet_leaves_nothing(
+    start: Any, graph: Path, tmp_path: Path, number: int, exit_code: int
+) -> None:
+    out = tmp_path / "schedule.json"
+    process = start("solve", graph, "--budget", "90%", "--solver", "slow", "-o", out)
+    until_it_works(process)
+    process.send_signal(number)
+    assert process.communicate() == ("", "Interrupted: no schedule was written.\n")
+    assert process.returncode == exit_code
+    assert not out.exists()
+
+
+def test_a_later_signal_ends_at_once(start: Any, graph: Path) -> None:
+    process = start("solve", graph, "--budget", "100%", "--solver", "deaf")
+    until_it_works(process)
+    process.send_signal(signal.SIGTERM)
+    until_it_works(process)  # it went on
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_what_nohup_ignores_stays_ignored(start: Any, graph: Path) -> None:
+    process = start(
+        "solve", graph, "--budget", "100%", "--solver", "patient", "--json", ignored=(signal.SIGHUP,)
+    )
+    until_it_works(process)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 143
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
+def test_a_signal_during_the_write_waits_for_it(
+    start: Any, graph: Path, chain: DFGraph, tmp_path: Path, number: int, exit_code: int
+) -> None:
+    code = f"""
+import os, sys
+from checkmate.cli.app import solve as command
+module = sys.modules[command.callback.__module__]
+
+def interrupted(*arguments, write=module.write_schedule):
+    os.kill(os.getpid(), {int(number)})
+    write(*arguments)
+
+module.write_schedule = interrupted
+{MAIN}
+"""
+    out = tmp_path / "schedule.json"
+    process = start("solve", graph, "--budget", "100%", "--solver", "heuristics", "-o", out, code=code)
+    _, stderr = process.communicate()
+    assert (process.returncode, stderr) == (exit_code, "")
+    assert read_schedule(out, chain).sequence.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_sweep_writes_what_was_answered(start: Any, graph: Path, tmp_path: Path, jobs: int) -> None:
+    code = f"""
+import os, sys
+from checkmate.cli.app import sweep as command
+module = sys.modules[command.callback.__module__]
+
+def heard(answer, latest=module._latest):
+    os.write(2, b"answered\\n")
+    return latest(answer)
+
+module._latest = heard
+{MAIN}
+"""
+    out, plot = tmp_path / "frontier.json", tmp_path / "frontier.html"
+    process = start(
+        *("sweep", graph, "--budgets", "40,41,42", "--solver", "slow", "--jobs", jobs),
+        *("-o", out, "--plot", plot, "--json"),
+        code=code,
+    )
+    assert process.stderr is not None
+    lines = sorted(process.stderr.readline() for _ in range(2))
+    assert lines == ["answered\n", "working\n"]
+    process.send_signal(signal.SIGTERM)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 143
+    assert stderr.endswith("Interrupted after 1 of 3 answers: the frontier is of these.\n")
+    facts = json.loads(stdout)
+    assert json.loads(out.read_bytes()) == facts
+    assert [answer["budget"] for answer in facts["answers"]] == [40]
+    assert plot.exists()
+
+
+def test_what_a_killed_process_was_asked_is_asked_once_more(start: Any, graph: Path) -> None:
+    process = start("sweep", graph, "--budgets", "40,41", "--solver", "fragile", "--jobs", "2", "--json")
+    stdout, stderr = process.communicate()
+    assert (process.returncode, stderr) == (0, "")
+    assert [answer["budget"] for answer in json.loads(stdout)["answers"]] == [40, 41]
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has been heard in this process; afterwards neither."""
+    monkeypatch.setattr(signals, "_heard", signals._Heard())
+
+
+@pytest.mark.usefixtures("silence")
+def test_only_the_first_interrupts_and_the_exit_code_says_which() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert signals.exit_code(3) == 3
+    with signals.listening():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert [signals.exit_code(code) for code in (0, None, 1, 2, "no")] == [143] * 5
+
+
+@pytest.mark.usefixtures("silence")
+def test_what_is_held_back_interrupts_only_where_it_may() -> None:
+    with signals.listening(), signals.held_back():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt), signals.interruptible():
+            pytest.fail("entered")
+    assert signals.exit_code(0) == 143
+    with signals.interruptible():  # elsewhere it changes nothing
+        pass
