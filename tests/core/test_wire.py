@@ -232,7 +232,7 @@ def test_a_message_is_short_and_printable_whatever_it_quotes(content: bytes) -> 
         read_graph(content)
     assert len(str(caught.value)) < 1100
     assert str(caught.value).isprintable()
-    with pytest.raises(FormatError, match=r"digest is \[2J…, that of") as refused:
+    with pytest.raises(FormatError, match=r"digest is \\n\\x1b\[2J…, that of") as refused:
         read_schedule(schedule_bytes(SCHEDULE, GRAPH).replace(GRAPH.digest.encode(), b"\\n\\u001b[2J"), GRAPH)
     assert str(refused.value).isprintable()
 

@@ -159,7 +159,7 @@ print(checkmate.solve(graph, 1).solver, [r.getMessage() for r in records if r.le
 """
     answer = run(code, "raises")
     assert answer.startswith("heuristics [")
-    assert "pip install checkmate-solvers" in answer
+    assert "checkmate-solvers" in answer
     assert "'raises' (checkmate-raises 0.1): RuntimeError" in answer
 
 
@@ -268,7 +268,7 @@ def test_a_broken_twin_leaves_the_good_one_alone(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("\x1b[2Jcleared\x07")
 
     load_only(monkeypatch, *(loader._Candidate("same", "someone 1", load) for load in (lambda: Good, broken)))
-    assert [plugin.error for plugin in installed_plugins()] == [None, "RuntimeError: [2Jcleared"]
+    assert [plugin.error for plugin in installed_plugins()] == [None, r"RuntimeError: \x1b[2Jcleared\x07"]
     commands: list[str] = []
     assert register_commands(commands) == {}
     assert commands == ["climb"]

@@ -16,11 +16,12 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from checkmate.errors import FormatError, printable
+from checkmate.errors import FormatError
 from checkmate.graph import DFGraph
 from checkmate.schedule import Schedule
 from checkmate.serialize import read_schedule_with_meta, schedule_bytes
 from checkmate.solution import Solution, Status
+from checkmate.text import excerpt
 
 __all__ = ["Claim", "claim_bytes", "read_claim"]
 
@@ -53,7 +54,7 @@ class Claim:
             schedule=Schedule(schedule.codes) if schedule is not None else None,
             bound=float(bound),
             seconds=float(solution.seconds),
-            origin={printable(str(key)): printable(str(said)) for key, said in solution.origin.items()},
+            origin={excerpt(str(key)): excerpt(str(said)) for key, said in solution.origin.items()},
         )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import shlex
 from enum import StrEnum
 
+from checkmate.text import excerpt, quoted
+
 __all__ = [
     "DISTRIBUTIONS",
     "BudgetError",
@@ -26,13 +28,10 @@ __all__ = [
     "Reason",
     "SolverError",
     "install_hint",
-    "printable",
 ]
 
 DISTRIBUTIONS = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "checkmate-tf")
 """The distributions of this project, each a folder of its repository's ``packages``."""
-
-_LONGEST = 1000
 
 
 class CheckmateError(Exception):
@@ -142,8 +141,8 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
                     f", but {_bytes(minimum)} is known to be enough",
                 )
                 advice = "Ask another solver, as 'auto', or give it more time."
-        verdict += f" ({printable(reason)})" if reason else ""
-        what = "the graph outputs set" if bottleneck is None else f"op {printable(bottleneck)!r} sets"
+        verdict += f" ({excerpt(reason)})" if reason else ""
+        what = "the graph outputs set" if bottleneck is None else f"op {quoted(bottleneck, 1000)} sets"
         super().__init__(
             f"a budget of {_bytes(budget)} {verdict}{known}. "
             f"No schedule can need less than {_bytes(floor)}: {what} that floor. {advice}"
@@ -154,17 +153,6 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         self.bottleneck = bottleneck
         self.proved = proved
         self.reason = reason
-
-
-def printable(text: str) -> str:
-    r"""Text from outside, for a message: one line, no control characters, its middle left out if it is long.
-
-    >>> printable("red:\x1b[31m\n  dead"), len(printable("9" * 10**7))
-    ('red:[31m dead', 1003)
-    """
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    return "".join(c for c in " ".join(text.split()) if c.isprintable())
 
 
 def install_hint(requirement: str) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkmate.errors import GraphError
+from checkmate.text import clipped, quoted
 
 __all__ = ["CSR", "DFGraph", "Op", "Tensor"]
 
@@ -253,7 +254,8 @@ class DFGraph:
         """Stable hash of the content without names, SHA-256 over little-endian int64 and float64 arrays.
 
         In order: reads, makes (indptr, indices), costs (−0.0 as 0.0), workspaces, flags, sizes, inputs,
-        outputs, fixed_size, each preceded by its length; then ``cost_unit`` in UTF-8.
+        outputs, fixed_size, each preceded by its length; then ``cost_unit`` in UTF-8, lone surrogates
+        as if they were characters.
         """
         flags = np.array([2 * op.backward + op.recomputable for op in self.ops], dtype=np.int64)
         parts = (*self.reads, *self.makes, self.costs + 0.0, self.workspaces, flags, self.sizes)
@@ -262,21 +264,21 @@ class DFGraph:
         for array in (*parts, *lists):
             sha.update(np.int64(len(array)).astype("<i8").tobytes())
             sha.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
-        sha.update(self.cost_unit.encode())
+        sha.update(self.cost_unit.encode(errors="surrogatepass"))
         return sha.hexdigest()
 
     def op_label(self, i: int) -> str:
         """How messages name an op: ``op 3 'conv1'``."""
-        return f"op {i} {self.ops[i].name!r}" if 0 <= i < self.n_ops else f"op {i}"
+        return f"op {i} {quoted(self.ops[i].name)}" if 0 <= i < self.n_ops else f"op {i}"
 
     def tensor_label(self, t: int) -> str:
         """How messages name a tensor: ``tensor 7 'x'``."""
-        return f"tensor {t} {self.tensors[t].name!r}" if 0 <= t < self.n_tensors else f"tensor {t}"
+        return f"tensor {t} {quoted(self.tensors[t].name)}" if 0 <= t < self.n_tensors else f"tensor {t}"
 
     def __repr__(self) -> str:
         """Short: name, counts, cost unit."""
-        unit = f", cost in {self.cost_unit}" if self.cost_unit else ""
-        return f"<DFGraph {self.name!r}: {self.n_ops} ops, {self.n_tensors} tensors{unit}>"
+        unit = f", cost in {clipped(self.cost_unit)}" if self.cost_unit else ""
+        return f"<DFGraph {quoted(self.name)}: {self.n_ops} ops, {self.n_tensors} tensors{unit}>"
 
 
 def _frozen(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
@@ -302,10 +304,12 @@ def _check_totals(graph: DFGraph) -> None:
 
     While an op runs, every tensor may be resident and its outputs twice.
     """
-    total = sum(_check_bytes(t.size, f"tensors[{i}] ({t.name!r}): size") for i, t in enumerate(graph.tensors))
+    total = sum(
+        _check_bytes(t.size, f"tensors[{i}] ({quoted(t.name)}): size") for i, t in enumerate(graph.tensors)
+    )
     total_cost, workspace = 0.0, 0
     for i, op in enumerate(graph.ops):
-        place = f"ops[{i}] ({op.name!r})"
+        place = f"ops[{i}] ({quoted(op.name)})"
         cost: Any = op.cost
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= _LARGEST_COST:
             raise GraphError(f"{place}: cost is {cost!r}, must be a number from 0 to {_LARGEST_COST:g}")
@@ -330,16 +334,18 @@ def _check_producers(graph: DFGraph) -> None:
     for t in _check_indices(graph.inputs, len(made), "inputs"):
         made[t] = 1
     for i, op in enumerate(graph.ops):
-        for t in _check_indices(op.outputs, len(made), f"ops[{i}] ({op.name!r}): outputs"):
+        for t in _check_indices(op.outputs, len(made), f"ops[{i}] ({quoted(op.name)}): outputs"):
             if made[t]:
                 raise GraphError(
-                    f"ops[{i}] ({op.name!r}): makes {graph.tensor_label(t)}, "
+                    f"ops[{i}] ({quoted(op.name)}): makes {graph.tensor_label(t)}, "
                     "which is a graph input or has another producer"
                 )
             made[t] = 1
     if not all(made):
         t = made.index(0)
-        raise GraphError(f"tensors[{t}] ({graph.tensors[t].name!r}): has no producer and is no graph input")
+        raise GraphError(
+            f"tensors[{t}] ({quoted(graph.tensors[t].name)}): has no producer and is no graph input"
+        )
 
 
 def _check_order(graph: DFGraph) -> None:
@@ -348,7 +354,7 @@ def _check_order(graph: DFGraph) -> None:
     for t in graph.inputs:
         available[t] = 1
     for i, op in enumerate(graph.ops):
-        place = f"ops[{i}] ({op.name!r})"
+        place = f"ops[{i}] ({quoted(op.name)})"
         for t in _check_indices(op.inputs, len(available), f"{place}: inputs"):
             if not available[t]:
                 if t in op.outputs:

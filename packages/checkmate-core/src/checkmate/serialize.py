@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 
 from checkmate.disk import replace_file
-from checkmate.errors import FormatError, GraphError, printable
+from checkmate.errors import FormatError, GraphError
 from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.schedule import Schedule
+from checkmate.text import excerpt, printable
 from checkmate.wire import Encoding, GraphV1, OpV1, ScheduleV1, TensorV1, decoded, encoded, json_schemas
 
 __all__ = [
@@ -65,7 +66,7 @@ def read_graph(source: Source) -> DFGraph:
         )
     except GraphError as error:
         is_path = str(error).startswith(("ops", "tensors", "inputs", "outputs", "fixed_size"))
-        raise GraphError(f"{where}: {'$.' if is_path else ''}{printable(str(error))}") from error
+        raise GraphError(f"{where}: {'$.' if is_path else ''}{excerpt(str(error))}") from error
 
 
 def graph_bytes(graph: DFGraph, *, format: Encoding = "json") -> bytes:

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from checkmate.errors import FormatError, printable
+from checkmate.errors import FormatError
+from checkmate.text import excerpt
 
 __all__ = ["Encoding", "GraphV1", "OpV1", "ScheduleV1", "TensorV1", "decoded", "encoded", "json_schemas"]
 
@@ -152,9 +153,9 @@ def decoded(content: bytes, where: str, wire: type[_Wire]) -> _Wire:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         if isinstance(error, FormatError):
             raise
-        raise FormatError(f"{where}: {printable(str(error))}{_hint(content, str(error))}") from error
+        raise FormatError(f"{where}: {excerpt(str(error))}{_hint(content, str(error))}") from error
     if twice is not None:
-        raise FormatError(f"{where}: a key stands twice in one object - at `{printable(twice)}`")
+        raise FormatError(f"{where}: a key stands twice in one object - at `{excerpt(twice)}`")
     return tree
 
 

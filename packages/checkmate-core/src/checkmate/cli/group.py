@@ -11,7 +11,7 @@ from checkmate.cli.exits import clean_exits
 from checkmate.cli.printing import foreign_code
 from checkmate.errors import CheckmateError, MissingDistributionError, PluginError, install_hint
 from checkmate.plugins import command_errors, installed_plugins, register_commands
-from checkmate.report.text import printable
+from checkmate.text import printable
 
 __all__ = ["App"]
 

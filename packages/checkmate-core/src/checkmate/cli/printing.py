@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from checkmate.report.text import printable
+from checkmate.text import printable
 
 __all__ = [
     "Line",

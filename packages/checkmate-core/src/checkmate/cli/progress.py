@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 from checkmate.cli.exits import Interrupted
 from checkmate.cli.printing import terminal
 from checkmate.problem import Progress
-from checkmate.report.text import cost_text, printable
+from checkmate.text import cost_text, printable
 
 __all__ = ["counting", "report_text", "steps", "watching"]
 

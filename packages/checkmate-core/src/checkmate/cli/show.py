@@ -28,10 +28,10 @@ from checkmate.graph import DFGraph
 from checkmate.plugins import exporter_for, load_exporter
 from checkmate.problem import keep_all_peak
 from checkmate.report.reading import Reading
-from checkmate.report.text import clipped, cost_text
 from checkmate.schedule import Schedule
 from checkmate.serialize import read_graph, read_schedule_with_meta
 from checkmate.simulate import Timeline
+from checkmate.text import clipped, cost_text
 from checkmate.units import format_bytes, parse_budget
 
 __all__ = ["graph_facts", "print_graph", "show", "timeline_facts"]

@@ -19,11 +19,11 @@ from checkmate.cli.workers import workers
 from checkmate.disk import replace_file
 from checkmate.errors import MissingDistributionError, install_hint
 from checkmate.problem import keep_all_peak
-from checkmate.report.text import clipped
 from checkmate.serialize import read_graph
 from checkmate.solution import Solution, Status
 from checkmate.sweep import Failure, Frontier, SweepInterrupted
 from checkmate.sweep import sweep as ask_all
+from checkmate.text import clipped
 from checkmate.units import format_bytes
 
 __all__ = ["sweep"]

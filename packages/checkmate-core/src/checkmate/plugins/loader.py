@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 import pluggy
 
-from checkmate.errors import PluginError, printable
+from checkmate.errors import PluginError
 from checkmate.plugins import hookspecs
 from checkmate.plugins.hookspecs import PROJECT
 from checkmate.plugins.specs import CostModelSpec, ExecutorSpec, ExporterSpec, FrontendSpec, SolverSpec
+from checkmate.text import excerpt
 
 __all__ = [
     "ANYTHING",
@@ -222,7 +223,7 @@ def _call(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments:
 def one_line(error: BaseException) -> str:
     """The error as one line that is safe to print, whatever its ``str`` does."""
     try:
-        text = printable(str(error))
+        text = excerpt(" ".join(str(error).split()))
     except ANYTHING:
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

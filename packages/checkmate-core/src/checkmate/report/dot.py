@@ -13,8 +13,8 @@ from pathlib import Path
 from checkmate.disk import replace_file
 from checkmate.errors import GraphError
 from checkmate.graph import DFGraph
-from checkmate.report.text import clipped, cost_text
 from checkmate.simulate import Timeline
+from checkmate.text import clipped, cost_text
 from checkmate.units import format_bytes
 
 __all__ = ["GraphPicture", "graph_dot"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from checkmate.report.reading import Reading
-from checkmate.report.text import clipped, cost_text
 from checkmate.solution import Solution
+from checkmate.text import clipped, cost_text
 from checkmate.units import format_bytes
 
 __all__ = ["Explanation", "Recomputed", "explain"]

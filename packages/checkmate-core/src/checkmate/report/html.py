@@ -21,9 +21,9 @@ from checkmate.disk import replace_file
 from checkmate.report.html_tables import facts, holder_table, recompute_table
 from checkmate.report.reading import Reading
 from checkmate.report.svg import KINDS, MemoryDrawing, frontier_svg
-from checkmate.report.text import clipped, cost_text, printable
 from checkmate.simulate import Timeline
 from checkmate.solution import Solution
+from checkmate.text import clipped, cost_text, printable
 
 if TYPE_CHECKING:
     import os

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from html import escape
 
 from checkmate.report.reading import Reading, Recomputation
-from checkmate.report.text import clipped, cost_text
 from checkmate.simulate import Timeline
 from checkmate.solution import Solution
+from checkmate.text import clipped, cost_text
 from checkmate.units import format_bytes
 
 __all__ = ["facts", "holder_table", "recompute_table"]

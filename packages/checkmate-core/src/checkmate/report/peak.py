@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from checkmate.problem import keep_all_peak
 from checkmate.report.account import Account, Kind
-from checkmate.report.text import clipped
 from checkmate.solution import Solution
+from checkmate.text import clipped
 from checkmate.units import format_bytes
 
 __all__ = ["PeakReport", "peak_report"]

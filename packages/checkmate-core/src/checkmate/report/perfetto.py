@@ -18,8 +18,8 @@ import numpy as np
 
 from checkmate.disk import replace_file
 from checkmate.report.reading import Phase, Reading
-from checkmate.report.text import printable
 from checkmate.simulate import Timeline
+from checkmate.text import printable
 
 __all__ = ["PerfettoTrace", "perfetto_trace"]
 

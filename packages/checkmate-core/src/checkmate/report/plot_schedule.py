@@ -18,8 +18,8 @@ from checkmate.plan import Plan
 from checkmate.report.frontier import gap_corners, solver_lines
 from checkmate.report.plot import blank_figure, save_figure
 from checkmate.report.reading import Phase, Reading
-from checkmate.report.text import byte_unit, clipped
 from checkmate.simulate import Timeline
+from checkmate.text import byte_unit, clipped
 from checkmate.units import format_bytes
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from checkmate.report.frontier import gap_corners, solver_lines
 from checkmate.report.reading import Phase, Reading
-from checkmate.report.text import byte_unit, clipped, printable
+from checkmate.text import byte_unit, clipped, printable
 from checkmate.units import format_bytes
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkmate.report.text import byte_unit, clipped, cost_text, printable
+from checkmate.text import byte_unit, clipped, cost_text, excerpt, printable, quoted
 
 ANYTHING = st.text(st.characters(codec=None))
 
@@ -14,9 +14,8 @@ ANYTHING = st.text(st.characters(codec=None))
 @given(ANYTHING)
 def test_one_line_that_can_be_seen_and_encoded(text: str) -> None:
     shown = printable(text)
-    assert len(shown.splitlines()) <= 1
-    assert all(c.isprintable() or c.isspace() for c in shown)
-    shown.encode("utf-8")
+    assert shown.isprintable()
+    assert quoted(text).isprintable()
 
 
 @given(ANYTHING, st.integers(3, 40))
@@ -43,6 +42,13 @@ def test_clipping_keeps_the_ends(text: str, length: int) -> None:
 )
 def test_what_cannot_be_seen_is_an_escape(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_what_is_long_is_cut_and_not_looked_through() -> None:
+    text = "\x1b[2J" + "9" * 10**6 + "\n"
+    assert clipped(text, 10) == "\\x1b[…99\\n"
+    assert len(quoted(text)) < 70
+    assert (len(excerpt(text)), excerpt(text).isprintable()) == (1000, True)
 
 
 def test_costs_and_units() -> None:
