@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import stat
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from checkmate.disk import cache_directory, is_stream, replace_file
+from checkmate.disk import cache_directory, is_stream, read_file, read_stream, replace_file
+from checkmate.errors import FormatError
 
 
 def test_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -200,3 +202,41 @@ def test_standard_output_can_be_named(tmp_path: Path, kind: str) -> None:
         output = (tmp_path / "log").read_bytes()
         assert len(list(tmp_path.iterdir())) == 1
     assert output == b"new end\n"
+
+
+def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    for size in (0, 1, 10, 3 * 2**20):
+        file.write_bytes(os.urandom(size))
+        assert read_file(file, max_size=size) == file.read_bytes()
+        with file.open("rb", buffering=0) as stream:
+            assert read_stream(stream, "it", max_size=size) == file.read_bytes()
+        if size:
+            with pytest.raises(FormatError, match=rf"^{re.escape(str(file))}: has .*--max-size or max_size="):
+                read_file(file, max_size=size - 1)
+            with pytest.raises(FormatError, match=r"^it: more than the "):
+                read_stream(io.BytesIO(bytes(size)), "it", max_size=size - 1)
+
+
+def test_a_file_that_grows_while_it_is_read_is_bounded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "read", lambda _number, size: bytes(size))
+    with pytest.raises(FormatError, match=r"file: more than the 3\.00 MiB that are read"):
+        read_file(tmp_path / "file", max_size=3 * 2**20)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such files")
+def test_only_a_regular_file_is_read_and_none_is_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe\x1b[2J"
+    os.mkfifo(pipe)
+    for file in (pipe, Path("/dev/zero"), Path("/dev/null"), Path("/dev/tty")):
+        with pytest.raises(
+            (FormatError, OSError), match=r"(no regular file, and may never end: pipe)|/dev/tty"
+        ):
+            read_file(file)
+    with pytest.raises(IsADirectoryError, match=tmp_path.name):
+        read_file(tmp_path)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        read_file(tmp_path / "nothing")

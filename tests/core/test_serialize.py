@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -248,3 +249,31 @@ def test_arguments_in_the_wrong_order_are_told(tmp_path: Path) -> None:
     graph = read_graph(json.dumps(tiny()).encode())
     with pytest.raises(TypeError, match="the path comes first"):
         write_graph(graph, tmp_path / "graph.json")  # type: ignore[arg-type]
+
+
+WHOLE = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
+STEPS = Schedule.from_sequence(WHOLE, [0, 1])
+
+
+def test_a_stream_is_read_and_called_by_its_name(tmp_path: Path) -> None:
+    content = graph_bytes(WHOLE)
+    assert read_graph(io.BytesIO(content)) == WHOLE
+    (tmp_path / "graph").write_bytes(content[:-1])
+    with (tmp_path / "graph").open("rb") as stream, pytest.raises(FormatError, match="graph: Input data"):
+        read_graph(stream)
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_what_is_too_large_is_not_read_but_the_limit_can_be_raised(tmp_path: Path, kind: str) -> None:
+    whole, steps = graph_bytes(WHOLE), schedule_bytes(STEPS, WHOLE)
+
+    def source(content: bytes) -> Path | io.BytesIO:
+        (tmp_path / "file").write_bytes(content)
+        return tmp_path / "file" if kind == "file" else io.BytesIO(content)
+
+    assert read_graph(source(whole), max_size=len(whole)) == WHOLE
+    assert read_schedule(source(steps), WHOLE, max_size=len(steps)) == STEPS
+    with pytest.raises(FormatError, match="more than the"):
+        read_graph(source(whole), max_size=len(whole) - 1)
+    with pytest.raises(FormatError, match="more than the"):
+        read_schedule(source(steps), WHOLE, max_size=len(steps) - 1)

@@ -97,8 +97,9 @@ def schedule(chain: DFGraph, tmp_path: Path) -> Path:
 def checkmate() -> Checkmate:
     """Run the command line: whatever is not a clean exit fails the test."""
 
-    def run(*arguments: object) -> Result:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="checkmate")
+    def run(*arguments: object, input: bytes | None = None) -> Result:
+        words = [str(argument) for argument in arguments]
+        result = CliRunner().invoke(app, words, input=input, prog_name="checkmate")
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert "Traceback" not in result.output
         return result

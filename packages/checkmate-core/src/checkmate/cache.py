@@ -16,7 +16,6 @@ import dataclasses
 import hashlib
 import logging
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +29,7 @@ from typing import Any
 import msgspec
 
 from checkmate.claim import Claim, claim_bytes, read_claim
-from checkmate.disk import PART, cache_directory, replace_file
+from checkmate.disk import PART, cache_directory, read_file, replace_file
 from checkmate.errors import FormatError, GraphError, SolverError
 from checkmate.problem import Problem
 from checkmate.solution import Solution
@@ -87,7 +86,7 @@ class ScheduleCache:
         question = _question(problem, solver)
         file = self._file(question)
         try:
-            claim, meta = read_claim(_content(file), problem.graph)
+            claim, meta = read_claim(read_file(file), problem.graph)
             if meta.get("question") != question:
                 raise FormatError("it answers another question - at `$.meta.question`")
             solution = judge(claim)
@@ -214,10 +213,3 @@ def _question(problem: Problem, solver: Identity) -> dict[str, Any]:
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(question))
     return plain
-
-
-def _content(file: Path) -> bytes:
-    """The bytes of a regular file: what else may lie there could block forever."""
-    if not stat.S_ISREG(file.stat().st_mode):
-        raise FormatError("it is no regular file")
-    return file.read_bytes()

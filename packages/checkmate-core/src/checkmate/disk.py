@@ -1,4 +1,4 @@
-"""Where Checkmate keeps what it has found out, and how it writes a file: whole or not at all."""
+"""Where Checkmate keeps what it has found out, and files: read up to a limit, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,16 +7,38 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["ENVIRONMENT_VARIABLE", "PART", "cache_directory", "is_stream", "replace_file"]
+from checkmate.errors import FormatError
+from checkmate.text import excerpt
+from checkmate.units import format_bytes
+
+__all__ = [
+    "ENVIRONMENT_VARIABLE",
+    "MAX_SIZE",
+    "PART",
+    "cache_directory",
+    "is_stream",
+    "read_file",
+    "read_stream",
+    "replace_file",
+]
 
 ENVIRONMENT_VARIABLE = "CHECKMATE_CACHE_DIR"
 
 PART = ".checkmate-part"
 """How the name of a file ends that is being written."""
 
+MAX_SIZE = 256 * 2**20
+"""How many bytes of a file are read unless more are asked for: graphs of over a million ops are smaller."""
+
+_AT_ONCE = 2**20
+_PIPE = "pipe it to the command, and call it '-'"
 _BINARY: int = getattr(os, "O_BINARY", 0)  # of Windows
+_WITHOUT_WAITING: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)  # pipes and terminals block
 
 
 def cache_directory() -> Path:
@@ -27,6 +49,54 @@ def cache_directory() -> Path:
     import platformdirs  # here, so that importing checkmate stays light
 
     return Path(platformdirs.user_cache_dir("checkmate", appauthor=False))
+
+
+def read_file(file: str | os.PathLike[str], *, max_size: int = MAX_SIZE) -> bytes:
+    """All bytes of a regular file; of anything else none, for it might never begin, or never end.
+
+    Args:
+        file: the path.
+        max_size: bytes; a larger file is refused.
+
+    Raises:
+        FormatError: if it is no regular file or is too large; names it, and says what to do.
+        OSError: if it can't be read.
+    """
+    number = os.open(file, os.O_RDONLY | _BINARY | _WITHOUT_WAITING)
+    try:  # of what is open now: the path may lead elsewhere by now
+        found, name = os.fstat(number), excerpt(os.fspath(file))
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(file))
+        if not stat.S_ISREG(found.st_mode):
+            raise FormatError(f"{name}: it is no regular file, and may never end: {_PIPE}")
+        if found.st_size > max_size:
+            raise _too_large(name, max_size, found.st_size)
+        return _bounded(partial(os.read, number), name, max_size)
+    finally:
+        os.close(number)
+
+
+def read_stream(stream: BinaryIO, name: str, *, max_size: int = MAX_SIZE) -> bytes:
+    """All bytes that come from an open stream, which messages call ``name``; else as :func:`read_file`."""
+    return _bounded(stream.read, name, max_size)
+
+
+def _bounded(read: Callable[[int], bytes], name: str, max_size: int) -> bytes:
+    parts, left = list[bytes](), max_size + 1
+    while left and (part := read(min(left, _AT_ONCE))):
+        parts.append(part)
+        left -= len(part)
+    if not left:  # it has no size, or grows
+        raise _too_large(name, max_size)
+    return b"".join(parts)
+
+
+def _too_large(name: str, max_size: int, size: int | None = None) -> FormatError:
+    given = "" if size is None else f" has {format_bytes(size)},"
+    return FormatError(
+        f"{name}:{given} more than the {format_bytes(max_size)} that are read: if you trust it, raise the "
+        "limit with --max-size or max_size= (what is read needs several times its size of memory)"
+    )
 
 
 def replace_file(file: str | os.PathLike[str], content: bytes, *, follow: bool = True) -> None:

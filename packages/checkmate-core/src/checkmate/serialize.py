@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
 
-from checkmate.disk import replace_file
+from checkmate.disk import MAX_SIZE, read_file, read_stream, replace_file
 from checkmate.errors import FormatError, GraphError
 from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.schedule import Schedule
@@ -33,18 +32,21 @@ __all__ = [
     "write_schedule",
 ]
 
-Source = bytes | str | os.PathLike[str]
-"""What a reader takes: the content as bytes, or the path of a file; the content tells JSON from msgpack."""
+Source = bytes | str | os.PathLike[str] | BinaryIO
+"""What a reader takes: the content, the path of a file, or an open binary stream such as
+``sys.stdin.buffer``; the content tells JSON from msgpack."""
 
 
-def read_graph(source: Source) -> DFGraph:
+def read_graph(source: Source, *, max_size: int = MAX_SIZE) -> DFGraph:
     """Read a graph.
 
     Args:
-        source: a path, or the content as bytes.
+        source: a path, the content as bytes, or an open binary stream.
+        max_size: bytes; a larger file or stream is refused.
 
     Raises:
-        FormatError: if it is no graph of a version that we know; names the place.
+        FormatError: if it is no graph of a version that we know, which names the place; if it is larger
+            than ``max_size``, or a path of something that is no regular file.
         GraphError: if it is well-formed but no valid graph: a cycle, a dangling index; names the place.
         OSError: if the file can't be read.
 
@@ -52,7 +54,7 @@ def read_graph(source: Source) -> DFGraph:
     >>> read_graph(graph_bytes(graph)) == graph
     True
     """
-    content, where = _content(source)
+    content, where = _content(source, max_size)
     wire = decoded(content, where, GraphV1)
     try:
         return DFGraph(
@@ -109,8 +111,8 @@ def write_graph(path: str | os.PathLike[str], graph: DFGraph, *, format: Encodin
         FormatError: if a name can't be written as UTF-8.
         OSError: if the file can't be written; names it.
 
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "tiny.json")
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "tiny.json")
     >>> write_graph(file, DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], name="tiny"))
     >>> read_graph(file)
     <DFGraph 'tiny': 2 ops, 2 tensors>
@@ -120,23 +122,27 @@ def write_graph(path: str | os.PathLike[str], graph: DFGraph, *, format: Encodin
     replace_file(path, graph_bytes(graph, format=format or _encoding_of(path)))
 
 
-def read_schedule(source: Source, graph: DFGraph) -> Schedule:
+def read_schedule(source: Source, graph: DFGraph, *, max_size: int = MAX_SIZE) -> Schedule:
     """Read a schedule of ``graph``. Whether it is valid, the judge says.
 
     Args:
-        source: a path, or the content as bytes.
+        source: as in :func:`read_graph`.
         graph: the graph that it must be for, compared by digest; names of ops don't count.
+        max_size: as in :func:`read_graph`.
 
     Raises:
-        FormatError: if it is no schedule of a version that we know, or is one of another graph.
+        FormatError: if it is no schedule of a version that we know, or is one of another graph, or can't
+            be read as in :func:`read_graph`.
         OSError: if the file can't be read.
     """
-    return read_schedule_with_meta(source, graph)[0]
+    return read_schedule_with_meta(source, graph, max_size=max_size)[0]
 
 
-def read_schedule_with_meta(source: Source, graph: DFGraph) -> tuple[Schedule, dict[str, Any]]:
+def read_schedule_with_meta(
+    source: Source, graph: DFGraph, *, max_size: int = MAX_SIZE
+) -> tuple[Schedule, dict[str, Any]]:
     """As :func:`read_schedule`, and the ``meta`` that came with it: hints, which nobody has checked."""
-    content, where = _content(source)
+    content, where = _content(source, max_size)
     wire = decoded(content, where, ScheduleV1)
     if wire.graph != graph.digest:
         raise FormatError(
@@ -195,7 +201,11 @@ def _encoding_of(path: str | os.PathLike[str]) -> Encoding:
     return "msgpack" if os.fspath(path).lower().endswith(".msgpack") else "json"
 
 
-def _content(source: Source) -> tuple[bytes, str]:
+def _content(source: Source, max_size: int) -> tuple[bytes, str]:
+    """The bytes, and what messages call them."""
     if isinstance(source, bytes):
         return source, "<bytes>"
-    return Path(source).read_bytes(), os.fspath(source)
+    if isinstance(source, str | os.PathLike):
+        return read_file(source, max_size=max_size), excerpt(os.fspath(source))
+    name = excerpt(str(getattr(source, "name", "<stream>")))
+    return read_stream(source, name, max_size=max_size), name

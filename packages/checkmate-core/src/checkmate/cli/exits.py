@@ -65,5 +65,7 @@ def clean_exits() -> Iterator[None]:
         raise BrokenPipeError from error  # without a number, for click answers EPIPE with exit code 1
     except (CheckmateError, OSError) as error:
         raise BadInput(str(error)) from error
+    except MemoryError as error:
+        raise BadInput("there is not enough memory for this: give less, or use a larger machine") from error
     except KeyboardInterrupt as error:
         raise Interrupted("Interrupted.") from error

@@ -5,28 +5,54 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
-from checkmate.disk import is_stream
+from checkmate.disk import MAX_SIZE, is_stream
+from checkmate.errors import BudgetError
+from checkmate.units import parse_bytes
 
 __all__ = [
     "FILE",
+    "Input",
     "as_json",
     "distinct_files",
     "examples",
     "graph_file",
+    "max_size",
     "new_file",
     "not_the_graph",
     "output",
     "solving",
 ]
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-"""A file that is there; a folder or a missing one is refused before any work."""
+Input = Path | BinaryIO
+"""What a command reads: a file, or the standard input."""
+
+
+class _Input(click.Path):
+    """A file that is there, or ``-``; a folder or a missing one is refused before any work."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or the standard input as an open stream, once."""
+        if value != "-":
+            return super().convert(value, param, ctx)
+        if sys.stdin is None:
+            self.fail("standard input is closed.", param, ctx)
+        if ctx is not None and ctx.meta.setdefault(_STANDARD_INPUT, param) is not param:
+            self.fail("standard input can be read only once.", param, ctx)
+        return sys.stdin.buffer
+
+
+FILE = _Input()
+_STANDARD_INPUT = f"{__name__}.stdin"
 
 
 def examples(*lines: str) -> str:
@@ -38,6 +64,13 @@ def _number(_context: click.Context, _option: click.Parameter, value: float) -> 
     if math.isnan(value):  # no range excludes it
         raise click.BadParameter("nan is not a number of seconds.")
     return value
+
+
+def _size(_context: click.Context, option: click.Parameter, text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except BudgetError as error:
+        raise click.BadParameter(f"{text!r:.60} is no size: write bytes, or 1GiB.", param=option) from error
 
 
 def new_file(_context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -69,15 +102,23 @@ def _same(first: Path, second: Path) -> bool:
     return os.path.realpath(first) == os.path.realpath(second)
 
 
-def not_the_graph(path: Path | None, *read: Path | None) -> None:
+def not_the_graph(path: Path | None, *read: Input | None) -> None:
     """Refuse to write over what was read."""
     for source in read:
-        if path is not None and source is not None and path.exists() and path.samefile(source):
+        if path is not None and isinstance(source, Path) and path.exists() and path.samefile(source):
             what = "graph" if source is read[0] else "schedule"
             raise click.BadParameter(f"{path} is the {what} itself.", param_hint="'-o'")
 
 
 graph_file = click.argument("graph", type=FILE)
+max_size = click.option(
+    "--max-size",
+    metavar="SIZE",
+    default=f"{MAX_SIZE >> 20}MiB",
+    show_default=True,
+    callback=_size,
+    help="Read no larger file: what is read needs several times its size of memory.",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 

@@ -62,26 +62,32 @@ _COLOURS = {
 @click.option("--budget", help="Draw its line; the default is the budget that the schedule was made for.")
 @options.output("Write a file instead; its suffix says what ('checkmate plugins' lists the exporters).")
 @click.option("--format", "exporter", metavar="NAME", help="The exporter for --output, whatever the suffix.")
+@options.max_size
 @options.as_json
 def show(
-    graph: Path,
-    schedule: Path | None,
+    graph: options.Input,
+    schedule: options.Input | None,
     budget: str | None,
     output: Path | None,
     exporter: str | None,
+    max_size: int,
     as_json: bool,
 ) -> None:
-    """Show GRAPH (a file), or what a SCHEDULE does on it: memory over time, its peak, what is recomputed.
+    """Show GRAPH, or what a SCHEDULE does on it: memory over time, its peak, what is recomputed.
 
-    Without a SCHEDULE, everything is kept and computed once.
+    Both are files, or - for standard input. Without a SCHEDULE, everything is kept and computed once.
 
     Exit codes: 0 ok; 1 the schedule is not valid; 2 bad input.
     """
     options.not_the_graph(output, graph, schedule)
     if exporter is not None and output is None:
         raise click.BadParameter("say where to write: -o FILE.", param_hint="'--format'")
-    whole = read_graph(graph)
-    steps, meta = _everything(whole) if schedule is None else read_schedule_with_meta(schedule, whole)
+    whole = read_graph(graph, max_size=max_size)
+    steps, meta = (
+        _everything(whole)
+        if schedule is None
+        else read_schedule_with_meta(schedule, whole, max_size=max_size)
+    )
     limit = _limit(budget, meta, whole)
     timeline = judge(whole, steps)
     if output is not None:

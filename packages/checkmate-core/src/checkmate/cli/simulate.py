@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from checkmate import simulate as judge
@@ -24,14 +22,15 @@ __all__ = ["simulate"]
 )
 @options.graph_file
 @click.argument("schedule", type=options.FILE)
+@options.max_size
 @options.as_json
-def simulate(graph: Path, schedule: Path, as_json: bool) -> None:
-    """Judge SCHEDULE on GRAPH (files): is it valid, what does it cost, what is its peak?
+def simulate(graph: options.Input, schedule: options.Input, max_size: int, as_json: bool) -> None:
+    """Judge SCHEDULE on GRAPH (files, or -): is it valid, what does it cost, what is its peak?
 
     Exit codes: 0 valid; 1 not valid; 2 bad input, such as a schedule of another graph.
     """
-    whole = read_graph(graph)
-    steps = read_schedule(schedule, whole)
+    whole = read_graph(graph, max_size=max_size)
+    steps = read_schedule(schedule, whole, max_size=max_size)
     facts: dict[str, object] = {"valid": True, "reason": None, "peak": None, "cost": None, "overhead": None}
     facts["steps"] = len(steps)
     try:

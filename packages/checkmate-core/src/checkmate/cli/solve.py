@@ -36,9 +36,10 @@ _KEPT = ("solver", "budget", "peak", "cost", "bound", "status")  # in the schedu
 @click.option("--solver", default="auto", show_default=True, help="'checkmate plugins' lists them.")
 @options.solving
 @options.output("Write the schedule: FILE.json or FILE.msgpack.")
+@options.max_size
 @options.as_json
 def solve(
-    graph: Path,
+    graph: options.Input,
     budget: str,
     solver: str,
     time_limit: float,
@@ -47,9 +48,10 @@ def solve(
     threads: int,
     cache: bool,
     output: Path | None,
+    max_size: int,
     as_json: bool,
 ) -> None:
-    """Find the cheapest schedule of GRAPH (a file) whose peak is within the budget.
+    """Find the cheapest schedule of GRAPH (a file, or -) whose peak is within the budget.
 
     Ctrl-C and SIGTERM end the search: solvers that work step by step, as 'auto', then answer with the best
     until then.
@@ -58,7 +60,7 @@ def solve(
     SIGTERM.
     """
     options.not_the_graph(output, graph)
-    whole = read_graph(graph)
+    whole = read_graph(graph, max_size=max_size)
     with held_back():
         with foreign_code(), watching(whole.cost_unit) as tell, interruptible():
             solution = api.solve(

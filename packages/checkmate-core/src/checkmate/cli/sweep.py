@@ -70,27 +70,30 @@ def _picture(_context: click.Context, option: click.Parameter, path: Path | None
     callback=_picture,
     help=f"Draw the frontier: a file that ends with {', '.join(_PICTURES)}.",
 )
+@options.max_size
 @options.as_json
 def sweep(
-    graph: Path,
+    graph: options.Input,
     budgets: str,
     solvers: tuple[str, ...],
     jobs: int,
     output: Path | None,
     plot: Path | None,
+    max_size: int,
     as_json: bool,
     cache: bool,
     **settings: Any,
 ) -> None:
-    """Solve GRAPH (a file) for many budgets: which overhead can be had at which peak?
+    """Solve GRAPH (a file, or -) for many budgets: which overhead can be had at which peak?
 
     Ctrl-C and SIGTERM end it: what was answered by then is written and printed.
 
     Exit codes: 0 some budget was met; 1 none was; 2 bad input; 130 Ctrl-C; 143 SIGTERM.
     """
+    options.distinct_files(output=output, plot=plot)
     for file in (output, plot):
         options.not_the_graph(file, graph)
-    whole, asked = read_graph(graph), budget_list(budgets)
+    whole, asked = read_graph(graph, max_size=max_size), budget_list(budgets)
     early: SweepInterrupted | None = None
     with held_back():
         try:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from checkmate.disk import cache_directory, replace_file
+from checkmate.disk import cache_directory, read_file, replace_file
 
 __all__ = ["MeasuredOps", "OpProfile", "processor"]
 
@@ -101,7 +101,7 @@ class MeasuredOps:
             _log.warning("measured costs can't be kept in %s: %s", self.file, error)
 
     def _read(self) -> dict[str, OpProfile]:
-        held = msgspec.json.decode(self.file.read_bytes(), type=_File)
+        held = msgspec.json.decode(read_file(self.file), type=_File)
         if (held.format, held.version, held.machine) != (_FORMAT, _VERSION, self.machine):
             raise ValueError("it is of another machine or version")
         if not all(op.seconds >= 0 and op.workspace >= 0 for op in held.ops.values()):
