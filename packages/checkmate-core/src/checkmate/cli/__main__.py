@@ -1,4 +1,4 @@
-"""``python -m checkmate.cli``."""
+"""``python -P -m checkmate.cli``; without ``-P``, Python itself takes code from the current folder first."""
 
 from checkmate.cli import main
 
