@@ -51,7 +51,20 @@ main()
 def test_without_the_extra_it_says_how_to_get_it(absent: str) -> None:
     done = process(f"import sys; sys.modules[{absent!r}] = None; {MAIN}")
     hint = install_hint("checkmate-core[cli]")
-    assert done.communicate()[1] == f"Error: the command line needs click and rich: {hint}\n"
+    error = done.communicate()[1]
+    assert error.startswith("Error: the command line needs click and rich (ModuleNotFoundError: ")
+    assert error.endswith(f"): {hint}\n")
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("broken", ["click", "rich"])
+def test_a_broken_part_of_the_extra_is_one_line_too(tmp_path: Path, broken: str) -> None:
+    (tmp_path / f"{broken}.py").write_text("raise SystemError('initialization of _internal failed')")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    done = process(MAIN, "plugins", env={"PYTHONPATH": path})
+    hint = install_hint("checkmate-core[cli]")
+    why = "SystemError: initialization of _internal failed"
+    assert done.communicate()[1] == f"Error: the command line needs click and rich ({why}): {hint}\n"
     assert done.returncode == 2
 
 
@@ -172,6 +185,7 @@ class Noisy:
 
     def write(self, timeline, file, *, budget=None):
         noise()
+        file.touch()
 
 def noise():
     print("noise")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
+from importlib import import_module
 
 from checkmate.cli.signals import exit_code, listening
 from checkmate.errors import install_hint
+from checkmate.plugins.loader import ANYTHING, one_line
 
 __all__ = ["main"]
 
@@ -34,13 +36,14 @@ def main() -> None:
 
 def _app() -> None:
     try:
-        from checkmate.cli.app import app
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("click", "rich"):
-            raise
+        for needed in ("click", "rich.console"):
+            import_module(needed)
+    except ANYTHING as error:  # not there, or broken
         hint = install_hint("checkmate-core[cli]")
-        sys.stderr.write(f"Error: the command line needs click and rich: {hint}\n")
+        sys.stderr.write(f"Error: the command line needs click and rich ({one_line(error)}): {hint}\n")
         raise SystemExit(2) from None
+    from checkmate.cli.app import app
+
     with listening():
         try:
             app(prog_name="checkmate")

@@ -25,6 +25,7 @@ _SAME_S = 1.0
 class _Heard:
     number: int = 0
     at: float = 0.0
+    pending: bool = False
     held_back: bool = False
 
 
@@ -47,24 +48,31 @@ def listening() -> Iterator[None]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let what runs inside finish: a signal is remembered, for the exit code, and interrupts nothing."""
+    """Let what runs inside finish: a signal interrupts at the end."""
     before, _heard.held_back = _heard.held_back, True
     try:
         yield
     finally:
         _heard.held_back = before
+    _interrupt()
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within :func:`held_back`, the part that signals interrupt after all."""
+    """Within :func:`held_back`, the part that a signal interrupts at once after all."""
     before, _heard.held_back = _heard.held_back, False
     try:
-        if before and _heard.number:
-            raise KeyboardInterrupt
+        _interrupt()
         yield
     finally:
         _heard.held_back = before
+
+
+def _interrupt() -> None:
+    """Act on a signal, unless it is held back."""
+    if _heard.pending and not _heard.held_back:
+        _heard.pending = False
+        raise KeyboardInterrupt
 
 
 def exit_code(code: str | int | None) -> str | int | None:
@@ -80,9 +88,8 @@ def exit_code(code: str | int | None) -> str | int | None:
 
 def _hear(number: int, _frame: FrameType | None) -> None:
     if not _heard.number:
-        _heard.number, _heard.at = number, time.monotonic()
-        if not _heard.held_back:
-            raise KeyboardInterrupt
+        _heard.number, _heard.at, _heard.pending = number, time.monotonic(), True
+        _interrupt()
     elif time.monotonic() - _heard.at > _SAME_S:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)

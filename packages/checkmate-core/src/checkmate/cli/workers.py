@@ -12,6 +12,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
+from checkmate.cli.signals import held_back
+
 __all__ = ["workers"]
 
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -42,7 +44,7 @@ class _Processes(Executor):
         self._pool = self._fresh()
 
     def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        with _isolated():  # here processes start, as they are needed
+        with held_back(), _isolated():  # here processes start, as they are needed: each wholly or not at all
             try:
                 return self._pool.submit(task, *args, **kwargs)
             except BrokenProcessPool:
