@@ -38,7 +38,7 @@ def doctor(ctx: click.Context, /, as_json: bool) -> None:
             }
         )
     else:
-        rows = [(f.level, f.subject, "\n".join(filter(None, (f.text, f.advice)))) for f in found]
+        rows = [(f.level, f.subject, (f.text, f.advice) if f.advice else f.text) for f in found]
         print_table("checkmate doctor", rows)
         click.echo(f"{len(problems) or 'No'} problem{'s' * (len(problems) != 1)} found.")
     if problems:

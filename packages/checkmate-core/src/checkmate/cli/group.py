@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from checkmate.cli.exits import clean_exits
-from checkmate.cli.printing import foreign_code
+from checkmate.cli.printing import foreign_code, say
 from checkmate.errors import CheckmateError, MissingDistributionError, PluginError, install_hint
 from checkmate.plugins import command_errors, installed_plugins, register_commands
-from checkmate.text import printable
+from checkmate.text import excerpt
 
 __all__ = ["App"]
 
@@ -23,7 +25,7 @@ class _EchoHandler(logging.Handler):
     """Warnings of the library, on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"{record.levelname.capitalize()}: {printable(record.getMessage())}", err=True)
+        say(f"{record.levelname.capitalize()}: {record.getMessage()}")
 
 
 class App(click.Group):
@@ -42,10 +44,15 @@ class App(click.Group):
         log, handler = logging.getLogger("checkmate"), _EchoHandler(logging.WARNING)
         log.addHandler(handler)
         try:
-            with clean_exits():
+            with _printable(), clean_exits():
                 return super().invoke(ctx)
         finally:
             log.removeHandler(handler)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the options that come before a command."""
+        with _printable():
+            return super().make_context(*args, **kwargs)
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
         """Add a command; the first of a name stays, so that no plugin replaces a built-in one."""
@@ -70,7 +77,7 @@ class App(click.Group):
         """All commands, those of plugins included."""
         self._ask_plugins()
         for plugin, error in command_errors().items():
-            click.echo(f"Warning: plugin {plugin} failed to add its commands: {error}", err=True)
+            say(f"Warning: plugin {plugin} failed to add its commands: {error}")
         return super().list_commands(ctx)
 
     def command_owners(self) -> dict[str, str]:
@@ -87,6 +94,16 @@ class App(click.Group):
 
     def _next_turn(self, owner: str) -> None:
         self._turn = owner
+
+
+@contextmanager
+def _printable() -> Iterator[None]:
+    """Errors quote names, paths and arguments: whatever these hold, each is one line that can be seen."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = excerpt(error.message)  # type: ignore[misc]
+        raise
 
 
 def _absent(command: str) -> CheckmateError:

@@ -21,6 +21,7 @@ from checkmate.plugins import (
     command_errors,
     installed_plugins,
 )
+from checkmate.text import excerpt
 
 __all__ = ["Clash", "clashes", "command_owners", "failure", "plugins"]
 
@@ -78,10 +79,8 @@ def plugins(ctx: click.Context, /, as_json: bool) -> None:
         print_table(key.replace("_", " "), [[str(getattr(s, c)) for c in columns] for s in registry.specs()])
     print_table("commands of plugins", [(name, owner) for name, owner in sorted(owners.items())])
     for clash in clashes():
-        click.echo(
-            f"{clash.kind.capitalize()} {clash.name!r} can't be used: "
-            f"it is offered by {' and by '.join(clash.owners)}."
-        )
+        text = f"it is offered by {' and by '.join(clash.owners)}."
+        click.echo(excerpt(f"{clash.kind.capitalize()} {clash.name!r} can't be used: {text}"))
 
 
 def command_owners(ctx: click.Context) -> dict[str, str]:

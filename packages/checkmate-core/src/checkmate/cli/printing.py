@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -13,21 +15,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from checkmate.text import printable
+from checkmate.text import clipped, excerpt, printable
 
 __all__ = [
     "Line",
+    "Lines",
     "blocks_are_safe",
     "foreign_code",
     "print_json",
     "print_lines",
     "print_table",
+    "say",
     "terminal",
     "terminal_width",
 ]
 
 Line = Sequence[tuple[str, str]]
 """One line of text: pieces, each with a style of rich's (``""`` for none)."""
+
+
+Lines = tuple[str, ...]
+"""The lines of a cell that has several."""
+
+_OTHER = re.compile(r"[^\n -~]")
 
 
 class _Terminal(Console):
@@ -83,24 +93,35 @@ def print_json(facts: Mapping[str, object]) -> None:
 
 def json_bytes(facts: Mapping[str, object]) -> bytes:
     """As :func:`print_json`, with a line break at the end."""
-    return msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
+    text = msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
+    return _OTHER.sub(_seen, text).encode() + b"\n"
+
+
+def _seen(found: re.Match[str]) -> str:
+    """A character of a JSON text; as its escape, if a terminal would not show it."""
+    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
+
+
+def say(text: str) -> None:
+    """One line on stderr."""
+    click.echo(excerpt(text), err=True)
 
 
 def print_lines(lines: Iterable[Line]) -> None:
     """Lines of styled pieces, never wrapped."""
     console = terminal()
     for line in lines:
-        console.print(Text.assemble(*line), soft_wrap=True)
+        console.print(Text.assemble(*((printable(text), style) for text, style in line)), soft_wrap=True)
 
 
-def print_table(title: str, rows: Iterable[Sequence[str]], *, header: Sequence[str] = ()) -> None:
-    """Rows of cells under a title; nothing at all if there are no rows."""
-    table = Table(*header, title=printable(title), title_justify="left", show_header=bool(header))
+def print_table(title: str, rows: Iterable[Sequence[str | Lines]], *, header: Sequence[str] = ()) -> None:
+    """Rows of cells under a title; nothing at all if there are no rows. A cell is one line, or several."""
+    table = Table(*header, title=clipped(title), title_justify="left", show_header=bool(header))
     for row in rows:
         table.add_row(*map(_cell, row))
     if table.row_count:
         terminal().print(table)
 
 
-def _cell(text: str) -> str:
-    return "\n".join(map(printable, text.splitlines()))
+def _cell(cell: str | Lines) -> str:
+    return excerpt(cell) if isinstance(cell, str) else "\n".join(map(excerpt, cell))

@@ -14,6 +14,7 @@ from checkmate import simulate as judge
 from checkmate.analysis import floor
 from checkmate.cli import options
 from checkmate.cli.budgets import budget_of
+from checkmate.cli.exporting import exported
 from checkmate.cli.printing import (
     Line,
     blocks_are_safe,
@@ -21,11 +22,12 @@ from checkmate.cli.printing import (
     print_json,
     print_lines,
     print_table,
+    say,
     terminal_width,
 )
 from checkmate.cli.timeline import ASCII, BLOCKS, picture
 from checkmate.graph import DFGraph
-from checkmate.plugins import exporter_for, load_exporter
+from checkmate.plugins import EXPORTERS, exporter_for, load_exporter
 from checkmate.problem import keep_all_peak
 from checkmate.report.reading import Reading
 from checkmate.schedule import Schedule
@@ -90,18 +92,25 @@ def show(
     )
     limit = _limit(budget, meta, whole)
     timeline = judge(whole, steps)
+    with foreign_code():
+        facts = graph_facts(whole) if schedule is None and (as_json or output is None) else None
+    answer = {"graph": facts, "timeline": timeline_facts(timeline, limit)} if as_json else None
     if output is not None:
-        with foreign_code():
-            name = exporter or exporter_for(output).name
-            load_exporter(name).write(timeline, output, budget=limit)
-        click.echo(f"{output}: written by the exporter {name!r}.", err=True)
-    facts = graph_facts(whole) if schedule is None and (as_json or output is None) else None
-    if as_json:
-        print_json({"graph": facts, "timeline": timeline_facts(timeline, limit)})
+        _export(timeline, output, limit, exporter)
+    if answer is not None:
+        print_json(answer)
     elif output is None:
         if facts is not None:
             print_graph(whole, facts)
         _print_timeline(timeline, limit)
+
+
+def _export(timeline: Timeline, output: Path, budget: int | None, exporter: str | None) -> None:
+    with foreign_code():
+        name = exporter or exporter_for(output).name
+        with exported(output, f"exporter {name!r} of {EXPORTERS.owner(name).owner}") as file:
+            load_exporter(name).write(timeline, file, budget=budget)
+    say(f"{output}: written by the exporter {name!r}.")
 
 
 def _everything(graph: DFGraph) -> tuple[Schedule, dict[str, Any]]:

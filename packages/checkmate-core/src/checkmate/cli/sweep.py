@@ -11,7 +11,8 @@ import click
 from checkmate.cli import options
 from checkmate.cli.budgets import budget_list
 from checkmate.cli.exits import Interrupted, NoSchedule
-from checkmate.cli.printing import foreign_code, json_bytes, print_json, print_table
+from checkmate.cli.exporting import exported
+from checkmate.cli.printing import foreign_code, json_bytes, print_json, print_table, say
 from checkmate.cli.progress import counting
 from checkmate.cli.signals import held_back, interruptible
 from checkmate.cli.solve import solution_facts
@@ -115,14 +116,15 @@ def sweep(
         if output is not None:
             replace_file(output, json_bytes(facts))
         if plot is not None:
-            _draw(frontier, plot)
+            with exported(plot, "drawing the frontier") as file:
+                _draw(frontier, file)
     if as_json:
         print_json(facts)
     else:
         _print_frontier(frontier)
     for failure in frontier.errors:
         about = f"solver {failure.solver!r} at {format_bytes(failure.budget)}"
-        click.echo(f"Warning: {about}: {failure.error}", err=True)
+        say(f"Warning: {about}: {failure.error}")
     if early is not None:
         raise Interrupted(f"Interrupted {early}: the frontier is of these.")
     if not frontier.points:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from functools import reduce
@@ -14,7 +15,7 @@ import click
 
 from checkmate.cli import options
 from checkmate.cli.exits import BadInput
-from checkmate.cli.printing import foreign_code, print_json
+from checkmate.cli.printing import foreign_code, print_json, say
 from checkmate.cli.progress import steps
 from checkmate.cli.show import graph_facts, print_graph
 from checkmate.errors import install_hint
@@ -86,10 +87,10 @@ def trace(output: Path, cost_model: str | None, as_json: bool, **programs: str |
     if not isinstance(graph, DFGraph):
         raise BadInput(f"the frontend {name!r} gave a {type(graph).__name__}, not a graph")
     write_graph(output, graph)
-    click.echo(f"{output}: {graph!r}, by the frontend {name!r}.", err=True)
+    say(f"{output}: {graph!r}, by the frontend {name!r}.")
     facts = graph_facts(graph)
     if as_json:
-        print_json({"output": str(output), "graph": facts})
+        print_json({"output": os.fsencode(output).decode(errors="backslashreplace"), "graph": facts})
     else:
         print_graph(graph, facts)
 

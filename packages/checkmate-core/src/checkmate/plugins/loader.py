@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module, metadata
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from checkmate.errors import PluginError
 from checkmate.plugins import hookspecs
 from checkmate.plugins.hookspecs import PROJECT
 from checkmate.plugins.specs import CostModelSpec, ExecutorSpec, ExporterSpec, FrontendSpec, SolverSpec
-from checkmate.text import excerpt
+from checkmate.text import clipped, excerpt
 
 __all__ = [
     "ANYTHING",
@@ -176,6 +176,7 @@ def _fail(error: Exception) -> object:
 
 def _isolated(manager: pluggy.PluginManager, candidate: _Candidate, key: str) -> LoadedPlugin:
     """Load one plugin, under a key of its own; if it fails, the manager is left as if it did not exist."""
+    plugin = LoadedPlugin(name=clipped(candidate.name), distribution=clipped(candidate.distribution))
     try:
         manager.register(candidate.load(), name=key)
         manager.check_pending()
@@ -185,8 +186,8 @@ def _isolated(manager: pluggy.PluginManager, candidate: _Candidate, key: str) ->
     except BaseException as error:  # noqa: BLE001 - a skipped test, a panic of another language
         if manager.get_plugin(key) is not None:
             manager.unregister(name=key)
-        return LoadedPlugin(name=candidate.name, distribution=candidate.distribution, error=one_line(error))
-    return LoadedPlugin(name=candidate.name, distribution=candidate.distribution, offers=offers)
+        return replace(plugin, error=one_line(error))
+    return replace(plugin, offers=offers)
 
 
 def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:

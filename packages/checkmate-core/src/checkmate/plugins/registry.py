@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from checkmate.errors import PluginError, install_hint
 from checkmate.plugins.loader import LoadedPlugin, Spec, installed_plugins, one_line
+from checkmate.text import excerpt, quoted
 
 __all__ = ["Registry"]
 
@@ -75,7 +76,7 @@ class Registry(Generic[_Spec, _Thing]):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            needs = f"; it needs: {install_hint(' '.join(spec.requires))}" if spec.requires else ""
+            needs = f"; it needs: {excerpt(install_hint(' '.join(spec.requires)))}" if spec.requires else ""
             raise PluginError(f"{label} failed to load: {one_line(error)}{needs}") from error
         if not callable(getattr(thing, self.method, None)):
             raise PluginError(f"{label} loads a {type(thing).__name__}: it has no {self.method}()")
@@ -103,7 +104,7 @@ class Registry(Generic[_Spec, _Thing]):
 
     def _unknown(self, name: str) -> str:
         installed = [spec.name for spec in self.specs()]
-        message = f"no {self.kind} {name!r}; installed: {installed}"
+        message = f"no {self.kind} {quoted(name)}; installed: {installed}"
         if failed := failed_plugins():
             message += f"; failed to load: {failed} ('checkmate plugins' says why)"
         if close := difflib.get_close_matches(name, installed):

@@ -17,6 +17,7 @@ import numpy as np
 
 from checkmate.disk import replace_file
 from checkmate.errors import MissingDistributionError, install_hint
+from checkmate.plugins.loader import ANYTHING, one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,14 +36,14 @@ def blank_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches.
 
     Raises:
-        MissingDistributionError: if matplotlib is not installed.
+        MissingDistributionError: if matplotlib is not installed, or fails to load.
     """
     try:
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingDistributionError(
-            f"pictures need matplotlib: {install_hint('checkmate-core[plot]')}", name=error.name
-        ) from error
+    except ANYTHING as error:
+        absent = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("matplotlib")
+        reason = install_hint("checkmate-core[plot]") if absent else f"it fails to load: {one_line(error)}"
+        raise MissingDistributionError(f"pictures need matplotlib: {reason}", name="matplotlib") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
