@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 _OF_INDUCTOR = ("Inductor orders and frees in its own way: the prediction is no bound; measure the peak",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class Plan:
     """What was decided for one traced graph.
 
@@ -83,7 +83,7 @@ class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
         self.traced, self.account = traced, account
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Planner:
     """A Dynamo backend with its settings and the plans that it has made.
 
@@ -205,7 +205,8 @@ def log_plan(
     batch = [x for key, x in given.items() if key not in owned and not isinstance(x, nn.Parameter)]
     label = ", ".join(str(tuple(x.shape)) for x in batch)
     level = logging.INFO if len(plans) == 1 else logging.WARNING
-    _log.log(level, "plan %d, %sfor %s: %r", len(plans), of, label, plans[-1].solution)
+    text = repr(plans[-1].solution)  # handlers may keep the record: it must not hold the plan
+    _log.log(level, "plan %d, %sfor %s: %s", len(plans), of, label, text)
 
 
 def kinds_of(

@@ -121,7 +121,7 @@ def max_batch_size(
         with FakeTensorMode(allow_non_fake_inputs=True):
             inputs = make_inputs(n)
         plans[n] = plan(model, inputs, limit, throw=False, **settings)
-        _log.info("%d examples: %r", n, plans[n])
+        _log.info("%d examples: %s", n, repr(plans[n]))  # a handler may keep the record, which holds no plan
         return _is_good(plans[n], max_overhead)
 
     size = largest(fits, most)

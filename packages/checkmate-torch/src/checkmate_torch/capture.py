@@ -6,15 +6,25 @@ What Dynamo raises is said in our words: where it stumbled, and the way out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
+from types import CodeType
 
 import torch
+from torch._C._dynamo.eval_frame import get_eval_frame_isolate_recompiles_id
+from torch._dynamo.eval_frame import _get_cache_entries_for_region
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported, UserError
+from torch._dynamo.guards import DeletedGuardManagerWrapper
+from torch._guards import TracingContext
+from torch.fx import GraphModule
 
 from checkmate import CheckmateError
 from checkmate_torch.joint import UnsupportedModelError
 
 __all__ = ["TooManyPlansError", "captured"]
+
+_Place = tuple[CodeType, int]
+"""A code object, and the number of a compilation that is isolated from the others of that code."""
 
 _LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 
@@ -34,10 +44,12 @@ def captured(
 
     The callable raises ``UnsupportedModelError`` if the model can't be captured, :class:`TooManyPlansError`
     if it meets more than ``max_plans`` kinds of inputs, and what ``backend`` raises of Checkmate's errors.
-    ``dynamic`` is that of :func:`torch.compile`.
+    ``dynamic`` is that of :func:`torch.compile`. The callable holds ``model`` and ``backend``, and what is
+    compiled dies with it; Dynamo itself would keep all of that for ever.
     """
+    places: set[_Place] = set()
     captures = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is not in the overloads
-        model, backend=backend, fullgraph=True, dynamic=dynamic, isolate_recompiles=True
+        model, backend=_light(backend, places), fullgraph=True, dynamic=dynamic, isolate_recompiles=True
     )
     silent = _logging_methods()
 
@@ -65,7 +77,35 @@ def captured(
                 'piece alone: torch.compile(model, backend="checkmate", options={"budget": …})'
             ) from failure
 
+    run.backend = backend  # type: ignore[attr-defined]  # it must live as long as this callable
+    weakref.finalize(run, _forget, places).atexit = False
     return run
+
+
+def _light(backend: Callable[..., object], places: set[_Place]) -> Callable[..., object]:
+    """A backend for Dynamo, which keeps it for ever: it refers to ``backend`` without holding it.
+
+    Where Dynamo keeps what is compiled is added to ``places``.
+    """
+    planner = weakref.proxy(backend)
+
+    def compile_graph(gm: GraphModule, example_inputs: Sequence[object]) -> object:
+        outermost = TracingContext.get().traced_code[0]
+        places.add((outermost, get_eval_frame_isolate_recompiles_id()))
+        return planner(gm, example_inputs)
+
+    return compile_graph
+
+
+def _forget(places: set[_Place]) -> None:
+    """Drop the compiled graphs and their guards, which Dynamo keeps as long as the class of a model lives."""
+    for code, region in places:
+        for entry in _get_cache_entries_for_region(code, region):
+            guards = entry.guard_manager
+            if guards.extra_state is not None:
+                guards.extra_state.invalidate(entry, DeletedGuardManagerWrapper("the compiled model is gone"))
+                vars(guards).update(dict.fromkeys(vars(guards)))  # finalizers of classes still hold it, empty
+    places.clear()
 
 
 def _reason(failure: Exception) -> str:

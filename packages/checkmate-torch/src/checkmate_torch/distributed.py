@@ -177,7 +177,7 @@ def inside_of(model: nn.Module, capture: Callable[[Run], Run]) -> Run:
         refuse_wrappers(model)
         return capture(model)
     refuse_wrappers(model.module)
-    run = capture(model.module)
+    run = _Captured(capture(model.module), model.module)
 
     def call(*args: object, **kwargs: object) -> object:
         model.__dict__["module"] = run  # during this call; DDP calls what it finds there
@@ -187,6 +187,19 @@ def inside_of(model: nn.Module, capture: Callable[[Run], Run]) -> Run:
             del model.__dict__["module"]
 
     return call
+
+
+class _Captured:
+    """What DDP finds in the place of its module: the captured one if called, else the module itself."""
+
+    def __init__(self, run: Run, module: nn.Module) -> None:
+        self._run, self._module = run, module
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        return self._run(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
 
 
 def refuse_split_graphs() -> None:

@@ -212,7 +212,7 @@ class CompiledStep(Viewable):
         return captured(step, planner, max_plans=self._max_plans)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class _StepPlanner:
     """A Dynamo backend for graphs that compute a loss: it adds the backward pass and the updates.
 
