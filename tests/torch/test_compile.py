@@ -200,6 +200,33 @@ def test_attributes_and_mode_are_shared_with_the_original() -> None:
     assert "extra" in dict(module.named_modules())
 
 
+def test_a_compiled_container_is_used_like_the_original() -> None:
+    module, x = perceptron(), torch.randn(8, 16)
+    compiled = compile(module, "100%")
+    assert len(compiled) == len(module) == 5
+    assert list(compiled) == list(module)
+    assert compiled[0] is module[0]
+    assert compiled[-1] is module[-1]
+    assert [type(layer) for layer in compiled[1:3]] == [nn.GELU, nn.Linear]
+    assert module[3] in compiled
+    compiled[3] = nn.ReLU()
+    del compiled[4]
+    assert isinstance(module[3], nn.ReLU)
+    assert torch.equal(compiled(x), module(x))
+    by_name = compile(nn.ModuleDict({"a": nn.Linear(2, 2)}), "100%")
+    assert "a" in by_name
+    assert by_name["a"] is by_name.original["a"]
+    assert not compile(nn.ModuleList(), "100%")
+
+
+def test_a_compiled_model_that_is_no_container_is_none_but_true() -> None:
+    compiled = compile(nn.Linear(2, 2), "100%")
+    assert compiled
+    for use in (len, iter, lambda m: m[0], lambda m: 0 in m, lambda m: m.__setitem__(0, m)):
+        with pytest.raises(TypeError, match="Linear"):
+            use(compiled)
+
+
 def test_a_copy_has_weights_of_its_own_and_plans_anew() -> None:
     compiled, x = compile(perceptron(), "100%"), torch.randn(8, 16)
     compiled(x).sum().backward()

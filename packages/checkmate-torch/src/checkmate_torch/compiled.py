@@ -6,7 +6,7 @@ plans once for every new kind of inputs (shapes, dtypes, modes), when it first m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -118,8 +118,9 @@ class CompiledModule(nn.Module, Viewable):
     """A module whose forward and backward pass follow a schedule; made by :func:`compile`.
 
     Parameters, buffers, submodules, mode and attributes are those of the original: ``state_dict``,
-    ``parameters``, ``to``, ``train`` and assignments act on both. A copy of it, deep or pickled, has a copy
-    of the original and plans anew.
+    ``parameters``, ``to``, ``train``, indices and assignments act on both. A copy of it, deep or pickled, has
+    a copy of the original and plans again. With its last reference all is freed: plans, compiled graphs, and
+    the original unless it is held elsewhere.
     """
 
     _original: nn.Module
@@ -191,6 +192,33 @@ class CompiledModule(nn.Module, Viewable):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(self._original, name)
+
+    def __bool__(self) -> bool:
+        """As the original; so a model that has no length is true, though this class has one."""
+        return bool(self._original)
+
+    def __len__(self) -> int:
+        """Of a container, as ``nn.Sequential``; TypeError for other models, and likewise below."""
+        return len(self._container)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._container)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._container
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._container[index]
+
+    def __setitem__(self, index: Any, value: nn.Module) -> None:
+        self._container[index] = value
+
+    def __delitem__(self, index: Any) -> None:
+        del self._container[index]
+
+    @property
+    def _container(self) -> Any:
+        return self._original
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle as the original and the settings."""
