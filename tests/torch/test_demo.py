@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner
 
 from checkmate import InfeasibleBudgetError
-from checkmate.errors import BudgetError
+from checkmate.errors import BudgetError, MissingDistributionError
 from checkmate_torch import demo
 from checkmate_torch.command import register
 from checkmate_torch.demo import Comparison, compare, digits
@@ -136,3 +136,9 @@ def test_bad_budgets_stop_before_any_work(cli: click.Group, monkeypatch: pytest.
 def test_an_impossible_budget_is_reported() -> None:
     with pytest.raises(InfeasibleBudgetError):
         compare(small_net(), digits(2, image=16), "64KiB", advance=lambda _: None)
+
+
+def test_without_its_data_the_demo_says_where_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(MissingDistributionError, match=r"checkmate-torch\[demo\].* clone"):
+        digits(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -191,3 +192,18 @@ def test_recomputing_while_the_older_copy_is_there_counts_both() -> None:
     graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
     timeline = simulate(graph, Schedule.of([Compute(0), Compute(0), Compute(1)]))
     assert max(running(predicted_snapshot(timeline))) == timeline.peak == 8
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_the_old_one_whole(
+    compiled: CompiledModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = tmp_path / "step.memory_viz.json"
+    file.write_text("old")
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space"):
+        compiled.save_report(file)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]

@@ -11,14 +11,14 @@ import pytest
 
 import checkmate_torch
 from checkmate_torch import backend
-from checkmate_torch.releases import OLDEST, UnsupportedReleaseError, check_installed, check_release
+from checkmate_torch.releases import OLDEST, TRIED, UnsupportedReleaseError, check_installed, check_release
 
 PROJECT = Path(__file__).parents[2] / "packages" / "checkmate-torch" / "pyproject.toml"
 
 
-def test_the_oldest_release_is_the_one_that_the_package_asks_for() -> None:
+def test_the_package_asks_for_the_releases_from_the_oldest_to_the_newest_that_was_tried() -> None:
     wanted = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
-    assert f"torch>={OLDEST[0]}.{OLDEST[1]}" in wanted
+    assert f"torch>={OLDEST[0]}.{OLDEST[1]},<{TRIED[0]}.{TRIED[1] + 1}" in wanted
 
 
 @pytest.mark.parametrize("release", ["1.13.1", "2.0.0", "2.9.1+cu128", "2.12.1"])

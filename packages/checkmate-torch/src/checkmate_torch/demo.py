@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from checkmate import Solution
-from checkmate.errors import MissingDistributionError
+from checkmate.errors import MissingDistributionError, install_hint
 from checkmate.units import Budget, parse_budget
 from checkmate_torch.compiled import compile
 from checkmate_torch.meter import MemoryMeter, memory_meter, resident_bytes
@@ -97,7 +97,8 @@ def digits(steps: int, *, batch: int = _BATCH, image: int = _IMAGE, seed: int = 
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as error:
         raise MissingDistributionError(
-            "the demo's data come with scikit-learn: pip install 'checkmate-torch[demo]'", name=error.name
+            f"the demo's data come with scikit-learn: {install_hint('checkmate-torch[demo]')}",
+            name=error.name,
         ) from error
     images, labels = load_digits(return_X_y=True)
     small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16

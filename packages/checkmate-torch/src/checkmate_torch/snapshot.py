@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from checkmate import Timeline
+from checkmate.disk import replace_file
 
 if TYPE_CHECKING:
     from checkmate_torch.meter import MemoryMeter
@@ -35,9 +36,9 @@ class MemoryVizSnapshot:
     """The exporter of :func:`predicted_snapshot`."""
 
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
-        """Write the snapshot as JSON; it has no place for a budget."""
+        """Write the snapshot as JSON, whole or not at all; it has no place for a budget."""
         text = json.dumps(predicted_snapshot(timeline), separators=(",", ":"), allow_nan=False)
-        file.write_text(text + "\n", encoding="utf-8")
+        replace_file(file, f"{text}\n".encode())
 
 
 def predicted_snapshot(timeline: Timeline, kinds: Sequence[str] = ()) -> Snapshot:
