@@ -15,6 +15,7 @@ from click.testing import Result
 from checkmate.cli import findings as findings_module
 from checkmate.errors import install_hint
 from checkmate.plugins import SolverSpec, hookimpl, loader, reset
+from checkmate.plugins.probe import Attempt
 
 Checkmate = Callable[..., Result]
 Install = Callable[..., None]
@@ -23,6 +24,16 @@ Install = Callable[..., None]
 @pytest.fixture(autouse=True)
 def quiet_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Attempt]:
+    """What the processes say that load things, by thing; all else loads."""
+    said: dict[str, Attempt] = {}
+    monkeypatch.setattr(
+        findings_module, "attempts", lambda things: [said.get(t, Attempt(thing=t)) for t in things]
+    )
+    return said
 
 
 @pytest.fixture
@@ -88,6 +99,18 @@ def test_an_extra_that_is_missing_is_noted(checkmate: Checkmate, monkeypatch: py
     finding = found(checkmate, "extra 'plot'")
     assert (finding["level"], finding["advice"]) == ("note", install_hint("checkmate-core[plot]"))
     assert found(checkmate, "extra 'cli'")["level"] == "ok"
+
+
+def test_what_fails_to_load_is_a_problem_unless_it_is_only_absent(
+    checkmate: Checkmate, outcomes: dict[str, Attempt]
+) -> None:
+    assert "matplotlib" in found(checkmate, "loading")["text"]
+    thing = "import matplotlib.figure"
+    outcomes[thing] = Attempt(thing=thing, error="RuntimeError: no", absent=False)
+    finding = found(checkmate, thing)
+    assert (finding["level"], finding["text"]) == ("problem", "fails to load: RuntimeError: no")
+    outcomes[thing] = Attempt(thing=thing, error="ModuleNotFoundError: no", absent=True)
+    assert found(checkmate, thing)["level"] == "note"
 
 
 def test_two_owners_of_the_import_name_are_a_problem(checkmate: Checkmate, install: Install) -> None:

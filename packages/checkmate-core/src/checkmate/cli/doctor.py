@@ -8,7 +8,7 @@ import platform
 import click
 
 from checkmate.cli import options
-from checkmate.cli.findings import Finding, distribution_versions, findings
+from checkmate.cli.findings import Finding, distribution_versions, findings, loading_findings
 from checkmate.cli.plugins import clashes, command_owners, failure
 from checkmate.cli.printing import print_json, print_table
 from checkmate.plugins import installed_plugins
@@ -20,12 +20,12 @@ __all__ = ["doctor"]
 @options.as_json
 @click.pass_context
 def doctor(ctx: click.Context, /, as_json: bool) -> None:
-    """Look for what is wrong with the installation: versions, plugins, clashes, the cache.
+    """Look for what is wrong with the installation: versions, plugins, what fails to load, the cache.
 
     Exit codes: 0 nothing is wrong; 1 there is a problem, with what to do.
     """
     command_owners(ctx)  # asks the plugins for their commands: that may fail, too
-    found = [*findings(), *_plugins()]
+    found = [*findings(), *_plugins(), *loading_findings()]
     problems = [finding for finding in found if finding.level == "problem"]
     if as_json:
         print_json(

@@ -1,6 +1,7 @@
 """What can be wrong with an installation, as findings: each ok, a note or a problem, and what to do.
 
-Nothing heavy is imported: versions come from the metadata of the installed distributions.
+Nothing heavy is imported here: versions come from the metadata of the installed distributions, and what
+loads is tried in other processes.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Literal
 from checkmate.cache import ScheduleCache
 from checkmate.disk import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
 from checkmate.errors import DISTRIBUTIONS, install_hint
-from checkmate.plugins import installed_plugins, solver_specs
+from checkmate.plugins import SolverSpec, installed_plugins, solver_specs
 from checkmate.plugins.loader import ENVIRONMENT_VARIABLE as PLUGINS_VARIABLE
+from checkmate.plugins.probe import attempts
 
-__all__ = ["Finding", "distribution_versions", "environment_findings", "findings"]
+__all__ = ["Finding", "distribution_versions", "environment_findings", "findings", "loading_findings"]
 
 Level = Literal["ok", "note", "problem"]
 
@@ -30,6 +32,9 @@ _EXTRAS = {
     "plot": (("matplotlib",), "pictures"),
     "testing": (("hypothesis", "pytest"), "the conformance kit"),
 }
+_LIBRARIES = ("matplotlib.figure", "numba", "ortools.sat.python.cp_model", "scipy.optimize")
+"""Modules that solvers and pictures need, of libraries that may be there; frameworks take too long."""
+
 _VARIABLES = {PLUGINS_VARIABLE, CACHE_VARIABLE}
 _PREFIX = "CHECKMATE_"
 
@@ -159,6 +164,29 @@ def _solvers() -> Iterator[Finding]:
         yield Finding(
             level="note", subject="plugins", text=f"{PLUGINS_VARIABLE} lets none but the built-in one in"
         )
+
+
+def loading_findings() -> Iterator[Finding]:
+    """What is installed and fails to load: libraries, and the solvers of each plugin."""
+    usable = {spec.name for spec in solver_specs()}
+    groups = [[f"import {name}" for name in _LIBRARIES if find_spec(name.partition(".")[0]) is not None]]
+    groups += [
+        [f"solver {s.name}" for s in plugin.offers if isinstance(s, SolverSpec) and s.name in usable]
+        for plugin in installed_plugins()
+        if plugin.distribution != "checkmate-core"  # that runs already
+    ]
+    tried = [attempt for group in groups for attempt in attempts(group)]
+    for attempt in tried:
+        if attempt.error:
+            yield Finding(
+                level="note" if attempt.absent else "problem",
+                subject=attempt.thing,
+                text=f"fails to load: {attempt.error}",
+                advice="" if attempt.absent else "reinstall or upgrade what it names; all else works without",
+            )
+    loaded = [attempt.thing for attempt in tried if not attempt.error]
+    if loaded:
+        yield Finding(level="ok", subject="loading", text=", ".join(loaded))
 
 
 def _cache() -> Iterator[Finding]:

@@ -1,0 +1,94 @@
+"""A broken optional part breaks only itself: each in turn raises when imported, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from checkmate import DFGraph, write_graph
+
+PARTS = ("matplotlib", "numba", "ortools", "scipy", "rich", "click")
+FAILURES = (
+    "raise RuntimeError('broken on purpose')",
+    "raise AttributeError('broken on purpose')",
+    "raise SystemExit('broken on purpose')",
+)
+SOLVE = ("solve", "graph.json", "--budget", "100%", "--solver", "heuristics")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    graph = DFGraph.from_nodes(cost=[1] * 4, size=[8] * 4, deps=[[], [0], [1], [0, 2]], name="chain")
+    write_graph(tmp_path / "graph.json", graph)
+    return tmp_path
+
+
+def checkmate(folder: Path, part: str, failure: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    broken = folder / "broken"
+    broken.mkdir(exist_ok=True)
+    (broken / f"{part}.py").write_text(failure)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "checkmate.cli", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(broken), "CHECKMATE_CACHE_DIR": str(folder / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def cases(*parts: str) -> pytest.MarkDecorator:
+    pairs = [(part, FAILURES[k % len(FAILURES)]) for k, part in enumerate(parts) if find_spec(part)]
+    return pytest.mark.parametrize(("part", "failure"), pairs, ids=[part for part, _ in pairs])
+
+
+@cases("matplotlib", "numba", "ortools", "scipy")
+def test_what_does_not_need_it_works(folder: Path, part: str, failure: str) -> None:
+    for command in (("show", "graph.json"), SOLVE, ("plugins",)):
+        done = checkmate(folder, part, failure, *command)
+        assert (done.returncode, done.stderr) == (0, "")
+    solved = checkmate(folder, part, failure, *SOLVE, "-o", "schedule.json")
+    assert solved.returncode == 0
+    assert checkmate(folder, part, failure, "simulate", "graph.json", "schedule.json").returncode == 0
+
+
+@cases("matplotlib", "numba", "ortools", "scipy")
+def test_doctor_finds_it(folder: Path, part: str, failure: str) -> None:
+    done = checkmate(folder, part, failure, "doctor", "--json")
+    problems = [f for f in json.loads(done.stdout)["findings"] if f["level"] == "problem"]
+    assert done.returncode == 1
+    assert [f["subject"] for f in problems if f["subject"].startswith(f"import {part}")]
+    assert all("broken on purpose" in f["text"] for f in problems)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize(
+    "command", [("show", "-o", "x.svg"), ("sweep", "--budgets", "100%", "--plot", "x.svg")]
+)
+def test_a_picture_without_matplotlib_is_one_clear_line(
+    folder: Path, command: tuple[str, ...], failure: str
+) -> None:
+    arguments = (command[0], "graph.json", *command[1:])
+    solver = ("--solver", "keep-all") if command[0] == "sweep" else ()
+    done = checkmate(folder, "matplotlib", failure, *arguments, *solver)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: pictures need matplotlib: it fails to load: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (folder / "x.svg").exists()
+
+
+@cases("rich", "click")
+def test_the_command_line_says_what_it_lacks(folder: Path, part: str, failure: str) -> None:
+    for command in (("show", "graph.json"), ("doctor",)):
+        done = checkmate(folder, part, failure, *command)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert "broken on purpose" in done.stderr
