@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -252,6 +253,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "an op that is not there": edited(lambda wire: wire["steps"].append(["compute", 99])),
     "over the budget": edited(lambda wire: wire.update(steps=[["compute", i] for i in range(8)])),
     "another budget's": edited(lambda wire: wire["meta"]["question"].update(budget=25)),
+    "negative seconds": edited(lambda wire: wire["meta"].update(seconds=-1.0)),
+    "seconds without end": lambda file: file.write_bytes(
+        re.sub(rb'"seconds":[^,}]*', b'"seconds":1e999', file.read_bytes())
+    ),
     "origin is a list": edited(lambda wire: wire["meta"].update(origin=["me"])),
 }
 

@@ -13,7 +13,11 @@ import pytest
 
 from checkmate import DFGraph, write_graph
 
-PARTS = ("matplotlib", "numba", "ortools", "scipy", "rich", "click")
+pytestmark = pytest.mark.skipif(
+    any(find_spec(name) is None for name in ("click", "matplotlib", "rich")),
+    reason="needs the extras of checkmate-core",
+)
+
 FAILURES = (
     "raise RuntimeError('broken on purpose')",
     "raise AttributeError('broken on purpose')",

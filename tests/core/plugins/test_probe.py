@@ -1,4 +1,4 @@
-"""Loading in processes of their own: what fails, dies or hangs there is named, and all else is still tried."""
+"""Loading in processes of their own: what fails, dies or hangs is named, and all else is still tried."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
@@ -61,7 +61,7 @@ class Claim:
 class _Meta(msgspec.Struct):
     status: Status
     bound: float | None  # JSON has no infinity
-    seconds: float = 0.0
+    seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     origin: dict[str, str] = {}
 
 
