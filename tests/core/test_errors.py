@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import checkmate
 from checkmate.errors import DISTRIBUTIONS, InfeasibleBudgetError, install_hint
 
 
@@ -40,6 +44,14 @@ def test_our_own_distributions_are_never_taken_from_the_package_index(name: str)
     assert hint.startswith(
         f"pip install numba './packages/{name}[extra]' ./packages/{name} checkmate-everest in a clone"
     )
+
+
+def test_no_message_names_a_distribution_of_ours_as_if_it_were_published() -> None:
+    """A name that anyone could register is never what ``pip install`` is given."""
+    named = re.compile(r"pip install [^`\n]*(?<!/)checkmate-(?:core|solvers|tf|torch)\b")
+    texts = {path: path.read_text(encoding="utf-8") for path in Path(checkmate.__file__).parent.rglob("*.py")}
+    assert named.search("pip install 'checkmate-core[cli]'")
+    assert not {path: found for path, text in texts.items() if (found := named.findall(text))}
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "n" * 10**6, "two\nlines"])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from checkmate import PluginError, Timeline
-from checkmate.cost import UnitCost
+from checkmate import CostError, DFGraph, PluginError, Timeline
+from checkmate.cost import Roofline, UnitCost
 from checkmate.plugins import (
     COST_MODELS,
     EXECUTORS,
@@ -23,6 +25,7 @@ from checkmate.plugins import (
     FrontendSpec,
     Registry,
     SolverSpec,
+    annotated,
     checked_cost_model,
     command_errors,
     cost_model_specs,
@@ -219,6 +222,8 @@ def test_what_is_loaded_is_what_was_registered(monkeypatch: pytest.MonkeyPatch, 
 def test_a_plugin_that_is_broken_in_one_kind_is_dropped_whole(run: Run) -> None:
     code = """
 import json
+import re
+import sys
 from checkmate.plugins import installed_plugins, solver_specs
 print(json.dumps([{p.name: p.error for p in installed_plugins()}, [s.name for s in solver_specs()]]))
 """
@@ -270,3 +275,44 @@ def test_what_can_be_a_cost_model() -> None:
     for wrong in (UnitCost, None, 3.5):
         with pytest.raises(TypeError, match="must be 'profiled'"):
             checked_cost_model(wrong)
+
+
+class _Prices:
+    """A cost model that does what it is told to."""
+
+    def __init__(self, act: Callable[[DFGraph], object]) -> None:
+        self.act = act
+
+    def annotate(self, graph: DFGraph) -> Any:
+        return self.act(graph)
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda graph: setattr(graph.ops[0], "cost", 3.0), "failed: FrozenInstanceError: "),
+        (lambda graph: graph.costs.fill(0), "failed: ValueError: assignment destination is read-only"),
+        (lambda graph: object.__setattr__(graph, "ops", ()) or graph, "changed the graph that it was given"),
+        (lambda graph: object.__setattr__(graph.ops[0], "cost", 0.0) or graph, "changed the graph"),
+        (lambda graph: sys.exit(3), "failed: SystemExit: 3"),
+        (lambda graph: None, "returned a NoneType, not a DFGraph"),
+    ],
+    ids=["frozen", "read-only", "graph", "op", "exit", "nothing"],
+)
+def test_a_cost_model_that_breaks_its_contract_is_named(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[DFGraph], object], said: str
+) -> None:
+    graph = DFGraph.from_nodes(cost=[1, 2], size=[4, 4], deps=[[], [0]])
+    spec = CostModelSpec(name="evil", summary="prices", load=lambda: _Prices(act))
+    load_only(monkeypatch, KINDS["cost model"], one=[spec])
+    with pytest.raises(CostError, match=re.escape(f"cost model 'evil' {said}")):
+        annotated("evil", graph)
+    with pytest.raises(CostError, match="cost model '_Prices'"):
+        annotated(_Prices(act), DFGraph.from_nodes(cost=[1, 2], size=[4, 4], deps=[[], [0]]))
+
+
+def test_what_a_cost_model_gives_or_says_is_passed_on() -> None:
+    graph = DFGraph.from_nodes(cost=[5, 7], size=[4, 4], deps=[[], [0]])
+    assert annotated(UnitCost(), graph).ideal_cost == 2
+    with pytest.raises(CostError, match="a roofline needs costs in 'flop'"):
+        annotated(Roofline(flops_per_s=1.0, bytes_per_s=1.0), graph)

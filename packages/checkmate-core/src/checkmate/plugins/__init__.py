@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import os
 
-from checkmate.errors import PluginError
+from checkmate.errors import CheckmateError, CostError, PluginError
+from checkmate.graph import DFGraph
 from checkmate.plugins.hookspecs import hookimpl
 from checkmate.plugins.loader import (
+    ANYTHING,
     LoadedPlugin,
     command_errors,
     installed_plugins,
+    one_line,
     register_commands,
     reset,
 )
@@ -41,6 +44,7 @@ from checkmate.plugins.specs import (
     SolverSpec,
     Traced,
 )
+from checkmate.text import quoted
 
 __all__ = [
     "COST_MODELS",
@@ -63,6 +67,7 @@ __all__ = [
     "SolverSpec",
     "Traced",
     "ambiguous_solvers",
+    "annotated",
     "checked_cost_model",
     "command_errors",
     "cost_model_specs",
@@ -152,6 +157,30 @@ def checked_cost_model(cost_model: object) -> str | CostModel:
             "installed cost model, or an object with a method annotate(graph)"
         )
     return cost_model  # type: ignore[return-value]  # structurally
+
+
+def annotated(cost_model: str | CostModel, graph: DFGraph) -> DFGraph:
+    """The graph with the costs of a cost model, given by its name or itself.
+
+    Raises:
+        PluginError: if there is none of this name, or it fails to load.
+        CostError: what the model itself says, or that it failed, changed the graph that it was given or
+            returned none; names it.
+    """
+    label = f"cost model {quoted(cost_model if isinstance(cost_model, str) else type(cost_model).__name__)}"
+    model = load_cost_model(cost_model) if isinstance(cost_model, str) else cost_model
+    before = hash(graph)
+    try:
+        priced: object = model.annotate(graph)
+    except CheckmateError:
+        raise
+    except ANYTHING as error:
+        raise CostError(f"{label} failed: {one_line(error)}") from error
+    if hash(graph) != before:
+        raise CostError(f"{label} changed the graph that it was given: it must return another one")
+    if not isinstance(priced, DFGraph):
+        raise CostError(f"{label} returned a {type(priced).__name__}, not a DFGraph")
+    return priced
 
 
 def frontend_specs() -> tuple[FrontendSpec, ...]:
