@@ -120,7 +120,7 @@ def _wide_moment(n: int) -> DFGraph:
 def test_the_clock_is_looked_at_between_evictions(monkeypatch: pytest.MonkeyPatch) -> None:
     """One op may evict as many tensors as there are ops before it: too many to wait for."""
     looks = itertools.count()
-    monkeypatch.setattr("checkmate.heuristics.eviction.time", SimpleNamespace(monotonic=lambda: next(looks)))
+    monkeypatch.setattr("checkmate.deadline.time", SimpleNamespace(monotonic=lambda: next(looks)))
     n = 100
     sequence = evicting_sequence(_wide_moment(n), n + n // 2)
     assert sequence is not None

@@ -14,17 +14,27 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from checkmate.analysis import floor
 from checkmate.cache import Identity, ScheduleCache, identity_of
 from checkmate.claim import Claim
-from checkmate.errors import InfeasibleBudgetError, InvalidScheduleError, SolverError
+from checkmate.deadline import Deadline
+from checkmate.errors import (
+    InfeasibleBudgetError,
+    InvalidScheduleError,
+    PluginError,
+    SolverError,
+    install_hint,
+)
 from checkmate.graph import DFGraph
 from checkmate.heuristics.first_fit import FirstFit
+from checkmate.lowest import lowest_known, remember_lowest
 from checkmate.plugins import SOLVERS, MinimumBudgetSolver, Solver, installed_plugins
 from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.problem import OnProgress, Problem, Progress, keep_all_peak
 from checkmate.schedule import Schedule
+from checkmate.simulate import simulate
 from checkmate.solution import Solution, Status
 from checkmate.units import Budget, parse_budget
 
@@ -36,6 +46,8 @@ _QUICK = FirstFit()
 _MINIMUM_TIME_S = 5.0
 _ADVICE_SHARE = 0.3
 """Of the time limit: what an error may use to name the least budget. Solvers have more for that budget."""
+_LEAST_ADVICE_SHARE = 0.05
+_KNOWN = "known before"
 _log = logging.getLogger(__name__)
 
 
@@ -89,15 +101,28 @@ def solve(
         seed=seed,
         threads=threads,
         on_progress=on_progress,
+        start=lowest_known(graph, fixed_order=fixed_order),
     )
     engine = engine_of(solver)
     kept = ScheduleCache() if cache is True else cache or None
     if not isinstance(kept, ScheduleCache | None):
         raise TypeError(f"cache is {cache!r}, must be True, None or a ScheduleCache(directory)")
     solution = _ask(engine, problem) if kept is None else _remembered(engine, problem, kept)
+    if solution.timeline is None and solver == _AUTO:
+        solution = _or_known(solution)
     if throw and solution.timeline is None:
         raise infeasible_error(solution)
     return solution
+
+
+def _or_known(solution: Solution) -> Solution:
+    """The schedule of least peak that is known, if it is within the budget that was not met."""
+    problem = solution.problem
+    known = simulate(problem.graph, problem.start) if problem.start is not None else None
+    if known is None or known.peak > problem.budget:
+        return solution
+    origin = {"schedule": _KNOWN}
+    return Solution.found(problem, known, bound=solution.bound, solver=solution.solver, origin=origin)
 
 
 def minimum_budget(
@@ -144,6 +169,10 @@ def minimum_budget(
     )
     everything = Schedule.from_sequence(graph, range(graph.n_ops))
     best = Solution.found(problem, everything, solver="keep-all")
+    known = lowest_known(graph, fixed_order=fixed_order) if solver is None else None
+    problem = dataclasses.replace(problem, start=known)
+    if known is not None:
+        best = min(best, Solution.found(problem, known, solver=_KNOWN), key=_peak)
     if floor(graph).size < keep_all_peak(graph):
         engine = engine_of(_QUICK if solver is None else solver)
         if solver is None and any(spec.name == _AUTO for spec in SOLVERS.specs()):
@@ -152,19 +181,24 @@ def minimum_budget(
         able = engine.load()
         if isinstance(able, MinimumBudgetSolver):
             found = _ask(engine, problem, able.minimum_budget)
-            best = found if found.timeline is not None and (found.peak or 0) < (best.peak or 0) else best
+            best = min((best, found) if found.timeline is not None else (best,), key=_peak)
         else:
             best = _bisected(engine, best, tolerance)
+    remember_lowest(graph, best.schedule, fixed_order=fixed_order)
     return dataclasses.replace(best, problem=dataclasses.replace(problem, budget=max(best.peak or 0, 1)))
+
+
+def _peak(solution: Solution) -> int:
+    return solution.peak or 0
 
 
 def _bisected(engine: Engine, best: Solution, tolerance: float) -> Solution:
     """The schedule with the least peak that a solver gives, asked about one budget after the other."""
-    problem, high = best.problem, best.peak or 0
-    deadline = time.monotonic() + problem.time_limit
+    problem, high = best.problem, _peak(best)
+    deadline = Deadline(problem.time_limit, patient=True)
     low = floor(problem.graph).size - 1  # proved too little
     budget = low + 1  # often enough
-    while high - low > max(1, tolerance * high) and (left := deadline - time.monotonic()) > 0:
+    while high - low > max(1, tolerance * high) and (left := deadline.left_s) > 0:
         answer = _ask(engine, dataclasses.replace(problem, budget=max(budget, 1), time_limit=left))
         if answer.timeline is None:
             low = budget
@@ -177,12 +211,14 @@ def _bisected(engine: Engine, best: Solution, tolerance: float) -> Solution:
 def infeasible_error(solution: Solution) -> InfeasibleBudgetError:
     """The error that says what would do instead, for a solution without a schedule.
 
-    Looks for the least budget known to work: a few seconds at most, and a part of the time limit that was
-    given, so that who asks for that budget next has more time to meet it.
+    It names the least budget known to work. Looking for that takes a few seconds at most, a part of the time
+    limit, and almost nothing where the solver has used up the limit.
     """
     problem, graph = solution.problem, solution.problem.graph
     size, op = floor(graph)
-    seconds = min(_MINIMUM_TIME_S, _ADVICE_SHARE * problem.time_limit)
+    limit = problem.time_limit
+    left = max(limit - solution.seconds, _LEAST_ADVICE_SHARE * limit)
+    seconds = min(_MINIMUM_TIME_S, _ADVICE_SHARE * limit, left)
     least = minimum_budget(graph, time_limit=seconds, fixed_order=problem.fixed_order, seed=problem.seed)
     return InfeasibleBudgetError(
         budget=problem.budget,
@@ -215,17 +251,32 @@ def engine_of(solver: str | Solver) -> Engine:
         if isinstance(value, type) or not callable(getattr(value, "solve", None)):
             raise TypeError(f"solver is {value!r}, must be a name or an object with a method solve(problem)")
         return Engine(name=type(value).__name__, identity=identity_of(value), load=lambda: value)
-    if solver == _AUTO and _AUTO not in {*SOLVERS.ambiguous(), *(spec.name for spec in SOLVERS.specs())}:
-        broken = [f"{p.owner}: {p.error}" for p in installed_plugins() if p.error is not None]
-        _log.warning(
-            "no solver 'auto' is loaded: using %r; for better schedules: pip install checkmate-solvers%s",
-            _FALLBACK,
-            f" (failed to load: {'; '.join(broken)})" if broken else "",
-        )
+    if solver == _AUTO and (problem := _problem_with_auto()):
+        _warn_once(problem)
         solver = _FALLBACK
     name = SOLVERS.spec(solver).name
     identity = {"name": name, "plugin": SOLVERS.owner(name).owner}
     return Engine(name=name, identity=identity, load=lambda: SOLVERS.load(name))
+
+
+def _problem_with_auto() -> str:
+    """Why 'auto' can't be used, as a warning; empty if it can, or if it is ambiguous, which is an error."""
+    if _AUTO in SOLVERS.ambiguous():
+        return ""
+    if _AUTO in (spec.name for spec in SOLVERS.specs()):
+        try:
+            SOLVERS.load(_AUTO)
+        except PluginError as error:
+            return f"{error}; using {_FALLBACK!r} ('checkmate doctor' looks into it)"
+        return ""
+    broken = "; ".join(f"{p.owner}: {p.error}" for p in installed_plugins() if p.error is not None)
+    hint = install_hint("checkmate-solvers") + (f" (failed to load: {broken})" if broken else "")
+    return f"no solver {_AUTO!r} is loaded: using {_FALLBACK!r}; for better schedules: {hint}"
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning("%s", text)
 
 
 def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache) -> Solution:
@@ -236,7 +287,7 @@ def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache) -> Solut
     if known is not None:
         return known
     solution = _ask(engine, problem)
-    if not solution.interrupted:
+    if not solution.provisional:
         cache.store(solution, engine.identity)
     return solution
 
@@ -256,6 +307,8 @@ def _ask(engine: Engine, problem: Problem, method: Callable[[Problem], object] |
             raise
         raise SolverError(f"solver {name!r} failed: {one_line(error)}") from error
     seconds = time.monotonic() - started
+    if isinstance(answer, Solution):
+        remember_lowest(problem.graph, answer.lowest, fixed_order=problem.fixed_order)
     return dataclasses.replace(judged(_claimed(answer, name, problem), name, problem), seconds=seconds)
 
 

@@ -14,7 +14,7 @@ Two ways to say what is kept:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from checkmate.graph import DFGraph
 from checkmate.plan import Plan
 from checkmate.schedule import Schedule
 
-__all__ = ["lazy_sequence", "lower", "planned_sequence"]
+__all__ = ["lazy_sequence", "lower", "planned_chunks", "planned_sequence"]
 
 
 def lower(plan: Plan) -> Schedule:
@@ -72,20 +72,26 @@ def lazy_sequence(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int) -> list[
 
 def planned_sequence(graph: DFGraph, plan: Mapping[int, npt.NDArray[np.bool_]]) -> list[int]:
     """As :func:`lazy_sequence`, with any number of moments: ``plan[at]`` is what survives moment ``at``."""
+    return [v for chunk in planned_chunks(graph, plan) for v in chunk]
+
+
+def planned_chunks(graph: DFGraph, plan: Mapping[int, npt.NDArray[np.bool_]]) -> Iterator[list[int]]:
+    """:func:`planned_sequence` in pieces, so that a caller can stop when it becomes too long."""
     for at, keep in plan.items():
         if keep.shape != (graph.n_tensors,):
             raise ValueError(f"keep has the shape {keep.shape}, must be ({graph.n_tensors},)")
         if not 0 <= at <= graph.n_ops:
             raise ValueError(f"at is {at}, must be within 0 … {graph.n_ops}")
     missing = bytearray(graph.n_tensors)
-    sequence: list[int] = []
-    for v in range(graph.n_ops + 1):
+    for v, op in enumerate(graph.ops):
         if v in plan:
-            sequence += _restored(graph, np.flatnonzero(plan[v]).tolist(), missing)
+            yield _restored(graph, np.flatnonzero(plan[v]).tolist(), missing)
             _forget(graph, plan[v], v, missing)
-        if v < graph.n_ops:
-            sequence += [*_restored(graph, graph.ops[v].inputs, missing), v]
-    return sequence + _restored(graph, graph.outputs, missing)
+        yield [*_restored(graph, op.inputs, missing), v]
+    if graph.n_ops in plan:
+        yield _restored(graph, np.flatnonzero(plan[graph.n_ops]).tolist(), missing)
+        _forget(graph, plan[graph.n_ops], graph.n_ops, missing)
+    yield _restored(graph, graph.outputs, missing)
 
 
 def _check(plan: Plan) -> None:
@@ -121,10 +127,10 @@ def _check(plan: Plan) -> None:
 
 
 def _forget(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int, missing: bytearray) -> None:
-    for op in graph.ops[:at]:
-        if op.recomputable:
-            for t in op.outputs:
-                missing[t] = missing[t] or not keep[t]
+    """Mark as missing what ops before ``at`` made and may make again, unless it is kept."""
+    can_return = np.array([op.recomputable for op in graph.ops[:at]], dtype=np.bool_)
+    made = np.flatnonzero((graph.producer >= 0) & (graph.producer < at) & ~keep)
+    np.frombuffer(missing, dtype=np.bool_)[made[can_return[graph.producer[made]]]] = True
 
 
 def _restored(graph: DFGraph, wanted: Iterable[int], missing: bytearray) -> list[int]:

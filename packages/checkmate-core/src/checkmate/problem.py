@@ -7,18 +7,20 @@ In symbols::
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from checkmate.derived import derived
 from checkmate.errors import BudgetError
 from checkmate.graph import DFGraph
 from checkmate.schedule import Schedule
 from checkmate.simulate import simulate
 
-__all__ = ["OnProgress", "Problem", "Progress", "keep_all_peak"]
+__all__ = ["OnProgress", "Problem", "Progress", "judging_s", "keep_all_peak"]
 
 
 def keep_all_peak(graph: DFGraph) -> int:
@@ -36,7 +38,19 @@ def keep_all_peak(graph: DFGraph) -> int:
         raise TypeError(
             f"graph is a {type(graph).__name__}, must be a DFGraph: read_graph(path) reads a file"
         )
-    return simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops))).peak
+    return _keep_all(graph)[0]
+
+
+def judging_s(graph: DFGraph) -> float:
+    """CPU seconds that it took to write down and judge the schedule that keeps everything."""
+    return _keep_all(graph)[1]
+
+
+@derived
+def _keep_all(graph: DFGraph) -> tuple[int, float]:
+    started = time.thread_time()
+    timeline = simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops)))
+    return timeline.peak, time.thread_time() - started
 
 
 class Progress(NamedTuple):
@@ -66,12 +80,15 @@ class Problem:
     Attributes:
         graph: the training step.
         budget: bytes, > 0; bounds everything resident, graph inputs and ``fixed_size`` included.
-        time_limit: seconds of wall time that a solver may use; it then returns the best so far.
+        time_limit: seconds of wall time that a solver may use; it then returns the best so far. On a busy
+            machine, a solver that knows no schedule yet may look for one until it has used this much CPU
+            time (:class:`~checkmate.deadline.Deadline`).
         fixed_order: True = the first runs of the ops keep the base order.
         seed: for every random choice; the same seed gives the same schedule while the time limit does
             not cut in.
         threads: how many threads or processes a solver may use.
         on_progress: called with each :class:`Progress`; may be None.
+        start: a valid schedule of the graph that is known already, whatever its peak; may be None.
     """
 
     graph: DFGraph
@@ -81,6 +98,7 @@ class Problem:
     seed: int = 0
     threads: int = 1
     on_progress: OnProgress | None = field(default=None, compare=False, repr=False)
+    start: Schedule | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Reject senseless settings."""

@@ -18,6 +18,7 @@ from checkmate.errors import SolverError
 from checkmate.problem import Problem
 from checkmate.schedule import Schedule
 from checkmate.simulate import Timeline, simulate
+from checkmate.text import clipped
 from checkmate.units import format_bytes
 
 __all__ = ["Solution", "Status"]
@@ -47,8 +48,10 @@ class Solution:
         solver: name of the solver.
         seconds: wall time that the solver took.
         origin: which step of the solver gave what, e.g. ``{"schedule": "min-cut", "bound": "cut-milp"}``;
-            the key ``"interrupted"`` where an interrupt ended the search, ``"reason"`` where the solver says
-            why it has no schedule.
+            the key ``"interrupted"`` where an interrupt ended the search, ``"provisional"`` where the
+            same solver may soon do better, and why, ``"reason"`` where it says why it has no schedule.
+        lowest: where there is no schedule, the valid one of least peak that the solver met, above the
+            budget; None if it met none.
     """
 
     problem: Problem
@@ -58,12 +61,13 @@ class Solution:
     solver: str = ""
     seconds: float = 0.0
     origin: Mapping[str, str] = field(default_factory=dict)
+    lowest: Schedule | None = None
 
     @classmethod
     def found(
         cls,
         problem: Problem,
-        schedule: Schedule,
+        schedule: Schedule | Timeline,
         *,
         bound: float = 0.0,
         solver: str = "",
@@ -73,7 +77,7 @@ class Solution:
 
         Args:
             problem: the question.
-            schedule: the answer.
+            schedule: the answer, or what :func:`checkmate.simulate` gave for it, which saves a replay.
             bound: a proved lower bound; the cost of running each needed op once is one for free.
             solver: name of the solver; ``checkmate.solve`` fills it in.
             origin: which step of the solver gave what.
@@ -82,7 +86,10 @@ class Solution:
             InvalidScheduleError: if the judge rejects the schedule.
             SolverError: if its peak is over the budget, or its cost below the claimed bound, or that is nan.
         """
-        timeline, who = simulate(problem.graph, schedule), f"solver {solver!r}" if solver else "the solver"
+        timeline = schedule if isinstance(schedule, Timeline) else simulate(problem.graph, schedule)
+        if timeline.graph is not problem.graph:
+            timeline = simulate(problem.graph, timeline.schedule)
+        who = f"solver {solver!r}" if solver else "the solver"
         if timeline.peak > problem.budget:
             raise SolverError(
                 f"{who} gave a schedule with a peak of {timeline.peak} bytes, "
@@ -109,10 +116,24 @@ class Solution:
         return cls(problem=problem, status=Status.INFEASIBLE, bound=math.inf, solver=solver)
 
     @classmethod
-    def unknown(cls, problem: Problem, *, bound: float = 0.0, solver: str = "", reason: str = "") -> Self:
+    def unknown(
+        cls,
+        problem: Problem,
+        *,
+        bound: float = 0.0,
+        solver: str = "",
+        reason: str = "",
+        lowest: Schedule | None = None,
+    ) -> Self:
         """No schedule found, and no proof that there is none; ``reason`` says why, where that is known."""
-        origin = {"reason": reason} if reason else {}
-        return cls(problem=problem, status=Status.UNKNOWN, bound=bound, solver=solver, origin=origin)
+        return cls(
+            problem=problem,
+            status=Status.UNKNOWN,
+            bound=bound,
+            solver=solver,
+            origin={"reason": reason} if reason else {},
+            lowest=lowest,
+        )
 
     @property
     def schedule(self) -> Schedule | None:
@@ -146,6 +167,11 @@ class Solution:
         """Whether an interrupt (Ctrl-C) ended the search, with the best until then, which no cache keeps."""
         return "interrupted" in self.origin
 
+    @property
+    def provisional(self) -> bool:
+        """Whether the same question may soon get a better answer, so that no cache keeps this one."""
+        return self.interrupted or "provisional" in self.origin
+
     def explain(self, rows: int = 10) -> str:
         """The most expensive recomputations, ranked: how often, bytes made again, extra cost."""
         if self.timeline is None:
@@ -166,7 +192,7 @@ class Solution:
 
     def __repr__(self) -> str:
         """A short table in one line."""
-        head = f"<Solution: {self.status} by {self.solver or '?'}"
+        head = f"<Solution: {self.status} by {clipped(self.solver) or '?'}"
         if self.timeline is None:
             return f"{head}, budget {format_bytes(self.problem.budget)}>"
         return (

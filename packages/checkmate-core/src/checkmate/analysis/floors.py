@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from checkmate.derived import derived
 from checkmate.graph import CSR, DFGraph
 
 __all__ = ["Floor", "first_run_sets", "floor", "needed_ops", "working_sets"]
@@ -34,6 +35,7 @@ class Floor(NamedTuple):
     bottleneck: int | None
 
 
+@derived
 def floor(graph: DFGraph) -> Floor:
     """The proved floor and the op that sets it (the first of the largest).
 
@@ -49,8 +51,12 @@ def floor(graph: DFGraph) -> Floor:
     return Floor(int(sets[worst]), worst)
 
 
+@derived
 def needed_ops(graph: DFGraph) -> npt.NDArray[np.bool_]:
-    """Which ops every valid schedule must compute at least once: the ancestors of the graph outputs."""
+    """Which ops every valid schedule must compute at least once: the ancestors of the graph outputs.
+
+    Shape ``[n_ops]``, read-only.
+    """
     needed = np.zeros(graph.n_ops, dtype=np.bool_)
     wanted = bytearray(graph.n_tensors)
     for t in graph.outputs:
@@ -61,6 +67,7 @@ def needed_ops(graph: DFGraph) -> npt.NDArray[np.bool_]:
             needed[i] = True
             for t in op.inputs:
                 wanted[t] = 1
+    needed.flags.writeable = False
     return needed
 
 

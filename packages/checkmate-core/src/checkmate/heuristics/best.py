@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from dataclasses import dataclass
 
+from checkmate.deadline import Deadline
 from checkmate.heuristics.chen import ChenSqrtN
 from checkmate.heuristics.eviction import StaticEviction
+from checkmate.heuristics.first_fit import FirstFit
 from checkmate.heuristics.keep_all import KeepAll
 from checkmate.plugins.specs import Solver
 from checkmate.problem import Problem
@@ -20,28 +21,32 @@ __all__ = ["BestHeuristic"]
 class BestHeuristic:
     """Try each rule in turn, quickest first, while there is time; take the cheapest schedule.
 
-    Keep-all first: if it fits, nothing is better. ``Solution.origin["schedule"]`` names the rule.
+    Keep-all first: if it fits, nothing is better. First-fit, which tries more to meet a budget at all, only
+    if no other rule met it. ``Solution.origin["schedule"]`` names the rule.
     """
 
     def solve(self, problem: Problem) -> Solution:
         """The cheapest of all; unknown if none fits, infeasible below the floor of the graph."""
         rules: dict[str, Solver] = {
             "keep-all": KeepAll(),
+            "chen-sqrt-n, one length": ChenSqrtN(sweep=False),
             "evict-belady": StaticEviction(rule="belady"),
             "evict-dtr": StaticEviction(rule="dtr"),
             "chen-sqrt-n": ChenSqrtN(),
+            "first-fit": FirstFit(),
         }
-        deadline = time.monotonic() + problem.time_limit
+        limit = problem.time_limit
+        deadline, patient = Deadline(limit), Deadline(limit, patient=True)
         best = Solution.unknown(problem)
         for name, rule in rules.items():
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left = (patient if best.schedule is None else deadline).left_s
+            if left <= 0 or (name == "first-fit" and best.schedule is not None):
                 break
             answer = rule.solve(dataclasses.replace(problem, time_limit=left))
             if answer.status is Status.INFEASIBLE:
                 return Solution.infeasible(problem)
-            if answer.schedule is not None and answer.cost < best.cost:
-                best = Solution.found(problem, answer.schedule, bound=answer.bound, origin={"schedule": name})
+            if answer.timeline is not None and answer.cost < best.cost:
+                best = Solution.found(problem, answer.timeline, bound=answer.bound, origin={"schedule": name})
             if best.status is Status.OPTIMAL:
                 break
         return best

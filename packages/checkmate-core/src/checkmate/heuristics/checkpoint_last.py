@@ -13,10 +13,10 @@ it makes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from checkmate.deadline import Deadline
 from checkmate.graph import DFGraph
 from checkmate.heuristics.selection import cheapest
 from checkmate.problem import Problem
@@ -46,7 +46,7 @@ class CheckpointLast:
 
 def _sequences(problem: Problem) -> Iterator[list[int]]:
     """The schedule, unless it is too long."""
-    graph, deadline = problem.graph, time.monotonic() + _WRITING * problem.time_limit
+    graph, deadline = problem.graph, Deadline(_WRITING * problem.time_limit)
     lasting = set(graph.inputs).union(graph.outputs)
     lasting.update(t for op in graph.ops if not op.recomputable for t in op.outputs)
     resident = set(graph.inputs)
@@ -54,7 +54,7 @@ def _sequences(problem: Problem) -> Iterator[list[int]]:
     passing: set[int] = set()
     for v, op in enumerate(graph.ops):
         sequence += [*_again(graph, v, resident), v]
-        if len(sequence) > _MOST_COMPUTES or time.monotonic() > deadline:
+        if len(sequence) > _MOST_COMPUTES or deadline.passed:
             return
         resident -= passing
         resident.update(op.outputs)

@@ -25,7 +25,6 @@ b are swept, and the cheapest schedule within the budget is taken.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -34,9 +33,10 @@ import numpy as np
 import numpy.typing as npt
 
 from checkmate.analysis import articulation_points
+from checkmate.deadline import Deadline
 from checkmate.graph import DFGraph
 from checkmate.heuristics.selection import cheapest
-from checkmate.lower import planned_sequence
+from checkmate.lower import planned_chunks
 from checkmate.problem import Problem
 from checkmate.solution import Solution
 
@@ -46,6 +46,8 @@ Candidates = Literal["linearized", "articulation"]
 
 _SWEEP = 32
 """How many segment lengths, or thresholds, a sweep tries at most."""
+_LONGEST = 3
+"""Without a sweep, schedules of more computes for each op than this are left out: judging them is slow."""
 _MOST_MOMENTS = 256
 """A schedule that would forget more often than this is left out: each time costs a walk over the graph."""
 
@@ -59,6 +61,7 @@ class ChenSqrtN:
     Attributes:
         candidates: where cuts may be, ``"linearized"`` or ``"articulation"``.
         segment: k; None tries ⌈√(number of candidates)⌉ first and then up to 32 lengths.
+        sweep: False = with None, only that one length, and its first schedule that fits.
 
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
     >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps, backward=[False] * 4 + [True] * 4)
@@ -68,6 +71,7 @@ class ChenSqrtN:
 
     candidates: Candidates = "linearized"
     segment: int | None = None
+    sweep: bool = True
 
     def __post_init__(self) -> None:
         """Reject an empty segment."""
@@ -79,8 +83,12 @@ class ChenSqrtN:
         graph, turn = problem.graph, _turn(problem.graph)
         places = _places(graph, self.candidates, turn)
         root = max(math.ceil(math.sqrt(len(places))), 1)
-        lengths = [root, *_sweep(1, len(places))] if self.segment is None else [self.segment]
-        return cheapest(problem, _sequences(problem, turn, (places[k - 1 :: k] for k in lengths)))
+        more = _sweep(1, len(places)) if self.sweep else []
+        lengths = [root, *more] if self.segment is None else [self.segment]
+        deadline = Deadline(problem.time_limit, patient=not self.sweep)
+        cuts = (places[k - 1 :: k] for k in lengths)
+        longest = math.inf if self.sweep else _LONGEST * graph.n_ops
+        return cheapest(problem, _sequences(graph, turn, cuts, deadline, longest), first=not self.sweep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +122,8 @@ class ChenGreedy:
         made = [sum(graph.tensors[t].size for t in op.outputs) for op in graph.ops[:turn]]
         evenly = max(sum(made) // max(len(places), 1), 1)
         thresholds = [0, *_sweep(evenly, sum(made))] if self.threshold is None else [self.threshold]
-        return cheapest(problem, _sequences(problem, turn, (_filled(made, places, b) for b in thresholds)))
+        cuts = (_filled(made, places, b) for b in thresholds)
+        return cheapest(problem, _sequences(graph, turn, cuts, Deadline(problem.time_limit)))
 
 
 def _turn(graph: DFGraph) -> int:
@@ -149,18 +158,25 @@ def _filled(made: Sequence[int], places: Sequence[int], threshold: int) -> list[
     return cuts
 
 
-def _sequences(problem: Problem, turn: int, choices: Iterator[Sequence[int]]) -> Iterator[Sequence[int]]:
-    """The three versions of each choice of cuts."""
-    graph, deadline = problem.graph, time.monotonic() + problem.time_limit
+def _sequences(
+    graph: DFGraph, turn: int, choices: Iterator[Sequence[int]], deadline: Deadline, longest: float = math.inf
+) -> Iterator[Sequence[int]]:
+    """The three versions of each choice of cuts, those of at most ``longest`` computes."""
     if turn == graph.n_ops:
         yield range(graph.n_ops)
         return
     tried: set[tuple[int, ...]] = set()
     for cuts in map(tuple, choices):
         for plan in _plans(graph, cuts, turn) if cuts not in tried else ():
-            yield planned_sequence(graph, plan)
-            if time.monotonic() > deadline:
-                return
+            sequence: list[int] = []
+            for chunk in planned_chunks(graph, plan):
+                sequence += chunk
+                if deadline.passed:
+                    return
+                if len(sequence) > longest:
+                    break
+            else:
+                yield sequence
         tried.add(cuts)
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -25,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from checkmate.analysis import floor, needed_ops
+from checkmate.deadline import NEVER, Deadline
 from checkmate.graph import DFGraph
 from checkmate.heuristics.prune import pruned
-from checkmate.problem import Problem
+from checkmate.problem import Problem, judging_s
 from checkmate.schedule import Schedule
 from checkmate.solution import Solution
 
@@ -65,6 +65,8 @@ _WEIGHTS: Mapping[Rule, tuple[Weights, ...]] = {
         Weights(0, 1, 1, stale=True),
     ),
 }
+_STARTING = 2
+"""A run starts in about the time that judging this many schedules takes."""
 _NEVER = 1 << 60
 _WORSE = 1.3
 """How much dearer than the best a run may become before it is pruned: beyond that, give it up."""
@@ -85,11 +87,15 @@ class StaticEviction:
         graph, budget = problem.graph, problem.budget
         if budget < floor(graph).size:
             return Solution.infeasible(problem)
-        deadline = time.monotonic() + problem.time_limit
+        limit = problem.time_limit
+        deadline, patient = Deadline(limit), Deadline(limit, patient=True)
         best: list[int] | None = None
         for weights in _WEIGHTS[self.rule]:
+            until = patient if best is None else deadline
+            if until.left_s < _STARTING * judging_s(graph):
+                break
             ceiling = _WORSE * _cost(graph, best) if best is not None else math.inf
-            sequence = evicting_sequence(graph, budget, weights, ceiling=ceiling, deadline=deadline)
+            sequence = evicting_sequence(graph, budget, weights, ceiling=ceiling, deadline=until)
             if sequence is not None:
                 sequence = pruned(graph, sequence, budget, fixed_order=problem.fixed_order, deadline=deadline)
                 if best is None or _cost(graph, sequence) < _cost(graph, best):
@@ -111,7 +117,7 @@ def evicting_sequence(
     weights: Weights = _WEIGHTS["belady"][0],
     plan: Mapping[int, npt.NDArray[np.bool_]] | None = None,
     ceiling: float = math.inf,
-    deadline: float = math.inf,
+    deadline: Deadline = NEVER,
 ) -> list[int] | None:
     """The base order under a byte budget, with evictions and recomputation.
 
@@ -124,7 +130,7 @@ def evicting_sequence(
             it leave first: the plan has already paid for them. What a set gains over the one of the moment
             before is brought back there.
         ceiling: give up when the cost exceeds this.
-        deadline: give up at this time, as ``time.monotonic()`` counts.
+        deadline: give up when it has passed.
 
     Returns:
         Op indices with repeats, peak within the budget; None if the rule got stuck.
@@ -142,7 +148,7 @@ class _Machine:
         weights: Weights,
         plan: Mapping[int, npt.NDArray[np.bool_]],
         ceiling: float,
-        deadline: float,
+        deadline: Deadline,
     ) -> None:
         self.graph, self.budget, self.weights = graph, budget, weights
         self.plan = sorted(plan.items())
@@ -362,7 +368,7 @@ class _Machine:
         return True
 
     def _in_time(self) -> bool:
-        return time.monotonic() <= self.deadline
+        return not self.deadline.passed
 
     def _evict(self, t: int) -> None:
         self.again[t] = self._price(t)

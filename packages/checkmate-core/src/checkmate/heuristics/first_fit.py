@@ -6,16 +6,16 @@ Its answer costs more than it must; bisecting over budgets asks it a dozen times
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from checkmate.analysis import floor
+from checkmate.deadline import Deadline
 from checkmate.heuristics.eviction import Weights, evicting_sequence
 from checkmate.lower import lazy_sequence
-from checkmate.problem import Problem
+from checkmate.problem import Problem, keep_all_peak
 from checkmate.schedule import Schedule
 from checkmate.simulate import simulate
 from checkmate.solution import Solution
@@ -43,21 +43,22 @@ class FirstFit:
 
     def solve(self, problem: Problem) -> Solution:
         """A schedule, however expensive; unknown if no rule finds one in time; infeasible below the floor."""
-        graph, deadline = problem.graph, time.monotonic() + problem.time_limit
+        graph, deadline = problem.graph, Deadline(problem.time_limit, patient=True)
         if problem.budget < floor(graph).size:
             return Solution.infeasible(problem)
         for sequence in self._sequences(problem, deadline):
             if sequence is not None:
-                schedule = Schedule.from_sequence(graph, sequence)
-                if simulate(graph, schedule).peak <= problem.budget:
-                    return Solution.found(problem, schedule)
-            if time.monotonic() > deadline:
+                timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
+                if timeline.peak <= problem.budget:
+                    return Solution.found(problem, timeline)
+            if deadline.passed:
                 break
         return Solution.unknown(problem)
 
-    def _sequences(self, problem: Problem, deadline: float) -> Iterator[Sequence[int] | None]:
+    def _sequences(self, problem: Problem, deadline: Deadline) -> Iterator[Sequence[int] | None]:
         graph, budget = problem.graph, problem.budget
-        yield range(graph.n_ops)
+        if keep_all_peak(graph) <= budget:
+            yield range(graph.n_ops)
         for weights in _WEIGHTS:
             yield evicting_sequence(graph, budget, weights, deadline=deadline)
         turn = next((i for i, op in enumerate(graph.ops) if op.backward), graph.n_ops)

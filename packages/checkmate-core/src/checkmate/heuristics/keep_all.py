@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checkmate.heuristics.selection import cheapest
-from checkmate.problem import Problem
+from checkmate.problem import Problem, keep_all_peak
 from checkmate.solution import Solution
 
 __all__ = ["KeepAll"]
@@ -23,4 +23,5 @@ class KeepAll:
 
     def solve(self, problem: Problem) -> Solution:
         """The base order if its peak is within the budget, else unknown (infeasible below the floor)."""
-        return cheapest(problem, [range(problem.graph.n_ops)])
+        fits = keep_all_peak(problem.graph) <= problem.budget
+        return cheapest(problem, [range(problem.graph.n_ops)] if fits else [])

@@ -7,8 +7,6 @@ of what it makes, from their own last reads to i; where the budget has room for 
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkmate.analysis import needed_ops
+from checkmate.deadline import NEVER, Deadline
 from checkmate.graph import DFGraph
 
 __all__ = ["pruned"]
@@ -41,7 +40,7 @@ class _Copies(NamedTuple):
 
 
 def pruned(
-    graph: DFGraph, sequence: Sequence[int], budget: int, *, fixed_order: bool, deadline: float = math.inf
+    graph: DFGraph, sequence: Sequence[int], budget: int, *, fixed_order: bool, deadline: Deadline = NEVER
 ) -> list[int]:
     """Remove every compute whose absence keeps the sequence valid and within the budget.
 
@@ -52,8 +51,10 @@ def pruned(
         sequence: a valid sequence of ops with repeats, its peak within the budget.
         budget: bytes.
         fixed_order: keep all first runs of needed ops, and with them their order.
-        deadline: look no further at this time, as ``time.monotonic()`` counts.
+        deadline: look no further when it has passed.
     """
+    if deadline.left_s <= 0:
+        return list(sequence)
     must_run = needed_ops(graph).tolist() if fixed_order else [False] * graph.n_ops
     kept = list(sequence)
     _strike_unread(graph, kept, must_run)
@@ -61,7 +62,7 @@ def pruned(
     for _ in range(_MOST_PASSES):
         copies, struck = _copies_of(graph, kept), False
         for i in by_cost:
-            if time.monotonic() > deadline:
+            if deadline.passed:
                 break
             if kept[i] != _STRUCK and _is_waste(graph, kept, copies, i, budget):
                 kept[i], struck = _STRUCK, True

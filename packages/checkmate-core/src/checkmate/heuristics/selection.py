@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from checkmate.analysis import floor
 from checkmate.problem import Problem
 from checkmate.schedule import Schedule
-from checkmate.simulate import simulate
+from checkmate.simulate import Timeline, simulate
 from checkmate.solution import Solution
 
 __all__ = ["cheapest"]
 
 
-def cheapest(problem: Problem, sequences: Iterable[Sequence[int]]) -> Solution:
+def cheapest(problem: Problem, sequences: Iterable[Sequence[int]], *, first: bool = False) -> Solution:
     """Judge each op sequence, freed as early as is legal; return the cheapest that fits.
 
-    Among equally cheap ones the lowest peak wins, then the first. Without any: infeasible if the budget is
-    below the proved floor of the graph, else unknown.
+    Among equally cheap ones the lowest peak wins, then the first; with ``first``, the first that fits.
+    Without any: infeasible if the budget is below the proved floor of the graph, else unknown.
 
     >>> from checkmate.graph import DFGraph
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
@@ -28,11 +28,12 @@ def cheapest(problem: Problem, sequences: Iterable[Sequence[int]]) -> Solution:
     if problem.budget < floor(graph).size:
         return Solution.infeasible(problem)
     best: tuple[float, int] | None = None
-    chosen: Schedule | None = None
+    chosen: Timeline | None = None
     for sequence in sequences:
-        schedule = Schedule.from_sequence(graph, sequence)
-        timeline = simulate(graph, schedule)
+        timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
         rank = (timeline.cost, timeline.peak)
         if timeline.peak <= problem.budget and (best is None or rank < best):
-            best, chosen = rank, schedule
+            best, chosen = rank, timeline
+            if first:
+                break
     return Solution.unknown(problem) if chosen is None else Solution.found(problem, chosen)

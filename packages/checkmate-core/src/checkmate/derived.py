@@ -1,0 +1,28 @@
+"""Facts that follow from a graph alone: computed once, kept as long as the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+
+from checkmate.graph import DFGraph
+
+__all__ = ["derived"]
+
+_Fact = TypeVar("_Fact")
+
+
+def derived(function: Callable[[DFGraph], _Fact]) -> Callable[[DFGraph], _Fact]:
+    """Keep what ``function`` returns for a graph, which never changes; it must be immutable as well."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def kept(graph: DFGraph) -> _Fact:
+        facts = graph.__dict__
+        if name not in facts:
+            facts[name] = function(graph)
+        fact: _Fact = facts[name]
+        return fact
+
+    return kept
