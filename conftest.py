@@ -1,6 +1,7 @@
 """For every test, doctests and documentation too.
 
-What needs TensorFlow is left out where there is none; the user's cache is not touched; Keras forgets.
+What needs TensorFlow is left out where there is none; the user's cache is not touched, except that the local
+search is compiled; Keras forgets.
 """
 
 from __future__ import annotations
@@ -30,6 +31,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled() -> None:
+    """Compile the local search before the first test: solvers do without it until then, and find less."""
+    if find_spec("checkmate_solvers") is not None:
+        from checkmate_solvers.local.machine import machine_code
+
+        machine_code()
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from checkmate_solvers.local.arrays import BLOCKS, SHIFT, State
-from checkmate_solvers.local.entry import Entry, entry
+from checkmate_solvers.local.entry import Entry
+from checkmate_solvers.local.machine import machine_code
 
 Seen = Callable[[State], tuple[list[int], list[int]]]
 
@@ -16,7 +17,7 @@ Seen = Callable[[State], tuple[list[int], list[int]]]
 @pytest.fixture(scope="session")
 def work() -> Entry:
     """Machine code for all of the search; interpreted under ``NUMBA_DISABLE_JIT=1``."""
-    return entry()
+    return machine_code()
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkmate import DFGraph, Op, Problem, Progress, Status, Tensor, floor, keep_all_peak, simulate
+from checkmate import DFGraph, Op, Problem, Status, Tensor, floor, keep_all_peak, simulate
 from checkmate.generators import chain, random_layered, transformer
 from checkmate.testing import SolverConformance
 from checkmate.testing.strategies import problems, training_steps
-from checkmate_solvers.local.machine import machine_code
 from checkmate_solvers.local.solver import LocalSearch
 from checkmate_solvers.search import Search
 
@@ -85,17 +84,6 @@ def test_large_workspace_and_twin_outputs() -> None:
         found = BRIEF.solve(Problem(graph=graph, budget=budget))
         if found.schedule is not None:
             assert simulate(graph, found.schedule).peak <= budget
-
-
-def test_loading_is_announced_before_it_happens() -> None:
-    machine_code.cache_clear()
-    said: list[Progress] = []
-    graph = chain(8)
-    BRIEF.solve(Problem(graph=graph, budget=5, on_progress=said.append))
-    assert any("compiles" in progress.step for progress in said)
-    told = len([progress for progress in said if "compiles" in progress.step])
-    BRIEF.solve(Problem(graph=graph, budget=5, on_progress=said.append))
-    assert len([progress for progress in said if "compiles" in progress.step]) == told
 
 
 @compiled

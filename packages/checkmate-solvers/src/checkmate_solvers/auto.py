@@ -1,9 +1,9 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done.
-2. The budget is tightened from the keep-everything peak downwards, in machine code: a first schedule, in
-   milliseconds. Small graphs get static eviction first: nobody waits for machine code there before there is a
-   schedule. Of a chain, binomial checkpointing then gives a bound, and it or a dynamic programme a schedule.
+2. The cheapest rule: static eviction for small graphs, Chen's √n segments for others. The budget is then
+   tightened from the keep-everything peak downwards, in machine code: a schedule in milliseconds, whatever
+   the size. Of a chain, binomial checkpointing gives a bound, and it or a dynamic programme a schedule.
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, and more if the gap is small already; small graphs come to the first at the end.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
@@ -12,7 +12,12 @@
 7. Local search, from the best schedule and from what each other step found.
 8. If there is no schedule yet: the best of the published rules; then the schedule of the least budget for
    which any is found (:meth:`Auto.minimum_budget`), if it fits.
+
+   Steps 2 and 8 have a patient deadline: on a busy machine they do as much as on an idle one.
 9. If the gap is good enough by now: a few more cycles of local search, as that little costs little.
+
+Until the machine code of the local search is compiled, once on a machine, the steps do without it: plans are
+repaired by eviction, and step 7 waits for it as long as there is time.
 
 With two threads or more, steps 5 and 6 go on in a process of their own, beside the others: see
 :mod:`checkmate_solvers.worker`. What it finds depends on how fast it is.
@@ -31,7 +36,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget
-from checkmate.heuristics import BestHeuristic, FirstFit
+from checkmate.deadline import Deadline
+from checkmate.heuristics import BestHeuristic, ChenSqrtN, FirstFit
 from checkmate.plugins import Solver
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
@@ -45,6 +51,7 @@ from checkmate_solvers.tightening import tightened
 __all__ = ["STEPS", "Auto"]
 
 STEPS = (
+    "segments",
     "eviction",
     "chains",
     "tightening",
@@ -57,10 +64,8 @@ STEPS = (
     "last-resort",
     "polishing",
 )
-"""What can be left out, to see what it is good for: the first three are parts of step 2, then come steps 3
+"""What can be left out, to see what it is good for: the first four are parts of step 2, then come steps 3
 and 4, the minimum cuts and the MILPs of steps 5 and 6, and steps 6, 7, 8 and 9."""
-_LEAST_S = 0.1
-"""Seconds that a heuristic gets even when the time is up."""
 _ALIKE = 1e-4
 """Relative difference of the bounds of two views at which they are the same."""
 _MILP_SHARE = 0.35
@@ -77,6 +82,13 @@ _CHAIN_SHARE = 0.2
 """Of the time that is left: what each of the solvers for chains may use at most."""
 _SOON_SHARE = 0.05
 """Of the time that is left: what tightening may use at most before them."""
+_RECOGNISING, _SEGMENTING, _TIGHTENING, _CUTTING = 2, 4, 6, 7
+"""Recognising a chain, and the least that the next steps do, take about as long as judging this many
+schedules: they are left out where there is less time."""
+_RULES_SHARE = 1 / 3
+"""Of the time limit: what rules may use, of a small graph, to find its least budget."""
+_SEGMENTS = "chen-sqrt-n"
+"""What found the schedule of the cheapest rule."""
 _TIGHTENING_SHARE = 0.6
 """Of the time that is left: what tightening may use at most in step 2: twice the share that errors use to
 name the least budget, so that a budget that was named also works."""
@@ -143,6 +155,8 @@ class Auto:
         for fixed_order in (asked, not asked):
             if search.done:
                 break
+            if not search.has_time_to_judge(_CUTTING):
+                break
             if self._has("min-cut"):
                 strongest = self.min_cut.improve(search, fixed_order=fixed_order)
             else:
@@ -159,12 +173,14 @@ class Auto:
         """A schedule with as low a peak as possible: by tightening, and for small graphs by rules as well."""
         search = Search(problem)
         graph, fixed_order = problem.graph, problem.fixed_order
-        found = []
-        if search.small:
-            share = problem.time_limit / 3
+        found = [problem.start]
+        compiled = search.has_machine_code(even_if_small=True)
+        if search.small or not compiled:
+            share = problem.time_limit * (_RULES_SHARE if compiled else 1.0)
             rules = minimum_budget(graph, solver=FirstFit(), time_limit=share, fixed_order=fixed_order)
             found.append(rules.schedule)
-        found.append(Schedule.from_sequence(graph, _tightened(search, floor(graph).size)))
+        if compiled:
+            found.append(Schedule.from_sequence(graph, _tightened(search, floor(graph).size, search.patient)))
         judged = [Solution.found(problem, schedule) for schedule in found if schedule is not None]
         return min(judged, key=lambda solution: solution.peak or 0)
 
@@ -173,9 +189,13 @@ class Auto:
 
     def _first(self, search: Search) -> None:
         """Step 2: any schedule, soon; of chains a good one, and a bound."""
-        chain = self._has("chains") and isinstance(recognise(search.problem.graph), Chain)
+        chain = False
+        if self._has("chains") and search.has_time_to_judge(_RECOGNISING):
+            chain = isinstance(recognise(search.problem.graph), Chain)
         if search.small and self._has("eviction"):
             search.decode({}, "eviction")
+        elif not search.small and self._has("segments"):
+            self._segment(search)
         self._tighten(search, _SOON_SHARE if chain else _TIGHTENING_SHARE)
         if chain:
             search.prove(binomial_bound(search.problem), "binomial checkpointing")
@@ -185,16 +205,30 @@ class Auto:
                         _ask(search, solver.solve, search.problem, origin)
             self._tighten(search, _TIGHTENING_SHARE)
 
+    def _segment(self, search: Search) -> None:
+        """Keep what the cheapest rule finds, as it is."""
+        left_s = search.patient.left_s
+        if search.has_time_to_judge(_SEGMENTING):
+            found = ChenSqrtN(sweep=False).solve(replace(search.problem, time_limit=left_s, on_progress=None))
+            if found.timeline is not None:
+                search.keep_if_better(found.timeline, _SEGMENTS)
+
     def _tighten(self, search: Search, share: float) -> None:
-        """If there is no schedule yet, look for one in a share of the time that is left."""
-        if math.isinf(search.cost) and self._has("tightening"):
-            with search.within(share):
-                search.judge(_tightened(search, search.problem.budget), "tightening")
+        """If no schedule is known but that of segments, tighten in a share of the time that is left."""
+        if search.found_by not in ("", _SEGMENTS) or (search.found_by and search.done):
+            return
+        able = search.has_time_to_judge(_TIGHTENING) and search.has_machine_code(even_if_small=True)
+        if self._has("tightening") and able:
+            clock = search.deadline if search.found_by else search.patient
+            sequence = _tightened(search, search.problem.budget, clock.part(share))
+            search.judge(sequence, "tightening")
+        if not search.found_by and search.problem.start is not None:
+            search.judge(search.problem.start.sequence.tolist(), "known before")
 
     def _quick(self, search: Search) -> None:
         """Steps 3 and 4; if another process does step 5, its beginning as well, until that has started."""
         fixed_order = search.problem.fixed_order
-        if not search.done and self._has("first-cut"):
+        if not search.done and self._has("first-cut") and search.has_time_to_judge(_CUTTING):
             replace(self.min_cut, moments=1).improve(search, fixed_order=fixed_order)
         if self._has("first-cycle"):
             if not search.small:
@@ -207,7 +241,7 @@ class Auto:
 
     def _search(self, search: Search) -> None:
         """Step 7; if another process does step 5, until that has ended as well."""
-        if self._has("local-search"):
+        if self._has("local-search") and search.await_machine_code():
             if search.problem.threads > 1:
                 self.local.improve(search, search.seeds, cycles=_CYCLES_BEFORE)
             self.local.improve(search, search.seeds)
@@ -218,7 +252,7 @@ class Auto:
             self.local.improve(search)
 
     def _last_resort(self, search: Search) -> None:
-        """Step 8: what is slow, or does not look at cost, for who has nothing."""
+        """Step 8: slow or cost-blind fallbacks, tried only while no schedule is known."""
         problem = search.problem
         if math.isinf(search.cost) and math.isfinite(search.bound):
             _ask(search, self.rules.solve, problem, "rules")
@@ -227,20 +261,25 @@ class Auto:
             _ask(search, self.minimum_budget, roomy, "minimum budget")
 
 
-def _ask(search: Search, ask: Callable[[Problem], Solution], problem: Problem, origin: str) -> None:
+def _ask(
+    search: Search,
+    ask: Callable[[Problem], Solution],
+    problem: Problem,
+    origin: str,
+) -> None:
     """Offer what a solver finds in the time that is left."""
-    found = ask(replace(problem, time_limit=max(search.left_s, _LEAST_S), on_progress=None))
-    if found.schedule is not None:
-        search.offer(found.schedule.sequence.tolist(), found.origin.get("schedule", origin))
+    left_s = (search.deadline if search.found_by else search.patient).left_s
+    if left_s > 0:
+        found = ask(replace(problem, time_limit=left_s, on_progress=None))
+        if found.schedule is not None:
+            search.offer(found.schedule.sequence.tolist(), found.origin.get("schedule", origin))
 
 
-def _tightened(search: Search, target: int) -> list[int]:
-    """A sequence whose peak is at most ``target`` bytes, or as low as was found in the time that is left."""
-    search.machine_code()
+def _tightened(search: Search, target: int, deadline: Deadline) -> list[int]:
+    """A sequence whose peak is at most ``target`` bytes, or as low as was found in time, by machine code."""
     problem = search.problem
-    return tightened(
-        problem.graph, target, fixed_order=problem.fixed_order, seed=problem.seed, deadline=search.deadline
-    )
+    order, seed = problem.fixed_order, problem.seed
+    return tightened(problem.graph, target, fixed_order=order, seed=seed, deadline=deadline)
 
 
 def _is_certain(problem: Problem, at: int) -> bool:

@@ -109,7 +109,10 @@ def _cut_milp() -> Solver:
 
 
 def _local_search() -> Solver:
+    from checkmate_solvers.local import machine
     from checkmate_solvers.local.solver import LocalSearch
+
+    machine.check()
 
     return LocalSearch()
 

@@ -8,14 +8,14 @@ not timed, and what is left to chance in them comes from the seed.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from checkmate import DFGraph
-from checkmate_solvers.local.arrays import BEST, BEST_LENGTH, Ints, State, state_of
-from checkmate_solvers.local.machine import ANY_BUDGET, machine_code
+from checkmate.deadline import NEVER, Deadline
+from checkmate_solvers.local.arrays import ANY_BUDGET, BEST, BEST_LENGTH, Ints, State, state_of
+from checkmate_solvers.local.machine import machine_code
 
 __all__ = ["Repair"]
 
@@ -42,13 +42,13 @@ class Repair:
         self._graph, self._fixed_order, self._seed = graph, fixed_order, seed
         self._state: State | None = None
 
-    def fitted(self, sequence: Sequence[int], budget: int, *, deadline: float = math.inf) -> list[int] | None:
+    def fitted(self, sequence: Sequence[int], budget: int, *, deadline: Deadline = NEVER) -> list[int] | None:
         """A sequence within the budget that is like a given one; None if none was found.
 
         Args:
             sequence: valid, of any peak.
             budget: bytes, graph inputs and fixed size included.
-            deadline: give up at this time, as ``time.monotonic()`` counts.
+            deadline: give up when it has passed.
         """
         work, given = machine_code(), np.array(sequence, dtype=np.int64)
         state, room = self._room_for(given), budget - self._graph.base_size
@@ -59,7 +59,7 @@ class Repair:
             if fits:
                 best: list[int] = state.best[: state.counts[BEST_LENGTH]].tolist()
                 return best
-            if time.monotonic() > deadline:
+            if deadline.passed:
                 break
         return None
 

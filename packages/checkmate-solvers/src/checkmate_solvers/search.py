@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from checkmate import Problem, Progress, Schedule, Solution, floor, simulate
+from checkmate import Problem, Progress, Schedule, Solution, Timeline, floor, keep_all_peak, simulate
 from checkmate.analysis import needed_ops
+from checkmate.deadline import Deadline
 from checkmate.heuristics.eviction import Weights, evicting_sequence
 from checkmate.heuristics.prune import pruned
 from checkmate.lower import planned_sequence
-from checkmate_solvers.local.entry import Entry
-from checkmate_solvers.local.machine import is_loaded, machine_code
+from checkmate.problem import judging_s
+from checkmate_solvers.local.machine import at_hand, is_awaited
 from checkmate_solvers.moment import Mask
 from checkmate_solvers.repair import Repair
 from checkmate_solvers.worker import Worker
@@ -29,8 +30,13 @@ _WORSE = 1.2
 """How much dearer than the incumbent a repaired sequence may be before it is pruned."""
 _REPAIRS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
 _SMALL = 100
-"""Up to so many ops eviction repairs plans: nobody waits for machine code to load, or to compile, there."""
+"""Up to this many ops eviction repairs plans, which is quick enough: no machine code is loaded for them."""
+_PRUNING, _EVICTION = 0.1, 0.2
+"""Of the time that is left: what pruning and each eviction may use without machine code in larger graphs."""
+_DECODING = 8
+"""Repairing a plan takes about as long as judging this many schedules."""
 _LEAST_S = 0.1
+_PAUSE_S = 0.1
 
 
 class Search:
@@ -41,7 +47,8 @@ class Search:
         base: cost of running every needed op once.
         cost: of the cheapest schedule so far; infinite if there is none.
         bound: proved lower bound; infinite if the problem is proved infeasible.
-        deadline: when the time is up, as ``time.monotonic()`` counts.
+        deadline: when the time is up.
+        patient: when the time is up for a search for any schedule at all, also on a busy machine.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -54,24 +61,31 @@ class Search:
         self._enough = _GOOD_ENOUGH
         whole = all(float(c).is_integer() for c in costs)
         self._step = math.gcd(*(int(c) for c in costs)) if whole and self.base < 2**52 else 0
-        self._schedule: Schedule | None = None
+        self._best: Timeline | None = None
         self._found: dict[str, tuple[float, list[int]]] = {}
         self._origin = {"bound": "every op once"}
+        self.deadline = Deadline(problem.time_limit)
+        self.patient = Deadline(problem.time_limit, patient=True)
         self._started = time.monotonic()
-        self.deadline = self._started + problem.time_limit
-        self._given_back = 0.0
+        self._missed_machine_code = False
+        self._lowest: Timeline | None = None
         self._worker: Worker | None = None
         self._repair = Repair(problem.graph, fixed_order=problem.fixed_order, seed=problem.seed)
 
     @property
     def small(self) -> bool:
-        """Whether what is slow, and does not need machine code, is quick enough."""
+        """Whether steps without machine code are quick enough."""
         return self.problem.graph.n_ops <= _SMALL
+
+    @property
+    def found_by(self) -> str:
+        """The step that found the cheapest schedule so far; empty if there is none."""
+        return self._origin.get("schedule", "")
 
     @property
     def sequence(self) -> list[int] | None:
         """The ops of the cheapest schedule so far, with repeats."""
-        return None if self._schedule is None else self._schedule.sequence.tolist()
+        return None if self._best is None else self._best.schedule.sequence.tolist()
 
     @property
     def seeds(self) -> list[list[int]]:
@@ -81,7 +95,7 @@ class Search:
     @property
     def left_s(self) -> float:
         """Seconds until the time limit."""
-        return self.deadline - time.monotonic()
+        return self.deadline.left_s
 
     @property
     def done(self) -> bool:
@@ -96,12 +110,18 @@ class Search:
             return math.inf
         return (self.cost - self.bound) / self.cost if self.cost > 0 else 0.0
 
+    def has_time_to_judge(self, schedules: float) -> bool:
+        """Whether there is time for a step that takes as long as judging this many schedules."""
+        clock = self.patient if self._best is None else self.deadline
+        return clock.left_s > schedules * judging_s(self.problem.graph)
+
     def start(self) -> bool:
         """The two easy ends: whether the budget is below the floor, or has room for everything."""
         if self.problem.budget < floor(self.problem.graph).size:
             self.prove(math.inf, "floor")
             return True
-        self.offer(np.flatnonzero(self._needed).tolist(), "keep-all")
+        if not self._needed.all() or keep_all_peak(self.problem.graph) <= self.problem.budget:
+            self.offer(np.flatnonzero(self._needed).tolist(), "keep-all")
         return self.done
 
     def offer(self, sequence: Sequence[int] | None, origin: str) -> bool:
@@ -116,12 +136,13 @@ class Search:
         schedule = Schedule.from_sequence(problem.graph, sequence)
         if simulate(problem.graph, schedule).peak > problem.budget:
             return False
-        if not self.small:
+        if self.has_machine_code():
             return self.repair(sequence, origin)
+        if not self.small:
+            self.judge(sequence, origin)
+        until = self.deadline if self.small else self.deadline.part(_PRUNING)
         for fixed_order in {problem.fixed_order, True}:
-            lean = pruned(
-                problem.graph, sequence, problem.budget, fixed_order=fixed_order, deadline=self.deadline
-            )
+            lean = pruned(problem.graph, sequence, problem.budget, fixed_order=fixed_order, deadline=until)
             self.judge(lean, origin)
         return True
 
@@ -131,36 +152,48 @@ class Search:
         Returns:
             Whether that succeeded.
         """
-        self.machine_code()
         fitted = self._repair.fitted(sequence, self.problem.budget, deadline=self.deadline)
         if fitted is None:
             return False
         self.judge(fitted, origin)
         return True
 
-    def machine_code(self) -> Entry:
-        """That of the local search. To load it, or compile it, is not time of the search."""
-        if not is_loaded():
-            self.note("loading machine code; its first use compiles for about half a minute")
-            started = time.monotonic()
-            machine_code()
-            taken = time.monotonic() - started
-            self.deadline += taken
-            self._given_back += taken
-        return machine_code()
+    def has_machine_code(self, *, even_if_small: bool = False) -> bool:
+        """Whether the machine code of the local search is loaded, or can be in the time that is left.
+
+        Args:
+            even_if_small: load it for small graphs, too; else they are said to have none.
+        """
+        if self.small and not even_if_small:
+            return False
+        clock = self.patient if self._best is None else self.deadline
+        found = at_hand(clock.left_s) is not None
+        self._missed_machine_code |= not found
+        return found
+
+    def await_machine_code(self) -> bool:
+        """Wait for the machine code while it is being compiled and time is left; whether it is there."""
+        while not (found := self.has_machine_code(even_if_small=True)) and not self.done and is_awaited():
+            time.sleep(_PAUSE_S)
+        return found
 
     def judge(self, sequence: Sequence[int], origin: str) -> None:
         """Keep a sequence of ops as it is if it is what was asked for and the cheapest."""
-        schedule = Schedule.from_sequence(self.problem.graph, sequence)
-        timeline = simulate(self.problem.graph, schedule)
-        if timeline.peak > self.problem.budget:
+        graph = self.problem.graph
+        self.keep_if_better(simulate(graph, Schedule.from_sequence(graph, sequence)), origin)
+
+    def keep_if_better(self, timeline: Timeline, origin: str) -> None:
+        """Keep a schedule that the simulator has replayed, if it is what was asked for and the cheapest."""
+        if self.problem.fixed_order and not timeline.schedule.keeps_base_order:
             return
-        if self.problem.fixed_order and not schedule.keeps_base_order:
+        if timeline.peak > self.problem.budget:
+            if self._lowest is None or timeline.peak < self._lowest.peak:
+                self._lowest = timeline
             return
         if timeline.cost < self._found.get(origin, (math.inf, []))[0]:
-            self._found[origin] = timeline.cost, list(sequence)
+            self._found[origin] = timeline.cost, timeline.schedule.sequence.tolist()
         if timeline.cost < self.cost:
-            self.cost, self._schedule = timeline.cost, schedule
+            self.cost, self._best = timeline.cost, timeline
             self._report("schedule", origin)
 
     @contextmanager
@@ -169,7 +202,7 @@ class Search:
         try:
             yield
         except KeyboardInterrupt:
-            if self._schedule is None:
+            if self._best is None:
                 raise
             self._origin["interrupted"] = "Ctrl-C"
 
@@ -184,13 +217,13 @@ class Search:
 
     @contextmanager
     def within(self, share: float) -> Iterator[None]:
-        """For a while, let only a share of the time that is left be left."""
-        end, given_back = self.deadline, self._given_back
-        self.deadline = time.monotonic() + share * self.left_s
+        """Shorten the deadline to ``share`` of the remaining time inside this block."""
+        end = self.deadline
+        self.deadline = end.part(share)
         try:
             yield
         finally:
-            self.deadline = end + self._given_back - given_back
+            self.deadline = end
 
     @contextmanager
     def helped(self, without: tuple[str, ...] = ()) -> Iterator[None]:
@@ -240,12 +273,15 @@ class Search:
         """
         graph, budget = self.problem.graph, self.problem.budget
         literal = [v for v in planned_sequence(graph, plan) if self._needed[v]]
-        if not self.small:
+        if not self.has_time_to_judge(_DECODING):
+            return literal
+        if self.has_machine_code():
             self.repair(literal, origin)
         elif not self.offer(literal, origin):
             for weights in _REPAIRS:
-                ceiling, deadline = _WORSE * self.cost, self.deadline
-                repaired = evicting_sequence(graph, budget, weights, plan, ceiling=ceiling, deadline=deadline)
+                ceiling = _WORSE * self.cost
+                until = self.deadline if self.small else self.deadline.part(_EVICTION)
+                repaired = evicting_sequence(graph, budget, weights, plan, ceiling=ceiling, deadline=until)
                 self.offer(repaired, f"{origin}, repaired")
                 if self.done:
                     break
@@ -260,11 +296,16 @@ class Search:
 
     def solution(self) -> Solution:
         """What we know now."""
-        if self._schedule is not None:
-            return Solution.found(self.problem, self._schedule, bound=self.bound, origin=self._origin)
+        if self._best is not None:
+            if self._missed_machine_code and self.gap > _GOOD_ENOUGH:
+                self._origin["provisional"] = (
+                    "without the local search, which was not compiled or loaded in time"
+                )
+            return Solution.found(self.problem, self._best, bound=self.bound, origin=self._origin)
         if math.isinf(self.bound):
             return Solution.infeasible(self.problem)
-        return Solution.unknown(self.problem, bound=self.bound)
+        lowest = self._lowest.schedule if self._lowest is not None else None
+        return Solution.unknown(self.problem, bound=self.bound, lowest=lowest)
 
     def overflow(self, sequence: Sequence[int], known: Sequence[int]) -> int | None:
         """The op before or in whose first run a sequence of needed ops is most over budget.
@@ -296,6 +337,6 @@ class Search:
 
     def _tell(self, step: str) -> None:
         if self.problem.on_progress is not None:
-            incumbent = self.cost if self._schedule is not None else None
+            incumbent = self.cost if self._best is not None else None
             seconds = time.monotonic() - self._started
             self.problem.on_progress(Progress(incumbent, min(self.bound, self.cost), seconds, step))

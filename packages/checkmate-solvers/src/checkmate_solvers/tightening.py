@@ -11,15 +11,13 @@ A target only says where to stop, and changes no step: a peak that was reached o
 
 from __future__ import annotations
 
-import math
-import time
-
 import numpy as np
 
 from checkmate import DFGraph, floor
 from checkmate.analysis import liveness, needed_ops
-from checkmate_solvers.local.arrays import BEST_LENGTH, TEMPERATURE, Ints, state_of
-from checkmate_solvers.local.machine import ANY_BUDGET, machine_code
+from checkmate.deadline import NEVER, Deadline
+from checkmate_solvers.local.arrays import ANY_BUDGET, BEST_LENGTH, TEMPERATURE, Ints, state_of
+from checkmate_solvers.local.machine import machine_code
 
 __all__ = ["tightened"]
 
@@ -40,7 +38,7 @@ _ROUNDS, _HEAT = 100, 0.1
 
 
 def tightened(
-    graph: DFGraph, target: int, *, fixed_order: bool, seed: int = 0, deadline: float = math.inf
+    graph: DFGraph, target: int, *, fixed_order: bool, seed: int = 0, deadline: Deadline = NEVER
 ) -> list[int]:
     """The needed ops with repeats, in an order whose peak is as low as was found.
 
@@ -49,7 +47,7 @@ def tightened(
         target: bytes; good enough, and no less is asked for.
         fixed_order: first runs of needed ops stay where they are.
         seed: of every choice that is left to chance.
-        deadline: stop at this time, as ``time.monotonic()`` counts.
+        deadline: stop when it has passed.
 
     >>> graph = DFGraph.from_nodes(cost=[1] * 4, size=[2, 4, 1, 1], deps=[[], [0], [1], [0, 2]])
     >>> tightened(graph, 0, fixed_order=False)
@@ -59,7 +57,7 @@ def tightened(
     best: Ints = np.flatnonzero(needed_ops(graph)).astype(np.int64)
     peak = liveness(graph, best.tolist()).peak
     for attempt in range(_ATTEMPTS):
-        if peak > lowest and time.monotonic() < deadline:
+        if peak > lowest and not deadline.passed:
             descent = _Descent(graph, fixed_order=fixed_order, seed=seed + attempt)
             descent.run(lowest, deadline)
             if descent.peak < peak:
@@ -78,22 +76,22 @@ class _Descent:
         self.state = state_of(graph, fixed_order=fixed_order, seed=seed)
         self.heat = _HEAT * float(graph.costs.mean()) if graph.n_ops else 0.0
 
-    def run(self, lowest: int, deadline: float) -> None:
+    def run(self, lowest: int, deadline: Deadline) -> None:
         """Descend until nothing helps any more."""
         end, step, effort = floor(self.graph).size, _STEP, _EFFORT
-        while self.peak > lowest and effort < _MOST_EFFORT and time.monotonic() < deadline:
+        while self.peak > lowest and effort < _MOST_EFFORT and not deadline.passed:
             budget = max(end, min(self.peak - 1, int(self.peak - step * (self.peak - end))))
             if self._fits(budget - self.graph.base_size, effort, deadline):
                 step, effort = min(_LARGEST_STEP, step * _LONGER), max(_EFFORT, effort / _HARDER)
             else:
                 step, effort = max(_LEAST_STEP, step * _SHORTER), effort * _HARDER
 
-    def _fits(self, room: int, effort: float, deadline: float) -> bool:
+    def _fits(self, room: int, effort: float, deadline: Deadline) -> bool:
         """Whether the best so far could be repaired under a budget; then what became of it is the best."""
         state, work = self.state, machine_code()
         work(state, self.best, ANY_BUDGET, 0, 0, 1.0, 1)
         fits, steps = False, int(effort * len(self.best)) + _PIECE // 5
-        while not fits and steps > 0 and time.monotonic() < deadline:
+        while not fits and steps > 0 and not deadline.passed:
             fits, _ = work(state, _NOTHING, room, min(steps, _PIECE), 0, 1.0, _SAMPLES)
             steps -= _PIECE
         if fits:

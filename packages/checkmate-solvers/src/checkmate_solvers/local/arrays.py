@@ -17,13 +17,15 @@ import numpy.typing as npt
 
 from checkmate import DFGraph
 from checkmate.analysis import needed_ops
-from checkmate_solvers.local.jit import seeded
 
-__all__ = ["BLOCK", "State", "state_of"]
+__all__ = ["ANY_BUDGET", "BLOCK", "State", "state_of"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+
+ANY_BUDGET = 2**62
+"""A budget with room for everything."""
 
 BLOCK = 64
 """Most nodes of a block."""
@@ -174,7 +176,7 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         best=per_node.copy(),
         counts=np.array([0, 0, nodes, 0, 0, 0, 0, 0]),
         totals=np.array([0.0, np.inf, 1e-3 * float(graph.costs.mean()) if n else 0.0, 0.0]),
-        random=seeded(seed),
+        random=_generator(seed),
     )
 
 
@@ -189,3 +191,8 @@ def _lots(graph: DFGraph) -> Ints:
     copies = (made > 0) + (graph.n_ops * made / max(made.sum(), 1.0)).astype(np.int64)
     lots = np.repeat(np.arange(graph.n_ops), copies)
     return lots if len(lots) else np.zeros(1, dtype=np.int64)
+
+
+def _generator(seed: int) -> Ints:
+    """The state of the generator of random numbers, two int64; ``jit.draw`` uses and changes it."""
+    return 1 + np.random.SeedSequence(seed).generate_state(2, np.uint64).view(np.int64) % 2_147_483_398

@@ -1,4 +1,4 @@
-"""What Python calls: one compiled entry, kept on disk once compiled if a folder can be written to.
+"""What Python calls: one compiled entry, kept on disk once compiled.
 
 Numba notices when the file of a cached function changes, but not when a function that it calls does. So the
 entry closes over a digest of the sources of this package, which then is part of its key.
@@ -6,8 +6,6 @@ entry closes over a digest of the sources of this package, which then is part of
 
 from __future__ import annotations
 
-import hashlib
-import logging
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,12 +14,13 @@ import numpy as np
 from numba.core import types
 from numba.experimental import structref
 
-from checkmate_solvers.local.arrays import BLOCKS, LOGGED, Ints, State
-from checkmate_solvers.local.jit import compiled
+from checkmate import DFGraph
+from checkmate_solvers.local.arrays import ANY_BUDGET, BLOCKS, LOGGED, Ints, State, state_of
+from checkmate_solvers.local.compilation import is_interpreted, sources
 from checkmate_solvers.local.load import keep_best, load
 from checkmate_solvers.local.rounds import repair, run_rounds, trim
 
-__all__ = ["Entry", "entry"]
+__all__ = ["Entry", "entry", "try_out"]
 
 
 class _HeldType(types.StructRef):
@@ -35,8 +34,6 @@ class _Held(structref.StructRefProxy):
 _untyped: Any = structref
 _untyped.register(_HeldType)
 _untyped.define_proxy(_Held, _HeldType, list(State._fields))
-_PYTHON = {"machine.py", "reference.py", "solver.py"}
-_INTERPRETED = bool(vars(numba.config)["DISABLE_JIT"])
 
 
 class Entry(Protocol):
@@ -68,17 +65,14 @@ class Entry(Protocol):
         """
 
 
-def _digest() -> int:
-    """Of all sources of this package that can be part of the machine code."""
-    sources = sorted(path for path in Path(__file__).parent.glob("*.py") if path.name not in _PYTHON)
-    content = b"".join(path.read_bytes() for path in sources)
-    return int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
+def entry(folder: Path) -> Entry:
+    """Make the entry; its first call compiles it, or loads what was compiled before.
 
-
-def entry() -> Entry:
-    """Make the entry; its first call compiles it, or loads what was compiled before."""
-    version = _digest()
-    held: Any = State if _INTERPRETED else _Held
+    Args:
+        folder: where the machine code is kept. Numba unpickles what it finds there.
+    """
+    version = int.from_bytes(sources()[:7], "big")
+    held: Any = State if is_interpreted() else _Held
 
     def work(
         state: State, sequence: Ints, budget: int, steps: int, rounds: int, cooling: float, samples: int
@@ -95,11 +89,19 @@ def entry() -> Entry:
             keep_best(s)
         return True, run_rounds(s, budget, rounds, cooling, samples)
 
-    machine_code: Any
+    where = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": ""}
+    configured: Any = numba.config
+    before = {name: getattr(configured, name, "") for name in where}
+    vars(configured).update(where)  # whatever the environment or a file says
     try:
-        machine_code = numba.njit(work, cache=True, error_model="numpy")
-    except RuntimeError:
-        logging.getLogger(__name__).warning("no folder to keep machine code in: set NUMBA_CACHE_DIR to one")
-        machine_code = compiled(work)
-    kept: Entry = machine_code
-    return kept
+        kept: Any = numba.njit(work, cache=True, error_model="numpy")
+    finally:
+        vars(configured).update(before)
+    machine_code: Entry = kept
+    return machine_code
+
+
+def try_out(work: Entry) -> None:
+    """Call the entry once: what follows takes no time for compiling or loading."""
+    pair = DFGraph.from_nodes(cost=[1, 1], size=[1, 1], deps=[[], [0]])
+    work(state_of(pair, fixed_order=False, seed=0), np.arange(2), ANY_BUDGET, 1, 1, 1.0, 1)

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["compiled", "draw", "seeded"]
+__all__ = ["compiled", "draw"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -22,11 +22,6 @@ def compiled(function: _Function) -> _Function:
     """Compile at the first call; under ``NUMBA_DISABLE_JIT=1`` leave it as it is."""
     machine_code: _Function = numba.njit(function, error_model="numpy")
     return machine_code
-
-
-def seeded(seed: int) -> npt.NDArray[np.int64]:
-    """The state of a generator for :func:`draw`."""
-    return 1 + np.random.SeedSequence(seed).generate_state(2, np.uint64).view(np.int64) % 2_147_483_398
 
 
 @compiled

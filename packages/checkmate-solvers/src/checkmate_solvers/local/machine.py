@@ -1,49 +1,130 @@
-"""The machine code of the local search: loaded once in a process, compiled once on a machine."""
+"""The machine code of the local search in this process: loaded once, as soon as it is compiled.
+
+Solvers ask with :func:`at_hand` and go on without it until then; :func:`machine_code` waits.
+:mod:`checkmate_solvers.local.compilation` compiles.
+"""
 
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
-from threading import Timer
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
-import numpy as np
+from checkmate import SolverError
+from checkmate.plugins.loader import ANYTHING, one_line
+from checkmate_solvers.local import compilation
 
-from checkmate import DFGraph
-from checkmate_solvers.local.arrays import state_of
-from checkmate_solvers.local.entry import Entry, entry
+if TYPE_CHECKING:
+    from checkmate_solvers.local.entry import Entry
 
-__all__ = ["ANY_BUDGET", "is_loaded", "machine_code"]
+__all__ = ["at_hand", "check", "is_awaited", "machine_code"]
 
-ANY_BUDGET = 2**62
-"""A budget with room for everything."""
-_LOADED_S = 3.0
-"""Who takes longer to get ready is compiling, not loading."""
+_LOAD_S = 0.5
+"""Seconds that loading takes, Numba's import included."""
+_PAUSE_S = 0.1
 _log = logging.getLogger(__name__)
 
 
-@lru_cache(maxsize=1)
+@dataclass(slots=True)
+class _MachineCode:
+    entry: Entry | None = None
+    failure: str = ""
+
+
+_here = _MachineCode()
+
+
+def at_hand(left_s: float) -> Entry | None:
+    """The machine code, or None if it can't be loaded within ``left_s`` seconds, as it is not yet compiled.
+
+    The first to ask on a machine starts the process that compiles it. If that fails, or Numba is broken, a
+    warning says so, once.
+    """
+    if _here.entry is None and not _here.failure and left_s > _LOAD_S:
+        try:
+            if compilation.is_compiled():
+                _here.entry = _load()
+            elif not compilation.is_compiling():
+                _begin()
+        except ANYTHING as error:
+            _here.failure = one_line(error)
+        if _here.failure:
+            _log.warning(
+                "solving without the local search: %s ('checkmate doctor' looks into it)", _here.failure
+            )
+    return _here.entry
+
+
+def is_awaited() -> bool:
+    """Whether there is no machine code yet, but some process compiles it."""
+    return _here.entry is None and not _here.failure and compilation.is_compiling()
+
+
 def machine_code() -> Entry:
-    """The entry, called once: what follows takes no time for loading. A warning says so if it compiles."""
-    work = entry()
-    message = "compiling the local search: about half a minute, once on this machine"
-    notice = Timer(_LOADED_S, _log.warning, [message])
-    notice.daemon = True
-    notice.start()
+    """The machine code; if it is not compiled yet, wait for that.
+
+    Raises:
+        SolverError: if it can't be compiled or loaded.
+    """
+    while (entry := at_hand(float("inf"))) is None:
+        if _here.failure:
+            raise SolverError(f"the local search has no machine code: {_here.failure}")
+        time.sleep(_PAUSE_S)
+    return entry
+
+
+def check() -> None:
+    """Import Numba and all that becomes machine code, and raise what that raises."""
+    with _no_configuration_from_here():
+        import_module("checkmate_solvers.local.entry")
+
+
+def _begin() -> None:
+    if compilation.start():
+        _log.warning(
+            "compiling the local search, in the background: about half a minute, once on this machine; "
+            "until then, schedules are found without it"
+        )
+    else:
+        _here.failure = "compiling it failed"
+
+
+def _load() -> Entry:
+    check()
+    from checkmate_solvers.local.entry import entry, try_out
+
+    work = entry(compilation.folder())
     try:
-        _call(work)
-    except OSError as error:  # it is compiled, but the disk is full
-        _log.warning("the machine code could not be kept: %s", error)
-        _call(work)
-    finally:
-        notice.cancel()
+        try_out(work)
+    except Exception:
+        compilation.discard()
+        raise
     return work
 
 
-def is_loaded() -> bool:
-    """Whether :func:`machine_code` returns at once."""
-    return bool(machine_code.cache_info().currsize)
+@contextmanager
+def _no_configuration_from_here() -> Iterator[None]:
+    """Keep Numba from reading ``.numba_config.yaml`` in the current folder while it is imported.
 
-
-def _call(work: Entry) -> None:
-    pair = DFGraph.from_nodes(cost=[1, 1], size=[1, 1], deps=[[], [0]])
-    work(state_of(pair, fixed_order=False, seed=0), np.arange(2), ANY_BUDGET, 1, 1, 1.0, 1)
+    It does so where PyYAML is installed; PyYAML is out of reach meanwhile.
+    """
+    if "numba" in sys.modules or not os.path.exists(".numba_config.yaml"):
+        yield
+        return
+    yaml = sys.modules.get("yaml")
+    sys.modules["yaml"] = cast("ModuleType", None)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        del sys.modules["yaml"]
+        if yaml is not None:
+            sys.modules["yaml"] = yaml

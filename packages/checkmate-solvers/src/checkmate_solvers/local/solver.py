@@ -19,7 +19,9 @@ import numpy as np
 
 from checkmate import Problem, Solution, keep_all_peak
 from checkmate.analysis import needed_ops
+from checkmate.heuristics import BestHeuristic
 from checkmate_solvers.local.arrays import (
+    ANY_BUDGET,
     BEST,
     BEST_LENGTH,
     COST,
@@ -27,7 +29,7 @@ from checkmate_solvers.local.arrays import (
     Ints,
     state_of,
 )
-from checkmate_solvers.local.machine import ANY_BUDGET
+from checkmate_solvers.local.machine import machine_code
 from checkmate_solvers.search import Search
 
 __all__ = ["LocalSearch"]
@@ -55,6 +57,8 @@ _SAMPLES = (4, 16, 1)
 """How many ways to make room a step compares at each attempt."""
 _WARM = 16
 """Between two steps come so many times fewer rounds than in the shortest cycle."""
+_STARTING = 5
+"""The search starts in about the time that judging this many schedules takes."""
 _ROUNDS_PER_OP = 50
 """Limit of the rounds of the shortest cycle."""
 
@@ -76,22 +80,29 @@ class LocalSearch:
     fresh: int = 7
 
     def solve(self, problem: Problem) -> Solution:
-        """Search from scratch; proves nothing but what is obvious."""
+        """Search from scratch; proves only what is obvious.
+
+        While the machine code is being compiled, it waits; in vain, the best built-in heuristic answers.
+        """
         search = Search(problem)
         if not search.start():
             with search.interruptible():
+                if not search.await_machine_code():
+                    found = BestHeuristic().solve(problem).schedule
+                    search.offer(None if found is None else found.sequence.tolist(), "heuristics")
                 self.improve(search)
         return search.solution()
 
     def improve(self, search: Search, seeds: Iterable[Sequence[int]] = (), cycles: int | None = None) -> None:
-        """Offer better and better sequences.
+        """Offer better and better sequences; none where there is no machine code yet.
 
         Args:
             search: what is known so far; its schedule is a seed, too.
             seeds: valid sequences within the budget.
             cycles: the most cycles; default as many as there is patience for.
         """
-        if not search.done:
+        able = search.has_time_to_judge(_STARTING) and search.has_machine_code(even_if_small=True)
+        if not search.done and able:
             _Cycles(self, search, [list(map(int, seed)) for seed in seeds]).run(cycles)
 
 
@@ -111,7 +122,7 @@ class _Cycles:
         self.best, self.cost = _NOTHING, math.inf
         self.piece = _FIRST_PIECE
         self.length = min(settings.rounds, _ROUNDS_PER_OP * graph.n_ops)
-        self.work = search.machine_code()
+        self.work = machine_code()
 
     def run(self, cycles: int | None) -> None:
         """Cycle until nothing better is found any more, or time is up."""

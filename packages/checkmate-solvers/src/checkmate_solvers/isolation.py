@@ -1,0 +1,34 @@
+"""Starting Python so that it runs no code of the current folder, which may hold anything."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import checkmate
+
+__all__ = ["isolated_python"]
+
+
+def isolated_python(program: str) -> tuple[list[str], dict[str, str]]:
+    """The command that runs ``program``, Python source, in a fresh interpreter, and its environment.
+
+    The interpreter imports from where this one does, except from relative folders and the current one.
+    """
+    return [sys.executable, "-P", "-c", program], os.environ | {"PYTHONPATH": os.pathsep.join(_path())}
+
+
+def _path() -> list[str]:
+    """Folders to import from: absolute ones, less the current one unless our own code lies in it."""
+    given = [os.fsdecode(folder) for folder in sys.path]
+    ours = [str(Path(file).parents[1]) for file in (__file__, checkmate.__file__)]
+    taken = [folder for folder in given if os.path.isabs(folder) and not _is_here(folder)]
+    return [folder for folder in dict.fromkeys([*taken, *ours]) if os.pathsep not in folder]
+
+
+def _is_here(folder: str) -> bool:
+    try:
+        return os.path.samefile(folder, os.curdir)
+    except OSError:  # it is not there, or may not be read
+        return False
