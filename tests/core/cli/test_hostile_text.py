@@ -21,9 +21,11 @@ from checkmate import (
     write_graph,
     write_schedule,
 )
+from checkmate.cli import findings
 from checkmate.cli.app import app
 from checkmate.errors import CheckmateError, InfeasibleBudgetError
 from checkmate.plugins import SolverSpec, hookimpl, loader, reset
+from checkmate.plugins.probe import Attempt
 from checkmate.problem import Problem
 from checkmate.serialize import graph_bytes, read_schedule, schedule_bytes
 
@@ -216,6 +218,11 @@ def test_what_plugins_and_variables_say(graph: Path, text: str) -> None:
         built_in = list(loader._candidates())
         patch.setattr(loader, "_candidates", lambda: iter([*built_in, *plugins]))
         patch.setenv("CHECKMATE_UNKNOWN", variable)
+        patch.setattr(
+            findings,
+            "attempts",
+            lambda things: [Attempt(thing=t, error=loader.one_line(OSError(text))) for t in things],
+        )
         reset()
         for name in ("breaks", "fails", "nothing", "none"):
             assert_harmless(shown_by("solve", graph, "--budget", "100%", "--solver", name))

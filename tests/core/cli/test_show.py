@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -252,3 +254,65 @@ def test_what_was_read_is_not_overwritten(checkmate: Checkmate, graph: Path, sch
         assert shown.exit_code == 2
         assert f"is the {what} itself" in shown.stderr
     assert (graph.read_bytes(), schedule.read_bytes()) == before
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such file")
+def test_a_report_can_go_to_standard_output(graph: Path) -> None:
+    code = "from checkmate.cli import main; main()"
+    command = [sys.executable, "-c", code, "show", str(graph), "-o", "/dev/stdout", "--format", "html"]
+    page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert page.startswith("<!doctype html>")
+    assert page.endswith("</html>\n")
+
+
+class _Writes:
+    """An exporter that does what it is told to."""
+
+    def __init__(self, act: Callable[[Timeline, Path], object]) -> None:
+        self.act = act
+
+    def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
+        self.act(timeline, file)
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (
+            lambda timeline, _: setattr(timeline, "peak", 0),
+            "failed: FrozenInstanceError: cannot assign to field",
+        ),
+        (
+            lambda timeline, _: timeline.memory.fill(0),
+            "failed: ValueError: assignment destination is read-only",
+        ),
+        (lambda _, file: (file.write_text("part"), sys.exit(3)), "failed: SystemExit: 3"),
+        (lambda *_: None, "wrote no file"),
+        (lambda _, file: file.mkdir(), "wrote no file"),
+    ],
+    ids=["frozen", "read-only", "exit", "nothing", "folder"],
+)
+def test_an_exporter_that_fails_is_named_and_the_old_file_stays(
+    checkmate: Checkmate,
+    graph: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[Timeline, Path], object],
+    said: str,
+) -> None:
+    class Plugin:
+        @staticmethod
+        @hookimpl
+        def checkmate_register_exporters() -> list[ExporterSpec]:
+            return [ExporterSpec(name="evil", summary="writes", suffix=".evil", load=lambda: _Writes(act))]
+
+    built_in = list(loader._candidates())
+    plugin = loader._Candidate("bad", "bad 1.0", lambda: Plugin)
+    monkeypatch.setattr(loader, "_candidates", lambda: iter([*built_in, plugin]))
+    reset()
+    (tmp_path / "x.evil").write_text("old")
+    before = sorted(tmp_path.iterdir())
+    result = checkmate("show", graph, "-o", tmp_path / "x.evil", "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"Error: exporter 'evil' of 'bad' (bad 1.0) {said}")
+    assert ((tmp_path / "x.evil").read_text(), sorted(tmp_path.iterdir())) == ("old", before)

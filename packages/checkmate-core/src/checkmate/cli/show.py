@@ -108,8 +108,9 @@ def show(
 def _export(timeline: Timeline, output: Path, budget: int | None, exporter: str | None) -> None:
     with foreign_code():
         name = exporter or exporter_for(output).name
-        with exported(output, f"exporter {name!r} of {EXPORTERS.owner(name).owner}") as file:
-            load_exporter(name).write(timeline, file, budget=budget)
+        writer, owner = load_exporter(name), EXPORTERS.owner(name).owner
+    with exported(output, f"exporter {name!r} of {owner}") as file, foreign_code():
+        writer.write(timeline, file, budget=budget)
     say(f"{output}: written by the exporter {name!r}.")
 
 
