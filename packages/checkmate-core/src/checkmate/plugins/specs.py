@@ -92,7 +92,8 @@ class Exporter(Protocol):
 
         Args:
             timeline: what the judge saw.
-            file: to write.
+            file: to write. On the command line it lies in an empty folder, which is the current one
+                meanwhile; once ``write`` returns, that one file replaces what the user named.
             budget: bytes to draw or name beside the peak, where the format has a place for it; may be
                 smaller than the peak.
         """
