@@ -47,6 +47,16 @@ class Deaf:
             except KeyboardInterrupt:
                 pass
 
+class Absent:
+    '''Loses the first interrupt, as Python does in a callback.'''
+
+    def solve(self, problem):
+        try:
+            os.write(2, b"working\\n")
+            time.sleep(600)
+        except KeyboardInterrupt:
+            return Patient().solve(problem)
+
 class Slow:
     '''Answers 40 bytes at once; else it says that it works, and sleeps.'''
 
@@ -68,7 +78,7 @@ class Fragile:
 
 @hookimpl
 def checkmate_register_solvers():
-    solvers = (Patient, Deaf, Slow, Fragile)
+    solvers = (Patient, Deaf, Absent, Slow, Fragile)
     return [SolverSpec(name=one.__name__.lower(), summary="of a test", load=one) for one in solvers]
 """
 
@@ -148,6 +158,16 @@ def test_a_solver_that_has_nothing_yet_leaves_nothing(
     assert process.communicate() == ("", "Interrupted: no schedule was written.\n")
     assert process.returncode == exit_code
     assert not out.exists()
+
+
+def test_an_interrupt_that_python_drops_comes_again(start: Any, graph: Path, tmp_path: Path) -> None:
+    out = tmp_path / "schedule.json"
+    process = start("solve", graph, "--budget", "100%", "--solver", "absent", "-o", out)
+    until_it_works(process)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate()[1] == "working\nInterrupted: this is the best until then.\n"
+    assert process.returncode == 143
+    assert out.exists()
 
 
 def test_a_later_signal_ends_at_once(start: Any, graph: Path) -> None:

@@ -18,7 +18,10 @@ from types import FrameType
 __all__ = ["exit_code", "held_back", "interruptible", "listening"]
 
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_HAS_TIMER = hasattr(signal, "setitimer")
 _SAME_S = 1.0
+_AGAIN_S = 5.0
+"""Python drops what is raised in a callback (Numba has some) or finaliser; after this time it comes again."""
 
 
 @dataclass(slots=True)
@@ -39,9 +42,12 @@ def listening() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():  # no other may set handlers
         heeded = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, _hear) for number in heeded}
+        if _HAS_TIMER:
+            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _remind)
     try:
         yield
     finally:
+        _set_reminder(0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -65,6 +71,7 @@ def interruptible() -> Iterator[None]:
         _interrupt()
         yield
     finally:
+        _set_reminder(0)
         _heard.held_back = before
 
 
@@ -72,7 +79,18 @@ def _interrupt() -> None:
     """Act on a signal, unless it is held back."""
     if _heard.pending and not _heard.held_back:
         _heard.pending = False
+        _set_reminder(_AGAIN_S)
         raise KeyboardInterrupt
+
+
+def _set_reminder(seconds: float) -> None:
+    if _HAS_TIMER and _heard.number:  # else it may be another's
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _remind(_number: int, _frame: FrameType | None) -> None:
+    _heard.pending = bool(_heard.number)
+    _interrupt()
 
 
 def exit_code(code: str | int | None) -> str | int | None:
