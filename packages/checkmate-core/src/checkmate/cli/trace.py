@@ -8,7 +8,10 @@ import sys
 from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import click
@@ -105,14 +108,12 @@ def _takes(function: Callable[..., object], argument: str) -> bool:
 
 
 def _named(text: str) -> Callable[..., Any]:
-    """What ``package.module:name`` names, the folder that we are in being searched first."""
+    """The object that ``package.module:name`` names."""
     module, colon, name = text.partition(":")
     if not (module and colon and name):
         raise BadInput(f"{text!r} is no MODULE:FACTORY, as in 'package.module:factory'")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
     try:
-        found = import_module(module)
+        found = _imported(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise BadInput(f"{module!r} needs {error.name!r}, which is not installed") from error
@@ -121,3 +122,24 @@ def _named(text: str) -> Callable[..., Any]:
         return cast("Callable[..., Any]", reduce(getattr, name.split("."), found))
     except AttributeError as error:
         raise BadInput(f"module {module!r} has no {name!r}") from error
+
+
+def _imported(module: str) -> ModuleType:
+    """A module of the current folder, or else an installed one.
+
+    What it imports in turn is looked for in that folder last: nothing there hides an installed module.
+    """
+    here, top = str(Path.cwd()), module.partition(".")[0]
+    if here not in sys.path:
+        sys.path.append(here)
+    spec = None
+    if top not in sys.modules and top not in sys.stdlib_module_names:
+        spec = PathFinder.find_spec(top, [here])
+    if spec is not None and spec.loader is not None:
+        sys.modules[top] = found = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(found)
+        except BaseException:
+            del sys.modules[top]
+            raise
+    return import_module(module)
