@@ -18,6 +18,7 @@ from checkmate import (
     Compute,
     DFGraph,
     InfeasibleBudgetError,
+    Op,
     PluginError,
     Problem,
     Progress,
@@ -363,3 +364,19 @@ def test_an_empty_graph_is_solved() -> None:
         0.0,
         0.0,
     )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda ops: ops[:1], lambda ops: tuple(dataclasses.replace(op, cost=0.0) for op in ops)],
+    ids=["fewer ops", "cheaper ops"],
+)
+def test_a_solver_that_changes_the_graph_is_named(change: Callable[[tuple[Op, ...]], tuple[Op, ...]]) -> None:
+    def vandal(problem: Problem) -> Solution:
+        answer = KeepAll().solve(problem)
+        object.__setattr__(problem.graph, "ops", change(problem.graph.ops))
+        return answer
+
+    graph = DFGraph.from_nodes(cost=[1] * 3, size=[8] * 3, deps=[[], [0], [1]])
+    with pytest.raises(SolverError, match="'Says' changed the graph"):
+        solve(graph, "100%", solver=Says(vandal))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from checkmate import DFGraph, write_graph
+from checkmate import DFGraph, generators, write_graph
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("click", "matplotlib", "rich")),
@@ -63,6 +63,20 @@ def test_what_does_not_need_it_works(folder: Path, part: str, failure: str) -> N
     solved = checkmate(folder, part, failure, *SOLVE, "-o", "schedule.json")
     assert solved.returncode == 0
     assert checkmate(folder, part, failure, "simulate", "graph.json", "schedule.json").returncode == 0
+
+
+@cases("numba", "scipy")
+def test_auto_goes_on_with_one_warning(folder: Path, part: str, failure: str) -> None:
+    """Without Numba it leaves out the local search; without SciPy the built-in heuristics answer."""
+    write_graph(folder / "graph.json", generators.residual(8))
+    done = checkmate(folder, part, failure, "solve", "graph.json", "--budget", "50%", "--json")
+    solved = json.loads(done.stdout)
+    assert (done.returncode, solved["solver"]) == (0, {"numba": "auto", "scipy": "heuristics"}[part])
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["Warning:"]
+    assert "broken on purpose" in done.stderr
+    refused = checkmate(folder, part, failure, "solve", "graph.json", "--budget", "1", "--json")
+    assert refused.returncode == 1
+    assert refused.stderr.count("Warning:") == 1
 
 
 @cases("matplotlib", "numba", "ortools", "scipy")

@@ -77,8 +77,8 @@ COMMANDS = {
 PROCESSES = {"threads": 2, "jobs": 4}
 """How many at least: with ``--jobs 2`` the first, two workers, and the tracker of their resources."""
 
-NOT_OURS = (".numba_config.yaml", "matplotlibrc")
-"""What Numba and matplotlib look for in the current folder, at their import."""
+NOT_OURS = ("matplotlibrc",)
+"""What matplotlib looks for in the current folder, at its import."""
 
 Run = Callable[..., list[list[str]]]
 

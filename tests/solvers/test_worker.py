@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from checkmate import DFGraph, Problem, Status
-from checkmate_solvers import search, worker
+from checkmate_solvers import search
 from checkmate_solvers.auto import Auto
 from checkmate_solvers.worker import Finding, Worker
 
@@ -148,15 +147,3 @@ def test_it_takes_no_code_from_the_current_folder(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
     assert not (tmp_path / "ran").exists()
-
-
-def test_our_own_folder_is_on_its_path_even_if_it_is_the_current_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Installed there with ``pip install --target .``: after the standard library, so nothing hides that."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(worker, "__file__", str(tmp_path / "checkmate_solvers" / "worker.py"))
-    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "lib", os.path.dirname(json.__file__)])
-    path = worker._path()
-    assert str(tmp_path) in path[1:]
-    assert all(os.path.isabs(folder) for folder in path)

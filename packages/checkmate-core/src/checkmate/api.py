@@ -299,6 +299,8 @@ def _ask(engine: Engine, problem: Problem, method: Callable[[Problem], object] |
         return Solution.infeasible(problem, solver=name)
     method = method or engine.load().solve
     listener = _Listener(problem.on_progress) if problem.on_progress else None
+    fields = [field.name for field in dataclasses.fields(problem.graph)]
+    before = [getattr(problem.graph, name) for name in fields]
     started = time.monotonic()
     try:
         answer = method(dataclasses.replace(problem, on_progress=listener))
@@ -307,6 +309,10 @@ def _ask(engine: Engine, problem: Problem, method: Callable[[Problem], object] |
             raise
         raise SolverError(f"solver {name!r} failed: {one_line(error)}") from error
     seconds = time.monotonic() - started
+    if any(getattr(problem.graph, f) is not was for f, was in zip(fields, before, strict=True)):
+        raise SolverError(
+            f"solver {name!r} changed the graph that it was given: graphs are shared, and frozen"
+        )
     if isinstance(answer, Solution):
         remember_lowest(problem.graph, answer.lowest, fixed_order=problem.fixed_order)
     return dataclasses.replace(judged(_claimed(answer, name, problem), name, problem), seconds=seconds)

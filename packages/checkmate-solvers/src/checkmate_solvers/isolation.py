@@ -20,7 +20,11 @@ def isolated_python(program: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _path() -> list[str]:
-    """Folders to import from: absolute ones, less the current one unless our own code lies in it."""
+    """Folders to import from: absolute ones, less the current one.
+
+    A relative or empty entry means the folder in which a program happens to run, where anyone may have put a
+    ``json.py``. That folder is taken only if our own packages lie there, and then last.
+    """
     given = [os.fsdecode(folder) for folder in sys.path]
     ours = [str(Path(file).parents[1]) for file in (__file__, checkmate.__file__)]
     taken = [folder for folder in given if os.path.isabs(folder) and not _is_here(folder)]

@@ -19,12 +19,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import IO, NamedTuple
 
-import checkmate
 from checkmate import Problem, Progress, read_graph
 from checkmate.serialize import graph_bytes
+from checkmate_solvers.isolation import isolated_python
 
 __all__ = ["Finding", "Worker", "serve"]
 
@@ -53,9 +52,10 @@ class Worker:
         self._findings: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
         self.finished = False
         self.running = True
+        command, environment = isolated_python(_PROGRAM)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
+            command,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -108,25 +108,6 @@ class Worker:
                     bound = math.inf if said["bound"] is None else float(said["bound"])
                     self._findings.put(Finding(bound, said["sequence"], str(said["origin"])))
         self._findings.put(None)
-
-
-def _path() -> list[str]:
-    """The caller's path as the other process gets it: absolute folders, and not the current one.
-
-    A relative or empty entry means the folder in which a program happens to run, where anyone may have put a
-    ``json.py``. That folder is taken only if our own packages lie there, and then last.
-    """
-    given = [os.fsdecode(folder) for folder in sys.path]
-    ours = [str(Path(file).parents[1]) for file in (__file__, checkmate.__file__)]
-    taken = [folder for folder in given if os.path.isabs(folder) and not _is_here(folder)]
-    return [folder for folder in dict.fromkeys([*taken, *ours]) if os.pathsep not in folder]
-
-
-def _is_here(folder: str) -> bool:
-    try:
-        return os.path.samefile(folder, os.curdir)
-    except OSError:  # it is not there, or may not be read
-        return False
 
 
 def _tell(questions: IO[bytes], problem: Problem, without: tuple[str, ...]) -> None:

@@ -25,7 +25,7 @@ import tensorflow as tf
 from checkmate import DFGraph, Progress
 from checkmate.cost import MeasuredOps, OpProfile, with_costs
 from checkmate.errors import ProfilerBusyError
-from checkmate.plugins import CostModel, checked_cost_model, load_cost_model
+from checkmate.plugins import CostModel, annotated, checked_cost_model
 from checkmate.problem import OnProgress
 from checkmate_tf.device import device_of_this_machine, machine_of
 from checkmate_tf.flops import flops_of
@@ -83,13 +83,11 @@ def price(
     counted = with_costs(graph, (float(sum(map(flops_of, group))) for group in groups), "flop")
     if cost_model == "flops":
         return counted
-    if isinstance(cost_model, str):
-        if cost_model == "roofline" or cost_model.startswith("roofline-"):
-            return roofline(
-                counted, groups, cost_model.removeprefix("roofline").removeprefix("-"), on_disk=on_disk
-            )
-        cost_model = load_cost_model(cost_model)
-    return cost_model.annotate(counted)
+    if isinstance(cost_model, str) and (cost_model == "roofline" or cost_model.startswith("roofline-")):
+        return roofline(
+            counted, groups, cost_model.removeprefix("roofline").removeprefix("-"), on_disk=on_disk
+        )
+    return annotated(cost_model, counted)
 
 
 def profile_ops(

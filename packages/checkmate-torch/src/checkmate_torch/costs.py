@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from checkmate import DFGraph, Progress
 from checkmate.cost import MeasuredOps, OpProfile, with_costs
 from checkmate.errors import ProfilerBusyError
-from checkmate.plugins import CostModel, checked_cost_model, load_cost_model
+from checkmate.plugins import CostModel, annotated, checked_cost_model
 from checkmate.problem import OnProgress
 from checkmate_torch.flops import flops_of
 from checkmate_torch.profile import machine_of, profile_op
@@ -88,12 +88,10 @@ def price(
     counted = with_costs(graph, (flops_of(node) if node is not None else 0.0 for node in nodes), "flop")
     if cost_model == "flops":
         return counted
-    if isinstance(cost_model, str):
-        if cost_model == "roofline" or cost_model.startswith("roofline-"):
-            device = cost_model.removeprefix("roofline").removeprefix("-")
-            return roofline(counted, nodes, device, on_disk=on_disk)
-        cost_model = load_cost_model(cost_model)
-    return cost_model.annotate(counted)
+    if isinstance(cost_model, str) and (cost_model == "roofline" or cost_model.startswith("roofline-")):
+        device = cost_model.removeprefix("roofline").removeprefix("-")
+        return roofline(counted, nodes, device, on_disk=on_disk)
+    return annotated(cost_model, counted)
 
 
 def profile_node(node: Node) -> OpProfile:

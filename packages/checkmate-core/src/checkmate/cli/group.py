@@ -11,7 +11,13 @@ import click
 
 from checkmate.cli.exits import clean_exits
 from checkmate.cli.printing import foreign_code, say
-from checkmate.errors import CheckmateError, MissingDistributionError, PluginError, install_hint
+from checkmate.errors import (
+    DISTRIBUTIONS,
+    CheckmateError,
+    MissingDistributionError,
+    PluginError,
+    install_hint,
+)
 from checkmate.plugins import command_errors, installed_plugins, register_commands
 from checkmate.text import excerpt
 
@@ -21,8 +27,11 @@ _ELSEWHERE = {"demo": ("checkmate-torch", "checkmate-solvers checkmate-torch[dem
 """Commands that we know to come with another distribution, and how to get them."""
 
 
+_LOGGERS = ("checkmate", *(name.replace("-", "_") for name in DISTRIBUTIONS))
+
+
 class _EchoHandler(logging.Handler):
-    """Warnings of the library, on stderr."""
+    """Warnings of our packages, on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"{record.levelname.capitalize()}: {record.getMessage()}")
@@ -41,13 +50,15 @@ class App(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a Checkmate error or an unusable file is one clear line, not a traceback."""
-        log, handler = logging.getLogger("checkmate"), _EchoHandler(logging.WARNING)
-        log.addHandler(handler)
+        handler = _EchoHandler(logging.WARNING)
+        for name in _LOGGERS:
+            logging.getLogger(name).addHandler(handler)
         try:
             with _printable(), clean_exits():
                 return super().invoke(ctx)
         finally:
-            log.removeHandler(handler)
+            for name in _LOGGERS:
+                logging.getLogger(name).removeHandler(handler)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Read the options that come before a command."""
