@@ -111,3 +111,15 @@ def test_the_schedule_of_least_peak_that_did_not_fit_is_told() -> None:
     lowest = search.solution().lowest
     assert lowest is not None
     assert lowest.sequence.tolist() == AGAIN
+
+
+def test_a_step_that_can_not_end_in_time_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a graph of which judging one schedule takes as long as the limit allows."""
+    monkeypatch.setattr("checkmate_solvers.search.judging_s", lambda _: TIGHT.time_limit)
+    search = Search(TIGHT)
+    assert not search.has_time_to_judge(1)
+    search.decode({}, "eviction")
+    assert search.sequence is None
+    clumsy = [0, 1, 2, 3, 0, 1, 4, 5, 6, 0, 1, 7, 8]
+    assert search.offer(clumsy, "clumsy")
+    assert search.sequence == clumsy

@@ -47,6 +47,8 @@ _MINIMUM_TIME_S = 5.0
 _ADVICE_SHARE = 0.3
 """Of the time limit: what an error may use to name the least budget. Solvers have more for that budget."""
 _LEAST_ADVICE_SHARE = 0.05
+_LITTLE = 0.01
+"""Of the time limit: what is little."""
 _KNOWN = "known before"
 _log = logging.getLogger(__name__)
 
@@ -93,6 +95,7 @@ def solve(
     >>> solve(graph, "100%", solver="keep-all").status
     <Status.OPTIMAL: 'optimal'>
     """
+    started = time.thread_time()
     problem = Problem(
         graph=graph,
         budget=parse_budget(budget, keep_all_peak(graph)),
@@ -103,11 +106,16 @@ def solve(
         on_progress=on_progress,
         start=lowest_known(graph, fixed_order=fixed_order),
     )
+    floor(graph)
+    spent_s = time.thread_time() - started
     engine = engine_of(solver)
     kept = ScheduleCache() if cache is True else cache or None
     if not isinstance(kept, ScheduleCache | None):
         raise TypeError(f"cache is {cache!r}, must be True, None or a ScheduleCache(directory)")
-    solution = _ask(engine, problem) if kept is None else _remembered(engine, problem, kept)
+    if kept is None:
+        solution = _ask(engine, problem, spent_s=spent_s)
+    else:
+        solution = _remembered(engine, problem, kept, spent_s)
     if solution.timeline is None and solver == _AUTO:
         solution = _or_known(solution)
     if throw and solution.timeline is None:
@@ -279,31 +287,43 @@ def _warn_once(text: str) -> None:
     _log.warning("%s", text)
 
 
-def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache) -> Solution:
+def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache, spent_s: float) -> Solution:
     """Ask the cache, then the solver; what the cache says is a claim of that solver like any other."""
     if engine.identity is None:
-        return _ask(engine, problem)
+        return _ask(engine, problem, spent_s=spent_s)
     known = cache.find(problem, engine.identity, lambda claim: judged(claim, engine.name, problem))
     if known is not None:
         return known
-    solution = _ask(engine, problem)
+    solution = _ask(engine, problem, spent_s=spent_s)
     if not solution.provisional:
         cache.store(solution, engine.identity)
     return solution
 
 
-def _ask(engine: Engine, problem: Problem, method: Callable[[Problem], object] | None = None) -> Solution:
-    """Run the solver, or a method of it, and judge its answer. Below the proved floor nobody is asked."""
+def _ask(
+    engine: Engine,
+    problem: Problem,
+    method: Callable[[Problem], object] | None = None,
+    *,
+    spent_s: float = 0.0,
+) -> Solution:
+    """Run the solver, or a method of it, and judge its answer; not below the proved floor.
+
+    What has been spent on the graph before is taken off the time limit, where it is more than a hundredth.
+    """
     name = engine.name
     if problem.budget < floor(problem.graph).size:
         return Solution.infeasible(problem, solver=name)
     method = method or engine.load().solve
+    limit = problem.time_limit
+    if spent_s > _LITTLE * limit:
+        limit = max(limit - spent_s, _LITTLE * limit)
     listener = _Listener(problem.on_progress) if problem.on_progress else None
     fields = [field.name for field in dataclasses.fields(problem.graph)]
     before = [getattr(problem.graph, name) for name in fields]
     started = time.monotonic()
     try:
-        answer = method(dataclasses.replace(problem, on_progress=listener))
+        answer = method(dataclasses.replace(problem, on_progress=listener, time_limit=limit))
     except ANYTHING as error:
         if listener and error is listener.raised:
             raise

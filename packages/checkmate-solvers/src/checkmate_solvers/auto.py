@@ -211,7 +211,7 @@ class Auto:
         if search.has_time_to_judge(_SEGMENTING):
             found = ChenSqrtN(sweep=False).solve(replace(search.problem, time_limit=left_s, on_progress=None))
             if found.timeline is not None:
-                search.keep_if_better(found.timeline, _SEGMENTS)
+                search.keep_if_better(found.timeline, _SEGMENTS, seed=False)
 
     def _tighten(self, search: Search, share: float) -> None:
         """If no schedule is known but that of segments, tighten in a share of the time that is left."""

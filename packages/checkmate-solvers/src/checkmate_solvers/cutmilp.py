@@ -56,6 +56,8 @@ _BETTER = 1 + 1e-5
 """Factor by which a bound has to be better to count; less may be due to the gap at which the MILP stops."""
 _ALIKE = 1e-3
 """Relative difference of bounds up to which moments next to each other are alike."""
+_BUILDING = 18
+"""For each moment, writing the MILP down takes about as long as judging this many schedules."""
 _TRIES = 5
 """How many moments to look at for one that may be added."""
 
@@ -113,8 +115,10 @@ class CutMilp:
                 problem says so too, but the plans may be better.
             first: the op of the first moment; default the most crowded one.
         """
+        if search.done or not search.has_time_to_judge(_BUILDING):
+            return
         at = first if first is not None else next(iter(crowded_ops(search.problem, 1)), None)
-        if at is None or search.done:
+        if at is None:
             return
         view = _View(search, fixed_order, self.nodes)
         grown = [at] if view.large else self._grown(view, at)
@@ -202,8 +206,8 @@ class _View:
         search, key = self.search, tuple(chosen)
         if key in self._plans:
             return self._plans[key]
-        if search.done:
-            return CutPlan(recompute=0.0, keep=None)
+        if search.done or not search.has_time_to_judge(_BUILDING * len(chosen)):
+            return _UNSOLVED
         moments = [self._moment(at) for at in chosen]
         again = max(search.bound - search.base, _GAP * search.bound, 1e-300)
         gap = min(_GAP * search.bound / again, _WIDEST_GAP)
@@ -297,6 +301,8 @@ class _View:
 
     def _relaxed(self, chosen: Sequence[int]) -> tuple[float, list[float]]:
         """Bound of the linear relaxation, and what the room at each moment is worth in it; offers a plan."""
+        if not self.search.has_time_to_judge(_BUILDING * len(chosen)):
+            return 0.0, [0.0 for _ in chosen]
         model = Moments([self._moment(at) for at in chosen])
         if not model.program.integral.any():
             return 0.0, [0.0 for _ in chosen]

@@ -36,6 +36,8 @@ _INFINITE = 2**30
 _MOST_STEPS = 40
 _LOOKS = 20_000
 """How many ops the networks of all moments may have together, before moments are left out."""
+_LOOKING = 4
+"""A minimum cut takes about as long as judging this many schedules."""
 _Values = npt.NDArray[np.number]
 _Ids = npt.NDArray[np.int64]
 
@@ -92,7 +94,7 @@ class MinCut:
         for at in crowded_ops(search.problem, several):
             self._look(search, cuts, at, fixed_order)
         step = len(crowded) // several if several > 1 else 0
-        while step and not search.done:
+        while step and cuts and not search.done:
             middle = crowded.index(max(cuts, key=lambda at: cuts[at].recompute))
             for place in (middle - step, middle + step):
                 if 0 <= place < len(crowded) and crowded[place] not in cuts:
@@ -106,7 +108,7 @@ class MinCut:
 
     def _look(self, search: Search, cuts: dict[int, CutBound], at: int, fixed_order: bool) -> None:
         """Cut at one more moment, unless nothing is left to find."""
-        if search.done:
+        if search.done or not search.has_time_to_judge(_LOOKING):
             return
         problem = search.problem
         best = max((cut.recompute for cut in cuts.values()), default=0.0)

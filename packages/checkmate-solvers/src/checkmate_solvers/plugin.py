@@ -1,11 +1,16 @@
-"""The plugin of this distribution: offers its solvers by name, and imports none of them until used."""
+"""The plugin of this distribution: offers its solvers by name and a command, and imports none until used."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from checkmate.plugins import Solver, SolverSpec, hookimpl
 from checkmate_solvers.extra import ORTOOLS
 
-__all__ = ["checkmate_register_solvers"]
+if TYPE_CHECKING:
+    import click
+
+__all__ = ["checkmate_register_commands", "checkmate_register_solvers"]
 
 _JAIN = (
     "Jain et al.: Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization, MLSys 2020, "
@@ -88,6 +93,14 @@ def checkmate_register_solvers() -> list[SolverSpec]:
             "Neural Networks, ICML 2023, arXiv:2304.14463",
         ),
     ]
+
+
+@hookimpl
+def checkmate_register_commands(cli: click.Group) -> None:
+    """Add ``checkmate warm-up``."""
+    from checkmate_solvers.command import register
+
+    register(cli)
 
 
 def _auto() -> Solver:

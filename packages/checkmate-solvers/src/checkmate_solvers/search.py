@@ -34,7 +34,7 @@ _SMALL = 100
 _PRUNING, _EVICTION = 0.1, 0.2
 """Of the time that is left: what pruning and each eviction may use without machine code in larger graphs."""
 _DECODING = 8
-"""Repairing a plan takes about as long as judging this many schedules."""
+"""Repairing a plan or a schedule takes about as long as judging this many schedules."""
 _LEAST_S = 0.1
 _PAUSE_S = 0.1
 
@@ -133,13 +133,16 @@ class Search:
         problem = self.problem
         if sequence is None:
             return False
-        schedule = Schedule.from_sequence(problem.graph, sequence)
-        if simulate(problem.graph, schedule).peak > problem.budget:
+        timeline = simulate(problem.graph, Schedule.from_sequence(problem.graph, sequence))
+        if timeline.peak > problem.budget:
             return False
+        if not self.has_time_to_judge(_DECODING):
+            self.keep_if_better(timeline, origin)
+            return True
         if self.has_machine_code():
             return self.repair(sequence, origin)
         if not self.small:
-            self.judge(sequence, origin)
+            self.keep_if_better(timeline, origin)
         until = self.deadline if self.small else self.deadline.part(_PRUNING)
         for fixed_order in {problem.fixed_order, True}:
             lean = pruned(problem.graph, sequence, problem.budget, fixed_order=fixed_order, deadline=until)
@@ -182,15 +185,21 @@ class Search:
         graph = self.problem.graph
         self.keep_if_better(simulate(graph, Schedule.from_sequence(graph, sequence)), origin)
 
-    def keep_if_better(self, timeline: Timeline, origin: str) -> None:
-        """Keep a schedule that the simulator has replayed, if it is what was asked for and the cheapest."""
+    def keep_if_better(self, timeline: Timeline, origin: str, *, seed: bool = True) -> None:
+        """Keep a schedule that the simulator has replayed, if it is what was asked for and the cheapest.
+
+        Args:
+            timeline: of the schedule.
+            origin: the step that found it.
+            seed: whether it is one of the :attr:`seeds`, too.
+        """
         if self.problem.fixed_order and not timeline.schedule.keeps_base_order:
             return
         if timeline.peak > self.problem.budget:
             if self._lowest is None or timeline.peak < self._lowest.peak:
                 self._lowest = timeline
             return
-        if timeline.cost < self._found.get(origin, (math.inf, []))[0]:
+        if seed and timeline.cost < self._found.get(origin, (math.inf, []))[0]:
             self._found[origin] = timeline.cost, timeline.schedule.sequence.tolist()
         if timeline.cost < self.cost:
             self.cost, self._best = timeline.cost, timeline

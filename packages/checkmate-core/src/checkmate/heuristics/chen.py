@@ -80,12 +80,12 @@ class ChenSqrtN:
 
     def solve(self, problem: Problem) -> Solution:
         """The cheapest that fits; when the time is up, of the segment lengths tried so far."""
+        deadline = Deadline(problem.time_limit, patient=not self.sweep)
         graph, turn = problem.graph, _turn(problem.graph)
         places = _places(graph, self.candidates, turn)
         root = max(math.ceil(math.sqrt(len(places))), 1)
         more = _sweep(1, len(places)) if self.sweep else []
         lengths = [root, *more] if self.segment is None else [self.segment]
-        deadline = Deadline(problem.time_limit, patient=not self.sweep)
         cuts = (places[k - 1 :: k] for k in lengths)
         longest = math.inf if self.sweep else _LONGEST * graph.n_ops
         return cheapest(problem, _sequences(graph, turn, cuts, deadline, longest), first=not self.sweep)
@@ -117,13 +117,14 @@ class ChenGreedy:
 
     def solve(self, problem: Problem) -> Solution:
         """The cheapest that fits; when the time is up, of the thresholds tried so far."""
+        deadline = Deadline(problem.time_limit)
         graph, turn = problem.graph, _turn(problem.graph)
         places = _places(graph, self.candidates, turn)
         made = [sum(graph.tensors[t].size for t in op.outputs) for op in graph.ops[:turn]]
         evenly = max(sum(made) // max(len(places), 1), 1)
         thresholds = [0, *_sweep(evenly, sum(made))] if self.threshold is None else [self.threshold]
         cuts = (_filled(made, places, b) for b in thresholds)
-        return cheapest(problem, _sequences(graph, turn, cuts, Deadline(problem.time_limit)))
+        return cheapest(problem, _sequences(graph, turn, cuts, deadline))
 
 
 def _turn(graph: DFGraph) -> int:

@@ -197,6 +197,8 @@ class _Cycles:
                 if fits:
                     return True
                 steps -= _STEPS
+            if self.search.left_s <= 0:  # nothing goes on from here
+                return False
             self._reload(start)
         self.state.totals[BEST] = cost
         return False
