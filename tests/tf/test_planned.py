@@ -20,6 +20,7 @@ from checkmate_tf import UnsupportedFunctionError
 from checkmate_tf.emit import Replay, emit
 from checkmate_tf.program import Program, program
 
+CHEAP: dict[str, Any] = {"solver": "heuristics", "cost_model": "flops", "workspaces": False}
 State = list[np.ndarray[Any, Any]]
 
 
@@ -170,3 +171,29 @@ def test_an_assertion_that_fails_is_told() -> None:
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be positive"):
         checkmate.tf2.function(step, budget="100%", cost_model="flops", workspaces=False)(-tf.ones([64, 32]))
+
+
+@tf.function(experimental_attributes={"_noinline": True})
+def scaled(x: tf.Tensor, by: tf.Tensor) -> tf.Tensor:
+    """Of this and of a constant Grappler makes one function."""
+    return x * by
+
+
+def test_steps_that_call_one_function_with_different_constants_are_not_mixed_up() -> None:
+    x = tf.constant([1.0, 2.0])
+    for by in (2.0, 3.0):
+        step = checkmate.tf2.function(lambda x, by=by: scaled(x, tf.constant(by)), budget="8GiB", **CHEAP)
+        np.testing.assert_array_equal(step(x), by * x)
+
+
+def test_what_was_traced_into_another_function_outlives_the_planned_one() -> None:
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.while_loop(lambda x: x < 10.0, lambda x: [scaled(x, tf.constant(2.0))], [x])[0]
+
+    def traced() -> Any:
+        planned = checkmate.tf2.function(step, budget="8GiB", **CHEAP)
+        return tf.function(lambda x: planned(x) + 1.0).get_concrete_function(tf.TensorSpec([]))
+
+    outer = traced()
+    gc.collect()
+    assert outer(tf.constant(3.0)) == 13.0

@@ -56,12 +56,11 @@ class Captured:
         return self.inputs[: len(self.inputs) - len(self.captured)]
 
 
-def capture(function: Any, *, grappler: bool = True) -> Captured:
+def capture(function: Any) -> Captured:
     """Read a ``ConcreteFunction``.
 
     Args:
         function: with arguments of known shapes.
-        grappler: False = the ops as they were traced.
 
     Raises:
         UnsupportedFunctionError: if XLA compiles a part of it, or an op is of TensorFlow 1's control flow.
@@ -69,11 +68,9 @@ def capture(function: Any, *, grappler: bool = True) -> Captured:
     graph = function.graph
     must_run = [op.name for op in graph.control_outputs]
     keep = dict.fromkeys([*(t.op.name for t in (*graph.inputs, *function.outputs)), *must_run])
-    definition = private.optimized(graph, keep) if grappler else graph.as_graph_def()
-    private.register_functions(definition)
+    definition = private.optimized(graph, keep)
     base = private.FuncGraph("step")
-    with base.as_default():
-        tf.graph_util.import_graph_def(tf.compat.v1.GraphDef(library=definition.library), name="")
+    private.add_functions(definition, base)
     source = _Source(
         nodes={node.name: node for node in definition.node},
         order=[op.name for op in graph.get_operations()],

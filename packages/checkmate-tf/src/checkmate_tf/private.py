@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.function.polymorphism import function_type
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import autograph_util
+from tensorflow.python.eager.polymorphic_function import atomic_function, autograph_util
 from tensorflow.python.framework import (
     auto_control_deps,
     auto_control_deps_utils,
@@ -32,6 +33,7 @@ from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 __all__ = [
     "FuncGraph",
     "XSpace",
+    "add_functions",
     "copy_functions",
     "copy_handle_data",
     "cpu_allocator_events",
@@ -43,7 +45,6 @@ __all__ = [
     "nodes_of",
     "optimized",
     "read_resources",
-    "register_functions",
     "resource_bytes",
     "with_autograph",
     "written_resources",
@@ -137,7 +138,25 @@ def optimized(graph: Any, keep: Iterable[str]) -> Any:
     for node in _nodes(definition):
         if _LOWERED in node.attr:
             node.attr[_LOWERED].b = any(b for _, b in lowered)
+    _name_uniquely(definition)
     return definition
+
+
+def _name_uniquely(definition: Any) -> None:
+    """Give the functions of a ``GraphDef`` names of their own.
+
+    Grappler names what it makes of f(x, 2) by f: for another step that calls f(x, 3), too.
+    """
+    number = framework_ops.uid()
+    names = {f.signature.name: f"{f.signature.name}_{number}" for f in definition.library.function}
+    for function in definition.library.function:
+        function.signature.name = names[function.signature.name]
+    for node in _nodes(definition):
+        node.op = names.get(node.op, node.op)
+        for attr in node.attr.values():
+            for called in (attr.func, *attr.list.func):
+                if called.name in names:
+                    called.name = names[called.name]
 
 
 def lowered() -> dict[str, Any]:
@@ -170,12 +189,22 @@ def copy_functions(source: Any, target: Any) -> None:
         target._add_function_recursive(function)
 
 
-def register_functions(definition: Any) -> None:
-    """Let TensorFlow know the functions of a ``GraphDef`` that Grappler has made."""
-    known = context.context()
+def add_functions(definition: Any, graph: Any) -> None:
+    """Register the functions of a ``GraphDef`` with TensorFlow, and let a graph know them.
+
+    TensorFlow removes each with the last graph that knows it, as it does with its own.
+    """
     for function in definition.library.function:
-        if not known.has_function(function.signature.name):
-            known.add_function_def(function)
+        graph._add_function(atomic_function.from_function_def(function, _type_of(function)))
+
+
+def _type_of(function: Any) -> Any:
+    """The type of a ``FunctionDef``, which TensorFlow wants to know where a function is saved."""
+    given, made = (
+        tuple(tf.TensorSpec(None, arg.type) for arg in arguments)
+        for arguments in (function.signature.input_arg, function.signature.output_arg)
+    )
+    return function_type.from_structured_signature((given, {}), made)
 
 
 def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:

@@ -1,0 +1,163 @@
+"""A compiled model is freed with its last reference: model, optimizer, batch, plans, and all that is ours.
+
+TensorFlow knows a function by its name until it is removed: those that are ours go with their plan.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import runpy
+import subprocess
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import checkmate.tf2
+
+SCRIPT = str(Path(__file__).with_name("dropped_steps.py"))
+functions: Callable[[], set[str]] = runpy.run_path(SCRIPT)["functions"]
+SETTINGS: dict[str, Any] = {
+    "budget": "8GiB",
+    "solver": "heuristics",
+    "cost_model": "flops",
+    "workspaces": False,
+    "cache": False,
+}
+MIB = 2**20
+
+
+class Branching(keras.layers.Layer):
+    """A layer with a branch, of whose gradient Grappler makes functions."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.tanh(x), lambda: tf.sin(x))
+
+
+def network() -> keras.Model:
+    """A small model, compiled; its optimizer is built, for to build one in ``fit`` leaks memory in Keras."""
+    dense = keras.layers.Dense
+    model = keras.Sequential([keras.Input([8]), dense(8), Branching(), dense(8), Branching(), dense(1)])
+    model.compile(keras.optimizers.Adam(), "mse")
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def given(model: keras.Model) -> tuple[Any, ...]:
+    """What compile, plan and trace take."""
+    return model, "mse", model.optimizer, tf.TensorSpec([4, 8]), tf.TensorSpec([4, 1])
+
+
+def compiled(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
+    step = checkmate.tf2.compile(*given(model), **SETTINGS)
+    step(x, y)
+    return [step, *step.plans]
+
+
+def fitted(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
+    training = checkmate.tf2.enable(model, **SETTINGS)
+    model.fit(x, y, batch_size=4, verbose=0)
+    return [training, *training.plans]
+
+
+def trained_on_a_batch(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
+    training = checkmate.tf2.enable(model, **SETTINGS)
+    model.train_on_batch(x, y)
+    return [training, *training.plans]
+
+
+def infeasible(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
+    training = checkmate.tf2.enable(model, **{**SETTINGS, "budget": 1})
+    with pytest.raises(checkmate.InfeasibleBudgetError):
+        model.train_on_batch(x, y)
+    return [training]
+
+
+def called(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
+    step = checkmate.tf2.function(lambda x, y: model.train_step((x, y))["loss"], **SETTINGS)
+    step(x, y)
+    return [step, *step.plans]
+
+
+def planned(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
+    return [checkmate.tf2.plan(*given(model), **SETTINGS)]
+
+
+def traced(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
+    checkmate.tf2.trace(*given(model), cost_model="flops", cache=False)
+    return []
+
+
+def measured(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
+    with checkmate.tf2.memory_meter(model, x, y):
+        return [model(x)]
+
+
+def unplanned(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
+    model.train_on_batch(x, y)
+    return []
+
+
+FACES = (compiled, fitted, trained_on_a_batch, infeasible, called, planned, traced, measured)
+
+
+def ours() -> Counter[str]:
+    """How many objects there are of each class of this distribution."""
+    gc.collect()
+    kinds = (type(found) for found in gc.get_objects())
+    return Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("checkmate_tf"))
+
+
+def used(face: Callable[..., list[object]]) -> list[weakref.ref[object]]:
+    """References to all that a face was given and has made, none of which lives on."""
+    model, x, y = network(), tf.ones([4, 8]), tf.ones([4, 1])
+    held = [model, model.optimizer, x, y, *model.variables, *face(model, x, y)]
+    return [weakref.ref(found) for found in held]
+
+
+def left(face: Callable[..., list[object]]) -> int:
+    """How many functions TensorFlow knows more, once what a face has made is dropped."""
+    gc.collect()
+    before = functions()
+    used(face)
+    gc.collect()
+    return len(functions() - before)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_what_is_dropped_is_freed(face: Callable[..., list[object]]) -> None:
+    used(face)  # what is made once, at the first use
+    before = ours()
+    references = used(face)
+    assert ours() <= before
+    assert not [found for reference in references if (found := reference()) is not None]
+    assert left(face) <= left(unplanned)  # TensorFlow keeps what is around a custom gradient
+
+
+@pytest.mark.parametrize("way", [fitted, trained_on_a_batch])
+def test_a_disabled_model_keeps_nothing_of_its_plans(way: Callable[..., list[object]]) -> None:
+    model, x, y = network(), tf.ones([4, 8]), tf.ones([4, 1])
+    model.train_on_batch(x, y)
+    before = ours()
+    references = [weakref.ref(found) for found in way(model, x, y)]
+    checkmate.tf2.disable(model)
+    assert ours() <= before
+    assert not [found for reference in references if (found := reference()) is not None]
+
+
+def test_twenty_steps_made_and_dropped_leave_no_more_than_those_of_tensorflow() -> None:
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    running = [
+        subprocess.Popen([sys.executable, SCRIPT, way], env=environment, stdout=subprocess.PIPE, text=True)
+        for way in ("stock", "planned")
+    ]
+    (stock, _), (grown, known) = (map(int, process.communicate()[0].split()) for process in running)
+    assert known == 0
+    assert grown < stock + 8 * MIB
