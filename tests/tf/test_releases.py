@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ import pytest
 from checkmate import MissingDistributionError
 from checkmate_tf.releases import (
     OLDEST,
+    TRIED,
     UnsupportedKerasError,
     UnsupportedReleaseError,
     check_installed,
@@ -29,11 +31,12 @@ def _checked_anew() -> None:
     check_installed.cache_clear()
 
 
-def test_the_oldest_release_is_the_one_that_both_extras_ask_for() -> None:
+def test_both_extras_bound_the_releases_whose_private_names_are_used() -> None:
     extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
     for extra in ("cpu", "gpu"):
-        (wanted,) = extras[extra]
-        assert f">={OLDEST[0]}.{OLDEST[1]}," in wanted
+        tensorflow, keras = extras[extra]
+        assert f">={OLDEST[0]}.{OLDEST[1]},<{TRIED[0]}.{TRIED[1] + 2}" in tensorflow
+        assert re.fullmatch(r"keras>=3\.\d+,<4", keras)
 
 
 @pytest.mark.parametrize("release", ["1.15.5", "2.0.0", "2.15.0.post1"])
@@ -60,7 +63,7 @@ def test_the_one_that_is_installed_will_do() -> None:
 def test_without_tensorflow_both_ways_to_install_it_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("checkmate_tf.releases.find_spec", lambda _name: None)
     with pytest.raises(
-        MissingDistributionError, match=r"'checkmate-tf\[cpu\]'.*'checkmate-tf\[gpu\]'"
+        MissingDistributionError, match=r"install './packages/checkmate-tf\[cpu\]' in a clone.*\[gpu\]"
     ) as caught:
         check_installed()
     assert caught.value.name == "tensorflow"

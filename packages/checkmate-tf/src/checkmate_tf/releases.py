@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from checkmate import CheckmateError, MissingDistributionError
+from checkmate.errors import install_hint
 
 __all__ = [
     "UnsupportedKerasError",
@@ -55,8 +56,8 @@ def check_installed() -> None:
     """
     if find_spec("tensorflow") is None:
         raise MissingDistributionError(
-            "'checkmate-tf' needs TensorFlow, and none is installed: pip install 'checkmate-tf[cpu]', "
-            "or 'checkmate-tf[gpu]' for its CUDA build",
+            f"'checkmate-tf' needs TensorFlow, and none is installed: {install_hint('checkmate-tf[cpu]')}; "
+            "with [gpu] in the place of [cpu] for its CUDA build",
             name="tensorflow",
         )
     for distribution in _DISTRIBUTIONS:
