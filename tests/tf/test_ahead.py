@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -103,6 +104,29 @@ def test_the_command_line_traces_what_a_factory_makes(
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["output"] == str(output)
         assert checkmate.read_graph(output).cost_unit == "flop"
+
+
+def test_the_command_line_runs_nothing_of_the_current_folder_but_the_module_it_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    for name in ("json", "random", "logging", "numpy", "tensorflow", "keras", "six", "absl", "checkmate_tf"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'a').write(__name__)")
+    (tmp_path / "mine.py").write_text(
+        "import json, random, tensorflow as tf\n"
+        "def factory(): return tf.math.square, (tf.TensorSpec([4096]),)\n"
+    )
+    command = [
+        Path(sys.executable).with_name("checkmate"),
+        "trace",
+        "--tf",
+        "mine:factory",
+        "-o",
+        "step.json",
+    ]
+    done = subprocess.run([*command, "--cost-model", "flops"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert checkmate.read_graph(tmp_path / "step.json").n_ops == 1
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("made", [3, (1, 2), (perceptron, 3), lambda: (1, 2, 3, 4, 5)])
