@@ -74,6 +74,8 @@ COMMANDS = {
     "doctor": ("doctor",),
     "help": ("--help",),
 }  # fmt: skip
+MAY_FAIL = ("doctor", "solve with the paper's MILP")
+"""Something may be wrong with the installation; on a busy machine the MILP finds nothing in its time."""
 PROCESSES = {"threads": 2, "jobs": 4}
 """How many at least: with ``--jobs 2`` the first, two workers, and the tracker of their resources."""
 
@@ -131,7 +133,7 @@ def test_the_hook_sees_what_python_itself_opens(run: Run) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_opens_what_lies_in_the_current_folder(run: Run, name: str) -> None:
-    command, exit_codes = COMMANDS[name], (0, 1) if name == "doctor" else (0,)
+    command, exit_codes = COMMANDS[name], (0, 1) if name in MAY_FAIL else (0,)
     lines = run(Path(sysconfig.get_path("scripts")) / "checkmate", *command, exit_codes=exit_codes)
     assert [line for line in lines if line[1:] != ["started"]] == []
     least = max((PROCESSES[word] for word in PROCESSES if f"--{word}" in command), default=1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate.analysis import needed_ops
+from checkmate.deadline import Deadline
 from checkmate.graph import DFGraph
 from checkmate.heuristics.prune import pruned
 from checkmate.schedule import Schedule
@@ -63,4 +62,4 @@ def test_a_first_run_that_nobody_reads_moves_only_if_the_order_is_free() -> None
 
 def test_when_the_time_is_up_only_what_nobody_reads_goes() -> None:
     graph = DFGraph.from_nodes(cost=[1] * 3, size=[1] * 3, deps=[[], [0], [0, 1]])
-    assert pruned(graph, [0, 0, 1, 0, 2], 9, fixed_order=False, deadline=-math.inf) == [0, 1, 0, 2]
+    assert pruned(graph, [0, 0, 1, 0, 2], 9, fixed_order=False, deadline=Deadline(0)) == [0, 1, 0, 2]

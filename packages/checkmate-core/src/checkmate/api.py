@@ -259,27 +259,33 @@ def engine_of(solver: str | Solver) -> Engine:
         if isinstance(value, type) or not callable(getattr(value, "solve", None)):
             raise TypeError(f"solver is {value!r}, must be a name or an object with a method solve(problem)")
         return Engine(name=type(value).__name__, identity=identity_of(value), load=lambda: value)
-    if solver == _AUTO and (problem := _problem_with_auto()):
-        _warn_once(problem)
+    if solver == _AUTO and not _has_auto():
         solver = _FALLBACK
     name = SOLVERS.spec(solver).name
     identity = {"name": name, "plugin": SOLVERS.owner(name).owner}
     return Engine(name=name, identity=identity, load=lambda: SOLVERS.load(name))
 
 
-def _problem_with_auto() -> str:
-    """Why 'auto' can't be used, as a warning; empty if it can, or if it is ambiguous, which is an error."""
+def _has_auto() -> bool:
+    """Whether 'auto' can be asked for, or is ambiguous, which is an error; if not, a warning says why."""
     if _AUTO in SOLVERS.ambiguous():
-        return ""
+        return True
     if _AUTO in (spec.name for spec in SOLVERS.specs()):
         try:
             SOLVERS.load(_AUTO)
         except PluginError as error:
-            return f"{error}; using {_FALLBACK!r} ('checkmate doctor' looks into it)"
-        return ""
+            _warn_once(f"{error}; using {_FALLBACK!r} ('checkmate doctor' looks into it)")
+            return False
+        return True
     broken = "; ".join(f"{p.owner}: {p.error}" for p in installed_plugins() if p.error is not None)
-    hint = install_hint("checkmate-solvers") + (f" (failed to load: {broken})" if broken else "")
-    return f"no solver {_AUTO!r} is loaded: using {_FALLBACK!r}; for better schedules: {hint}"
+    _log.warning(
+        "no solver %r is loaded: using %r; for better schedules: %s%s",
+        _AUTO,
+        _FALLBACK,
+        install_hint("checkmate-solvers"),
+        f" (failed to load: {broken})" if broken else "",
+    )
+    return False
 
 
 @cache

@@ -48,6 +48,8 @@ _SWEEP = 32
 """How many segment lengths, or thresholds, a sweep tries at most."""
 _LONGEST = 3
 """Without a sweep, schedules of more computes for each op than this are left out: judging them is slow."""
+_LOOK = 4096
+"""Computes between two looks at the clock: smaller graphs always get one schedule."""
 _MOST_MOMENTS = 256
 """A schedule that would forget more often than this is left out: each time costs a walk over the graph."""
 
@@ -170,14 +172,19 @@ def _sequences(
     for cuts in map(tuple, choices):
         for plan in _plans(graph, cuts, turn) if cuts not in tried else ():
             sequence: list[int] = []
+            look = _LOOK
             for chunk in planned_chunks(graph, plan):
                 sequence += chunk
-                if deadline.passed:
-                    return
+                if len(sequence) > look:
+                    look += _LOOK
+                    if deadline.passed:
+                        return
                 if len(sequence) > longest:
                     break
             else:
                 yield sequence
+            if deadline.passed:
+                return
         tried.add(cuts)
 
 

@@ -53,13 +53,12 @@ def pruned(
         fixed_order: keep all first runs of needed ops, and with them their order.
         deadline: look no further when it has passed.
     """
-    if deadline.left_s <= 0:
-        return list(sequence)
     must_run = needed_ops(graph).tolist() if fixed_order else [False] * graph.n_ops
     kept = list(sequence)
     _strike_unread(graph, kept, must_run)
+    passes = 0 if deadline.passed else _MOST_PASSES
     by_cost = sorted(range(len(kept)), key=lambda i: -graph.ops[sequence[i]].cost)
-    for _ in range(_MOST_PASSES):
+    for _ in range(passes):
         copies, struck = _copies_of(graph, kept), False
         for i in by_cost:
             if deadline.passed:
