@@ -8,6 +8,7 @@ exit code is 128 + the signal's number. Another one ends the process at once, un
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,8 +21,7 @@ __all__ = ["exit_code", "held_back", "interruptible", "listening"]
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _HAS_TIMER = hasattr(signal, "setitimer")
 _SAME_S = 1.0
-_AGAIN_S = 5.0
-"""Python drops what is raised in a callback (Numba has some) or finaliser; after this time it comes again."""
+_SOON_S = 0.01
 
 
 @dataclass(slots=True)
@@ -43,11 +43,14 @@ def listening() -> Iterator[None]:
         heeded = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, _hear) for number in heeded}
         if _HAS_TIMER:
-            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _remind)
+            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: _interrupt())
+    hook, sys.unraisablehook = sys.unraisablehook, _come_again
     try:
         yield
     finally:
-        _set_reminder(0)
+        sys.unraisablehook = hook
+        if _heard.number and _HAS_TIMER:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -71,7 +74,6 @@ def interruptible() -> Iterator[None]:
         _interrupt()
         yield
     finally:
-        _set_reminder(0)
         _heard.held_back = before
 
 
@@ -79,18 +81,16 @@ def _interrupt() -> None:
     """Act on a signal, unless it is held back."""
     if _heard.pending and not _heard.held_back:
         _heard.pending = False
-        _set_reminder(_AGAIN_S)
         raise KeyboardInterrupt
 
 
-def _set_reminder(seconds: float) -> None:
-    if _HAS_TIMER and _heard.number:  # else it may be another's
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-def _remind(_number: int, _frame: FrameType | None) -> None:
-    _heard.pending = bool(_heard.number)
-    _interrupt()
+def _come_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Python drops what is raised in a finaliser or a callback, as an import has one: interrupt once more."""
+    if isinstance(dropped.exc_value, KeyboardInterrupt) and _heard.number and _HAS_TIMER:
+        _heard.pending = True
+        signal.setitimer(signal.ITIMER_REAL, _SOON_S)  # raised here, it would be dropped again
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 def exit_code(code: str | int | None) -> str | int | None:
