@@ -47,6 +47,8 @@ def remember_lowest(graph: DFGraph, schedule: object, *, fixed_order: bool) -> N
 def lowest_known(graph: DFGraph, *, fixed_order: bool) -> Schedule | None:
     """The schedule of least peak that is known for this graph and this rule of order, or None."""
     orders = (True,) if fixed_order else (True, False)
+    if not _known:  # most often; a digest takes time
+        return None
     with _lock:
         found = [_known[key] for order in orders if (key := (graph.digest, order)) in _known]
     return min(found, key=lambda known: known[0])[1] if found else None

@@ -18,7 +18,7 @@ from checkmate_solvers.program import Backend
 from checkmate_solvers.search import Search
 from checkmate_solvers.stages.paper import paper_program
 from checkmate_solvers.stages.proof import prove, recompute_gap
-from checkmate_solvers.stages.shape import Needed, Shape
+from checkmate_solvers.stages.shape import NEEDED, Needed, Shape
 
 __all__ = ["CheckmateMilp"]
 
@@ -50,7 +50,7 @@ class CheckmateMilp:
     def solve(self, problem: Problem) -> Solution:
         """The best schedule of the paper's space; unknown if there is none, or the time is too short."""
         search = Search(problem)
-        if search.start():
+        if search.start() or not search.has_time_to_judge(NEEDED):
             return search.solution()
         needed = Needed.of(problem.graph)
         shape = Shape(

@@ -29,7 +29,7 @@ from checkmate_solvers.program import Backend
 from checkmate_solvers.search import Search
 from checkmate_solvers.stages.paper import paper_program
 from checkmate_solvers.stages.proof import prove
-from checkmate_solvers.stages.shape import Needed, Shape
+from checkmate_solvers.stages.shape import NEEDED, Needed, Shape
 
 __all__ = ["LpRounding"]
 
@@ -64,7 +64,7 @@ class LpRounding:
     def solve(self, problem: Problem) -> Solution:
         """The best of all roundings; unknown if none fits, or the time is too short."""
         search = Search(problem)
-        if search.start():
+        if search.start() or not search.has_time_to_judge(NEEDED):
             return search.solution()
         needed = Needed.of(problem.graph)
         room = problem.budget - needed.graph.base_size

@@ -37,7 +37,7 @@ from checkmate.deadline import Deadline
 from checkmate.graph import DFGraph
 from checkmate.heuristics.selection import cheapest
 from checkmate.lower import planned_chunks
-from checkmate.problem import Problem
+from checkmate.problem import Problem, judging_s
 from checkmate.solution import Solution
 
 __all__ = ["Candidates", "ChenGreedy", "ChenSqrtN"]
@@ -182,6 +182,8 @@ def _sequences(
                 if len(sequence) > longest:
                     break
             else:
+                if len(sequence) > _LOOK and deadline.left_s < judging_s(graph):
+                    return
                 yield sequence
             if deadline.passed:
                 return

@@ -16,7 +16,7 @@ from checkmate_solvers.extra import require_ortools
 from checkmate_solvers.retention.grid import Grid
 from checkmate_solvers.retention.model import Model
 from checkmate_solvers.search import Search
-from checkmate_solvers.stages.shape import Needed
+from checkmate_solvers.stages.shape import NEEDED, Needed
 
 __all__ = ["RetentionIntervals"]
 
@@ -62,6 +62,8 @@ class RetentionIntervals:
             started = StaticEviction().solve(fixed)
             if started.schedule is not None:
                 search.offer(started.schedule.sequence.tolist(), "eviction")
+        if not search.has_time_to_judge(NEEDED):
+            return search.solution()
         needed = Needed.of(problem.graph)
         grid = Grid(graph=needed.graph, room=problem.budget - needed.graph.base_size)
         if not search.done and grid.end <= min(_MOST_EVENTS, _EVENTS_PER_S * problem.time_limit):

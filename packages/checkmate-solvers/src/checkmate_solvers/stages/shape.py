@@ -21,7 +21,10 @@ from checkmate import DFGraph, Plan, lower
 from checkmate.analysis import needed_ops
 from checkmate_solvers.program import Draft, Ids
 
-__all__ = ["Needed", "Shape", "Uses"]
+__all__ = ["NEEDED", "Needed", "Shape", "Uses"]
+
+NEEDED = 6
+"""A graph is cut to what is needed in about the time that judging this many schedules takes."""
 
 _MOST_UNITS = 2**18
 _MOST_ENTRIES = 3_000_000
