@@ -28,6 +28,7 @@ from evaluation import (
 )
 from evaluation.experiment import Experiment
 from evaluation.results import read_results
+from faults import results as faults
 from pages import conditions
 from solvers import page, records
 
@@ -68,4 +69,5 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
     made = {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}
     made["paper-graphs"] = lambda: paper_graphs.markdown(folder)
     made["solvers"] = lambda: page.markdown(records.read_results(folder / "solvers.json"))
+    made["faults"] = lambda: faults.markdown(folder / "faults.json")
     return made | readme.tables(folder)
