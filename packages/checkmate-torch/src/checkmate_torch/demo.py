@@ -96,9 +96,9 @@ def digits(steps: int, *, batch: int = _BATCH, image: int = _IMAGE, seed: int = 
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as error:
+        hint = install_hint("checkmate-solvers checkmate-torch[demo]")
         raise MissingDistributionError(
-            f"the demo's data come with scikit-learn: {install_hint('checkmate-torch[demo]')}",
-            name=error.name,
+            f"the demo's data come with scikit-learn: {hint}", name=error.name
         ) from error
     images, labels = load_digits(return_X_y=True)
     small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16
