@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -306,3 +308,22 @@ def test_what_is_held_back_interrupts_at_the_end() -> None:
     with signals.listening(), pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["inner", "outer"]
+
+
+@pytest.mark.usefixtures("silence")
+def test_a_compiled_module_is_initialised_to_its_end() -> None:
+    """Interrupted there, NumPy for example raises an ImportError: the interrupt would be lost."""
+    done = []
+
+    class Loader(ExtensionFileLoader):
+        def exec_module(self, module: ModuleType) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            done.append("initialised")
+
+    def work() -> None:
+        Loader("numpy.core", "core.so").exec_module(ModuleType("numpy.core"))
+        time.sleep(60)
+
+    with signals.listening(), pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["initialised"]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 
 __all__ = ["exit_code", "held_back", "interruptible", "listening"]
@@ -43,7 +44,7 @@ def listening() -> Iterator[None]:
         heeded = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, _hear) for number in heeded}
         if _HAS_TIMER:
-            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: _interrupt())
+            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _hear_again)
     hook, sys.unraisablehook = sys.unraisablehook, _come_again
     try:
         yield
@@ -77,18 +78,35 @@ def interruptible() -> Iterator[None]:
         _heard.held_back = before
 
 
-def _interrupt() -> None:
-    """Act on a signal, unless it is held back."""
+def _interrupt(frame: FrameType | None = None) -> None:
+    """Act on a signal, unless it is held back; ``frame`` is where the program is."""
     if _heard.pending and not _heard.held_back:
+        if _initialises_an_extension(frame):
+            _come_soon()
+            return
         _heard.pending = False
         raise KeyboardInterrupt
+
+
+def _initialises_an_extension(frame: FrameType | None) -> bool:
+    """Whether it is in a compiled module's import: that would end, but with an ImportError of its own."""
+    while frame is not None:
+        loads = frame.f_code.co_name in ("create_module", "exec_module")
+        if _HAS_TIMER and loads and isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _come_soon() -> None:
+    signal.setitimer(signal.ITIMER_REAL, _SOON_S)
 
 
 def _come_again(dropped: sys.UnraisableHookArgs) -> None:
     """Python drops what is raised in a finaliser or a callback, as an import has one: interrupt once more."""
     if isinstance(dropped.exc_value, KeyboardInterrupt) and _heard.number and _HAS_TIMER:
         _heard.pending = True
-        signal.setitimer(signal.ITIMER_REAL, _SOON_S)  # raised here, it would be dropped again
+        _come_soon()  # raised here, it would be dropped again
     else:
         sys.__unraisablehook__(dropped)
 
@@ -104,10 +122,14 @@ def exit_code(code: str | int | None) -> str | int | None:
     return 128 + _heard.number
 
 
-def _hear(number: int, _frame: FrameType | None) -> None:
+def _hear(number: int, frame: FrameType | None) -> None:
     if not _heard.number:
         _heard.number, _heard.at, _heard.pending = number, time.monotonic(), True
-        _interrupt()
+        _interrupt(frame)
     elif time.monotonic() - _heard.at > _SAME_S:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
+
+
+def _hear_again(_number: int, frame: FrameType | None) -> None:
+    _interrupt(frame)
