@@ -57,7 +57,7 @@ def check_installed() -> None:
     if find_spec("tensorflow") is None:
         raise MissingDistributionError(
             f"'checkmate-tf' needs TensorFlow, and none is installed: {install_hint('checkmate-tf[cpu]')}; "
-            "with [gpu] in the place of [cpu] for its CUDA build",
+            "'checkmate-tf[gpu]' brings its CUDA build",
             name="tensorflow",
         )
     for distribution in _DISTRIBUTIONS:
