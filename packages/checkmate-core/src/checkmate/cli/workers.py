@@ -46,10 +46,11 @@ class _Processes(Executor):
     def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         with held_back(), _isolated():  # here processes start, as they are needed: each wholly or not at all
             try:
-                return self._pool.submit(task, *args, **kwargs)
+                given = self._pool.submit(task, *args, **kwargs)
             except BrokenProcessPool:
                 self._pool = self._fresh()
-                return self._pool.submit(task, *args, **kwargs)
+                given = self._pool.submit(task, *args, **kwargs)
+        return _beside(given)
 
     def kill(self) -> None:
         for process in multiprocessing.active_children():
@@ -64,6 +65,25 @@ class _Processes(Executor):
         with _isolated():  # here the process starts that tracks what the others share
             context = multiprocessing.get_context("spawn")
             return ProcessPoolExecutor(self._jobs, mp_context=context, initializer=_begin)
+
+
+def _beside(given: Future[Any]) -> Future[Any]:
+    """A future that gets what another gets, and can't be cancelled.
+
+    A pool that breaks while its own futures are cancelled does not clean up, and Python may hang at its exit:
+    python/cpython#108974, in Python 3.11.
+    """
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+
+    def pass_on(_given: Future[Any]) -> None:
+        try:
+            future.set_result(given.result())
+        except BaseException as error:  # noqa: BLE001, it is passed on
+            future.set_exception(error)
+
+    given.add_done_callback(pass_on)
+    return future
 
 
 @contextmanager
