@@ -158,7 +158,8 @@ def test_when_rank_0_fails_the_others_are_told_why(seen: dict[str, Seen]) -> Non
     first, second = seen["rank_0_fails"]
     assert "ValueError: no such device" in first["says"]
     assert second["error"] == "RankError"
-    assert "rank 0 failed to plan for all ranks: ValueError: no such device" in second["says"]
+    why = "CostError: cost model 'Broken' failed: ValueError: no such device"
+    assert f"rank 0 failed to plan for all ranks: {why}" in second["says"]
 
 
 def test_what_dynamo_would_split_is_refused_with_the_setting(seen: dict[str, Seen]) -> None:
