@@ -2,8 +2,8 @@
 
 Numba unpickles what it finds in its cache, so the machine code is kept in a folder that only this user can
 write: ``machine-code`` in the user's cache directory of this platform. In it there is one folder for each
-combination of our sources, Numba, Python and processor. Where no such folder can be made, a temporary one
-serves, until this process exits.
+combination of our sources, their place, Numba, Python and processor. Where no such folder can be made, a
+temporary one serves, until this process exits.
 
 The process that compiles outlives the one that started it, or short commands would start over for ever. It
 takes half a minute of one core and holds no pipe or terminal. Of several, one compiles and the others wait.
@@ -117,7 +117,11 @@ def _key() -> str:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features().flatten()
-    parts = (metadata.version("numba"), sys.implementation.cache_tag, platform.machine(), features)
+    entry = Path(__file__).with_name(
+        "entry.py"
+    )  # by its place and time Numba tells whether a cache is its own
+    stamp = f"{entry} {entry.stat().st_mtime_ns} {entry.stat().st_size}"
+    parts = (metadata.version("numba"), sys.implementation.cache_tag, platform.machine(), features, stamp)
     return hashlib.sha256(sources() + "\n".join([*parts, binding.get_host_cpu_name()]).encode()).hexdigest()[
         :20
     ]
