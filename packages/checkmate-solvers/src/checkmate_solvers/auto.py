@@ -219,8 +219,7 @@ class Auto:
             return
         able = search.has_time_to_judge(_TIGHTENING) and search.has_machine_code(even_if_small=True)
         if self._has("tightening") and able:
-            clock = search.deadline if search.found_by else search.patient
-            sequence = _tightened(search, search.problem.budget, clock.part(share))
+            sequence = _tightened(search, search.problem.budget, search.clock.part(share))
             search.judge(sequence, "tightening")
         if not search.found_by and search.problem.start is not None:
             search.judge(search.problem.start.sequence.tolist(), "known before")
@@ -268,7 +267,7 @@ def _ask(
     origin: str,
 ) -> None:
     """Offer what a solver finds in the time that is left."""
-    left_s = (search.deadline if search.found_by else search.patient).left_s
+    left_s = search.clock.left_s
     if left_s > 0:
         found = ask(replace(problem, time_limit=left_s, on_progress=None))
         if found.schedule is not None:

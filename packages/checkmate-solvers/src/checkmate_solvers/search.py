@@ -93,6 +93,11 @@ class Search:
         return [sequence for _, sequence in sorted(self._found.values())]
 
     @property
+    def clock(self) -> Deadline:
+        """The patient deadline while no schedule is known, then the plain one."""
+        return self.patient if self._best is None else self.deadline
+
+    @property
     def left_s(self) -> float:
         """Seconds until the time limit."""
         return self.deadline.left_s
@@ -112,8 +117,7 @@ class Search:
 
     def has_time_to_judge(self, schedules: float) -> bool:
         """Whether there is time for a step that takes as long as judging this many schedules."""
-        clock = self.patient if self._best is None else self.deadline
-        return clock.left_s > schedules * judging_s(self.problem.graph)
+        return self.clock.left_s > schedules * judging_s(self.problem.graph)
 
     def start(self) -> bool:
         """The two easy ends: whether the budget is below the floor, or has room for everything."""
@@ -169,8 +173,7 @@ class Search:
         """
         if self.small and not even_if_small:
             return False
-        clock = self.patient if self._best is None else self.deadline
-        found = at_hand(clock.left_s) is not None
+        found = at_hand(self.clock.left_s) is not None
         self._missed_machine_code |= not found
         return found
 
