@@ -29,16 +29,18 @@ from checkmate.errors import (
     ProfilerBusyError,
     Reason,
     SolverError,
+    UnsupportedModelError,
 )
 from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.lower import lower
 from checkmate.plan import Plan
-from checkmate.problem import Problem, Progress, keep_all_peak
+from checkmate.problem import OnProgress, Problem, Progress, keep_all_peak
 from checkmate.schedule import Compute, Free, Schedule, Step
 from checkmate.serialize import read_graph, read_schedule, write_graph, write_schedule
 from checkmate.simulate import Timeline, simulate
 from checkmate.solution import Solution, Status
-from checkmate.sweep import Frontier, sweep
+from checkmate.sweep import Frontier, SweepInterrupted, sweep
+from checkmate.units import Budget
 
 if TYPE_CHECKING:
     from . import analysis as analysis
@@ -47,11 +49,13 @@ if TYPE_CHECKING:
     from . import heuristics as heuristics
     from . import plugins as plugins
     from . import report as report
+    from . import solving as solving
     from . import testing as testing
     from . import tf2 as tf2
     from . import torch as torch
 
 __all__ = [
+    "Budget",
     "BudgetError",
     "CheckmateError",
     "Compute",
@@ -67,6 +71,7 @@ __all__ = [
     "InvalidScheduleError",
     "MissingDistributionError",
     "NoPlanError",
+    "OnProgress",
     "Op",
     "Plan",
     "PlanError",
@@ -81,8 +86,10 @@ __all__ = [
     "SolverError",
     "Status",
     "Step",
+    "SweepInterrupted",
     "Tensor",
     "Timeline",
+    "UnsupportedModelError",
     "__version__",
     "floor",
     "keep_all_peak",
@@ -100,7 +107,7 @@ __all__ = [
 __version__ = metadata.version("checkmate-core")
 
 _FACES = {"tf2": "checkmate_tf", "torch": "checkmate_torch"}
-_LAZY = ("analysis", "cost", "generators", "heuristics", "plugins", "report", "testing")
+_LAZY = ("analysis", "cost", "generators", "heuristics", "plugins", "report", "solving", "testing")
 
 if not TYPE_CHECKING:  # hidden from type checkers, which must see a typing error in checkmate.slove
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from enum import StrEnum
 
-from checkmate.text import excerpt, quoted
+from checkmate.text import excerpt, format_bytes, quoted
 
 __all__ = [
     "DISTRIBUTIONS",
@@ -27,6 +27,7 @@ __all__ = [
     "ProfilerBusyError",
     "Reason",
     "SolverError",
+    "UnsupportedModelError",
     "install_hint",
 ]
 
@@ -72,6 +73,10 @@ class ProfilerBusyError(CheckmateError, RuntimeError):
 
 class SolverError(CheckmateError, RuntimeError):
     """A solver broke its contract: its answer did not pass the judge."""
+
+
+class UnsupportedModelError(CheckmateError, NotImplementedError, ValueError):
+    """A model that can't be planned as it is; the message names the reason and the way out."""
 
 
 class MissingDistributionError(CheckmateError, ImportError):
@@ -175,6 +180,4 @@ def install_hint(requirement: str) -> str:
 
 
 def _bytes(size: int) -> str:
-    from checkmate.units import format_bytes  # which raises what stands above
-
     return f"{size} bytes" + (f" ({format_bytes(size)})" if size >= 1024 else "")

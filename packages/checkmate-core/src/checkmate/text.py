@@ -7,7 +7,7 @@ command a terminal or forge a line.
 
 from __future__ import annotations
 
-__all__ = ["byte_unit", "clipped", "cost_text", "excerpt", "printable", "quoted"]
+__all__ = ["byte_unit", "clipped", "cost_text", "examples", "excerpt", "format_bytes", "printable", "quoted"]
 
 _LONGEST = 1000
 
@@ -55,6 +55,27 @@ def cost_text(cost: float, unit: str) -> str:
     if unit == "s" and 0 < cost < 1:
         return f"{cost * 1e3:.4g} ms" if cost >= 1e-3 else f"{cost * 1e6:.4g} µs"
     return f"{cost:.4g} {clipped(unit)}".rstrip()
+
+
+def examples(*lines: str) -> str:
+    """Example command lines that end the help text of a command (its ``epilog``); click doesn't wrap them."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def format_bytes(size: int) -> str:
+    """Bytes for people, in binary units, with three or four significant digits.
+
+    >>> format_bytes(1536), format_bytes(8 * 2**30), format_bytes(12)
+    ('1.50 KiB', '8.00 GiB', '12 B')
+    """
+    if abs(size) < 1024:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        value /= 1024
+        if abs(value) < 1024 or unit == "PiB":
+            break
+    return f"{value:.2f} {unit}" if abs(value) < 100 else f"{value:.1f} {unit}"
 
 
 def byte_unit(largest: int) -> tuple[int, str]:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from numbers import Integral, Real
 
 from checkmate.errors import BudgetError
+from checkmate.text import format_bytes
 
 __all__ = ["Budget", "format_bytes", "parse_budget", "parse_bytes"]
 
@@ -95,19 +96,3 @@ def _share(budget: Budget, whole: int) -> int | None:
             f"at most {_LARGEST_SHARE:.0%}; for bytes pass an int"
         )
     return math.floor(share * whole)
-
-
-def format_bytes(size: int) -> str:
-    """Bytes for people, in binary units, with three or four significant digits.
-
-    >>> format_bytes(1536), format_bytes(8 * 2**30), format_bytes(12)
-    ('1.50 KiB', '8.00 GiB', '12 B')
-    """
-    if abs(size) < 1024:
-        return f"{size} B"
-    value = float(size)
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        value /= 1024
-        if abs(value) < 1024 or unit == "PiB":
-            break
-    return f"{value:.2f} {unit}" if abs(value) < 100 else f"{value:.1f} {unit}"

@@ -14,6 +14,7 @@ import click
 
 from checkmate.disk import MAX_SIZE, is_stream
 from checkmate.errors import BudgetError
+from checkmate.text import examples
 from checkmate.units import parse_bytes
 
 __all__ = [
@@ -53,11 +54,6 @@ class _Input(click.Path):
 
 FILE = _Input()
 _STANDARD_INPUT = f"{__name__}.stdin"
-
-
-def examples(*lines: str) -> str:
-    """The end of a help text: lines to try, not wrapped."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
 def _number(_context: click.Context, _option: click.Parameter, value: float) -> float:

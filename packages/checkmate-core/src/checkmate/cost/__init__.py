@@ -6,7 +6,7 @@ ops themselves, and keep what they measured in :class:`MeasuredOps`.
 """
 
 from checkmate.cost.devices import DEVICES, Device, device_in_table
-from checkmate.cost.measured import MeasuredOps, OpProfile
+from checkmate.cost.measured import MeasuredOps, OpProfile, processor
 from checkmate.cost.pricing import with_costs
 from checkmate.cost.quantised import QuantisedCost
 from checkmate.cost.roofline import Roofline
@@ -28,5 +28,6 @@ __all__ = [
     "device_in_table",
     "in_formats",
     "measured_roofline",
+    "processor",
     "with_costs",
 ]

@@ -1,8 +1,12 @@
 """Published rules and simple ones: quick schedules without a proof.
 
-Each is a solver, a frozen value whose fields are its settings::
+Each class is a solver, a frozen value whose fields are its settings::
 
     checkmate.solve(graph, "60%", solver=ChenSqrtN(segment=8))
+
+Authors of solvers find the parts here as well: :func:`evicting_sequence` runs the base order within a budget,
+:func:`pruned` removes recomputations that the budget has room to avoid, :func:`cheapest` picks among
+candidate sequences.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from __future__ import annotations
 from checkmate.heuristics.best import BestHeuristic
 from checkmate.heuristics.checkpoint_last import CheckpointLast
 from checkmate.heuristics.chen import ChenGreedy, ChenSqrtN
-from checkmate.heuristics.eviction import StaticEviction
+from checkmate.heuristics.eviction import StaticEviction, Weights, evicting_sequence
 from checkmate.heuristics.first_fit import FirstFit
 from checkmate.heuristics.keep_all import KeepAll
 from checkmate.heuristics.plain_order import PlainOrder
+from checkmate.heuristics.prune import pruned
+from checkmate.heuristics.selection import cheapest
 
 __all__ = [
     "BestHeuristic",
@@ -24,4 +30,8 @@ __all__ = [
     "KeepAll",
     "PlainOrder",
     "StaticEviction",
+    "Weights",
+    "cheapest",
+    "evicting_sequence",
+    "pruned",
 ]

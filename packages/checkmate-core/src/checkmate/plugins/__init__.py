@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 
+from checkmate.disk import replace_file
 from checkmate.errors import CheckmateError, CostError, PluginError
 from checkmate.graph import DFGraph
 from checkmate.plugins.hookspecs import hookimpl
@@ -44,7 +45,7 @@ from checkmate.plugins.specs import (
     SolverSpec,
     Traced,
 )
-from checkmate.text import quoted
+from checkmate.text import examples, quoted
 
 __all__ = [
     "COST_MODELS",
@@ -71,6 +72,7 @@ __all__ = [
     "checked_cost_model",
     "command_errors",
     "cost_model_specs",
+    "examples",
     "executor_specs",
     "exporter_for",
     "exporter_specs",
@@ -83,6 +85,7 @@ __all__ = [
     "load_frontend",
     "load_solver",
     "register_commands",
+    "replace_file",
     "reset",
     "solver_spec",
     "solver_specs",

@@ -1,0 +1,38 @@
+"""The public door for authors of solvers: clocks, sequences, and solutions sent between processes.
+
+A solver is any object with a method ``solve(problem)``; :mod:`checkmate.plugins` registers it. This module
+adds what a longer search needs:
+
+- time: :class:`Deadline` and :data:`NEVER`; :func:`judging_s`, the CPU seconds of one simulation;
+- schedules: :func:`planned_sequence` makes a sequence of ops from the tensors kept at some moments;
+- processes: :func:`graph_bytes` writes a graph, :func:`claim_bytes` an answer; :func:`read_claim` reads an
+  answer back, and :func:`judged` checks it;
+- foreign code: :data:`ANYTHING` lists the exceptions to expect, :func:`one_line` makes a message of one.
+
+The parts of the built-in solvers (evictions, pruning) are in :mod:`checkmate.heuristics`.
+"""
+
+from __future__ import annotations
+
+from checkmate.api import judged
+from checkmate.claim import Claim, claim_bytes, read_claim
+from checkmate.deadline import NEVER, Deadline
+from checkmate.lower import planned_sequence
+from checkmate.plugins.loader import ANYTHING, one_line
+from checkmate.problem import OnProgress, judging_s
+from checkmate.serialize import graph_bytes
+
+__all__ = [
+    "ANYTHING",
+    "NEVER",
+    "Claim",
+    "Deadline",
+    "OnProgress",
+    "claim_bytes",
+    "graph_bytes",
+    "judged",
+    "judging_s",
+    "one_line",
+    "planned_sequence",
+    "read_claim",
+]
