@@ -24,7 +24,7 @@ from typing import Any
 
 from checkmate import DFGraph, Progress, Solution, generators, read_graph, solve
 from checkmate.errors import PluginError
-from checkmate.plugins import Solver, load_solver
+from checkmate.plugins import SOLVERS, Solver
 
 _LONGEST = 200
 _WARM_S = 0.5
@@ -80,7 +80,7 @@ def named(solver: str) -> Solver:
     """An installed solver by name, or the class ``module:Name``."""
     module, colon, name = solver.partition(":")
     if not colon:
-        return load_solver(solver)
+        return SOLVERS.load(solver)
     value: Solver = getattr(importlib.import_module(module), name)()
     return value
 

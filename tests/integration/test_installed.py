@@ -112,8 +112,8 @@ def test_import_checkmate_loads_no_framework() -> None:
 def test_listing_solvers_loads_no_framework() -> None:
     code = f"""
 import sys
-from checkmate.plugins import solver_specs
-assert len(solver_specs()) > 1
+from checkmate.plugins import SOLVERS
+assert len(SOLVERS.specs()) > 1
 print(sorted((set({HEAVY}) - {{"checkmate_tf", "checkmate_torch"}}) & set(sys.modules)))
 """
     assert python(code) == "[]"
@@ -144,7 +144,7 @@ except MissingDistributionError as error:
 @pytest.mark.parametrize(
     ("use", "error"),
     [
-        ("checkmate.plugins.load_frontend('tf')", "PluginError"),
+        ("checkmate.plugins.FRONTENDS.load('tf')", "PluginError"),
         ("checkmate.tf2", "MissingDistributionError"),
         ("import checkmate_tf; checkmate_tf.memory_meter", "MissingDistributionError"),
     ],
@@ -154,7 +154,7 @@ def test_checkmate_tf_is_listed_without_tensorflow_and_names_what_lacks_at_first
 ) -> None:
     code = f"""
 import checkmate
-assert "tf" in [spec.name for spec in checkmate.plugins.frontend_specs()]
+assert "tf" in [spec.name for spec in checkmate.plugins.FRONTENDS.specs()]
 try:
     {use}
 except checkmate.{error} as error:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checkmate.plugins import frontend_specs, load_frontend
+from checkmate.plugins import FRONTENDS
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -27,7 +27,7 @@ def _no_frontend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_frontend_is_offered_by_the_name_of_its_option() -> None:
-    assert "tf" in [spec.name for spec in frontend_specs()]
+    assert "tf" in [spec.name for spec in FRONTENDS.specs()]
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("0", "0")])
@@ -37,5 +37,5 @@ def test_the_command_line_is_spared_news_of_the_build_unless_they_are_wanted(
     monkeypatch.setenv(LEVEL, before or "")  # restored afterwards, in both cases
     if before is None:
         del os.environ[LEVEL]
-    assert isinstance(load_frontend("tf"), Tracing)
+    assert isinstance(FRONTENDS.load("tf"), Tracing)
     assert os.environ[LEVEL] == after

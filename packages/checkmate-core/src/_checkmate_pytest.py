@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 _SUITE = "checkmate.testing.suite"
 _KINDS = {
-    "solver": ("checkmate_solver", "solver_specs", "load_solver"),
-    "cost-model": ("checkmate_cost_model", "cost_model_specs", "load_cost_model"),
-    "exporter": ("checkmate_exporter", "exporter_specs", "load_exporter"),
+    "solver": ("checkmate_solver", "SOLVERS"),
+    "cost-model": ("checkmate_cost_model", "COST_MODELS"),
+    "exporter": ("checkmate_exporter", "EXPORTERS"),
 }
 
 
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup(
         "checkmate", "conformance of Checkmate plugins (--pyargs checkmate.testing.suite)"
     )
-    for kind, (fixture, *_) in _KINDS.items():
+    for kind, (fixture, _) in _KINDS.items():
         group.addoption(
             f"--checkmate-{kind}", action="append", default=[], metavar="NAME", dest=fixture,
             help=f"an installed {kind.replace('-', ' ')} to check; may be repeated",
@@ -39,30 +39,30 @@ def pytest_configure(config: pytest.Config) -> None:
     examples = config.getoption("--checkmate-examples")
     if examples is not None and examples < 1:
         raise pytest.UsageError(f"--checkmate-examples is {examples}, must be ≥ 1")
-    for fixture, _, load in _KINDS.values():
+    for fixture, registry in _KINDS.values():
         for name in config.getoption(fixture):
             from checkmate import plugins
             from checkmate.errors import PluginError
 
             try:
-                getattr(plugins, load)(name)
+                getattr(plugins, registry).load(name)
             except PluginError as error:
                 raise pytest.UsageError(str(error)) from None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test of the suite once for each name that was given."""
-    for fixture, specs, _ in _KINDS.values():
+    for fixture, registry in _KINDS.values():
         if metafunc.module.__name__ == _SUITE and fixture in metafunc.fixturenames:
-            if not any(metafunc.config.getoption(other) for other, *_ in _KINDS.values()):
-                raise _nothing_to_check(specs)
+            if not any(metafunc.config.getoption(other) for other, _ in _KINDS.values()):
+                raise _nothing_to_check(registry)
             names = metafunc.config.getoption(fixture)
             metafunc.parametrize(fixture, names or [""], ids=names or ["none"])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the kinds of which none was named."""
-    fixtures = [fixture for fixture, *_ in _KINDS.values()]
+    fixtures = [fixture for fixture, _ in _KINDS.values()]
     idle = [
         item
         for item in items
@@ -73,12 +73,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in idle]
 
 
-def _nothing_to_check(specs: str) -> Exception:
+def _nothing_to_check(registry: str) -> Exception:
     import pytest
 
     from checkmate import plugins
 
-    installed = [spec.name for spec in getattr(plugins, specs)()]
+    installed = [spec.name for spec in getattr(plugins, registry).specs()]
     return pytest.Collector.CollectError(
         f"nothing to check: say which solver, as in --checkmate-solver NAME; installed: {installed}"
     )

@@ -55,12 +55,9 @@ class LayersPlugin:
 
 
 @pytest.fixture
-def traces_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def traces_torch(plug: Callable[..., None]) -> None:
     """A frontend ``torch`` is installed; its programs return how many layers they have."""
-    built_in = list(loader._candidates())
-    plugin = loader._Candidate("layers", "layers 1.0", lambda: LayersPlugin)
-    monkeypatch.setattr(loader, "_candidates", lambda: iter([*built_in, plugin]))
-    reset()
+    plug(("layers", lambda: LayersPlugin))
 
 
 @pytest.fixture

@@ -19,17 +19,10 @@ from checkmate.cli.app import app
 from checkmate.cli.group import App
 from checkmate.cli.solve import solve
 from checkmate.errors import install_hint
-from checkmate.plugins import hookimpl, loader, reset
+from checkmate.plugins import hookimpl, loader
 
 Checkmate = Callable[..., Result]
 COMMANDS = ["doctor", "plugins", "show", "simulate", "solve", "sweep", "trace"]
-
-
-def offer(monkeypatch: pytest.MonkeyPatch, *plugins: tuple[str, type]) -> None:
-    """Install these plugins, and nothing else."""
-    candidates = [loader._Candidate(name, f"{name} 1.0", lambda p=plugin: p) for name, plugin in plugins]
-    monkeypatch.setattr(loader, "_candidates", lambda: iter(candidates))
-    reset()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -157,8 +150,8 @@ class Usurper:
         cli.add_command(click.Command("solve", callback=lambda: click.echo("mine now")))
 
 
-def test_commands_of_plugins_are_added_and_know_their_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, ("k2", Climber), ("usurper", Usurper))
+def test_commands_of_plugins_are_added_and_know_their_owner(plug: Callable[..., None]) -> None:
+    plug(("k2", lambda: Climber), ("usurper", lambda: Usurper))
     group = App(name="checkmate")
     group.add_command(click.Command("solve", callback=lambda: click.echo("ours")))
     runner = CliRunner()
@@ -168,17 +161,15 @@ def test_commands_of_plugins_are_added_and_know_their_owner(monkeypatch: pytest.
     assert "climb" in runner.invoke(group, ["--help"]).stdout
 
 
-def test_a_plugin_can_not_replace_a_built_in_command(
-    checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    offer(monkeypatch, ("usurper", Usurper))
+def test_a_plugin_can_not_replace_a_built_in_command(checkmate: Checkmate, plug: Callable[..., None]) -> None:
+    plug(("usurper", lambda: Usurper))
     listed = checkmate("--help")
     assert listed.exit_code == 0
     assert "'usurper' (usurper 1.0) failed to add its commands: PluginError: there is" in listed.stderr
     assert app.commands["solve"] is solve
 
 
-def test_errors_of_a_plugins_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_plugins_command(plug: Callable[..., None]) -> None:
     class Faller:
         @staticmethod
         @hookimpl
@@ -188,7 +179,7 @@ def test_errors_of_a_plugins_command(monkeypatch: pytest.MonkeyPatch) -> None:
             def fall(kind: str) -> None:
                 raise CheckmateError("no rope") if kind == "ours" else ZeroDivisionError
 
-    offer(monkeypatch, ("faller", Faller))
+    plug(("faller", lambda: Faller))
     group = App(name="checkmate")
     ours = CliRunner().invoke(group, ["fall", "ours"])
     assert (ours.exit_code, ours.stderr) == (2, "Error: no rope\n")

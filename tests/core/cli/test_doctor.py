@@ -155,10 +155,8 @@ class Auto:
         return [SolverSpec(name=name, summary="does", load=lambda: None) for name in ("auto", "keep-all")]
 
 
-def test_ambiguous_names_are_a_problem(checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch) -> None:
-    candidates = [*loader._candidates(), loader._Candidate("other", "other 1.0", lambda: Auto)]
-    monkeypatch.setattr(loader, "_candidates", lambda: iter(candidates))
-    reset()
+def test_ambiguous_names_are_a_problem(checkmate: Checkmate, plug: Callable[..., None]) -> None:
+    plug(("other", lambda: Auto))
     assert found(checkmate, "solvers")["level"] == "ok"
     finding = found(checkmate, "solver 'keep-all'")
     assert finding["level"] == "problem"

@@ -197,7 +197,7 @@ def test_what_is_typed(graph: Path, tmp_path: Path, text: str) -> None:
 
 @on_screen
 @given(HOSTILE)
-def test_what_plugins_and_variables_say(graph: Path, text: str) -> None:
+def test_what_plugins_and_variables_say(plug: Callable[..., None], graph: Path, text: str) -> None:
     variable = encodable(text).replace("\0", "")
 
     class Hostile:
@@ -210,20 +210,14 @@ def test_what_plugins_and_variables_say(graph: Path, text: str) -> None:
                 SolverSpec(name="nothing", summary="s", load=lambda: _Solver(_nothing(text))),
             ]
 
-    plugins = [
-        loader._Candidate("good", text, lambda: Hostile),
-        loader._Candidate(text, text, _raising(text)),
-    ]
+    plug(("good", lambda: Hostile, text), (text, _raising(text), text))
     with pytest.MonkeyPatch.context() as patch:
-        built_in = list(loader._candidates())
-        patch.setattr(loader, "_candidates", lambda: iter([*built_in, *plugins]))
         patch.setenv("CHECKMATE_UNKNOWN", variable)
         patch.setattr(
             findings,
             "attempts",
             lambda things: [Attempt(thing=t, error=loader.one_line(OSError(text))) for t in things],
         )
-        reset()
         for name in ("breaks", "fails", "nothing", "none"):
             assert_harmless(shown_by("solve", graph, "--budget", "100%", "--solver", name))
             assert_harmless(shown_by("sweep", graph, "--budgets", "100%", "--solver", name))

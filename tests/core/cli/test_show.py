@@ -23,7 +23,7 @@ from checkmate import (
     write_graph,
     write_schedule,
 )
-from checkmate.plugins import ExporterSpec, hookimpl, loader, reset
+from checkmate.plugins import ExporterSpec, hookimpl
 
 Checkmate = Callable[..., Result]
 
@@ -178,11 +178,8 @@ class Exporters:
 
 
 @pytest.fixture
-def exporters(monkeypatch: pytest.MonkeyPatch) -> None:
-    candidate = loader._Candidate("exporters", "exporters 1.0", lambda: Exporters)
-    built_in = list(loader._candidates())
-    monkeypatch.setattr(loader, "_candidates", lambda: iter([*built_in, candidate]))
-    reset()
+def exporters(plug: Callable[..., None]) -> None:
+    plug(("exporters", lambda: Exporters))
 
 
 @pytest.mark.usefixtures("exporters")
@@ -296,7 +293,7 @@ def test_an_exporter_that_fails_is_named_and_the_old_file_stays(
     checkmate: Checkmate,
     graph: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    plug: Callable[..., None],
     act: Callable[[Timeline, Path], object],
     said: str,
 ) -> None:
@@ -306,10 +303,7 @@ def test_an_exporter_that_fails_is_named_and_the_old_file_stays(
         def checkmate_register_exporters() -> list[ExporterSpec]:
             return [ExporterSpec(name="evil", summary="writes", suffix=".evil", load=lambda: _Writes(act))]
 
-    built_in = list(loader._candidates())
-    plugin = loader._Candidate("bad", "bad 1.0", lambda: Plugin)
-    monkeypatch.setattr(loader, "_candidates", lambda: iter([*built_in, plugin]))
-    reset()
+    plug(("bad", lambda: Plugin))
     (tmp_path / "x.evil").write_text("old")
     before = sorted(tmp_path.iterdir())
     result = checkmate("show", graph, "-o", tmp_path / "x.evil", "--json")

@@ -17,6 +17,7 @@ from rich.console import Console
 from checkmate import DFGraph, Progress, read_graph
 from checkmate.cli.progress import steps
 from checkmate.errors import install_hint
+from checkmate.plugins import FrontendSpec, hookimpl
 
 Checkmate = Callable[..., Result]
 
@@ -63,25 +64,31 @@ def test_what_is_not_there_is_one_line(checkmate: Checkmate, tmp_path: Path, tex
     assert not (tmp_path / "g.json").exists()
 
 
-@pytest.mark.usefixtures("program", "traces_torch")
-def test_a_frontend_that_tells_of_its_progress_is_heard(
-    checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("program")
+def test_progress_of_a_frontend_is_shown(
+    checkmate: Checkmate, plug: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Progress] = []
+    reports: list[Progress] = []
 
     @contextmanager
-    def heard(what: str) -> Iterator[Callable[[Progress], None]]:
-        yield told.append
+    def shown(what: str) -> Iterator[Callable[[Progress], None]]:
+        yield reports.append
 
-    class Telling:
+    class Reporting:
         def trace(self, program: object, /, on_progress: Callable[[Progress], None]) -> SimpleNamespace:
             on_progress(Progress(None, 0.0, 0.0, "timing op 1 of 2"))
             return SimpleNamespace(graph=DFGraph.from_nodes(cost=[1], size=[4], deps=[[]]))
 
-    monkeypatch.setattr("checkmate.cli.trace.steps", heard)
-    monkeypatch.setattr("checkmate.cli.trace.load_frontend", lambda name: Telling())
-    assert checkmate("trace", "--torch", "layers:three", "-o", "g.json").exit_code == 0
-    assert [report.step for report in told] == ["timing op 1 of 2"]
+    class ReportingPlugin:
+        @staticmethod
+        @hookimpl
+        def checkmate_register_frontends() -> list[FrontendSpec]:
+            return [FrontendSpec(name="reports", summary="reports", load=Reporting)]
+
+    monkeypatch.setattr("checkmate.cli.trace.steps", shown)
+    plug(("reporting", lambda: ReportingPlugin))
+    assert checkmate("trace", "--reports", "layers:three", "-o", "g.json").exit_code == 0
+    assert [report.step for report in reports] == ["timing op 1 of 2"]
 
 
 def test_progress_is_shown_on_a_terminal() -> None:

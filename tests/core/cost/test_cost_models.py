@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from checkmate import CostError, DFGraph, GraphError, simulate
 from checkmate.cost import QuantisedCost, Roofline, ScaledCost, TableCost, UnitCost, with_costs
-from checkmate.plugins import CostModel, cost_model_specs, load_cost_model
+from checkmate.plugins import COST_MODELS, CostModel
 from checkmate.testing.strategies import graphs, valid_schedules
 
 MODELS: list[CostModel] = [
@@ -52,12 +52,12 @@ def test_models_are_values(model: CostModel) -> None:
 
 
 def test_those_that_need_no_settings_have_names() -> None:
-    names = [spec.name for spec in cost_model_specs()]
+    names = [spec.name for spec in COST_MODELS.specs()]
     assert {"unit", "scaled", "quantised", "roofline-A100-80GB"} <= set(names)
-    assert load_cost_model("unit") == UnitCost()
-    assert load_cost_model("scaled") == ScaledCost()
-    assert load_cost_model("quantised") == QuantisedCost()
-    assert load_cost_model("roofline-A100-80GB") == Roofline.of("A100-80GB", "fp32")
+    assert COST_MODELS.load("unit") == UnitCost()
+    assert COST_MODELS.load("scaled") == ScaledCost()
+    assert COST_MODELS.load("quantised") == QuantisedCost()
+    assert COST_MODELS.load("roofline-A100-80GB") == Roofline.of("A100-80GB", "fp32")
 
 
 def test_there_is_one_cost_for_each_op() -> None:

@@ -12,33 +12,31 @@ import pytest
 from checkmate import DFGraph, PluginError, solve
 from checkmate.heuristics import KeepAll
 from checkmate.plugins import (
+    SOLVERS,
     SolverSpec,
     hookimpl,
     installed_plugins,
-    load_solver,
     loader,
     register_commands,
     reset,
-    solver_spec,
-    solver_specs,
 )
 
 Run = Callable[..., str]
 
 REPORT = """
 import json
-from checkmate.plugins import installed_plugins, solver_specs, ambiguous_solvers
+from checkmate.plugins import installed_plugins, SOLVERS
 print(json.dumps({
     "plugins": {p.name: [p.distribution, p.error] for p in installed_plugins()},
-    "solvers": [s.name for s in solver_specs()],
-    "ambiguous": ambiguous_solvers(),
+    "solvers": [s.name for s in SOLVERS.specs()],
+    "ambiguous": SOLVERS.ambiguous(),
 }))
 """
 ASK = """
 from checkmate import PluginError
-from checkmate.plugins import load_solver
+from checkmate.plugins import SOLVERS
 try:
-    print("loaded", load_solver({name!r}))
+    print("loaded", SOLVERS.load({name!r}))
 except PluginError as error:
     print(error)
 """
@@ -127,8 +125,8 @@ def test_the_environment_chooses_what_is_loaded(run: Run) -> None:
 def test_a_plugin_that_is_not_wanted_is_not_imported(run: Run) -> None:
     code = """
 import sys
-from checkmate.plugins import solver_specs
-solver_specs()
+from checkmate.plugins import SOLVERS
+SOLVERS.specs()
 print('checkmate_sample' in sys.modules)
 """
     assert run(code, "sample") == "True"
@@ -164,23 +162,18 @@ print(checkmate.solve(graph, 1).solver, [r.getMessage() for r in records if r.le
 
 
 @pytest.mark.parametrize("offered", ["abc", 7, [None]])
-def test_a_hook_must_return_specs_of_its_kind(monkeypatch: pytest.MonkeyPatch, offered: object) -> None:
+def test_a_hook_must_return_specs_of_its_kind(plug: Callable[..., None], offered: object) -> None:
     class Wrong:
         @staticmethod
         @hookimpl
         def checkmate_register_solvers() -> object:
             return offered
 
-    load_only(monkeypatch, loader._Candidate("wrong", "someone 1", Wrong))
-    (plugin,) = installed_plugins()
+    plug(("wrong", Wrong, "someone"))
+    plugin = installed_plugins()[-1]
     assert plugin.error is not None
     assert plugin.error.startswith("PluginError: checkmate_register_solvers returned")
     assert plugin.offers == ()
-
-
-def load_only(monkeypatch: pytest.MonkeyPatch, *candidates: loader._Candidate) -> None:
-    monkeypatch.setattr(loader, "_candidates", lambda: iter(candidates))
-    reset()
 
 
 def offering(*specs: SolverSpec) -> object:
@@ -201,9 +194,9 @@ NAMELESS = [spec(name=name) for name in (None, 7, "", " ", "red\x1b[31m")]
 
 
 @pytest.mark.parametrize("wrong", [*NAMELESS, spec(summary=None), spec(summary="two\nlines")])
-def test_a_spec_must_have_a_name_and_a_summary(monkeypatch: pytest.MonkeyPatch, wrong: SolverSpec) -> None:
-    load_only(monkeypatch, loader._Candidate("wrong", "someone 1", lambda: offering(wrong)))
-    (plugin,) = installed_plugins()
+def test_a_spec_must_have_a_name_and_a_summary(plug: Callable[..., None], wrong: SolverSpec) -> None:
+    plug(("wrong", lambda: offering(wrong), "someone"))
+    plugin = installed_plugins()[-1]
     assert plugin.error is not None
     assert "whose name or summary is no line of text" in plugin.error
 
@@ -216,10 +209,10 @@ def test_a_spec_must_have_a_name_and_a_summary(monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_a_slip_in_a_spec_is_named(
-    monkeypatch: pytest.MonkeyPatch, wrong: tuple[SolverSpec, ...], complaint: str
+    plug: Callable[..., None], wrong: tuple[SolverSpec, ...], complaint: str
 ) -> None:
-    load_only(monkeypatch, loader._Candidate("wrong", "someone 1", lambda: offering(*wrong)))
-    (plugin,) = installed_plugins()
+    plug(("wrong", lambda: offering(*wrong), "someone"))
+    plugin = installed_plugins()[-1]
     assert plugin.error is not None
     assert complaint in plugin.error
 
@@ -229,7 +222,7 @@ class Panic(BaseException):
 
 
 def test_what_is_no_exception_drops_a_plugin_alone_but_ctrl_c_ends_it_all(
-    monkeypatch: pytest.MonkeyPatch,
+    plug: Callable[..., None],
 ) -> None:
     def panic() -> object:
         raise Panic("core dumped")
@@ -237,12 +230,12 @@ def test_what_is_no_exception_drops_a_plugin_alone_but_ctrl_c_ends_it_all(
     def interrupt() -> object:
         raise KeyboardInterrupt
 
-    good = loader._Candidate("good", "someone 1", lambda: offering(spec(load=panic)))  # type: ignore[arg-type]
-    load_only(monkeypatch, loader._Candidate("bad", "someone 1", panic), good)
-    assert [plugin.error for plugin in installed_plugins()] == ["Panic: core dumped", None]
+    good = ("good", lambda: offering(spec(load=panic)), "someone")  # type: ignore[arg-type]
+    plug(("bad", panic, "someone"), good)
+    assert [plugin.error for plugin in installed_plugins()[1:]] == ["Panic: core dumped", None]
     with pytest.raises(PluginError, match=r"'mine' of 'good' .* failed to load: Panic: core dumped"):
-        load_solver("mine")
-    load_only(monkeypatch, loader._Candidate("bad", "someone 1", interrupt))
+        SOLVERS.load("mine")
+    plug(("bad", interrupt, "someone"))
     with pytest.raises(KeyboardInterrupt):
         installed_plugins()
 
@@ -257,7 +250,7 @@ def test_malformed_metadata_of_anybody_leaves_the_built_ins(run: Run, tmp_path: 
     assert "keep-all" in report["solvers"]
 
 
-def test_a_broken_twin_leaves_the_good_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_twin_leaves_the_good_one_alone(plug: Callable[..., None]) -> None:
     class Good:
         @staticmethod
         @hookimpl
@@ -267,39 +260,38 @@ def test_a_broken_twin_leaves_the_good_one_alone(monkeypatch: pytest.MonkeyPatch
     def broken() -> object:
         raise RuntimeError("\x1b[2Jcleared\x07")
 
-    load_only(monkeypatch, *(loader._Candidate("same", "someone 1", load) for load in (lambda: Good, broken)))
-    assert [plugin.error for plugin in installed_plugins()] == [None, r"RuntimeError: \x1b[2Jcleared\x07"]
+    plug(("same", lambda: Good), ("same", broken))
+    assert [plugin.error for plugin in installed_plugins()[1:]] == [None, r"RuntimeError: \x1b[2Jcleared\x07"]
     commands: list[str] = []
     assert register_commands(commands) == {}
     assert commands == ["climb"]
 
 
 @pytest.mark.parametrize("exit_code", [SystemExit(3), ZeroDivisionError()])
-def test_a_load_that_gives_up_is_a_plugin_error(
-    monkeypatch: pytest.MonkeyPatch, exit_code: BaseException
-) -> None:
+def test_a_load_that_gives_up_is_a_plugin_error(plug: Callable[..., None], exit_code: BaseException) -> None:
     def give_up() -> object:
         raise exit_code
 
-    load_only(monkeypatch, loader._Candidate("quits", "someone 1", lambda: offering(spec(load=give_up))))
-    with pytest.raises(PluginError, match=r"solver 'mine' of 'quits' \(someone 1\) failed to load") as caught:
-        load_solver("mine")
+    plug(("quits", lambda: offering(spec(load=give_up)), "someone"))
+    with pytest.raises(
+        PluginError, match=r"solver 'mine' of 'quits' \(someone 1.0\) failed to load"
+    ) as caught:
+        SOLVERS.load("mine")
     assert caught.value.__cause__ is exit_code
 
 
-def test_two_owners_of_auto_are_an_error_not_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    owners = [loader._Candidate(n, f"{n} 1", lambda: offering(spec(name="auto"))) for n in ("ab", "cd")]
-    load_only(monkeypatch, *owners)
-    with pytest.raises(PluginError, match=r"'auto' is offered by 'ab' \(ab 1\) and by 'cd' \(cd 1\)"):
+def test_two_owners_of_auto_are_an_error_not_a_fallback(plug: Callable[..., None]) -> None:
+    plug(*((name, lambda: offering(spec(name="auto"))) for name in ("ab", "cd")))
+    with pytest.raises(PluginError, match=r"'auto' is offered by 'ab' \(ab 1.0\) and by 'cd' \(cd 1.0\)"):
         solve(DFGraph.from_nodes(cost=[1], size=[1], deps=[[]]), 1)
 
 
 def test_lookup_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(loader.ENVIRONMENT_VARIABLE, "")
-    chen = solver_spec("chen-sqrt-n")
+    chen = SOLVERS.spec("chen-sqrt-n")
     assert isinstance(chen, SolverSpec)
     assert "Chen" in chen.cite
-    assert chen in solver_specs()
+    assert chen in SOLVERS.specs()
     assert installed_plugins() is installed_plugins()
     with pytest.raises(PluginError, match="did you mean 'chen-sqrt-n'"):
-        solver_spec("chen-sqrt")
+        SOLVERS.spec("chen-sqrt")

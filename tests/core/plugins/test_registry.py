@@ -28,21 +28,11 @@ from checkmate.plugins import (
     annotated,
     checked_cost_model,
     command_errors,
-    cost_model_specs,
-    executor_specs,
     exporter_for,
-    exporter_specs,
-    frontend_specs,
     hookimpl,
-    load_cost_model,
-    load_executor,
-    load_exporter,
-    load_frontend,
-    load_solver,
-    loader,
+    installed_plugins,
     register_commands,
     reset,
-    solver_specs,
 )
 
 Run = Callable[..., str]
@@ -60,16 +50,19 @@ class Kind(NamedTuple):
     registry: Registry[Any, Any]
     hook: str
     spec: type[Any]
-    specs: Callable[[], tuple[Any, ...]]
-    load: Callable[[str], Any]
+
+    def added(self) -> list[str]:
+        """Names beside the built-in ones."""
+        names = [spec.name for spec in self.registry.specs()]
+        return [name for name in names if self.registry.owner(name).name != "built-in"]
 
 
 KINDS = {
-    "solver": Kind(SOLVERS, "solvers", SolverSpec, solver_specs, load_solver),
-    "cost model": Kind(COST_MODELS, "cost_models", CostModelSpec, cost_model_specs, load_cost_model),
-    "frontend": Kind(FRONTENDS, "frontends", FrontendSpec, frontend_specs, load_frontend),
-    "executor": Kind(EXECUTORS, "executors", ExecutorSpec, executor_specs, load_executor),
-    "exporter": Kind(EXPORTERS, "exporters", ExporterSpec, exporter_specs, load_exporter),
+    "solver": Kind(SOLVERS, "solvers", SolverSpec),
+    "cost model": Kind(COST_MODELS, "cost_models", CostModelSpec),
+    "frontend": Kind(FRONTENDS, "frontends", FrontendSpec),
+    "executor": Kind(EXECUTORS, "executors", ExecutorSpec),
+    "exporter": Kind(EXPORTERS, "exporters", ExporterSpec),
 }
 
 
@@ -85,7 +78,7 @@ def offered(kind: Kind, name: str, load: Callable[[], Any] = Able, **fields: Any
     return kind.spec(name=name, summary="a thing", load=load, **(more | fields))
 
 
-def load_only(monkeypatch: pytest.MonkeyPatch, kind: Kind, **plugins: list[Any]) -> None:
+def load_only(plug: Callable[..., None], kind: Kind, **plugins: list[Any]) -> None:
     """As if these plugins were installed, each with these specs."""
 
     def plugin(specs: list[Any]) -> Callable[[], object]:
@@ -94,55 +87,49 @@ def load_only(monkeypatch: pytest.MonkeyPatch, kind: Kind, **plugins: list[Any])
 
         return lambda: type("Plugin", (), {f"checkmate_register_{kind.hook}": staticmethod(hookimpl(hook))})
 
-    candidates = [loader._Candidate(name, f"{name} 1", plugin(specs)) for name, specs in plugins.items()]
-    monkeypatch.setattr(loader, "_candidates", lambda: iter(candidates))
-    reset()
+    plug(*((name, plugin(specs)) for name, specs in plugins.items()))
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_one_plugin_offers_is_found_and_loaded(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_what_one_plugin_offers_is_found_and_loaded(plug: Callable[..., None], name: str) -> None:
     kind = KINDS[name]
     spec, thing = offered(kind, "mine", load=lambda: thing), Able()
-    load_only(monkeypatch, kind, one=[spec], two=[offered(kind, "other")])
+    load_only(plug, kind, one=[spec], two=[offered(kind, "other")])
     assert kind.registry.kind == name
-    assert kind.specs() == kind.registry.specs()
-    assert [found.name for found in kind.specs()] == ["mine", "other"]
+    assert kind.added() == ["mine", "other"]
     assert kind.registry.spec("mine") is spec
-    assert kind.registry.owner("other").owner == "'two' (two 1)"
-    assert kind.load("mine") is thing
+    assert kind.registry.owner("other").owner == "'two' (two 1.0)"
+    assert kind.registry.load("mine") is thing
     assert not kind.registry.ambiguous()
-    assert all(not other.specs() for other in KINDS.values() if other is not kind)
+    assert all(not other.added() for other in KINDS.values() if other is not kind)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_an_unknown_name_lists_what_is_there_and_what_failed(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_an_unknown_name_lists_what_is_there_and_what_failed(plug: Callable[..., None], name: str) -> None:
     kind = KINDS[name]
-    load_only(monkeypatch, kind, one=[offered(kind, "everest")], broken=[None])
+    load_only(plug, kind, one=[offered(kind, "everest")], broken=[None])
     with pytest.raises(PluginError) as caught:
-        kind.load("everst")
+        kind.registry.load("everst")
+    installed = [spec.name for spec in kind.registry.specs()]
     assert str(caught.value) == (
-        f"no {name} 'everst'; installed: ['everest']; failed to load: ['broken'] "
+        f"no {name} 'everst'; installed: {installed}; failed to load: ['broken'] "
         "('checkmate plugins' says why); did you mean 'everest'?"
     )
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_name_of_two_owners_is_refused_and_both_are_named(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_name_of_two_owners_is_refused_and_both_are_named(plug: Callable[..., None], name: str) -> None:
     kind = KINDS[name]
-    load_only(monkeypatch, kind, one=[offered(kind, "mine")], two=[offered(kind, "mine")])
-    assert kind.specs() == ()
-    assert kind.registry.ambiguous() == {"mine": ("'one' (one 1)", "'two' (two 1)")}
-    with pytest.raises(PluginError, match=rf"{name} 'mine' is offered by 'one' \(one 1\) and by 'two'"):
-        kind.load("mine")
+    load_only(plug, kind, one=[offered(kind, "mine")], two=[offered(kind, "mine")])
+    assert kind.added() == []
+    assert kind.registry.ambiguous() == {"mine": ("'one' (one 1.0)", "'two' (two 1.0)")}
+    with pytest.raises(PluginError, match=rf"{name} 'mine' is offered by 'one' \(one 1.0\) and by 'two'"):
+        kind.registry.load("mine")
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_what_can_not_be_loaded_names_its_owner_and_what_it_needs(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    plug: Callable[..., None], name: str
 ) -> None:
     kind = KINDS[name]
 
@@ -153,70 +140,72 @@ def test_what_can_not_be_loaded_names_its_owner_and_what_it_needs(
         offered(kind, "absent", load=fails, requires=("rope", "axe")),
         offered(kind, "lame", load=object),
     ]
-    load_only(monkeypatch, kind, one=specs)
-    with pytest.raises(PluginError, match=rf"^{name} 'absent' of 'one' \(one 1\) failed to load: ") as caught:
-        kind.load("absent")
+    load_only(plug, kind, one=specs)
+    with pytest.raises(
+        PluginError, match=rf"^{name} 'absent' of 'one' \(one 1.0\) failed to load: "
+    ) as caught:
+        kind.registry.load("absent")
     assert str(caught.value).endswith("No module named 'rope'; it needs: pip install rope axe")
     with pytest.raises(PluginError, match=rf"loads a object: it has no {kind.registry.method}\(\)"):
-        kind.load("lame")
+        kind.registry.load("lame")
 
 
 @pytest.mark.parametrize(
     ("file", "name"),
     [
-        ("a.html", "page"),
-        ("a.json", "plain"),
-        ("a.b.json", "plain"),
-        ("a.perfetto.json", "trace"),
-        ("A.PERFETTO.JSON", "trace"),
-        (Path("some.html/a.json"), "plain"),
-        (".json", "plain"),
+        ("a.page", "page"),
+        ("a.text", "plain"),
+        ("a.b.text", "plain"),
+        ("a.trace.text", "trace"),
+        ("A.TRACE.TEXT", "trace"),
+        (Path("some.page/a.text"), "plain"),
+        (".text", "plain"),
     ],
 )
-def test_the_longest_suffix_wins(monkeypatch: pytest.MonkeyPatch, file: str | Path, name: str) -> None:
+def test_the_longest_suffix_wins(plug: Callable[..., None], file: str | Path, name: str) -> None:
     kind = KINDS["exporter"]
-    suffixes = {"plain": ".json", "trace": ".perfetto.json", "page": ".html"}
-    load_only(monkeypatch, kind, one=[offered(kind, n, suffix=suffix) for n, suffix in suffixes.items()])
+    suffixes = {"plain": ".text", "trace": ".trace.text", "page": ".page"}
+    load_only(plug, kind, one=[offered(kind, n, suffix=suffix) for n, suffix in suffixes.items()])
     assert exporter_for(file).name == name
 
 
-def test_a_suffix_of_nobody_lists_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_suffix_lists_the_installed_ones(plug: Callable[..., None]) -> None:
     kind = KINDS["exporter"]
-    load_only(monkeypatch, kind, one=[offered(kind, "page", suffix=".html")], broken=[None])
-    for file in ("a.pdf", "a", "html", "a.html/"):
+    load_only(plug, kind, one=[offered(kind, "page", suffix=".page")], broken=[None])
+    for file in ("a.none", "a", "page", "a.page/"):
         with pytest.raises(
-            PluginError, match=r"no exporter for .*; installed suffixes: \['\.html'\]; failed"
+            PluginError, match=r"no exporter for .*; installed suffixes: \[.*'\.page'.*\]; failed"
         ):
             exporter_for(file)
 
 
-def test_a_suffix_of_two_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ambiguous_suffix_needs_the_name_of_the_exporter(plug: Callable[..., None]) -> None:
     kind = KINDS["exporter"]
-    twins = [offered(kind, name, suffix=".html") for name in ("page", "report")]
-    load_only(monkeypatch, kind, one=twins)
+    twins = [offered(kind, name, suffix=".page") for name in ("page", "report")]
+    load_only(plug, kind, one=twins)
     with pytest.raises(PluginError, match="exporters 'page' and 'report': ask for one by name"):
-        exporter_for("a.html")
-    assert [spec.name for spec in exporter_specs()] == ["page", "report"]
+        exporter_for("a.page")
+    assert kind.added() == ["page", "report"]
 
 
 @pytest.mark.parametrize("suffix", [None, 7, "", "html"])
-def test_a_suffix_starts_with_a_dot(monkeypatch: pytest.MonkeyPatch, suffix: Any) -> None:
+def test_a_suffix_starts_with_a_dot(plug: Callable[..., None], suffix: Any) -> None:
     kind = KINDS["exporter"]
-    load_only(monkeypatch, kind, one=[offered(kind, "page", suffix=suffix)])
-    (plugin,) = loader.installed_plugins()
+    load_only(plug, kind, one=[offered(kind, "page", suffix=suffix)])
+    plugin = installed_plugins()[-1]
     assert plugin.error is not None
     assert "suffix does not start with a dot" in plugin.error
 
 
-def test_what_is_loaded_is_what_was_registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_loaded_is_what_was_registered(plug: Callable[..., None], tmp_path: Path) -> None:
     class Writes:
         def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
             file.write_text("seen")
 
     kind = KINDS["exporter"]
-    load_only(monkeypatch, kind, one=[offered(kind, "page", load=Writes, suffix=".html")])
-    load_exporter(exporter_for("a.html").name).write(None, tmp_path / "a.html")  # type: ignore[arg-type]
-    assert (tmp_path / "a.html").read_text() == "seen"
+    load_only(plug, kind, one=[offered(kind, "page", load=Writes, suffix=".page")])
+    EXPORTERS.load(exporter_for("a.page").name).write(None, tmp_path / "a.page")  # type: ignore[arg-type]
+    assert (tmp_path / "a.page").read_text() == "seen"
 
 
 def test_a_plugin_that_is_broken_in_one_kind_is_dropped_whole(run: Run) -> None:
@@ -224,8 +213,8 @@ def test_a_plugin_that_is_broken_in_one_kind_is_dropped_whole(run: Run) -> None:
 import json
 import re
 import sys
-from checkmate.plugins import installed_plugins, solver_specs
-print(json.dumps([{p.name: p.error for p in installed_plugins()}, [s.name for s in solver_specs()]]))
+from checkmate.plugins import installed_plugins, SOLVERS
+print(json.dumps([{p.name: p.error for p in installed_plugins()}, [s.name for s in SOLVERS.specs()]]))
 """
     errors, solvers = json.loads(run(code, "partial", "sample"))
     assert errors["sample"] is None
@@ -247,7 +236,7 @@ print(command_errors(), installed_plugins()[-1].error)
     assert after == """{"'hostile' (checkmate-hostile 0.1)": "KeyError: 'commands'"} None"""
 
 
-def test_commands_that_work_are_forgotten_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_work_are_forgotten_errors(plug: Callable[..., None]) -> None:
     class Clashes:
         @staticmethod
         @hookimpl
@@ -256,12 +245,11 @@ def test_commands_that_work_are_forgotten_errors(monkeypatch: pytest.MonkeyPatch
                 raise PluginError("there is already a command 'climb'")
             cli.append("climb")
 
-    monkeypatch.setattr(
-        loader, "_candidates", lambda: iter([loader._Candidate("one", "one 1", lambda: Clashes)])
-    )
-    reset()
+    plug(("one", lambda: Clashes))
     errors = register_commands(["climb"])
-    assert errors == command_errors() == {"'one' (one 1)": "PluginError: there is already a command 'climb'"}
+    assert (
+        errors == command_errors() == {"'one' (one 1.0)": "PluginError: there is already a command 'climb'"}
+    )
     errors.clear()
     assert command_errors()
     register_commands([])
@@ -300,11 +288,11 @@ class _Prices:
     ids=["frozen", "read-only", "graph", "op", "exit", "nothing"],
 )
 def test_a_cost_model_that_breaks_its_contract_is_named(
-    monkeypatch: pytest.MonkeyPatch, act: Callable[[DFGraph], object], said: str
+    plug: Callable[..., None], act: Callable[[DFGraph], object], said: str
 ) -> None:
     graph = DFGraph.from_nodes(cost=[1, 2], size=[4, 4], deps=[[], [0]])
     spec = CostModelSpec(name="evil", summary="prices", load=lambda: _Prices(act))
-    load_only(monkeypatch, KINDS["cost model"], one=[spec])
+    load_only(plug, KINDS["cost model"], one=[spec])
     with pytest.raises(CostError, match=re.escape(f"cost model 'evil' {said}")):
         annotated("evil", graph)
     with pytest.raises(CostError, match="cost model '_Prices'"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from checkmate import solve, sweep, write_graph, write_schedule
-from checkmate.plugins import exporter_specs, load_exporter
+from checkmate.plugins import EXPORTERS
 from checkmate.report.html import html_report
 from checkmate.report.plot import plot_memory
 from checkmate.report.plot_schedule import plot_frontier, plot_plan
@@ -27,9 +27,9 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "matrices": lambda file: plot_plan(SEEN, file),
     "frontier": lambda file: plot_frontier(sweep(SEEN.graph, ["100%"], ["keep-all"]), file),
     **{
-        f"exporter {spec.name}": lambda file, name=spec.name: load_exporter(name).write(SEEN, file)  # type: ignore[misc]
-        for spec in exporter_specs()
-        if load_exporter(spec.name).__module__.startswith("checkmate.")
+        f"exporter {spec.name}": lambda file, name=spec.name: EXPORTERS.load(name).write(SEEN, file)  # type: ignore[misc]
+        for spec in EXPORTERS.specs()
+        if EXPORTERS.load(spec.name).__module__.startswith("checkmate.")
     },
 }
 

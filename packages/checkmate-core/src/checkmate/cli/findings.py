@@ -18,7 +18,7 @@ from typing import Literal
 from checkmate.cache import ScheduleCache
 from checkmate.disk import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
 from checkmate.errors import DISTRIBUTIONS, install_hint
-from checkmate.plugins import SolverSpec, installed_plugins, solver_specs
+from checkmate.plugins import SOLVERS, SolverSpec, installed_plugins
 from checkmate.plugins.loader import ENVIRONMENT_VARIABLE as PLUGINS_VARIABLE
 from checkmate.plugins.probe import attempts
 
@@ -150,7 +150,7 @@ def _tensorflow() -> Iterator[Finding]:
 
 
 def _solvers() -> Iterator[Finding]:
-    names = [spec.name for spec in solver_specs()]
+    names = [spec.name for spec in SOLVERS.specs()]
     if "auto" in names:
         yield Finding(level="ok", subject="solvers", text=", ".join(names))
     else:
@@ -168,7 +168,7 @@ def _solvers() -> Iterator[Finding]:
 
 def loading_findings() -> Iterator[Finding]:
     """What is installed and fails to load: libraries, and the solvers of each plugin."""
-    usable = {spec.name for spec in solver_specs()}
+    usable = {spec.name for spec in SOLVERS.specs()}
     groups = [[f"import {name}" for name in _LIBRARIES if find_spec(name.partition(".")[0]) is not None]]
     groups += [
         [f"solver {s.name}" for s in plugin.offers if isinstance(s, SolverSpec) and s.name in usable]

@@ -27,7 +27,7 @@ from checkmate.cli.printing import (
 )
 from checkmate.cli.timeline import ASCII, BLOCKS, picture
 from checkmate.graph import DFGraph
-from checkmate.plugins import EXPORTERS, exporter_for, load_exporter
+from checkmate.plugins import EXPORTERS, exporter_for
 from checkmate.problem import keep_all_peak
 from checkmate.report.reading import Reading
 from checkmate.schedule import Schedule
@@ -108,7 +108,7 @@ def show(
 def _export(timeline: Timeline, output: Path, budget: int | None, exporter: str | None) -> None:
     with foreign_code():
         name = exporter or exporter_for(output).name
-        writer, owner = load_exporter(name), EXPORTERS.owner(name).owner
+        writer, owner = EXPORTERS.load(name), EXPORTERS.owner(name).owner
     with exported(output, f"exporter {name!r} of {owner}") as file, foreign_code():
         writer.write(timeline, file, budget=budget)
     say(f"{output}: written by the exporter {name!r}.")

@@ -23,7 +23,7 @@ from checkmate.cli.progress import steps
 from checkmate.cli.show import graph_facts, print_graph
 from checkmate.errors import install_hint
 from checkmate.graph import DFGraph
-from checkmate.plugins import frontend_specs, load_frontend
+from checkmate.plugins import FRONTENDS
 from checkmate.serialize import write_graph
 
 __all__ = ["trace"]
@@ -45,7 +45,7 @@ class _OptionPerFrontend(click.Command):
                 metavar="MODULE:FACTORY",
                 help=f"Trace with the frontend {spec.name!r}: {spec.summary}.",
             )
-            for k, spec in enumerate(frontend_specs())
+            for k, spec in enumerate(FRONTENDS.specs())
         ]
         return [*programs, *super().get_params(ctx)]
 
@@ -75,7 +75,7 @@ def trace(output: Path, cost_model: str | None, as_json: bool, **programs: str |
 
     Exit codes: 0 ok; 2 bad input.
     """
-    asked = {spec.name: programs.get(f"program_{k}") for k, spec in enumerate(frontend_specs())}
+    asked = {spec.name: programs.get(f"program_{k}") for k, spec in enumerate(FRONTENDS.specs())}
     given = {name: text for name, text in asked.items() if text is not None}
     if len(given) != 1:
         names = " or ".join(f"--{name} MODULE:FACTORY" for name in asked)
@@ -83,7 +83,7 @@ def trace(output: Path, cost_model: str | None, as_json: bool, **programs: str |
     ((name, text),) = given.items()
     settings: dict[str, Any] = {} if cost_model is None else {"cost_model": cost_model}
     with foreign_code(), steps("tracing") as tell:
-        frontend = load_frontend(name)
+        frontend = FRONTENDS.load(name)
         if _takes(frontend.trace, "on_progress"):
             settings["on_progress"] = tell
         graph: object = frontend.trace(_named(text), **settings).graph

@@ -11,6 +11,12 @@ A plugin is a module like this one, named by an entry point of the group ``check
     @hookimpl
     def checkmate_register_solvers():
         return [SolverSpec(name="everest", summary="climbs", load=_load)]
+
+Each kind of plugin has a registry that looks it up by name: :data:`SOLVERS`, :data:`COST_MODELS`,
+:data:`FRONTENDS`, :data:`EXECUTORS`, :data:`EXPORTERS`.
+
+>>> SOLVERS.spec("keep-all").guarantee
+'heuristic'
 """
 
 from __future__ import annotations
@@ -67,28 +73,16 @@ __all__ = [
     "Solver",
     "SolverSpec",
     "Traced",
-    "ambiguous_solvers",
     "annotated",
     "checked_cost_model",
     "command_errors",
-    "cost_model_specs",
     "examples",
-    "executor_specs",
     "exporter_for",
-    "exporter_specs",
-    "frontend_specs",
     "hookimpl",
     "installed_plugins",
-    "load_cost_model",
-    "load_executor",
-    "load_exporter",
-    "load_frontend",
-    "load_solver",
     "register_commands",
     "replace_file",
     "reset",
-    "solver_spec",
-    "solver_specs",
 ]
 
 SOLVERS: Registry[SolverSpec, Solver] = Registry(kind="solver", spec_type=SolverSpec, method="solve")
@@ -102,48 +96,6 @@ EXECUTORS: Registry[ExecutorSpec, Executor] = Registry(kind="executor", spec_typ
 EXPORTERS: Registry[ExporterSpec, Exporter] = Registry(
     kind="exporter", spec_type=ExporterSpec, method="write"
 )
-
-
-def solver_spec(name: str) -> SolverSpec:
-    """The solver with this name.
-
-    Raises:
-        PluginError: if there is none (the message lists what is installed and what failed to load), or
-            if several plugins offer it.
-
-    >>> solver_spec("keep-all").guarantee
-    'heuristic'
-    """
-    return SOLVERS.spec(name)
-
-
-def solver_specs() -> tuple[SolverSpec, ...]:
-    """All solvers that can be asked for by name, built-ins first; ambiguous names are left out."""
-    return SOLVERS.specs()
-
-
-def ambiguous_solvers() -> dict[str, tuple[str, ...]]:
-    """Names of solvers that several plugins claim, with their owners."""
-    return SOLVERS.ambiguous()
-
-
-def load_solver(name: str) -> Solver:
-    """The solver itself: looks up the spec and calls its ``load``.
-
-    Raises:
-        PluginError: as :func:`solver_spec`; or if ``load`` fails, or gives something that can't solve.
-    """
-    return SOLVERS.load(name)
-
-
-def cost_model_specs() -> tuple[CostModelSpec, ...]:
-    """All cost models that can be asked for by name."""
-    return COST_MODELS.specs()
-
-
-def load_cost_model(name: str) -> CostModel:
-    """The cost model itself; errors as in :func:`load_solver`."""
-    return COST_MODELS.load(name)
 
 
 def checked_cost_model(cost_model: object) -> str | CostModel:
@@ -171,7 +123,7 @@ def annotated(cost_model: str | CostModel, graph: DFGraph) -> DFGraph:
             returned none; names it.
     """
     label = f"cost model {quoted(cost_model if isinstance(cost_model, str) else type(cost_model).__name__)}"
-    model = load_cost_model(cost_model) if isinstance(cost_model, str) else cost_model
+    model = COST_MODELS.load(cost_model) if isinstance(cost_model, str) else cost_model
     before = hash(graph)
     try:
         priced: object = model.annotate(graph)
@@ -186,36 +138,6 @@ def annotated(cost_model: str | CostModel, graph: DFGraph) -> DFGraph:
     return priced
 
 
-def frontend_specs() -> tuple[FrontendSpec, ...]:
-    """All frontends that can be asked for by name."""
-    return FRONTENDS.specs()
-
-
-def load_frontend(name: str) -> Frontend:
-    """The frontend itself; errors as in :func:`load_solver`."""
-    return FRONTENDS.load(name)
-
-
-def executor_specs() -> tuple[ExecutorSpec, ...]:
-    """All executors that can be asked for by name."""
-    return EXECUTORS.specs()
-
-
-def load_executor(name: str) -> Executor:
-    """The executor itself; errors as in :func:`load_solver`."""
-    return EXECUTORS.load(name)
-
-
-def exporter_specs() -> tuple[ExporterSpec, ...]:
-    """All exporters that can be asked for by name."""
-    return EXPORTERS.specs()
-
-
-def load_exporter(name: str) -> Exporter:
-    """The exporter itself; errors as in :func:`load_solver`."""
-    return EXPORTERS.load(name)
-
-
 def exporter_for(path: str | os.PathLike[str]) -> ExporterSpec:
     """The exporter whose suffix the file's name ends with; of several suffixes the longest wins.
 
@@ -226,14 +148,14 @@ def exporter_for(path: str | os.PathLike[str]) -> ExporterSpec:
             belongs to several exporters.
     """
     file = os.path.basename(os.fspath(path)).lower()
-    fitting = [spec for spec in exporter_specs() if file.endswith(spec.suffix.lower())]
+    fitting = [spec for spec in EXPORTERS.specs() if file.endswith(spec.suffix.lower())]
     longest = max((len(spec.suffix) for spec in fitting), default=0)
     found = [spec for spec in fitting if len(spec.suffix) == longest]
     if len(found) > 1:
         names = " and ".join(repr(spec.name) for spec in found)
         raise PluginError(f"{file!r} could be written by the exporters {names}: ask for one by name")
     if not found:
-        installed = sorted({spec.suffix for spec in exporter_specs()})
+        installed = sorted({spec.suffix for spec in EXPORTERS.specs()})
         broken = (
             f"; failed to load: {failed} ('checkmate plugins' says why)"
             if (failed := failed_plugins())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from checkmate.errors import NoPlanError
-from checkmate.plugins import exporter_for, load_exporter
+from checkmate.plugins import EXPORTERS, exporter_for
 from checkmate.report.account import Account
 from checkmate.report.explanation import Explanation, explain
 from checkmate.report.peak import PeakReport, peak_report
@@ -113,7 +113,7 @@ class Planned(Generic[_Plan]):
         """
         solution = self._plan(plan).solution
         if solution.timeline is not None:
-            exporter = load_exporter(exporter_for(path).name)
+            exporter = EXPORTERS.load(exporter_for(path).name)
             exporter.write(solution.timeline, Path(path), budget=solution.problem.budget)
 
     def _plan(self, index: int) -> _Plan:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from checkmate.errors import CostError
 from checkmate.graph import DFGraph
-from checkmate.plugins import CostModel, load_cost_model
+from checkmate.plugins import COST_MODELS, CostModel
 from checkmate.testing.code import graph_code
 from checkmate.testing.conformance.harness import ConformanceError, ManyExamples, for_all
 from checkmate.testing.strategies import graphs, spread
@@ -36,7 +36,7 @@ class CostModelConformance(ManyExamples):
         """A new cost model; called many times."""
         if self.cost_model_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set cost_model_name, or override cost_model()")
-        return load_cost_model(self.cost_model_name)
+        return COST_MODELS.load(self.cost_model_name)
 
     def graphs(self) -> st.SearchStrategy[DFGraph]:
         """The graphs to try; by default of every kind, the empty one included."""

@@ -10,7 +10,7 @@ import pytest
 
 from checkmate.analysis import floor
 from checkmate.api import minimum_budget, solve
-from checkmate.plugins import Executor, Traced, load_executor
+from checkmate.plugins import EXECUTORS, Executor, Traced
 from checkmate.problem import keep_all_peak
 from checkmate.schedule import Schedule
 from checkmate.testing.conformance.harness import ConformanceError, required
@@ -37,7 +37,7 @@ class ExecutorConformance:
         """A new executor; called many times."""
         if self.executor_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set executor_name, or override executor()")
-        return load_executor(self.executor_name)
+        return EXECUTORS.load(self.executor_name)
 
     def traced(self) -> Traced:
         """The traced program, made anew in each call."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from checkmate.graph import DFGraph
-from checkmate.plugins import Exporter, exporter_specs, load_exporter
+from checkmate.plugins import EXPORTERS, Exporter
 from checkmate.problem import Problem
 from checkmate.serialize import graph_bytes
 from checkmate.simulate import Timeline, simulate
@@ -37,7 +37,7 @@ class ExporterConformance(ManyExamples):
         """A new exporter; called many times."""
         if self.exporter_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set exporter_name, or override exporter()")
-        return load_exporter(self.exporter_name)
+        return EXPORTERS.load(self.exporter_name)
 
     def test_writes_its_file(self) -> None:
         """``write`` raises nothing and leaves a file that is not empty, whatever stood there before."""
@@ -81,7 +81,9 @@ class ExporterConformance(ManyExamples):
         for_all(_timelines(), check, count=self.examples)
 
     def _file(self, folder: str) -> Path:
-        declared = {spec.name: spec.suffix for spec in exporter_specs()}.get(self.exporter_name or "", ".out")
+        declared = {spec.name: spec.suffix for spec in EXPORTERS.specs()}.get(
+            self.exporter_name or "", ".out"
+        )
         return Path(folder) / f"schedule{self.suffix or declared}"
 
     def _written(self, timeline: Timeline, folder: str) -> Path | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from checkmate.analysis import needed_ops
 from checkmate.graph import DFGraph
-from checkmate.plugins import Frontend, Traced, load_frontend
+from checkmate.plugins import FRONTENDS, Frontend, Traced
 from checkmate.problem import keep_all_peak
 from checkmate.serialize import graph_bytes, read_graph
 from checkmate.testing.conformance.harness import ConformanceError, required
@@ -28,7 +28,7 @@ class FrontendConformance:
         """A new frontend; called many times."""
         if self.frontend_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set frontend_name, or override frontend()")
-        return load_frontend(self.frontend_name)
+        return FRONTENDS.load(self.frontend_name)
 
     def programs(self) -> Iterable[tuple[Any, ...]]:
         """Programs to trace, each with the other positional arguments of ``trace``; new in each call."""

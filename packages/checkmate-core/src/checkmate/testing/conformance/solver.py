@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 
 from checkmate.graph import DFGraph, Op, Tensor
-from checkmate.plugins import Solver, load_solver, solver_spec
+from checkmate.plugins import SOLVERS, Solver
 from checkmate.problem import Problem, Progress
 from checkmate.solution import Solution, Status
 from checkmate.testing.code import problem_code
@@ -64,7 +64,7 @@ class SolverConformance(ManyExamples):
         """A new solver; called many times."""
         if self.solver_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set solver_name, or override solver()")
-        return load_solver(self.solver_name)
+        return SOLVERS.load(self.solver_name)
 
     def test_answers(self) -> None:
         """``solve`` returns a Solution about this problem, with a schedule if and only if it found one."""
@@ -311,13 +311,13 @@ class SolverConformance(ManyExamples):
     def _guarantee(self) -> str:
         if self.guarantee is not None:
             return self.guarantee
-        return solver_spec(self.solver_name).guarantee if self.solver_name is not None else "heuristic"
+        return SOLVERS.spec(self.solver_name).guarantee if self.solver_name is not None else "heuristic"
 
     @property
     def _features(self) -> frozenset[str]:
         if self.features is not None:
             return self.features
-        return solver_spec(self.solver_name).features if self.solver_name is not None else frozenset()
+        return SOLVERS.spec(self.solver_name).features if self.solver_name is not None else frozenset()
 
 
 def _larger_problems(*, fixed_order: bool | None = None) -> st.SearchStrategy[Problem]:
