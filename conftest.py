@@ -37,7 +37,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _compiled() -> None:
     """Compile the local search before the first test: solvers do without it until then, and find less."""
     if find_spec("checkmate_solvers") is not None:
-        from checkmate_solvers.local.machine import machine_code
+        from checkmate_solvers.machine.code import machine_code
 
         machine_code()
 

@@ -25,9 +25,9 @@ from typing import Any
 import msgspec
 
 from checkmate import DFGraph, Schedule, SolverError, generators, read_graph, simulate, solve
-from checkmate.plugins import solver_specs
+from checkmate.plugins import SOLVERS
 from checkmate.serialize import graph_bytes
-from checkmate_solvers.local.machine import machine_code
+from checkmate_solvers.machine.code import machine_code
 from machine import session
 from results_file import write_results
 
@@ -116,7 +116,7 @@ def _judging_s(content: bytes) -> float:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    ours = [spec.name for spec in solver_specs() if spec.name != "luck"]  # a plugin of the tests
+    ours = [spec.name for spec in SOLVERS.specs() if spec.name != "luck"]  # a plugin of the tests
     parser.add_argument("--ops", type=int, nargs="+", default=[1000, 10_000, 50_000])
     parser.add_argument("--limits", type=float, nargs="+", default=[0.1, 1.0], metavar="SECONDS")
     parser.add_argument("--solvers", nargs="+", default=ours)

@@ -4,8 +4,8 @@
     arXiv:1910.02653.
 
 The paper's program in three forms: any stage may compute anything; stages that advance a frontier; these with
-our strengthened rows (:mod:`checkmate_solvers.stages.paper`). Of each first the linear relaxation, then the
-program itself. Seconds are of CPU time, which others on the same machine hardly disturb.
+our strengthened rows (:mod:`checkmate_solvers.literature.stages.paper`). Of each first the linear relaxation,
+then the program itself. Seconds are of CPU time, which others on the same machine hardly disturb.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from checkmate import DFGraph, Schedule, generators, keep_all_peak, simulate
 from checkmate.units import parse_budget
-from checkmate_solvers.backends import Highs
-from checkmate_solvers.program import Outcome, Program
-from checkmate_solvers.stages.paper import PaperProgram, paper_program
-from checkmate_solvers.stages.shape import Needed, Shape
+from checkmate_solvers.engines import Highs
+from checkmate_solvers.engines.program import Outcome, Program
+from checkmate_solvers.literature.stages.paper import PaperProgram, paper_program
+from checkmate_solvers.literature.stages.shape import Needed, Shape
 from evaluation.experiment import Experiment, Task
 from evaluation.results import Results, Row
 from pages import table

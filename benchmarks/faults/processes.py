@@ -16,7 +16,7 @@ __all__ = ["Ended", "command"]
 
 _PATIENCE_S = 90.0
 _MARK = "MARK_OF_A_FAULT"
-_OUTLIVES = b"checkmate_solvers.local.compilation"
+_OUTLIVES = b"checkmate_solvers.machine.compilation"
 """The process that compiles machine code goes on by design, or short commands would start over for ever."""
 _MAIN = "import os, sys; os.write(2, b'.'); from checkmate.cli import main; main()"
 

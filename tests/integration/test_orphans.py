@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 MARK = "MARK_OF_A_TEST"
-OUTLIVES = "checkmate_solvers.local.compilation"  # by design: it compiles, once on a machine
+OUTLIVES = "checkmate_solvers.machine.compilation"  # by design: it compiles, once on a machine
 PATIENCE_S = 60.0
 SOLVE, SWEEP = ("solve", "--budget", "20%"), ("sweep", "--budgets", "0.1:0.3:6", "--jobs", "2")
 COMMANDS = {

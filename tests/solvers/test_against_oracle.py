@@ -11,7 +11,7 @@ from random import Random
 
 from checkmate import DFGraph, Op, Problem, Status, Tensor, floor, keep_all_peak
 from checkmate_solvers.auto import Auto
-from checkmate_solvers.local.solver import LocalSearch
+from checkmate_solvers.local_search import LocalSearch
 
 IMPATIENT = Auto(local=LocalSearch(patience=8))
 """Finds less than ``Auto()``, sooner: what holds for it holds for the other."""

@@ -30,13 +30,13 @@ from checkmate import (
     solve,
     sweep,
 )
-from checkmate.plugins import load_solver, solver_specs
+from checkmate.plugins import SOLVERS
 from checkmate.testing.strategies import graphs
 from checkmate_solvers.auto import STEPS, Auto
-from checkmate_solvers.cutmilp import CutMilp, solve_cuts
-from checkmate_solvers.local.solver import LocalSearch
-from checkmate_solvers.mincut import MinCut, min_cut
-from checkmate_solvers.moment import crowded_ops, moment_at
+from checkmate_solvers.local_search import LocalSearch
+from checkmate_solvers.moments.cut_milp import CutMilp, solve_cuts
+from checkmate_solvers.moments.min_cut import MinCut, min_cut
+from checkmate_solvers.moments.moment import crowded_ops, moment_at
 
 _GRAPHS = os.environ.get("CHECKMATE_GRAPHS")
 
@@ -331,8 +331,8 @@ def test_an_unknown_step_is_named_with_those_that_there_are() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("auto", Auto), ("min-cut", MinCut), ("cut-milp", CutMilp)])
 def test_the_plugin_offers_each_by_name(name: str, kind: type) -> None:
-    assert isinstance(load_solver(name), kind)
-    assert {spec.name: spec.guarantee for spec in solver_specs()}[name] == "bound"
+    assert isinstance(SOLVERS.load(name), kind)
+    assert {spec.name: spec.guarantee for spec in SOLVERS.specs()}[name] == "bound"
 
 
 def test_solve_uses_auto() -> None:

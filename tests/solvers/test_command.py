@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from checkmate import SolverError
 from checkmate.cli.app import app
-from checkmate_solvers.local import compilation
+from checkmate_solvers.machine import compilation
 
 
 def test_it_says_where_the_machine_code_is() -> None:
@@ -20,7 +20,7 @@ def test_what_can_not_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     def broken() -> None:
         raise SolverError("the local search has no machine code: compiling it failed")
 
-    monkeypatch.setattr("checkmate_solvers.local.machine.machine_code", broken)
+    monkeypatch.setattr("checkmate_solvers.machine.code.machine_code", broken)
     done = CliRunner().invoke(app, ["warm-up"])
     assert (done.exit_code, done.output) == (
         2,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Schedule, floor, generators, keep_all_peak, simulate
-from checkmate.deadline import Deadline
+from checkmate.solving import Deadline
 from checkmate.testing.strategies import graphs
 from checkmate_solvers.tightening import tightened
 

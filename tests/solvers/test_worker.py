@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from checkmate import DFGraph, Problem, Status
-from checkmate_solvers import search
 from checkmate_solvers.auto import Auto
+from checkmate_solvers.search import incumbent as search
 from checkmate_solvers.worker import Finding, Worker
 
 GRAPH = DFGraph.from_nodes(

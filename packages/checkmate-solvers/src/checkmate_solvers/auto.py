@@ -36,16 +36,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget
-from checkmate.deadline import Deadline
 from checkmate.heuristics import BestHeuristic, ChenSqrtN, FirstFit
 from checkmate.plugins import Solver
+from checkmate.solving import Deadline
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
-from checkmate_solvers.cutmilp import CutMilp
-from checkmate_solvers.local.solver import LocalSearch
-from checkmate_solvers.mincut import MinCut, min_cut
-from checkmate_solvers.moment import crowded_ops, moment_at
-from checkmate_solvers.search import Search
+from checkmate_solvers.local_search import LocalSearch
+from checkmate_solvers.moments.cut_milp import CutMilp
+from checkmate_solvers.moments.min_cut import MinCut, min_cut
+from checkmate_solvers.moments.moment import crowded_ops, moment_at
+from checkmate_solvers.search.incumbent import Search
 from checkmate_solvers.tightening import tightened
 
 __all__ = ["STEPS", "Auto"]

@@ -21,8 +21,8 @@ def _warm_up() -> None:
 
     Exit codes: 0 it is compiled; 2 it can't be.
     """
-    from checkmate_solvers.local import compilation
-    from checkmate_solvers.local.machine import machine_code
+    from checkmate_solvers.machine import compilation
+    from checkmate_solvers.machine.code import machine_code
 
     machine_code()
     click.echo(f"The local search is compiled, in {compilation.folder()}.")

@@ -110,22 +110,22 @@ def _auto() -> Solver:
 
 
 def _min_cut() -> Solver:
-    from checkmate_solvers.mincut import MinCut
+    from checkmate_solvers.moments.min_cut import MinCut
 
     return MinCut()
 
 
 def _cut_milp() -> Solver:
-    from checkmate_solvers.cutmilp import CutMilp
+    from checkmate_solvers.moments.cut_milp import CutMilp
 
     return CutMilp()
 
 
 def _local_search() -> Solver:
-    from checkmate_solvers.local import machine
-    from checkmate_solvers.local.solver import LocalSearch
+    from checkmate_solvers.local_search import LocalSearch
+    from checkmate_solvers.machine import code
 
-    machine.check()
+    code.check()
 
     return LocalSearch()
 
@@ -143,25 +143,25 @@ def _revolve() -> Solver:
 
 
 def _checkmate_milp() -> Solver:
-    from checkmate_solvers.checkmatemilp import CheckmateMilp
+    from checkmate_solvers.literature.stages.checkmate_milp import CheckmateMilp
 
     return CheckmateMilp()
 
 
 def _checkmate_milp_scip() -> Solver:
-    from checkmate_solvers.backends import Scip
-    from checkmate_solvers.checkmatemilp import CheckmateMilp
+    from checkmate_solvers.engines import Scip
+    from checkmate_solvers.literature.stages.checkmate_milp import CheckmateMilp
 
     return CheckmateMilp(backend=Scip())
 
 
 def _lp_rounding() -> Solver:
-    from checkmate_solvers.lprounding import LpRounding
+    from checkmate_solvers.literature.stages.lp_rounding import LpRounding
 
     return LpRounding()
 
 
 def _retention_intervals() -> Solver:
-    from checkmate_solvers.retention import RetentionIntervals
+    from checkmate_solvers.literature.retention import RetentionIntervals
 
     return RetentionIntervals()

@@ -1,7 +1,7 @@
 r"""The least peak: from keeping everything downwards, each sequence the start of the next.
 
 With P the peak so far and F the floor of the graph, the next budget is P − s (P − F). The sequence is
-repaired under it by machine code (see :mod:`checkmate_solvers.local.drops`), with as many steps as the
+repaired under it by machine code (see :mod:`checkmate_solvers.machine.drops`), with as many steps as the
 *effort* allows; a few rounds of local search then take away what has become needless. Success makes s larger
 and the effort less, failure the contrary: what fails first is mostly that too much was asked for at once, and
 to find that out should cost little.
@@ -15,9 +15,9 @@ import numpy as np
 
 from checkmate import DFGraph, floor
 from checkmate.analysis import liveness, needed_ops
-from checkmate.deadline import NEVER, Deadline
-from checkmate_solvers.local.arrays import ANY_BUDGET, BEST_LENGTH, TEMPERATURE, Ints, state_of
-from checkmate_solvers.local.machine import machine_code
+from checkmate.solving import NEVER, Deadline
+from checkmate_solvers.machine.arrays import ANY_BUDGET, BEST_LENGTH, TEMPERATURE, Ints, state_of
+from checkmate_solvers.machine.code import machine_code
 
 __all__ = ["tightened"]
 

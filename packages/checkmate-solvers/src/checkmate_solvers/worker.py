@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
 from checkmate import Problem, Progress, read_graph
-from checkmate.serialize import graph_bytes
+from checkmate.solving import graph_bytes
 from checkmate_solvers.isolation import isolated_python
 
 __all__ = ["Finding", "Worker", "serve"]
@@ -125,7 +125,7 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
 
     from checkmate_solvers.auto import Auto  # which imports this module
-    from checkmate_solvers.search import Search
+    from checkmate_solvers.search.incumbent import Search
 
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer

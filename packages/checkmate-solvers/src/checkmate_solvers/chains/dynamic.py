@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from checkmate import Problem, Schedule, Solution, simulate
 from checkmate.analysis import needed_ops
-from checkmate.heuristics.selection import cheapest
+from checkmate.heuristics import cheapest
 from checkmate_solvers.chains.sections import Sections, sections
 from checkmate_solvers.chains.structure import Chain, NoChain, explained, recognise
 

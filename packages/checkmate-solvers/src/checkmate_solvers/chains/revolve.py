@@ -27,7 +27,7 @@ import numpy as np
 
 from checkmate import Problem, Schedule, Solution, simulate
 from checkmate.analysis import needed_ops
-from checkmate.heuristics.selection import cheapest
+from checkmate.heuristics import cheapest
 from checkmate_solvers.chains.structure import Chain, NoChain, explained, recognise
 
 __all__ = ["Revolve", "binomial_sequence", "forward_steps"]

@@ -1,0 +1,99 @@
+"""MOCCASIN: the model of retention intervals, solved by CP-SAT from a schedule that eviction found.
+
+Bartan, Li, Teague, Lott and Dilkina, "Moccasin: Efficient Tensor Rematerialization for Neural Networks", ICML
+2023; :mod:`checkmate_solvers.literature.retention.model` has the constraints. The model covers few of all
+schedules: base order, each op at most once in a stage, and C times in all. So CP-SAT's own bound proves
+nothing about the problem, and neither does "no solution": neither is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from checkmate import Problem, Solution
+from checkmate.heuristics import StaticEviction
+from checkmate_solvers.extra import require_ortools
+from checkmate_solvers.literature.retention.grid import Grid
+from checkmate_solvers.literature.retention.model import Model
+from checkmate_solvers.literature.stages.shape import NEEDED, Needed
+from checkmate_solvers.search.incumbent import Search
+
+__all__ = ["RetentionIntervals"]
+
+_NAME = "retention-intervals"
+_STARTING = 0.2
+"""Share of the time that eviction may take."""
+_MOST_EVENTS = 2_000_000
+_EVENTS_PER_S = 100_000
+_MOST_SEED = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionIntervals:
+    """CP-SAT over retention intervals; the schedule that it starts from is an answer, too.
+
+    Attributes:
+        copies: C, how many times an op may run. With 1 nothing is recomputed.
+        warm_start: begin with what eviction finds; False = from nothing, as in the paper.
+
+    Raises:
+        MissingDistributionError: if OR-Tools is not installed.
+        ValueError: if ``copies`` is less than 1.
+    """
+
+    copies: int = 2
+    warm_start: bool = True
+
+    def __post_init__(self) -> None:
+        """Reject what can't work."""
+        require_ortools()
+        if self.copies < 1:
+            raise ValueError(f"copies is {self.copies}, must be ≥ 1: an op runs at least once")
+
+    def solve(self, problem: Problem) -> Solution:
+        """The best schedule found; unknown if there is none, or the graph too large for the time."""
+        search = Search(problem)
+        if search.start():
+            return search.solution()
+        if self.warm_start:
+            fixed = replace(
+                problem, fixed_order=True, time_limit=_STARTING * problem.time_limit, on_progress=None
+            )
+            started = StaticEviction().solve(fixed)
+            if started.schedule is not None:
+                search.offer(started.schedule.sequence.tolist(), "eviction")
+        if not search.has_time_to_judge(NEEDED):
+            return search.solution()
+        needed = Needed.of(problem.graph)
+        grid = Grid(graph=needed.graph, room=problem.budget - needed.graph.base_size)
+        if not search.done and grid.end <= min(_MOST_EVENTS, _EVENTS_PER_S * problem.time_limit):
+            self._improve(search, needed, Model(grid, self.copies))
+        return search.solution()
+
+    def _improve(self, search: Search, needed: Needed, model: Model) -> None:
+        """Offer each solution as it comes, and the last once more, to be pruned."""
+        from ortools.sat.python import cp_model
+
+        if search.sequence is not None:
+            place = {v: i for i, v in enumerate(needed.ops)}
+            model.start_from([place[v] for v in search.sequence])
+        found: list[int] = []
+
+        class Offer(cp_model.CpSolverSolutionCallback):
+            def on_solution_callback(self) -> None:
+                found[:] = (needed.ops[v] for v in model.sequence(self.value))
+                search.judge(found, _NAME)
+
+        if search.left_s <= 0:
+            return
+        solver = cp_model.CpSolver()
+        settings, problem = solver.parameters, search.problem
+        settings.max_time_in_seconds = search.left_s
+        settings.num_workers = problem.threads
+        settings.interleave_search = problem.threads > 1  # the same answer each time
+        settings.random_seed = problem.seed % _MOST_SEED
+        status = solver.solve(model.cp, Offer())
+        if status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
+            search.note(f"{_NAME}: all schedules searched in which no op runs more than {self.copies} times")
+        if found:
+            search.offer(found, _NAME)

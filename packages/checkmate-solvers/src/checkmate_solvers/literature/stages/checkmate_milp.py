@@ -1,0 +1,88 @@
+"""The MILP of the Checkmate paper: what every stage computes and retains, n² decisions.
+
+Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, section
+4; :mod:`checkmate_solvers.literature.stages.paper` has the rows. It is exact *in its space*: ops in base
+order within a stage, each at most once, the first runs in base order. Cheaper schedules may exist outside, so
+its own bound proves nothing about the problem. The reported bound comes from another program, which every
+schedule of the problem satisfies (:mod:`checkmate_solvers.literature.stages.proof`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from checkmate import Problem, Solution
+from checkmate.errors import PlanError
+from checkmate_solvers.engines import Highs
+from checkmate_solvers.engines.program import Backend
+from checkmate_solvers.literature.stages.paper import paper_program
+from checkmate_solvers.literature.stages.proof import prove, recompute_gap
+from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
+from checkmate_solvers.search.incumbent import Search
+
+__all__ = ["CheckmateMilp"]
+
+_PROVING = 0.4
+"""Share of the time that the bound may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckmateMilp:
+    """The paper's MILP, as it is or strengthened.
+
+    Attributes:
+        partitioned: frontier-advancing stages (the paper's section 4.6); False = its first formulation, in
+            which any stage may compute anything: hopeless beyond a few ops, but here to compare. Problems
+            with a fixed order are always partitioned.
+        strengthened: with rows that cut off fractional solutions only, and one that says what the whole
+            schedule costs at least, if that is known.
+        proof: look for a bound that holds for all schedules first.
+        gap: relative to the cost of the whole schedule, at which to stop.
+        backend: solves the programs.
+    """
+
+    partitioned: bool = True
+    strengthened: bool = True
+    proof: bool = True
+    gap: float = 1e-4
+    backend: Backend = field(default_factory=Highs)
+
+    def solve(self, problem: Problem) -> Solution:
+        """The best schedule of the paper's space; unknown if there is none, or the time is too short."""
+        search = Search(problem)
+        if search.start() or not search.has_time_to_judge(NEEDED):
+            return search.solution()
+        needed = Needed.of(problem.graph)
+        shape = Shape(
+            graph=needed.graph,
+            room=problem.budget - needed.graph.base_size,
+            partitioned=self.partitioned or problem.fixed_order,
+        )
+        if shape.fits_in(problem.time_limit):
+            if self.proof:
+                prove(search, needed, self.backend, time_limit=_PROVING * search.left_s, gap=self.gap)
+            self._improve(search, needed, shape)
+        return search.solution()
+
+    def _improve(self, search: Search, needed: Needed, shape: Shape) -> None:
+        """Offer the best plan; if rounded bytes made it too large, the best with bytes rounded up."""
+        if search.done:
+            return
+        model = paper_program(shape, strengthened=self.strengthened)
+        program = model.program
+        if self.strengthened:
+            known = search.bound - (search.base if shape.partitioned else 0.0)
+            program = program.costing(known / shape.cost_unit * (1 - 1e-9))
+        gap = recompute_gap(search, self.gap) if shape.partitioned else self.gap
+        outcome = self.backend.solve(program, time_limit=search.left_s, gap=gap)
+        if outcome.values is None:
+            return
+        origin = (
+            "checkmate-milp, best in its stages" if outcome.finished and shape.exact else "checkmate-milp"
+        )
+        try:
+            sequence = needed.sequence(model.plan(outcome.values))
+        except PlanError:  # whole only within the engine's tolerance
+            return
+        if not search.offer(sequence, origin) and not shape.exact and not shape.roundup:
+            self._improve(search, needed, replace(shape, roundup=True))

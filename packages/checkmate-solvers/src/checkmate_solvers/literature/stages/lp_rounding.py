@@ -1,0 +1,128 @@
+"""Two-phase rounding: S from the linear relaxation of the paper's MILP, then the least R for it.
+
+Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, section
+5. The relaxation gives S* between 0 and 1; rounded, it says what is retained, and what must be computed
+follows (:meth:`checkmate.Plan.from_retained`). Rounding knows nothing of the budget, so the relaxation is
+also solved with less room, (1 − ε) times what there is. Three ways to round, the first and the last from the
+paper:
+
+- S = 1 where S* > 1/2;
+- the same with other thresholds;
+- S = 1 with probability S*.
+
+Where plans do not fit, the paper has no schedule. Here they are repaired: what the plan keeps at a few
+moments is followed as far as the budget allows (:func:`checkmate.heuristics.evicting_sequence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate import Plan, Problem, Solution
+from checkmate_solvers.engines import Highs
+from checkmate_solvers.engines.program import Backend
+from checkmate_solvers.literature.stages.paper import paper_program
+from checkmate_solvers.literature.stages.proof import prove
+from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
+from checkmate_solvers.moments.moment import Mask, crowded_ops
+from checkmate_solvers.search.incumbent import Search
+
+__all__ = ["LpRounding"]
+
+_PROVING = 0.3
+"""Share of the time that the bound may take."""
+_MOMENTS = 5
+_DIGITS = 6
+"""To which S* is rounded: nearer to a threshold than that, an engine's arithmetic would decide."""
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LpRounding:
+    """Rounds the linear relaxation in several ways, with several ε; the cheapest schedule that fits wins.
+
+    Attributes:
+        margins: ε, in the order in which they are tried.
+        thresholds: how many thresholds between 0 and 1 are tried beside 1/2.
+        samples: how many random roundings are tried.
+        repair: repair plans that do not fit; False = as in the paper.
+        strengthened: relax the strengthened MILP; False = the paper's.
+        backend: solves the relaxations.
+    """
+
+    margins: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2)
+    thresholds: int = 9
+    samples: int = 10
+    repair: bool = True
+    strengthened: bool = True
+    backend: Backend = field(default_factory=Highs)
+
+    def solve(self, problem: Problem) -> Solution:
+        """The best of all roundings; unknown if none fits, or the time is too short."""
+        search = Search(problem)
+        if search.start() or not search.has_time_to_judge(NEEDED):
+            return search.solution()
+        needed = Needed.of(problem.graph)
+        room = problem.budget - needed.graph.base_size
+        if Shape(graph=needed.graph, room=room).fits_in(problem.time_limit):
+            prove(search, needed, self.backend, time_limit=_PROVING * search.left_s)
+            random = np.random.default_rng(problem.seed)
+            for margin in self.margins:
+                shape = Shape(graph=needed.graph, room=int(room * (1 - margin)))
+                if search.done or not self._improve(search, needed, shape, random):
+                    break
+        return search.solution()
+
+    def _improve(self, search: Search, needed: Needed, shape: Shape, random: np.random.Generator) -> bool:
+        """Relax, round, offer; False if there is no relaxation, so that less room would give none either."""
+        model = paper_program(shape, strengthened=self.strengthened)
+        outcome = self.backend.solve(model.program.relaxed(), time_limit=search.left_s, gap=0.0)
+        if outcome.values is None:
+            return False
+        relaxed = model.retained(outcome.values)[: shape.graph.n_ops].round(_DIGITS)
+        tried: set[bytes] = set()
+        fits = False
+        for how, kept in self._rounded(relaxed, random):
+            if search.left_s <= 0:
+                break
+            retain = _retained(shape, kept)
+            if retain.tobytes() not in tried:
+                tried.add(retain.tobytes())
+                sequence = needed.sequence(Plan.from_retained(shape.graph, retain))
+                fits |= search.offer(sequence, f"lp-rounding, {how}")
+        if self.repair and not fits and not search.done:
+            retain = _retained(shape, relaxed > 0.5)
+            search.decode(_moments(search.problem, needed, retain), "lp-rounding")
+        return True
+
+    def _rounded(self, relaxed: _Floats, random: np.random.Generator) -> Iterator[tuple[str, Mask]]:
+        yield "threshold 1/2", relaxed > 0.5
+        for threshold in np.linspace(0, 1, self.thresholds + 2)[1:-1]:
+            yield "another threshold", relaxed > threshold.round(_DIGITS)
+        for _ in range(self.samples):
+            yield "at random", random.random(relaxed.shape) < relaxed
+
+
+def _retained(shape: Shape, kept: Mask) -> Mask:
+    """S for all tensors of the graph: what can't be computed again is kept, whatever was rounded."""
+    graph = shape.graph
+    retain = np.zeros((graph.n_ops, graph.n_tensors), dtype=np.bool_)
+    retain[:, shape.kept] = kept
+    for v, op in enumerate(graph.ops):
+        if not op.recomputable:
+            retain[v + 1 :, list(op.outputs)] = True
+    return retain
+
+
+def _moments(problem: Problem, needed: Needed, retain: Mask) -> dict[int, Mask]:
+    """What the plan keeps at the most crowded moments, in terms of the whole graph."""
+    plan = {}
+    for at in crowded_ops(problem, _MOMENTS):
+        keep = np.ones(problem.graph.n_tensors, dtype=np.bool_)
+        keep[list(needed.tensors)] = retain[needed.ops.index(at)]
+        plan[at] = keep
+    return plan

@@ -1,0 +1,112 @@
+r"""What every schedule costs at least, if its first runs come in base order: a relaxation in stages.
+
+Unlike in the paper's program, ops may run in any order within a stage, and many times; stage t ends with the
+first run of op t. For such a schedule within the budget let R[t, k] say that op k runs in stage t, S[t, u]
+that tensor u is resident right after the last step of stage t − 1, and Q[t, u] that one copy of u is resident
+throughout stage t. Then
+
+    R[t, j] ≤ R[t, p(u)] + S[t, u]                     j reads u
+    S[t + 1, u] ≤ R[t, p(u)] + Q[t, u]                 u was there all the time, or has been made
+    Q[t, u] ≤ S[t, u],   Q[t, u] + R[t, p(u)] ≤ 1
+    Σ_{u neither read nor made by t} |u| S[t + 1, u] + |inputs of t| + fresh(t) ≤ room
+    Σ_{u not read by k} |u| Q[t, u] + (|inputs of k| + fresh(k)) R[t, k] ≤ room
+
+where fresh(k) are the outputs of k and its workspace: the last two are the memory while op t first runs,
+which ends the stage, and while k runs at any time in it. The cost is at least Σ c_k R[t, k]. So the optimum
+is a lower bound; and if each op reads something that the one before it makes, there is no other order than
+the base order.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from checkmate_solvers.engines.program import Backend, Draft, Program
+from checkmate_solvers.literature.stages.shape import Needed, Shape
+from checkmate_solvers.moments.min_cut import min_cut
+from checkmate_solvers.moments.moment import crowded_ops, moment_at
+from checkmate_solvers.search.incumbent import Search
+
+__all__ = ["proof_program", "prove", "recompute_gap"]
+
+_MOMENTS = 8
+_WIDEST_GAP = 0.05
+
+
+def prove(
+    search: Search, needed: Needed, backend: Backend, *, time_limit: float, gap: float | None = None
+) -> None:
+    """Raise the bound of the search by what holds for every schedule of its problem.
+
+    Where schedules may reorder, that is no program in stages, but what minimum cuts at single moments prove.
+
+    Args:
+        search: what is known so far.
+        needed: the part of its graph that matters.
+        backend: solves the program.
+        time_limit: seconds.
+        gap: relative to the cost of the whole schedule, at which to stop; None = solve the linear relaxation
+            alone.
+    """
+    problem = search.problem
+    if not (problem.fixed_order or needed.in_one_order):
+        for at in crowded_ops(problem, _MOMENTS):
+            cut = min_cut(moment_at(problem.graph, problem.budget, at, fixed_order=False))
+            search.prove(cut.recompute, f"min-cut at {problem.graph.op_label(at)}")
+        return
+    deadline = time.monotonic() + time_limit
+    shape = Shape(graph=needed.graph, room=problem.budget - needed.graph.base_size)
+    program = proof_program(shape)
+    outcome = backend.solve(program.relaxed(), time_limit=time_limit, gap=0.0)
+    search.prove(outcome.bound * shape.cost_unit, "stages, linear")
+    if gap is not None and not search.done:
+        relative = recompute_gap(search, gap)
+        outcome = backend.solve(program, time_limit=deadline - time.monotonic(), gap=relative)
+        search.prove(outcome.bound * shape.cost_unit, "stages")
+
+
+def recompute_gap(search: Search, gap: float) -> float:
+    """A gap relative to the whole cost as one relative to the cost of what runs again; at most 5 %."""
+    again = search.bound - search.base
+    return min(gap * search.bound / again, _WIDEST_GAP) if again > 0 else _WIDEST_GAP
+
+
+def proof_program(shape: Shape) -> Program:
+    """Build the program, in cost units of the shape; it counts only what runs again."""
+    draft = Draft()
+    compute, retain = shape.computes(draft), shape.retains(draft)
+    here, following = retain[:-1], retain[1:]
+    through = draft.columns(here >= 0)
+    making = np.where(here >= 0, compute[:, shape.maker], -1)
+    tensor, op = shape.reads
+    draft.rows(
+        (compute[:, shape.maker[tensor]], 1.0),
+        (here[:, tensor], 1.0),
+        (compute[:, op], -1.0),
+        lower=0.0,
+        where=compute[:, op] >= 0,
+    )
+    draft.rows(
+        (following, -1.0), (compute[:, shape.maker], 1.0), (through, 1.0), lower=0.0, where=following >= 0
+    )
+    draft.rows((here, 1.0), (through, -1.0), lower=0.0, where=through >= 0)
+    draft.rows((through, 1.0), (making, 1.0), upper=1.0, where=through >= 0)
+
+    n_ops = shape.graph.n_ops
+    needs = shape.fresh + np.bincount(op, shape.sizes[tensor], n_ops)
+    ends = draft.rows((compute.diagonal(), needs), upper=shape.limit)
+    touched = np.zeros((n_ops, len(shape.kept)), dtype=np.bool_)
+    touched[shape.uses.op, shape.uses.tensor] = True
+    draft.extend(
+        np.broadcast_to(ends[:, None], touched.shape), np.where(touched, -1, following[:n_ops]), shape.sizes
+    )
+
+    held = draft.columns(np.ones(shape.n_stages, dtype=np.bool_), most=shape.limit)
+    total = draft.rows((held, -1.0), lower=0.0, upper=0.0)
+    draft.extend(np.broadcast_to(total[:, None], through.shape), through, shape.sizes)
+    during = draft.rows((compute, needs), upper=shape.limit, where=compute >= 0)
+    draft.extend(during, np.broadcast_to(held[:, None], during.shape), 1.0)
+    draft.extend(during[:, op], through[:, tensor], -shape.sizes[tensor])
+    return draft.program()

@@ -1,0 +1,228 @@
+r"""Stages, and which cells of R and S there are: the part that all programs in stages share.
+
+Stages t = 0 … T − 1 follow each other. R[t, k] says that stage t computes op k; S[t, u] that tensor u is held
+from stage t − 1 into stage t, or for t = T at the end. *Frontier-advancing* stages (Jain et al., "Checkmate",
+MLSys 2020, equations 8a–8c): stage t is that in which op t first runs, so R[t, t] = 1, and nothing of a
+larger number was there before. One stage more follows the last op where an output may have to come back after
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate import DFGraph, Plan, lower
+from checkmate.analysis import needed_ops
+from checkmate_solvers.engines.program import Draft, Ids
+
+__all__ = ["NEEDED", "Needed", "Shape", "Uses"]
+
+NEEDED = 6
+"""A graph is cut to what is needed in about the time that judging this many schedules takes."""
+
+_MOST_UNITS = 2**18
+_MOST_ENTRIES = 3_000_000
+_ENTRIES_PER_S = 500_000
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Needed:
+    """A graph without the ops that no output needs, and without what those make.
+
+    Attributes:
+        graph: of the needed ops alone, in base order.
+        ops: for each of them, its index in the whole graph.
+        tensors: for each of its tensors, the same.
+        in_one_order: whether every valid schedule first runs them in base order, as each reads something
+            that the one before it makes.
+    """
+
+    graph: DFGraph
+    ops: tuple[int, ...]
+    tensors: tuple[int, ...]
+    in_one_order: bool
+
+    @classmethod
+    def of(cls, whole: DFGraph) -> Self:
+        """The needed part of a graph."""
+        ops = tuple(np.flatnonzero(needed_ops(whole)).tolist())
+        tensors = sorted({*whole.inputs, *(t for v in ops for t in whole.ops[v].outputs)})
+        place = {t: i for i, t in enumerate(tensors)}
+
+        def moved(old: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(place[t] for t in old)
+
+        graph = DFGraph(
+            ops=tuple(
+                replace(op, inputs=moved(op.inputs), outputs=moved(op.outputs))
+                for op in (whole.ops[v] for v in ops)
+            ),
+            tensors=tuple(whole.tensors[t] for t in tensors),
+            inputs=moved(whole.inputs),
+            outputs=moved(whole.outputs),
+            fixed_size=whole.fixed_size,
+        )
+        makers = [set(graph.producer[list(op.inputs)].tolist()) for op in graph.ops]
+        in_one_order = all(v - 1 in makers[v] for v in range(1, graph.n_ops))
+        return cls(graph, ops, tuple(tensors), in_one_order)
+
+    def sequence(self, plan: Plan) -> list[int]:
+        """What a plan of this part computes, as ops of the whole graph."""
+        return [self.ops[v] for v in lower(plan).sequence.tolist()]
+
+
+class Uses(NamedTuple):
+    """Where a tensor of :attr:`Shape.kept` is made or read: sorted by tensor, then by op.
+
+    Attributes:
+        tensor: positions in ``kept``.
+        op: the op that makes it, first, or reads it.
+    """
+
+    tensor: Ids
+    op: Ids
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shape:
+    """The stages of one graph, and how bytes and costs are counted in them.
+
+    Bytes are counted in units of their greatest common divisor; if the room has then more than 2^18, in
+    larger ones.
+
+    Attributes:
+        graph: all of its ops are needed.
+        room: bytes beside graph inputs and ``fixed_size``.
+        partitioned: frontier-advancing stages; else as many as there are ops, and any may compute anything.
+        roundup: round bytes up, so that what fits by this count really fits; else down, so that what really
+            fits also fits by this count.
+    """
+
+    graph: DFGraph
+    room: int
+    partitioned: bool = True
+    roundup: bool = False
+
+    @cached_property
+    def n_stages(self) -> int:
+        """T."""
+        graph = self.graph
+        early = any(0 <= graph.producer[u] < graph.n_ops - 1 for u in graph.outputs)
+        return graph.n_ops + (self.partitioned and early)
+
+    @cached_property
+    def kept(self) -> Ids:
+        """The tensors that S is about: made by ops, and read or asked for; shape ``[m]``."""
+        used = np.zeros(self.graph.n_tensors, dtype=np.bool_)
+        used[self.graph.reads.indices] = True
+        used[list(self.graph.outputs)] = True
+        return np.flatnonzero(used & (self.graph.producer >= 0))
+
+    @cached_property
+    def maker(self) -> Ids:
+        """The op that makes each of them, shape ``[m]``."""
+        return self.graph.producer[self.kept]
+
+    @cached_property
+    def asked(self) -> _Mask:
+        """Which of them are graph outputs, shape ``[m]``."""
+        return np.isin(self.kept, self.graph.outputs)
+
+    @cached_property
+    def uses(self) -> Uses:
+        """Who makes and reads them."""
+        reads = self.graph.reads
+        readers = np.repeat(np.arange(self.graph.n_ops), np.diff(reads.indptr))
+        place = np.full(self.graph.n_tensors, -1, dtype=np.int64)
+        place[self.kept] = np.arange(len(self.kept))
+        tensor = np.concatenate([np.arange(len(self.kept)), place[reads.indices]])
+        op = np.concatenate([self.maker, readers])
+        order = np.lexsort((op, tensor))
+        return Uses(*(x[order][tensor[order] >= 0] for x in (tensor, op)))
+
+    @cached_property
+    def reads(self) -> Uses:
+        """Who reads them."""
+        reading = self.uses.op != self.maker[self.uses.tensor]
+        return Uses(self.uses.tensor[reading], self.uses.op[reading])
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether no bytes are lost in rounding."""
+        return self._unit == self._divisor
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.float64]:
+        """Units of each kept tensor, shape ``[m]``."""
+        return self._units(self.graph.sizes[self.kept])
+
+    @cached_property
+    def fresh(self) -> npt.NDArray[np.float64]:
+        """Units that an op needs beside its inputs while it runs: outputs, workspace; shape ``[n_ops]``."""
+        graph = self.graph
+        made = np.repeat(np.arange(graph.n_ops), np.diff(graph.makes.indptr))
+        sizes = self._units(graph.sizes[graph.makes.indices])
+        return np.bincount(made, sizes, graph.n_ops) + self._units(graph.workspaces)
+
+    @property
+    def limit(self) -> float:
+        """Units of the room."""
+        return float(self.room // self._unit)
+
+    @cached_property
+    def cost_unit(self) -> float:
+        """The dearest op that has a variable."""
+        priced = [op.cost for op in self.graph.ops if op.recomputable or not self.partitioned]
+        return max(priced, default=0.0) or 1.0
+
+    @cached_property
+    def entries(self) -> int:
+        """About how many entries the largest program in stages has."""
+        per_stage = 8 * len(self.uses.op) + 6 * self.graph.n_ops + 4 * len(self.kept)
+        return per_stage * self.n_stages // (2 if self.partitioned else 1)
+
+    def fits_in(self, seconds: float) -> bool:
+        """Whether the program is small enough to be built in a part of that time, and in little memory."""
+        return self.entries <= min(_MOST_ENTRIES, _ENTRIES_PER_S * seconds)
+
+    def computes(self, draft: Draft) -> Ids:
+        """Columns R, shape ``[n_stages, n_ops]``; the objective: what runs again, or all that runs."""
+        stage, op = np.ogrid[: self.n_stages, : self.graph.n_ops]
+        costs = self.graph.costs / self.cost_unit
+        if not self.partitioned:
+            return draft.columns((op >= 0) & (stage >= 0), cost=costs, integral=True)
+        first = stage == op
+        again = np.array([op.recomputable for op in self.graph.ops], dtype=np.bool_)
+        return draft.columns(
+            op <= stage, least=first, most=first | again, cost=np.where(first, 0.0, costs), integral=True
+        )
+
+    def retains(self, draft: Draft) -> Ids:
+        """Columns S, shape ``[n_stages + 1, m]``; the last row holds the graph outputs and nothing else."""
+        stage = np.arange(self.n_stages + 1)[:, None]
+        last = stage == self.n_stages
+        free = self.partitioned & (self.graph.sizes[self.kept] == 0)  # held for nothing
+        return draft.columns(
+            stage > (self.maker if self.partitioned else np.zeros_like(self.maker)),
+            least=np.where(last, self.asked, free),
+            most=~last | self.asked,
+            integral=True,
+        )
+
+    def _units(self, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        return (-(-sizes // self._unit) if self.roundup else sizes // self._unit).astype(np.float64)
+
+    @cached_property
+    def _divisor(self) -> int:
+        return math.gcd(*self.graph.sizes.tolist(), *self.graph.workspaces.tolist()) or 1
+
+    @cached_property
+    def _unit(self) -> int:
+        return self._divisor * max(1, -(-(self.room // self._divisor) // _MOST_UNITS))

@@ -1,0 +1,130 @@
+"""The machine code of the local search in this process: loaded once, as soon as it is compiled.
+
+Solvers ask with :func:`at_hand` and go on without it until then; :func:`machine_code` waits.
+:mod:`checkmate_solvers.machine.compilation` compiles.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from checkmate import SolverError
+from checkmate.solving import ANYTHING, one_line
+from checkmate_solvers.machine import compilation
+
+if TYPE_CHECKING:
+    from checkmate_solvers.machine.entry import Entry
+
+__all__ = ["at_hand", "check", "is_awaited", "machine_code"]
+
+_LOAD_S = 0.5
+"""Seconds that loading takes, Numba's import included."""
+_PAUSE_S = 0.1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _MachineCode:
+    entry: Entry | None = None
+    failure: str = ""
+
+
+_here = _MachineCode()
+
+
+def at_hand(left_s: float) -> Entry | None:
+    """The machine code, or None if it can't be loaded within ``left_s`` seconds, as it is not yet compiled.
+
+    The first to ask on a machine starts the process that compiles it. If that fails, or Numba is broken, a
+    warning says so, once.
+    """
+    if _here.entry is None and not _here.failure and left_s > _LOAD_S:
+        try:
+            if compilation.is_compiled():
+                _here.entry = _load()
+            elif not compilation.is_compiling():
+                _begin()
+        except ANYTHING as error:
+            _here.failure = one_line(error)
+        if _here.failure:
+            _log.warning(
+                "solving without the local search: %s ('checkmate doctor' looks into it)", _here.failure
+            )
+    return _here.entry
+
+
+def is_awaited() -> bool:
+    """Whether there is no machine code yet, but some process compiles it."""
+    return _here.entry is None and not _here.failure and compilation.is_compiling()
+
+
+def machine_code() -> Entry:
+    """The machine code; if it is not compiled yet, wait for that.
+
+    Raises:
+        SolverError: if it can't be compiled or loaded.
+    """
+    while (entry := at_hand(float("inf"))) is None:
+        if _here.failure:
+            raise SolverError(f"the local search has no machine code: {_here.failure}")
+        time.sleep(_PAUSE_S)
+    return entry
+
+
+def check() -> None:
+    """Import Numba and all that becomes machine code, and raise what that raises."""
+    with _no_configuration_from_here():
+        import_module("checkmate_solvers.machine.entry")
+
+
+def _begin() -> None:
+    if compilation.start():
+        _log.warning(
+            "compiling the local search, in the background: about half a minute, once on this machine; "
+            "until then, schedules are found without it"
+        )
+    else:
+        _here.failure = "compiling it failed"
+
+
+def _load() -> Entry:
+    check()
+    from checkmate_solvers.machine.entry import entry, try_out
+
+    work = entry(compilation.folder())
+    try:
+        try_out(work)
+    except Exception:
+        compilation.discard()
+        raise
+    return work
+
+
+@contextmanager
+def _no_configuration_from_here() -> Iterator[None]:
+    """Keep Numba from reading ``.numba_config.yaml`` in the current folder while it is imported.
+
+    It does so where PyYAML is installed; PyYAML is out of reach meanwhile.
+    """
+    if "numba" in sys.modules or not os.path.exists(".numba_config.yaml"):
+        yield
+        return
+    yaml = sys.modules.get("yaml")
+    sys.modules["yaml"] = cast("ModuleType", None)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        del sys.modules["yaml"]
+        if yaml is not None:
+            sys.modules["yaml"] = yaml

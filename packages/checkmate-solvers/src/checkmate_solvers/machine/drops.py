@@ -1,0 +1,302 @@
+"""Making room at a position: drop a copy that idles there and bring it back later, or use it up before.
+
+*Drop*: the copy made at x idles at position p and is read next at y. Run its op again just before y, and with
+it whatever else it reads that is gone by then (the closure); or somewhere between p and y, where what it
+reads may still be there. If nothing reads the old copies, their compute goes: the drop was a postponement.
+
+*Advance*: the only node that still reads the copy after p moves to before p, so that the copy ends there.
+"""
+
+from __future__ import annotations
+
+from checkmate_solvers.machine.arrays import FREE, LITTLE, LOGGED, MARK, SHIFT, Ints, State
+from checkmate_solvers.machine.jit import compiled, draw
+from checkmate_solvers.machine.sequence import (
+    first_read,
+    following,
+    insert,
+    latest,
+    most_between,
+    preceding,
+    remove,
+)
+
+__all__ = ["discard", "has_room", "idle", "make_room"]
+
+_DROP, _ADVANCE = 1, 2
+_EARLY = 0.2
+"""How often a dropped copy comes back earlier than just before its next read."""
+_REACH = 0.1
+"""How often an old copy lives longer, rather than being computed again, although that does not fit."""
+
+
+@compiled
+def has_room(s: State) -> bool:
+    """Whether a closure of any size can still be inserted, and noted in the log."""
+    n = len(s.head)
+    return bool(s.counts[FREE] > n and s.counts[LOGGED] + 4 * n < len(s.log))
+
+
+@compiled
+def idle(s: State, node: int) -> bool:
+    """Whether nobody reads what a node makes, and it need not stay."""
+    v = s.op[node]
+    if s.must[v] and s.prev[node] < 0:
+        return False
+    dead = True
+    for k in range(s.makes_at[v + 1] - s.makes_at[v]):
+        dead = dead and s.death[node, k] == node
+    return dead
+
+
+@compiled
+def discard(s: State, node: int) -> None:
+    """Remove a node, and all that only it had needed."""
+    n, s.stack[0] = 1, node
+    while n > 0:
+        n -= 1
+        x = s.stack[n]
+        v, here, waiting = s.op[x], s.pos[x], n
+        for i in range(s.reads_at[v], s.reads_at[v + 1]):
+            t = s.reads[i]
+            source = latest(s, s.producer[t], here)
+            if s.death[source, s.place[t]] == x:
+                s.stack[waiting] = source
+                waiting += 1
+        remove(s, x)
+        known = n
+        for i in range(known, waiting):
+            source, seen = s.stack[i], False
+            for j in range(known, n):
+                seen = seen or s.stack[j] == source
+            if not seen and idle(s, source):
+                s.stack[n] = source
+                n += 1
+
+
+@compiled
+def _closure(s: State, v: int, y: int, budget: int, limit: float) -> tuple[int, float]:
+    """Ops to run just before node y so that v can run there: into ``found``, how many, and their cost.
+
+    None if that costs more than ``limit``.
+    """
+    s.counts[MARK] += 1
+    mark, here = s.counts[MARK], s.pos[y]
+    s.found[0], s.marks[v] = v, mark
+    n, done, cost = 1, 0, s.cost[v]
+    while done < n:
+        u = s.found[done]
+        done += 1
+        for i in range(s.reads_at[u], s.reads_at[u + 1]):
+            t = s.reads[i]
+            w = s.producer[t]
+            if s.marks[w] == mark or s.once[w] or s.size[t] == 0:
+                continue
+            death = s.pos[s.death[latest(s, w, here), s.place[t]]]
+            if death >= here or most_between(s, death + 1, preceding(s, here)) + s.size[t] <= budget:
+                continue
+            if draw(s.random) < _REACH:
+                continue
+            s.found[n], s.marks[w] = w, mark
+            n += 1
+            cost += s.cost[w]
+            if cost > limit:
+                return 0, cost
+    return n, cost
+
+
+@compiled
+def _sort(values: Ints, n: int) -> None:
+    """Sort the first n, which are few."""
+    for i in range(1, n):
+        value, j = values[i], i
+        while j > 0 and values[j - 1] > value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
+
+
+@compiled
+def _drop(s: State, n: int, y: int) -> None:
+    """Run the n ops of ``found`` just before node y; what nobody reads any more goes."""
+    _sort(s.found, n)
+    for i in range(n):
+        insert(s, s.found[i], y)
+    for i in range(n):
+        before = s.prev[latest(s, s.found[i], s.pos[y])]
+        if before >= 0 and idle(s, before):
+            discard(s, before)
+
+
+@compiled
+def _advance(s: State, node: int, y: int) -> None:
+    """Move a node to just before node y."""
+    moved = insert(s, s.op[node], y)
+    remove(s, node)
+    before = s.prev[moved]
+    if before >= 0 and idle(s, before):
+        discard(s, before)
+
+
+@compiled
+def _return(s: State, t: int, p: int, last: int) -> int:
+    """Before which node a copy of tensor t that idles at p comes back; −1 if it is read at p.
+
+    At its next read y or, at times, earlier: just after the stretch up to ``last`` or just after something
+    that its op reads is read for the last time.
+    """
+    y = first_read(s, t, p - 1)
+    if y < 0 or s.pos[y] == p:
+        return -1
+    if draw(s.random) < _EARLY:
+        earlier = s.at[following(s, last)] if last < s.pos[y] else y
+        if draw(s.random) < 0.5:
+            v = s.producer[t]
+            for i in range(s.reads_at[v], s.reads_at[v + 1]):
+                u = s.reads[i]
+                source = latest(s, s.producer[u], p)
+                death = s.pos[s.death[source, s.place[u]]] if source >= 0 else -1
+                if p < death < s.pos[y] and s.pos[earlier] <= death:
+                    earlier = s.at[following(s, death)]
+        if s.pos[earlier] < s.pos[y]:
+            return earlier
+    return y
+
+
+@compiled
+def _freed(s: State, x: int, p: int, y: int) -> tuple[int, bool]:
+    """Bytes of node x's copies that idle from p until node y, and whether nothing reads any before y."""
+    v, freed, unread = s.op[x], 0, True
+    for i in range(s.makes_at[v], s.makes_at[v + 1]):
+        t = s.makes[i]
+        death = s.pos[s.death[x, i - s.makes_at[v]]]
+        if death <= s.pos[x]:
+            continue
+        first = first_read(s, t, s.pos[x])
+        unread = unread and s.pos[first] >= s.pos[y]
+        if death > p:
+            if s.pos[first] < p:
+                first = first_read(s, t, p - 1)
+            if s.pos[first] >= s.pos[y]:
+                freed += s.size[t]
+    return freed, unread
+
+
+@compiled
+def _relief(s: State, node: int, y: int, p: int) -> int:
+    """Bytes fewer at p if a later node moves to just before node y, at or before p; 0 if it can't.
+
+    It can't move to before the first run of its op, if that has to stay the first.
+    """
+    v, bytes_ = s.op[node], 0
+    end = len(s.head) - 1
+    if v == end or (s.must[v] and s.pos[s.head[v]] >= s.pos[y]):
+        return 0
+    for i in range(s.makes_at[v], s.makes_at[v + 1]):
+        bytes_ -= s.size[s.makes[i]]
+    for i in range(s.reads_at[v], s.reads_at[v + 1]):
+        t = s.reads[i]
+        source = latest(s, s.producer[t], s.pos[y])
+        if source < 0:
+            return 0
+        if s.death[source, s.place[t]] == node and first_read(s, t, p - 1) == node:
+            bytes_ += s.size[t]
+    return max(bytes_, 0)
+
+
+@compiled
+def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: float) -> bool:
+    """Free bytes at position p: of some random drops and advances, do the one with the least cost per byte.
+
+    Args:
+        s: the sequence.
+        p: the position.
+        excess: bytes too many there.
+        budget: bytes; what surrounds p and exceeds it too counts.
+        samples: how many to compare.
+        limit: most that it may cost.
+
+    Returns:
+        False if none was found.
+    """
+    first, last = _stretch(s, p, budget)
+    kind, what, where, least, seen = 0, 0, 0, 0.0, 0
+    for _ in range(24 + 16 * samples):
+        t, x, death = _idling(s, p)
+        y = _return(s, t, p, last) if t >= 0 else -1
+        if y < 0:
+            continue
+        seen += 1
+        freed, cost = _dropped(s, x, p, y, budget, limit)
+        if freed > 0:
+            score = _score(s, cost, min(freed, excess), max(first, s.pos[x]), min(last, s.pos[y]))
+            if kind == 0 or score < least:
+                kind, what, where, least = _DROP, s.op[x], y, score
+        if y == death:
+            start = s.at[p] if draw(s.random) < 0.5 or s.pos[x] >= first else s.at[first]
+            freed = _relief(s, death, start, p)
+            if freed > 0:
+                score = _score(s, 0.0, min(freed, excess), s.pos[start], min(last, s.pos[death]))
+                if kind == 0 or score < least:
+                    kind, what, where, least = _ADVANCE, death, start, score
+        if seen >= samples:
+            break
+    if kind == _DROP:
+        n, _cost = _closure(s, what, where, budget, 1e308)
+        _drop(s, n, where)
+    elif kind == _ADVANCE:
+        _advance(s, what, where)
+    return kind != 0
+
+
+@compiled
+def _stretch(s: State, p: int, budget: int) -> tuple[int, int]:
+    """The positions around p, from first to last, at which all is over the budget."""
+    first, last = p, p
+    while first > 0:
+        before = preceding(s, first)
+        if before < 0 or _memory(s, before) <= budget:
+            break
+        first = before
+    while _memory(s, last) > budget and s.at[last] != s.tail[len(s.head) - 1]:
+        last = following(s, last)
+    return first, last
+
+
+@compiled
+def _idling(s: State, p: int) -> tuple[int, int, int]:
+    """A random tensor, the node of its copy at position p, that copy's last reader; −1 if there is none."""
+    v = s.lots[int(draw(s.random) * len(s.lots))]
+    x = latest(s, v, p)
+    if x < 0 or s.makes_at[v + 1] == s.makes_at[v]:
+        return -1, -1, -1
+    k = int(draw(s.random) * (s.makes_at[v + 1] - s.makes_at[v]))
+    t, death = s.makes[s.makes_at[v] + k], s.death[x, k]
+    if s.pos[death] <= p or s.size[t] == 0:
+        return -1, -1, -1
+    return t, x, death
+
+
+@compiled
+def _dropped(s: State, x: int, p: int, y: int, budget: int, limit: float) -> tuple[int, float]:
+    """Bytes fewer at p if node x's copies come back just before node y, and the cost; 0 if they can't."""
+    v = s.op[x]
+    freed, unread = _freed(s, x, p, y)
+    unread = unread and not (s.must[v] and s.prev[x] < 0)
+    if freed <= 0 or (s.once[v] and not unread):
+        return 0, 0.0
+    spared = s.cost[v] if unread else 0.0
+    n, cost = _closure(s, v, y, budget, limit + spared)
+    return (freed if n > 0 else 0), cost - spared
+
+
+@compiled
+def _score(s: State, cost: float, freed: int, first: int, last: int) -> float:
+    """Cost per byte and position, with some noise; the less the better."""
+    noise = 0.7 + 0.6 * draw(s.random)
+    return float(cost + s.totals[LITTLE]) / (float(freed) * float(last - first + 1)) * noise
+
+
+@compiled
+def _memory(s: State, position: int) -> int:
+    return int(s.mem[position] + s.add[position >> SHIFT])

@@ -1,0 +1,107 @@
+"""What Python calls: one compiled entry, kept on disk once compiled.
+
+Numba notices when the file of a cached function changes, but not when a function that it calls does. So the
+entry closes over a digest of the sources of this package, which then is part of its key.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.experimental import structref
+
+from checkmate import DFGraph
+from checkmate_solvers.machine.arrays import ANY_BUDGET, BLOCKS, LOGGED, Ints, State, state_of
+from checkmate_solvers.machine.compilation import is_interpreted, sources
+from checkmate_solvers.machine.load import keep_best, load
+from checkmate_solvers.machine.rounds import repair, run_rounds, trim
+
+__all__ = ["Entry", "entry", "try_out"]
+
+
+class _HeldType(types.StructRef):
+    """One pointer to all arrays; machine code hands a tuple on array by array, which is slow."""
+
+
+class _Held(structref.StructRefProxy):
+    """Its constructor, for machine code."""
+
+
+_untyped: Any = structref
+_untyped.register(_HeldType)
+_untyped.define_proxy(_Held, _HeldType, list(State._fields))
+
+
+class Entry(Protocol):
+    """Machine code for all of the search, in pieces of any size."""
+
+    def __call__(
+        self,
+        state: State,
+        sequence: Ints,
+        budget: int,
+        steps: int,
+        rounds: int,
+        cooling: float,
+        samples: int,
+    ) -> tuple[bool, int]:
+        """Load a sequence, repair it, run rounds; each only if asked for.
+
+        Args:
+            state: the arrays.
+            sequence: to load first, valid; empty = go on with what is there.
+            budget: bytes beside the base bytes.
+            steps: the most steps of a repair; what it finds, trimmed, becomes the best. 0 = no repair.
+            rounds: how many rounds follow; the sequence is within the budget then.
+            cooling: what each round multiplies the temperature by.
+            samples: how many ways to make room are compared.
+
+        Returns:
+            Whether the repair succeeded, and how many rounds found a new best.
+        """
+
+
+def entry(folder: Path) -> Entry:
+    """Make the entry; its first call compiles it, or loads what was compiled before.
+
+    Args:
+        folder: where the machine code is kept. Numba unpickles what it finds there.
+    """
+    version = int.from_bytes(sources()[:7], "big")
+    held: Any = State if is_interpreted() else _Held
+
+    def work(
+        state: State, sequence: Ints, budget: int, steps: int, rounds: int, cooling: float, samples: int
+    ) -> tuple[bool, int]:
+        s = held(*state)
+        if version == 0 or len(sequence) > 0 or s.counts[BLOCKS] == 0:
+            load(s, sequence)
+        if steps > 0:
+            s.counts[LOGGED] = 0
+            if not repair(s, budget, np.inf, steps, samples):
+                return False, 0
+            s.counts[LOGGED] = 0
+            trim(s, budget)
+            keep_best(s)
+        return True, run_rounds(s, budget, rounds, cooling, samples)
+
+    where = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": ""}
+    configured: Any = numba.config
+    before = {name: getattr(configured, name, "") for name in where}
+    vars(configured).update(where)  # whatever the environment or a file says
+    try:
+        kept: Any = numba.njit(work, cache=True, error_model="numpy")
+    finally:
+        vars(configured).update(before)
+    machine_code: Entry = kept
+    return machine_code
+
+
+def try_out(work: Entry) -> None:
+    """Call the entry once: what follows takes no time for compiling or loading."""
+    pair = DFGraph.from_nodes(cost=[1, 1], size=[1, 1], deps=[[], [0]])
+    work(state_of(pair, fixed_order=False, seed=0), np.arange(2), ANY_BUDGET, 1, 1, 1.0, 1)

@@ -1,0 +1,302 @@
+"""Ruin and recreate, with annealing: one round takes computes away, makes room again, and is kept or undone.
+
+The sequence is within the budget before and after each round. A round may end dearer than it began by
+−T · ln(u), with u uniform in (0, 1) and T the temperature: Metropolis's rule, its threshold drawn first, so
+that hopeless rounds stop early.
+"""
+
+from __future__ import annotations
+
+import math
+
+from checkmate_solvers.machine.arrays import (
+    BEST,
+    BLOCKS,
+    COST,
+    INSIDE,
+    LOGGED,
+    REPEATED,
+    SHIFT,
+    TEMPERATURE,
+    State,
+)
+from checkmate_solvers.machine.drops import discard, has_room, idle, make_room
+from checkmate_solvers.machine.jit import compiled, draw
+from checkmate_solvers.machine.load import keep_best
+from checkmate_solvers.machine.sequence import (
+    first_read,
+    following,
+    insert,
+    latest,
+    most_between,
+    peak,
+    preceding,
+    remove,
+    undo,
+)
+
+__all__ = ["repair", "run_rounds", "trim"]
+
+_TINY = 1e-9
+_STRICT = 0.9
+"""How often a step that leaves no less too much than before is undone."""
+_CAREFUL, _MANY = 0.15, 8
+"""How often a round compares so many times as many ways to make room."""
+
+
+@compiled
+def _fullest(s: State, budget: int) -> int:
+    """The position with the most memory; at times that of another block which is over the budget."""
+    chosen, most = 0, -(2**62)
+    for block in range(s.counts[BLOCKS]):
+        if s.filled[block] > 0 and s.most[block] > most:
+            chosen, most = block, s.most[block]
+    if draw(s.random) < 0.3:
+        other = int(draw(s.random) * s.counts[BLOCKS])
+        if s.filled[other] > 0 and s.most[other] > budget:
+            chosen, most = other, s.most[other]
+    for p in range(chosen << SHIFT, (chosen << SHIFT) + s.filled[chosen]):
+        if s.mem[p] + s.add[chosen] == most:
+            return p
+    return -1
+
+
+@compiled
+def overflow(s: State, budget: int) -> float:
+    """Bytes over the budget, summed over all nodes."""
+    area = 0.0
+    for block in range(s.counts[BLOCKS]):
+        if s.filled[block] > 0 and s.most[block] > budget:
+            added = s.add[block] - budget
+            for p in range(block << SHIFT, (block << SHIFT) + s.filled[block]):
+                area += float(max(s.mem[p] + added, 0))
+    return area
+
+
+@compiled
+def repair(s: State, budget: int, dearest: float, steps: int, samples: int) -> bool:
+    """Make room where there is none until all is within the budget; False if it can't, or costs too much."""
+    area = overflow(s, budget)
+    for _ in range(steps):
+        p = _fullest(s, budget)
+        excess = s.mem[p] + s.add[p >> SHIFT] - budget
+        if excess <= 0:
+            return True
+        limit = dearest - s.totals[COST]
+        if limit < 0.0 or not has_room(s):
+            return False
+        logged = s.counts[LOGGED]
+        if not make_room(s, p, excess, budget, samples, limit):
+            return False
+        left = overflow(s, budget)
+        if left >= area and draw(s.random) < _STRICT:
+            undo(s, logged)
+        else:
+            area = left
+    return peak(s) <= budget
+
+
+@compiled
+def _again(s: State) -> int:
+    """A random node that is not the first of its op; there must be one."""
+    v = s.repeated[int(draw(s.random) * s.counts[REPEATED])]
+    node = int(s.tail[v])
+    for _ in range(int(draw(s.random) * (s.runs[v] - 1))):
+        node = int(s.prev[node])
+    return node
+
+
+@compiled
+def try_without(s: State, node: int, budget: int) -> bool:
+    """Remove a node that is not the first of its op, if the rest then still is within the budget."""
+    v, here, before = s.op[node], s.pos[node], s.prev[node]
+    longer, start = 0, here
+    for k in range(s.makes_at[v + 1] - s.makes_at[v]):
+        if s.death[node, k] != node:
+            longer += s.size[s.makes[s.makes_at[v] + k]]
+            start = min(start, s.pos[s.death[before, k]])
+    gain = 0
+    for i in range(s.reads_at[v], s.reads_at[v + 1]):
+        t = s.reads[i]
+        source = latest(s, s.producer[t], here)
+        if s.death[source, s.place[t]] == node:
+            gain += s.size[t]
+    alone = s.makes_at[v + 1] - s.makes_at[v] == 1
+    if alone and start + 1 < here and most_between(s, start + 1, here - 1) + longer - gain > budget:
+        return False
+    logged = s.counts[LOGGED]
+    discard(s, node)
+    if peak(s) <= budget:
+        return True
+    undo(s, logged)
+    return False
+
+
+@compiled
+def trim(s: State, budget: int) -> None:
+    """Try to do without each repeated compute, in random order, until none can go."""
+    going = True
+    while going and s.counts[REPEATED] > 0 and has_room(s):
+        going = False
+        start = int(draw(s.random) * s.counts[REPEATED])
+        for i in range(s.counts[REPEATED]):
+            if s.counts[REPEATED] == 0 or not has_room(s):
+                break
+            node = s.tail[s.repeated[(start + i) % s.counts[REPEATED]]]
+            while node >= 0 and s.prev[node] >= 0:
+                if try_without(s, node, budget):
+                    going = True
+                    break
+                node = s.prev[node]
+
+
+@compiled
+def _ruin_scattered(s: State, many: int) -> None:
+    """Take away random repeated computes."""
+    for _ in range(many):
+        if s.counts[REPEATED] > 0:
+            discard(s, _again(s))
+
+
+@compiled
+def _ruin_together(s: State, many: int) -> None:
+    """Take away a random repeated compute and others just before it."""
+    if s.counts[REPEATED] == 0:
+        return
+    node = _again(s)
+    successor = s.at[following(s, s.pos[node])]
+    discard(s, node)
+    misses = 0
+    while many > 1 and misses < 3:
+        p = preceding(s, s.pos[successor])
+        if p < 0:
+            break
+        node = s.at[p]
+        if s.prev[node] >= 0 and s.op[node] != len(s.head) - 1:
+            discard(s, node)
+            many -= 1
+        else:
+            successor = node
+            misses += 1
+
+
+@compiled
+def _ruin_op(s: State) -> None:
+    """Keep the copies of the dearest of a few repeated ops: take away all its computes but the first."""
+    v = -1
+    for _ in range(3):
+        w = s.repeated[int(draw(s.random) * s.counts[REPEATED])]
+        if v < 0 or s.cost[w] > s.cost[v]:
+            v = w
+    while s.runs[v] > 1:
+        discard(s, s.tail[v])
+
+
+@compiled
+def _crowd(s: State, budget: int, dearest: float, samples: int) -> None:
+    """Make room at a random position that is nearly full: another drop may make one elsewhere needless."""
+    block = int(draw(s.random) * s.counts[BLOCKS])
+    if s.filled[block] == 0:
+        return
+    p = (block << SHIFT) + int(draw(s.random) * s.filled[block])
+    held = s.mem[p] + s.add[block]
+    if held > 0.8 * budget:
+        make_room(s, p, held, budget, samples, dearest - s.totals[COST])
+
+
+@compiled
+def _shift(s: State, budget: int) -> None:
+    """Move a random compute to another place between what it reads and who reads it."""
+    if s.counts[REPEATED] > 0 and draw(s.random) < 0.5:
+        node = _again(s)
+    else:
+        block = int(draw(s.random) * s.counts[BLOCKS])
+        if s.filled[block] == 0:
+            return
+        node = s.at[(block << SHIFT) + int(draw(s.random) * s.filled[block])]
+    v = s.op[node]
+    if v == len(s.head) - 1 or (s.must[v] and s.prev[node] < 0):
+        return
+    low, high = _span(s, node)
+    low = max(low, s.pos[s.head[v]]) if s.must[v] else low
+    if high < 0:
+        return
+    successor = _place_between(s, low, high)
+    if successor == node:
+        return
+    logged = s.counts[LOGGED]
+    moved = insert(s, v, successor)
+    if s.pos[moved] > s.pos[node] and not idle(s, node):
+        undo(s, logged)
+        return
+    remove(s, node)
+    before = s.prev[moved]
+    if before >= 0 and idle(s, before):
+        discard(s, before)
+
+
+@compiled
+def _span(s: State, node: int) -> tuple[int, int]:
+    """Positions of the last node that a node reads, and of the first that reads it; −1 if there is none."""
+    v, low, high = s.op[node], -1, -1
+    for i in range(s.reads_at[v], s.reads_at[v + 1]):
+        low = max(low, s.pos[latest(s, s.producer[s.reads[i]], s.pos[node])])
+    for i in range(s.makes_at[v], s.makes_at[v + 1]):
+        if s.death[node, i - s.makes_at[v]] != node:
+            reader = s.pos[first_read(s, s.makes[i], s.pos[node])]
+            high = reader if high < 0 else min(high, reader)
+    return low, high
+
+
+@compiled
+def _place_between(s: State, low: int, high: int) -> int:
+    """A random node after position ``low`` and not after ``high``, the two ends more often than others."""
+    target = low + 1 + int(draw(s.random) * (high - low))
+    if draw(s.random) < 0.3:
+        target = high
+    elif draw(s.random) < 0.4:
+        target = low + 1
+    block = target >> SHIFT
+    while target < high and (target & INSIDE) >= s.filled[block]:
+        block += 1
+        target = block << SHIFT
+    return int(s.at[min(target, high)])
+
+
+@compiled
+def run_rounds(s: State, budget: int, rounds: int, cooling: float, samples: int) -> int:
+    """Some rounds; returns how many found a new best."""
+    better = 0
+    for _ in range(rounds):
+        s.counts[LOGGED] = 0
+        s.totals[TEMPERATURE] *= cooling
+        start = s.totals[COST]
+        dearest = start - s.totals[TEMPERATURE] * math.log(draw(s.random))
+        kind = draw(s.random)
+        if kind < 0.15:
+            _shift(s, budget)
+        elif kind < 0.35 or s.counts[REPEATED] == 0:
+            _crowd(s, budget, dearest, samples)
+        elif kind < 0.7:
+            _ruin_together(s, 1 + int(8.0 * draw(s.random) ** 2))
+        elif kind < 0.8:
+            _ruin_op(s)
+        else:
+            _ruin_scattered(s, 1 + int(4.0 * draw(s.random) ** 2))
+        if s.counts[LOGGED] == 0:
+            continue
+        many = _MANY * samples if draw(s.random) < _CAREFUL else 1 + int(draw(s.random) * samples)
+        fine = repair(s, budget, dearest, 64, many)
+        if fine:
+            for _try in range(4 if kind >= 0.35 else 12):
+                if s.counts[REPEATED] > 0 and has_room(s):
+                    try_without(s, _again(s), budget)
+        if fine and s.totals[COST] <= dearest:
+            if s.totals[COST] < s.totals[BEST] - _TINY * start:
+                trim(s, budget)
+                keep_best(s)
+                better += 1
+        else:
+            undo(s, 0)
+            s.totals[COST] = start
+    return better

@@ -1,0 +1,316 @@
+"""Editing a sequence: insert or remove one compute, and know at once what memory it then takes.
+
+A copy made by node x and last read by node d is resident at the positions of x to d. So an edit adds or takes
+the bytes of a few copies over stretches of the sequence, and nothing else; with n nodes it costs about √n.
+Every edit is logged, and undone by the opposite one.
+
+The base bytes (graph inputs, fixed size) are not counted here: budgets are what is left beside them.
+"""
+
+from __future__ import annotations
+
+from checkmate_solvers.machine.arrays import (
+    BLOCK,
+    BLOCKS,
+    COST,
+    FILLED,
+    FREE,
+    INSIDE,
+    LENGTH,
+    LOGGED,
+    REPEATED,
+    SHIFT,
+    State,
+)
+from checkmate_solvers.machine.jit import compiled
+
+__all__ = [
+    "add_bytes",
+    "following",
+    "insert",
+    "latest",
+    "lay_out",
+    "most_between",
+    "peak",
+    "preceding",
+    "remove",
+    "undo",
+]
+
+_NOTHING = -(2**62)
+
+
+@compiled
+def following(s: State, position: int) -> int:
+    """The next position with a node; there must be one."""
+    block = position >> SHIFT
+    if (position & INSIDE) + 1 < s.filled[block]:
+        return position + 1
+    block += 1
+    while s.filled[block] == 0:
+        block += 1
+    return block << SHIFT
+
+
+@compiled
+def preceding(s: State, position: int) -> int:
+    """The position with a node before this one; −1 if there is none."""
+    if position & INSIDE:
+        return position - 1
+    block = (position >> SHIFT) - 1
+    while block >= 0 and s.filled[block] == 0:
+        block -= 1
+    return (block << SHIFT) + s.filled[block] - 1 if block >= 0 else -1
+
+
+@compiled
+def peak(s: State) -> int:
+    """The most memory of any node."""
+    most = _NOTHING
+    for block in range(s.counts[BLOCKS]):
+        if s.filled[block] > 0:
+            most = max(most, s.most[block])
+    return most
+
+
+@compiled
+def most_between(s: State, first: int, last: int) -> int:
+    """The most memory at positions ``first`` to ``last``; very negative if there is no node."""
+    most = _NOTHING
+    low, high = first >> SHIFT, last >> SHIFT
+    for block in range(low, high + 1):
+        if s.filled[block] == 0:
+            continue
+        start = first & INSIDE if block == low else 0
+        stop = min(last & INSIDE, s.filled[block] - 1) if block == high else s.filled[block] - 1
+        if start == 0 and stop == s.filled[block] - 1:
+            most = max(most, s.most[block])
+        else:
+            corner, added = block << SHIFT, s.add[block]
+            for i in range(start, stop + 1):
+                most = max(most, s.mem[corner + i] + added)
+    return most
+
+
+@compiled
+def add_bytes(s: State, first: int, last: int, size: int) -> None:
+    """Add bytes to the memory at positions ``first`` to ``last``."""
+    if size == 0 or last < first:
+        return
+    low, high = first >> SHIFT, last >> SHIFT
+    for block in range(low, high + 1):
+        start = first & INSIDE if block == low else 0
+        stop = min(last & INSIDE, s.filled[block] - 1) if block == high else s.filled[block] - 1
+        if start == 0 and stop == s.filled[block] - 1:
+            s.add[block] += size
+            s.most[block] += size
+        elif start <= stop:
+            corner = block << SHIFT
+            for i in range(start, stop + 1):
+                s.mem[corner + i] += size
+            _refresh(s, block)
+
+
+@compiled
+def _refresh(s: State, block: int) -> None:
+    """Find the most memory of a block again."""
+    most, corner = _NOTHING, block << SHIFT
+    for i in range(s.filled[block]):
+        most = max(most, s.mem[corner + i])
+    s.most[block] = most + s.add[block]
+
+
+@compiled
+def latest(s: State, v: int, position: int) -> int:
+    """The last node of op ``v`` before a position; −1 if there is none."""
+    node = int(s.tail[v])
+    while node >= 0 and s.pos[node] >= position:
+        node = int(s.prev[node])
+    return node
+
+
+@compiled
+def last_read(s: State, t: int, after: int, before: int) -> int:
+    """The last node strictly between two positions that reads tensor ``t``; −1 if there is none."""
+    last, where = -1, after
+    for i in range(s.users_at[t], s.users_at[t + 1]):
+        node = latest(s, s.users[i], before)
+        if node >= 0 and s.pos[node] > where:
+            last, where = node, s.pos[node]
+    return last
+
+
+@compiled
+def first_read(s: State, t: int, after: int) -> int:
+    """The first node after a position that reads tensor ``t``; −1 if there is none."""
+    first, where = -1, 0
+    for i in range(s.users_at[t], s.users_at[t + 1]):
+        node = s.tail[s.users[i]]
+        while node >= 0 and s.pos[node] > after:
+            if first < 0 or s.pos[node] < where:
+                first, where = node, s.pos[node]
+            node = s.prev[node]
+    return first
+
+
+@compiled
+def insert(s: State, v: int, successor: int) -> int:
+    """Compute op ``v`` just before a node; what it reads must have been made before. Returns the node."""
+    if s.filled[s.pos[successor] >> SHIFT] == BLOCK:
+        lay_out(s)
+    here = s.pos[successor]
+    block, u = here >> SHIFT, s.op[successor]
+    carried = s.mem[here] - s.workspace[u]
+    for i in range(s.makes_at[u], s.makes_at[u + 1]):
+        carried -= s.size[s.makes[i]]
+    for p in range((block << SHIFT) + s.filled[block], here, -1):
+        s.at[p], s.mem[p] = s.at[p - 1], s.mem[p - 1]
+        s.pos[s.at[p]] = p
+    s.counts[FREE] -= 1
+    node = int(s.free[s.counts[FREE]])
+    s.filled[block] += 1
+    s.at[here], s.op[node], s.pos[node] = node, v, here
+    s.mem[here] = carried + s.workspace[v]
+    _link(s, node)
+    _copies_appear(s, node)
+    _refresh(s, block)
+    for i in range(s.reads_at[v], s.reads_at[v + 1]):
+        t = s.reads[i]
+        source, k = latest(s, s.producer[t], here), s.place[t]
+        death = s.pos[s.death[source, k]]
+        if death < here:
+            s.death[source, k] = node
+            add_bytes(s, death + 1, here, s.size[t])
+    _note(s, node, -1)
+    return node
+
+
+@compiled
+def _link(s: State, node: int) -> None:
+    """Enter a node among those of its op."""
+    v = s.op[node]
+    before = latest(s, v, s.pos[node])
+    after = s.head[v] if before < 0 else s.next[before]
+    s.prev[node], s.next[node] = before, after
+    if before < 0:
+        s.head[v] = node
+    else:
+        s.next[before] = node
+    if after < 0:
+        s.tail[v] = node
+    else:
+        s.prev[after] = node
+    s.totals[COST] += s.cost[v]
+    s.counts[LENGTH] += 1
+    s.runs[v] += 1
+    if s.runs[v] == 2:
+        s.rank[v] = s.counts[REPEATED]
+        s.repeated[s.rank[v]] = v
+        s.counts[REPEATED] += 1
+
+
+@compiled
+def _copies_appear(s: State, node: int) -> None:
+    """Later reads of the previous copies are now reads of this node's; its own memory has no block yet."""
+    v, here, before = s.op[node], s.pos[node], s.prev[node]
+    for i in range(s.makes_at[v], s.makes_at[v + 1]):
+        t, k = s.makes[i], i - s.makes_at[v]
+        s.death[node, k] = node
+        if before >= 0 and s.pos[s.death[before, k]] > here:
+            s.death[node, k] = s.death[before, k]
+            last = last_read(s, t, s.pos[before], here)
+            s.death[before, k] = last if last >= 0 else before
+            add_bytes(s, s.pos[s.death[before, k]] + 1, here - 1, -s.size[t])
+        else:
+            s.mem[here] += s.size[t]
+
+
+@compiled
+def remove(s: State, node: int) -> None:
+    """Take a compute out; copies of its op made before it must be there if anybody reads what it makes."""
+    v, here, before = s.op[node], s.pos[node], s.prev[node]
+    successor = s.at[following(s, here)]
+    _unlink(s, node)
+    for i in range(s.reads_at[v], s.reads_at[v + 1]):
+        t = s.reads[i]
+        source, k = latest(s, s.producer[t], here), s.place[t]
+        if s.death[source, k] == node:
+            last = last_read(s, t, s.pos[source], here)
+            s.death[source, k] = last if last >= 0 else source
+            add_bytes(s, s.pos[s.death[source, k]] + 1, here, -s.size[t])
+    for i in range(s.makes_at[v], s.makes_at[v + 1]):
+        k = i - s.makes_at[v]
+        death = s.death[node, k]
+        if death != node:
+            add_bytes(s, s.pos[s.death[before, k]] + 1, here - 1, s.size[s.makes[i]])
+            s.death[before, k] = death
+    block = here >> SHIFT
+    s.filled[block] -= 1
+    for p in range(here, (block << SHIFT) + s.filled[block]):
+        s.at[p], s.mem[p] = s.at[p + 1], s.mem[p + 1]
+        s.pos[s.at[p]] = p
+    _refresh(s, block)
+    s.free[s.counts[FREE]] = node
+    s.counts[FREE] += 1
+    _note(s, v, successor)
+
+
+@compiled
+def _unlink(s: State, node: int) -> None:
+    """Forget a node among those of its op."""
+    v, before, after = s.op[node], s.prev[node], s.next[node]
+    if before < 0:
+        s.head[v] = after
+    else:
+        s.next[before] = after
+    if after < 0:
+        s.tail[v] = before
+    else:
+        s.prev[after] = before
+    s.totals[COST] -= s.cost[v]
+    s.counts[LENGTH] -= 1
+    s.runs[v] -= 1
+    if s.runs[v] == 1:
+        s.counts[REPEATED] -= 1
+        moved = s.repeated[s.counts[REPEATED]]
+        s.repeated[s.rank[v]], s.rank[moved] = moved, s.rank[v]
+
+
+@compiled
+def _note(s: State, what: int, successor: int) -> None:
+    s.log[s.counts[LOGGED], 0] = what
+    s.log[s.counts[LOGGED], 1] = successor
+    s.counts[LOGGED] += 1
+
+
+@compiled
+def undo(s: State, logged: int) -> None:
+    """Undo the edits after the first ``logged``; nodes have their ids again, for the stack is as it was."""
+    for entry in range(s.counts[LOGGED] - 1, logged - 1, -1):
+        s.counts[LOGGED] = entry
+        what, successor = s.log[entry, 0], s.log[entry, 1]
+        if successor < 0:
+            remove(s, what)
+        else:
+            insert(s, what, successor)
+    s.counts[LOGGED] = logged
+
+
+@compiled
+def lay_out(s: State) -> None:
+    """Give every block the same number of nodes again."""
+    n = 0
+    for block in range(s.counts[BLOCKS]):
+        for p in range(block << SHIFT, (block << SHIFT) + s.filled[block]):
+            s.order[n] = s.at[p]
+            s.stack[n] = s.mem[p] + s.add[block]
+            n += 1
+    blocks = (n + FILLED - 1) // FILLED
+    s.counts[BLOCKS] = blocks
+    for block in range(blocks):
+        s.filled[block], s.add[block] = min(FILLED, n - block * FILLED), 0
+        for i in range(s.filled[block]):
+            p = (block << SHIFT) + i
+            s.at[p], s.mem[p] = s.order[block * FILLED + i], s.stack[block * FILLED + i]
+            s.pos[s.at[p]] = p
+        _refresh(s, block)

@@ -1,0 +1,269 @@
+"""The parametric minimum cut: the linear relaxation of one moment, solved by maximum flows.
+
+Price the bytes resident at the moment (see :mod:`checkmate_solvers.moments.moment`) with λ ≥ 0 and drop the
+budget:
+
+    L(λ) = min Σ c_o r_o + λ (Σ |T| x_T − room)
+
+For any λ, L(λ) is a lower bound on the recomputation, and its minimum is a cut (a closure problem, Picard
+1976): the source side is what is wanted after the moment. A wanted tensor wants its op to run after the
+moment or is resident (x_T = 1, which costs λ |T|); an op that runs wants its inputs. It runs again
+(r_o = 1, which costs c_o), or for the first time (a_o = 1), which only ops that may be so late can, and then
+so must their readers. L is concave and piecewise linear; Newton's method on its two bracketing lines finds
+the maximum in a few flows. As every vertex is integral, that maximum is the value of the linear relaxation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from checkmate import Problem, Solution
+from checkmate_solvers.moments.moment import Mask, Moment, crowded_ops, moment_at
+from checkmate_solvers.search.incumbent import Search
+
+__all__ = ["CutBound", "MinCut", "min_cut"]
+
+_WHOLE = 2**29
+"""What capacities are scaled to add up to at most, rounded down: SciPy's flows are int32."""
+_INFINITE = 2**30
+"""More than any minimum cut; with a flow back along the same edge still an int32."""
+_MOST_STEPS = 40
+_LOOKS = 20_000
+"""How many ops the networks of all moments may have together, before moments are left out."""
+_LOOKING = 4
+"""A minimum cut takes about as long as judging this many schedules."""
+_Values = npt.NDArray[np.number]
+_Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CutBound:
+    """What the relaxation of one moment says.
+
+    Attributes:
+        recompute: lower bound on the cost of what runs again after the moment; infinite if no schedule
+            fits at that moment.
+        keep: tensors resident at the moment in the cheapest cut that fits, shape ``[n_tensors]``; tensors
+            that the moment says nothing about, or that are made after it, are kept.
+    """
+
+    recompute: float
+    keep: Mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinCut:
+    """Bounds and plans from single moments, each plan repaired by eviction; milliseconds.
+
+    Attributes:
+        moments: at how many moments of the order to look, at least; at more if the graph is small.
+        plans: of how many of them, the strongest, to try the plans.
+    """
+
+    moments: int = 8
+    plans: int = 2
+
+    def solve(self, problem: Problem) -> Solution:
+        """The best of all moments."""
+        search = Search(problem)
+        if not search.start():
+            with search.interruptible():
+                self.improve(search, fixed_order=problem.fixed_order)
+        return search.solution()
+
+    def improve(self, search: Search, *, fixed_order: bool) -> int | None:
+        """Offer plans, and prove bounds where they hold.
+
+        Args:
+            search: what is known so far.
+            fixed_order: take all of the base order as given. The bounds are then proofs only if the
+                problem says so too, but the plans may be better.
+
+        Returns:
+            The op of the strongest moment; None if no moment is crowded.
+        """
+        cuts: dict[int, CutBound] = {}
+        crowded = crowded_ops(search.problem)
+        several = max(self.moments, _LOOKS // max(search.problem.graph.n_ops, 1)) if self.moments > 1 else 1
+        for at in crowded_ops(search.problem, several):
+            self._look(search, cuts, at, fixed_order)
+        step = len(crowded) // several if several > 1 else 0
+        while step and cuts and not search.done:
+            middle = crowded.index(max(cuts, key=lambda at: cuts[at].recompute))
+            for place in (middle - step, middle + step):
+                if 0 <= place < len(crowded) and crowded[place] not in cuts:
+                    self._look(search, cuts, crowded[place], fixed_order)
+            step //= 2
+        strongest = sorted(cuts, key=lambda at: -cuts[at].recompute)
+        for at in strongest[: self.plans]:
+            if not search.done:
+                search.decode({at: cuts[at].keep}, "min-cut")
+        return strongest[0] if strongest else None
+
+    def _look(self, search: Search, cuts: dict[int, CutBound], at: int, fixed_order: bool) -> None:
+        """Cut at one more moment, unless nothing is left to find."""
+        if search.done or not search.has_time_to_judge(_LOOKING):
+            return
+        problem = search.problem
+        best = max((cut.recompute for cut in cuts.values()), default=0.0)
+        cuts[at] = min_cut(moment_at(problem.graph, problem.budget, at, fixed_order=fixed_order), beyond=best)
+        if fixed_order <= problem.fixed_order:
+            search.prove(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
+
+
+class _Line(NamedTuple):
+    """One cut as a line: ``cost + λ · excess`` bounds L(λ) from above."""
+
+    cost: float
+    excess: int
+    keep: Mask
+
+
+def min_cut(moment: Moment, *, beyond: float = -math.inf) -> CutBound:
+    """Maximise L(λ) over λ ≥ 0.
+
+    Args:
+        moment: the moment.
+        beyond: give up as soon as it is clear that the maximum is not above this.
+    """
+    network = _Network(moment)
+    roomy, (proved, tight) = network.keep_all(), network.keep_least()
+    if proved > 0:
+        return CutBound(recompute=math.inf, keep=tight.keep)
+    if roomy.excess <= max(tight.excess, 0):
+        return CutBound(recompute=0.0, keep=roomy.keep)
+    best = 0.0
+    for _ in range(_MOST_STEPS):
+        if roomy.excess <= tight.excess:  # in whole units of bytes the tightest cut was not the tightest
+            break
+        price = (tight.cost - roomy.cost) / (roomy.excess - tight.excess)
+        met = roomy.cost + price * roomy.excess
+        if price <= 0 or met <= beyond:
+            break
+        value, line = network.cut(price)
+        best = max(best, value)
+        if line.cost + price * line.excess >= met * (1 - 1e-9) or line[:2] in (roomy[:2], tight[:2]):
+            break
+        if line.excess > 0:
+            roomy = line
+        else:
+            tight = line
+    return CutBound(recompute=best, keep=tight.keep)
+
+
+class _Network:
+    """The flow network of a moment: source 0, sink 1, then ops and tensors that matter.
+
+    An op has two nodes: whether it runs after the moment, and whether it does so for the first time. The
+    latter is the sink for those that ran before.
+    """
+
+    def __init__(self, moment: Moment) -> None:
+        self.moment, graph = moment, moment.graph
+        self.tensors, self.ops, self.late = _relevant(moment)
+        again = np.full(graph.n_ops, -1, dtype=np.int64)
+        again[self.ops] = 2 + np.arange(len(self.ops))
+        first = np.ones(graph.n_ops, dtype=np.int64)
+        first[self.late] = 2 + len(self.ops) + np.arange(len(self.late))
+        tensor = np.full(graph.n_tensors, -1, dtype=np.int64)
+        tensor[self.tensors] = 2 + len(self.ops) + len(self.late) + np.arange(len(self.tensors))
+        self.n_nodes = 2 + len(self.ops) + len(self.late) + len(self.tensors)
+        self.sizes = graph.sizes[self.tensors]
+        self.costs = graph.costs[self.ops]
+        self.runs_once = np.array([not graph.ops[v].recomputable for v in self.ops], dtype=np.bool_)
+        wanted = self.tensors[moment.needed[self.tensors]]
+        reader = np.repeat(np.arange(graph.n_ops), np.diff(graph.reads.indptr))
+        read = graph.reads.indices
+        runs = (again[reader] >= 0) & (tensor[read] >= 0)
+        later = (first[reader] > 1) & np.append(first > 1, False)[graph.producer[read]]
+        edges = [
+            (again[self.ops], first[self.ops]),
+            (tensor[self.tensors], again[graph.producer[self.tensors]]),
+            (np.zeros(len(wanted), dtype=np.int64), tensor[wanted]),
+            (again[reader[runs]], tensor[read[runs]]),
+            (first[self.late], again[self.late]),
+            (first[graph.producer[read[later]]], first[reader[later]]),
+        ]
+        self.edges = np.concatenate([np.column_stack(pair) for pair in edges])
+
+    def keep_all(self) -> _Line:
+        """λ = 0: everything needed is resident, nothing runs again."""
+        nothing = np.zeros(len(self.ops) + len(self.tensors), dtype=np.bool_)
+        again, late = np.split(nothing, [len(self.ops)])
+        return self._line(self.moment.needed[self.tensors], again, late)
+
+    def keep_least(self) -> tuple[int, _Line]:
+        """λ = ∞: whatever can run again does; resident is only what can't come back.
+
+        Returns:
+            A proved lower bound on the excess, and a cut near it; exact up to 2^29 bytes in all, beyond that
+            bytes are counted in whole units.
+        """
+        unit = -(-int(self.sizes.sum()) // _WHOLE) or 1
+        run = np.where(self.runs_once, _INFINITE, 0)
+        flow, side = self._flow(self._capacities(run, self.sizes // unit))
+        return flow * unit + self.moment.pinned_size - self.moment.room, self._read(side)
+
+    def cut(self, price: float) -> tuple[float, _Line]:
+        """L(price), rounded down so that it is valid, and the cut that attains it."""
+        total = max(float(self.costs[~self.runs_once].sum()), price * float(self.sizes.sum()))
+        scale = _WHOLE / total
+        run = np.where(self.runs_once, _INFINITE, np.floor(self.costs * scale))
+        flow, side = self._flow(self._capacities(run, np.floor(self.sizes * (price * scale))))
+        value = (flow - 1) / scale - price * (self.moment.room - self.moment.pinned_size)
+        return value, self._read(side)
+
+    def _capacities(self, run: _Values, stored: _Values) -> npt.NDArray[np.int32]:
+        free = np.full(len(self.edges) - len(run) - len(stored), _INFINITE)
+        return np.concatenate([run, stored, free]).astype(np.int32)
+
+    def _flow(self, capacities: npt.NDArray[np.int32]) -> tuple[int, Mask]:
+        """Maximum flow and the source side of a minimum cut."""
+        shape = (self.n_nodes, self.n_nodes)
+        network = csr_array((capacities, (self.edges[:, 0], self.edges[:, 1])), shape=shape)
+        result = maximum_flow(network, 0, 1)
+        left = network - result.flow
+        left.data[left.data < 0] = 0
+        left.eliminate_zeros()
+        side = np.zeros(self.n_nodes, dtype=np.bool_)
+        side[breadth_first_order(left, 0, return_predecessors=False)] = True
+        return int(result.flow_value), side
+
+    def _read(self, side: Mask) -> _Line:
+        """The cut as x, r and a."""
+        graph = self.moment.graph
+        runs, first = np.zeros((2, graph.n_ops), dtype=np.bool_)
+        some, more = len(self.ops), len(self.ops) + len(self.late)
+        runs[self.ops], first[self.late], wanted = np.split(side[2:], [some, more])
+        maker = graph.producer[self.tensors]
+        return self._line(wanted & ~runs[maker], (runs & ~first)[self.ops], first[maker])
+
+    def _line(self, resident: Mask, again: Mask, late: Mask) -> _Line:
+        keep = np.ones(self.moment.graph.n_tensors, dtype=np.bool_)
+        keep[self.tensors] = resident | late
+        held = int(self.sizes[resident].sum()) + self.moment.pinned_size
+        return _Line(float(self.costs[again].sum()), held - self.moment.room, keep)
+
+
+def _relevant(moment: Moment) -> tuple[_Ids, _Ids, _Ids]:
+    """What the network is about.
+
+    Returns:
+        Tensors that may be wanted after the moment, pinned ones left out; the ops that make them, and all of
+        which it is not sure when they first run; the latter alone.
+    """
+    graph, made = moment.graph, moment.made & ~moment.pinned
+    wanted = moment.needed & made
+    relevant = moment.unsure.copy()
+    for v in np.flatnonzero(moment.before | moment.unsure)[::-1].tolist():
+        relevant[v] |= wanted[graph.makes.row(v)].any()
+        if relevant[v] and (graph.ops[v].recomputable or moment.unsure[v]):
+            wanted[graph.reads.row(v)] = True
+    return np.flatnonzero(wanted & made), np.flatnonzero(relevant), np.flatnonzero(moment.unsure)

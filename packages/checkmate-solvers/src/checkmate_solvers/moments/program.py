@@ -1,0 +1,161 @@
+r"""Several moments of a schedule as one program: what is resident at each, and what runs again in between.
+
+For moments t_1 < … < t_K, each with the variables and rows of :mod:`checkmate_solvers.moments.moment`,
+r_{k,o} says that op o runs again after t_k and before t_{k+1}; it runs for the first time there if
+a_{k,o} = 1 and a_{k+1,o} = 0. So after t_k, and before t_{k+1}, there is
+
+    avail_{k,T} = x_{k,T} + r_{k,p(T)} + a_{k,p(T)} − a_{k+1,p(T)}          (at least 1 if p(T) = t_k)
+
+and what an op reads that runs there, first or again, and what is resident at t_{k+1}, must be available:
+
+    avail_{k,T} ≥ r_{k,o},   avail_{k,T} ≥ a_{k,o} − a_{k+1,o}     if o reads T
+    avail_{k,T} ≥ x_{k+1,T}
+
+where a_{K+1,o} = 0. Graph outputs must be available in the end. The objective Σ c_o r_{k,o} is a lower bound
+on the cost of what runs again, and so is its minimum over fractions: stronger with every moment, for 2n
+variables each instead of Checkmate's n². For fixed binary x and a the rows in r are differences, hence
+totally unimodular: r needs no integrality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate_solvers.engines.program import Draft, Ids, Program
+from checkmate_solvers.moments.moment import Mask, Moment
+
+__all__ = ["Moments"]
+
+_MOST_UNITS = 2**18
+"""In how many units of memory the room at a moment is counted, at most."""
+
+
+class Moments:
+    """The program of some moments.
+
+    Attributes:
+        moments: in the order in which they come; if schedules may reorder, each is an ancestor of the next.
+        x: columns of x, shape ``[n_moments, n_tensors]``; −1 = there is none.
+        r: columns of r, shape ``[n_moments, n_ops]``.
+        a: columns of a, shape ``[n_moments + 1, n_ops]``.
+        memory: the rows that hold each moment to its room, shape ``[n_moments]``.
+        unit: cost unit of the objective, the dearest op that may run again.
+    """
+
+    def __init__(self, moments: Sequence[Moment]) -> None:
+        """Draft the program."""
+        self.moments = tuple(moments)
+        self.graph = moments[0].graph
+        again = np.array([op.recomputable for op in self.graph.ops], dtype=np.bool_)
+        self._again = np.array([(m.before | m.unsure) & again for m in self.moments])
+        self.unit = float(self.graph.costs[self._again.any(axis=0)].max(initial=0.0)) or 1.0
+        self._draft = Draft()
+        self._columns()
+        reads = self.graph.reads
+        self._reader = np.repeat(np.arange(self.graph.n_ops), np.diff(reads.indptr))
+        self._inner = self.graph.producer[reads.indices] >= 0
+        self._fixed = self._certainly_first()
+        self.memory = np.array([self._room(k) for k in range(len(moments))], dtype=np.int64)
+        for k in range(len(moments)):
+            self._order(k)
+            self._runs(k)
+            self._carried(k)
+
+    @cached_property
+    def program(self) -> Program:
+        """The program; costs in :attr:`unit`."""
+        return self._draft.program()
+
+    def kept(self, values: npt.NDArray[np.float64]) -> dict[int, Mask]:
+        """A solution's x as masks; what a moment says nothing about, or is made after it, is kept."""
+        chosen = np.append(values > 0.5, True)[self.x]
+        late = np.append(values > 0.5, False)[self.a]
+        chosen |= np.append(late, np.zeros((len(late), 1), dtype=np.bool_), axis=1)[:-1, self.graph.producer]
+        return {moment.at: chosen[k] for k, moment in enumerate(self.moments)}
+
+    def _columns(self) -> None:
+        graph, draft = self.graph, self._draft
+        made = np.array([m.made for m in self.moments])
+        pinned = np.array([m.pinned for m in self.moments])
+        room = np.array([m.room - m.pinned_size for m in self.moments])[:, None]
+        fits = (pinned | (graph.sizes <= room)).astype(np.float64)
+        self.x = draft.columns(made, least=pinned, most=fits, integral=True)
+        self.r = draft.columns(self._again, cost=graph.costs / self.unit)
+        unsure = np.array([*(m.unsure for m in self.moments), np.zeros(graph.n_ops, dtype=np.bool_)])
+        self.a = draft.columns(unsure, integral=True)
+
+    def _certainly_first(self) -> Mask:
+        """Which ops certainly run for the first time after t_k, shape ``[n_moments + 1, n_ops]``."""
+        return np.array([*(m.after for m in self.moments), np.zeros(self.graph.n_ops, dtype=np.bool_)])
+
+    def _room(self, k: int) -> int:
+        """Σ |T| x_T ≤ room, in whole numbers up to 2^18.
+
+        An engine compares with tolerances, of 1e-6 and less: a row that is full to the byte must not depend
+        on them. Sizes and room are divided by their greatest common divisor, then by what is still too much,
+        and rounded down: as x is binary, what fits still fits.
+        """
+        moment, sizes = self.moments[k], self.graph.sizes
+        there = (self.x[k] >= 0) & (sizes > 0) & (sizes <= moment.room)
+        divisor = math.gcd(*sizes[there].tolist()) or 1
+        divisor *= max(1, -(-(moment.room // divisor) // _MOST_UNITS))
+        row = self._draft.rows((np.array([-1]), 1.0), upper=float(moment.room // divisor))
+        self._draft.extend(row, np.where(there, self.x[k], -1), (sizes // divisor).astype(np.float64))
+        return int(row[0])
+
+    def _order(self, k: int) -> None:
+        """What has not run makes nothing; what reads it has not run either; what ran has run."""
+        graph, draft, late = self.graph, self._draft, self.a[k]
+        producer = graph.producer
+        made_late = np.append(late, -1)[producer]
+        draft.rows((self.x[k], 1.0), (made_late, 1.0), upper=1.0, where=(made_late >= 0) & (self.x[k] >= 0))
+        source, reader = made_late[graph.reads.indices], late[self._reader]
+        draft.rows((reader, 1.0), (source, -1.0), lower=0.0, where=(reader >= 0) & (source >= 0))
+        following = self.a[k + 1]
+        draft.rows((late, 1.0), (following, -1.0), lower=0.0, where=(late >= 0) & (following >= 0))
+
+    def _available(self, k: int, tensors: Ids) -> tuple[list[tuple[Ids, float]], npt.NDArray[np.float64]]:
+        """Terms and constant of avail_k for these tensors, which ops make."""
+        maker = self.graph.producer[tensors]
+        terms = [
+            (self.x[k, tensors], 1.0),
+            (self.r[k, maker], 1.0),
+            (self.a[k, maker], 1.0),
+            (self.a[k + 1, maker], -1.0),
+        ]
+        certain = self._fixed[k] & ~self._fixed[k + 1]
+        return terms, (certain[maker] | (maker == self.moments[k].at)).astype(np.float64)
+
+    def _runs(self, k: int) -> None:
+        """What ops read that run after t_k and before t_{k+1}."""
+        reader, read = self._reader[self._inner], self.graph.reads.indices[self._inner]
+        terms, constant = self._available(k, read)
+        missing = (constant < 1) | (self.a[k + 1, self.graph.producer[read]] >= 0)
+        again = self.r[k, reader]
+        self._draft.rows(*terms, (again, -1.0), lower=-constant, where=missing & (again >= 0))
+        late, later = self.a[k, reader], self.a[k + 1, reader]
+        first = (self._fixed[k] & ~self._fixed[k + 1])[reader]
+        self._draft.rows(
+            *terms,
+            (late, -1.0),
+            (later, 1.0),
+            lower=first - constant,
+            where=missing & (first | (late >= 0) | (later >= 0)),
+        )
+
+    def _carried(self, k: int) -> None:
+        """What is resident at the next moment, or asked for in the end."""
+        graph = self.graph
+        if k + 1 == len(self.moments):
+            asked = np.array([t for t in graph.outputs if graph.producer[t] >= 0], dtype=np.int64)
+            terms, constant = self._available(k, asked)
+            self._draft.rows(*terms, lower=1 - constant, where=constant < 1)
+        else:
+            held = np.flatnonzero(self.x[k + 1] >= 0)
+            terms, constant = self._available(k, held)
+            self._draft.rows(*terms, (self.x[k + 1, held], -1.0), lower=0.0, where=constant < 1)

@@ -1,5 +1,0 @@
-"""Retention intervals: each tensor is held for a few stretches of time, and CP-SAT finds which."""
-
-from checkmate_solvers.retention.solver import RetentionIntervals
-
-__all__ = ["RetentionIntervals"]

@@ -1,0 +1,115 @@
+"""Whatever the search does to a sequence, its arrays say what a plain pass and the judge say."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkmate import DFGraph, Schedule, simulate
+from checkmate.analysis import needed_ops
+from checkmate.testing.strategies import budgets, graphs, training_steps, valid_schedules
+from checkmate_solvers.machine.arrays import (
+    BEST,
+    BEST_LENGTH,
+    BLOCKS,
+    COST,
+    LENGTH,
+    REPEATED,
+    TEMPERATURE,
+    State,
+    state_of,
+)
+from checkmate_solvers.machine.reference import evaluated
+
+ANY = 2**62
+NOTHING = np.zeros(0, dtype=np.int64)
+GRAPHS = st.one_of(graphs(), graphs(recomputable=True), training_steps())
+
+
+def _loaded(work, graph: DFGraph, sequence: list[int], fixed_order: bool = False, seed: int = 0) -> State:
+    state = state_of(graph, fixed_order=fixed_order, seed=seed, longest=len(sequence))
+    work(state, np.array(sequence, dtype=np.int64), ANY, 0, 0, 1.0, 1)
+    return state
+
+
+def _agrees(graph: DFGraph, state: State, seen) -> list[int]:
+    """The sequence of a state, whose every number was checked."""
+    ops, memory = seen(state)
+    cost, expected = evaluated(graph, ops)
+    assert memory == expected.tolist()
+    assert np.isclose(state.totals[COST], cost, rtol=1e-9, atol=1e-9)
+    assert state.counts[LENGTH] == len(ops) + 1
+    filled = [b for b in range(state.counts[BLOCKS]) if state.filled[b] > 0]
+    assert max(state.most[b] for b in filled) >= max(memory, default=0)
+    runs = np.bincount(np.array(ops, dtype=np.int64), minlength=graph.n_ops)
+    assert state.runs[:-1].tolist() == runs.tolist()
+    repeated = state.repeated[: state.counts[REPEATED]].tolist()
+    assert sorted(repeated) == np.flatnonzero(runs > 1).tolist()
+    timeline = simulate(graph, Schedule.from_sequence(graph, ops))
+    assert timeline.peak == graph.base_size + max(memory, default=0)
+    return ops
+
+
+@given(data=st.data(), graph=GRAPHS)
+def test_a_loaded_sequence_reads_as_the_judge_sees_it(data, work, seen, graph: DFGraph) -> None:
+    sequence = data.draw(valid_schedules(graph)).sequence.tolist()
+    state = _loaded(work, graph, sequence)
+    assert _agrees(graph, state, seen) == sequence
+
+
+@settings(max_examples=60)
+@given(data=st.data(), graph=GRAPHS, fixed_order=st.booleans(), seed=st.integers(0, 99))
+def test_no_round_breaks_anything(data, work, seen, graph: DFGraph, fixed_order: bool, seed: int) -> None:
+    """Bytes, costs, budget, order and every promise of the graph hold after each round, hot or cold."""
+    budget = data.draw(budgets(graph)) - graph.base_size
+    needed = np.flatnonzero(needed_ops(graph)).tolist()
+    state = _loaded(work, graph, needed, fixed_order, seed)
+    fits, _ = work(state, NOTHING, budget, 100, 0, 1.0, 3)
+    _agrees(graph, state, seen)
+    if not fits:
+        return
+    state.totals[TEMPERATURE] = data.draw(st.sampled_from([0.0, 0.5, 10.0]))
+    for rounds in (1, 1, 1, 1, 1, 20):
+        work(state, NOTHING, budget, 0, rounds, 0.99, 3)
+        ops = _agrees(graph, state, seen)
+        assert max(evaluated(graph, ops)[1], default=0) <= budget
+        if fixed_order:
+            first = list(dict.fromkeys(ops))
+            assert [v for v in first if v in needed] == needed
+    best = state.best[: state.counts[BEST_LENGTH]].tolist()
+    judged = simulate(graph, Schedule.from_sequence(graph, best))
+    assert judged.peak <= budget + graph.base_size
+    assert np.isclose(judged.cost, state.totals[BEST])
+    assert state.totals[BEST] <= state.totals[COST] + 1e-9
+
+
+@given(data=st.data(), graph=GRAPHS)
+def test_a_repair_that_says_it_worked_is_within_the_budget(data, work, seen, graph: DFGraph) -> None:
+    budget = data.draw(budgets(graph)) - graph.base_size
+    sequence = data.draw(valid_schedules(graph)).sequence.tolist()
+    state = _loaded(work, graph, sequence)
+    fits, _ = work(state, NOTHING, budget, data.draw(st.integers(1, 50)), 0, 1.0, 2)
+    ops = _agrees(graph, state, seen)
+    if fits:
+        assert simulate(graph, Schedule.from_sequence(graph, ops)).peak <= budget + graph.base_size
+        assert state.best[: state.counts[BEST_LENGTH]].tolist() == ops
+
+
+@settings(max_examples=40)
+@given(graph=training_steps(), seed=st.integers(0, 9), cut=st.integers(1, 29))
+def test_how_rounds_are_cut_into_pieces_makes_no_difference(
+    work, graph: DFGraph, seed: int, cut: int
+) -> None:
+    needed = np.flatnonzero(needed_ops(graph)).tolist()
+    budget = int(0.8 * max(evaluated(graph, needed)[1]))
+    whole, parts = (_loaded(work, graph, needed, seed=seed) for _ in range(2))
+    for state in (whole, parts):
+        if not work(state, NOTHING, budget, 100, 0, 1.0, 3)[0]:
+            return
+        state.totals[TEMPERATURE] = 1.0
+    work(whole, NOTHING, budget, 0, 30, 0.9, 3)
+    for rounds in (cut, 30 - cut):
+        work(parts, NOTHING, budget, 0, rounds, 0.9, 3)
+    assert whole.best.tolist() == parts.best.tolist()
+    assert whole.random.tolist() == parts.random.tolist()

@@ -1,0 +1,117 @@
+"""Single edits against the plain evaluator. They are called from Python: without machine code only."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkmate import DFGraph
+from checkmate.testing.strategies import graphs, training_steps, valid_schedules
+from checkmate_solvers.machine.arrays import BLOCKS, COST, LOGGED, SHIFT, State, state_of
+from checkmate_solvers.machine.drops import discard, idle
+from checkmate_solvers.machine.load import load
+from checkmate_solvers.machine.reference import evaluated
+from checkmate_solvers.machine.sequence import (
+    insert,
+    latest,
+    lay_out,
+    most_between,
+    peak,
+    remove,
+    undo,
+)
+
+pytestmark = pytest.mark.skipif(
+    not vars(numba.config)["DISABLE_JIT"], reason="test_interpreted runs these with NUMBA_DISABLE_JIT=1"
+)
+GRAPHS = st.one_of(graphs(min_ops=2, recomputable=True), training_steps())
+
+
+def _nodes(state: State) -> list[int]:
+    """In order; the last is the end."""
+    places = [(b << SHIFT) + i for b in range(state.counts[BLOCKS]) for i in range(state.filled[b])]
+    return [int(node) for node in state.at[places]]
+
+
+def _can_go(state: State, node: int) -> bool:
+    """Whether a node is no end, and an earlier copy or nobody at all is there for its readers."""
+    v = state.op[node]
+    return v < len(state.head) - 1 and (state.prev[node] >= 0 or idle(state, node))
+
+
+def _edit(data, state: State) -> None:
+    """One random edit that leaves a valid sequence."""
+    nodes = _nodes(state)
+    kind = data.draw(st.sampled_from(["insert", "insert", "remove", "discard", "lay out"]))
+    if kind == "insert":
+        y = data.draw(st.sampled_from(nodes))
+        here = state.pos[y]
+        there = [
+            v
+            for v in range(len(state.head) - 1)
+            if all(
+                latest(state, state.producer[t], here) >= 0
+                for t in state.reads[state.reads_at[v] : state.reads_at[v + 1]]
+            )
+        ]
+        if there:
+            insert(state, data.draw(st.sampled_from(there)), y)
+    elif kind == "lay out":
+        lay_out(state)
+    elif gone := [x for x in nodes if _can_go(state, x)]:
+        (remove if kind == "remove" else discard)(state, data.draw(st.sampled_from(gone)))
+
+
+@settings(max_examples=80)
+@given(data=st.data(), graph=GRAPHS)
+def test_after_any_edits_all_numbers_are_those_of_a_fresh_pass(data, seen, graph: DFGraph) -> None:
+    state = state_of(graph, fixed_order=False, seed=0)
+    load(state, data.draw(valid_schedules(graph)).sequence)
+    for _ in range(data.draw(st.integers(1, 12))):
+        _edit(data, state)
+        ops, memory = seen(state)
+        cost, expected = evaluated(graph, ops)
+        assert memory == expected.tolist()
+        assert state.totals[COST] == pytest.approx(cost)
+        at = state.pos[_nodes(state)]
+        low, high = sorted((data.draw(st.integers(0, len(at) - 1)), data.draw(st.integers(0, len(at) - 1))))
+        if high < len(ops):
+            assert most_between(state, at[low], at[high]) == max(expected[low : high + 1])
+        assert peak(state) >= max(memory, default=0)
+
+
+@settings(max_examples=80)
+@given(data=st.data(), graph=GRAPHS)
+def test_undo_brings_back_the_very_same_nodes(data, seen, graph: DFGraph) -> None:
+    state = state_of(graph, fixed_order=False, seed=0)
+    load(state, data.draw(valid_schedules(graph)).sequence)
+    before, nodes = seen(state), _nodes(state)
+    deaths = {node: state.death[node].tolist() for node in nodes}
+    for _ in range(data.draw(st.integers(1, 12))):
+        _edit(data, state)
+    undo(state, 0)
+    assert (seen(state), _nodes(state), state.counts[LOGGED]) == (before, nodes, 0)
+    width = {node: state.makes_at[state.op[node] + 1] - state.makes_at[state.op[node]] for node in nodes}
+    assert {node: state.death[node].tolist()[: width[node]] for node in nodes} == {
+        node: row[: width[node]] for node, row in deaths.items()
+    }
+
+
+def test_sequences_longer_than_a_block() -> None:
+    """A chain of 300 ops fills several blocks; bytes of a copy that lives throughout are in each."""
+    n = 300
+    graph = DFGraph.from_nodes(
+        cost=[1] * n, size=[7] + [1] * (n - 1), deps=[[], *([i] for i in range(n - 2)), [n - 2, 0]]
+    )
+    state = state_of(graph, fixed_order=False, seed=0)
+    load(state, np.arange(n))
+    assert peak(state) == 9
+    middle = _nodes(state)[150]
+    for _ in range(100):
+        insert(state, 0, middle)
+    ops = state.op[_nodes(state)][:-1]
+    memory = [state.mem[p] + state.add[p >> SHIFT] for p in state.pos[_nodes(state)][:-1]]
+    assert memory == evaluated(graph, ops.tolist())[1].tolist()

@@ -1,0 +1,120 @@
+"""Bounds of single moments: below every schedule, and as strong as the linear program that they stand for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from checkmate import DFGraph, Op, Problem, Tensor, generators, keep_all_peak
+from checkmate.analysis import needed_ops
+from checkmate.testing.strategies import branches, dressed, problems, training_steps
+from checkmate_solvers.engines import Highs
+from checkmate_solvers.moments.min_cut import MinCut, min_cut
+from checkmate_solvers.moments.moment import crowded_ops, moment_at
+from checkmate_solvers.moments.program import Moments
+from checkmate_solvers.search.incumbent import Search
+
+
+def _needed(graph: DFGraph) -> list[int]:
+    return [int(v) for v in np.flatnonzero(needed_ops(graph))]
+
+
+@settings(max_examples=150)
+@given(problem=problems())
+def test_no_schedule_is_below_the_bound_of_any_moment(oracle, problem: Problem) -> None:
+    graph, optimum = problem.graph, oracle.optimum(problem)
+    base = math.fsum(graph.costs[_needed(graph)])
+    for at in _needed(graph):
+        moment = moment_at(graph, problem.budget, at, fixed_order=problem.fixed_order)
+        assert base + min_cut(moment).recompute <= optimum * (1 + 1e-9)
+
+
+@settings(max_examples=40)
+@given(problem=problems(dressed(branches())))
+def test_it_is_the_linear_relaxation(problem: Problem) -> None:
+    """The program knows more: what is larger than the room can't stay, what the gcd leaves is of no use."""
+    graph = problem.graph
+    for at in _needed(graph):
+        moment = moment_at(graph, problem.budget, at, fixed_order=problem.fixed_order)
+        free = moment.room - moment.pinned_size
+        sizes = graph.sizes[moment.made]
+        if free < 0 or not sizes.any() or (graph.sizes[moment.made & ~moment.pinned] > free).any():
+            continue
+        if moment.room % np.gcd.reduce(sizes):
+            continue
+        model = Moments([moment])
+        linear = Highs().solve(model.program.relaxed(), time_limit=10, gap=0).bound * model.unit
+        assert min_cut(moment).recompute == pytest.approx(max(linear, 0), rel=1e-5, abs=1e-5)
+
+
+@settings(max_examples=40)
+@given(problem=problems(training_steps(min_layers=3)))
+def test_giving_up_proves_less_but_nothing_wrong(problem: Problem) -> None:
+    for at in _needed(problem.graph):
+        moment = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
+        whole = min_cut(moment).recompute
+        assert min_cut(moment, beyond=whole / 2).recompute == whole
+        assert min_cut(moment, beyond=2 * whole + 1).recompute <= whole
+
+
+def test_what_may_run_before_or_after_takes_room_either_way() -> None:
+    """Two branches of 4 bytes, one of which is done while the join's other input is made: 4 stay, or 3 do."""
+    graph = DFGraph(
+        ops=(
+            Op(name="source", inputs=(), outputs=(0,), cost=5),
+            Op(name="left", inputs=(0,), outputs=(1,), cost=1),
+            Op(name="right", inputs=(0,), outputs=(2,), cost=1, workspace=2),
+            Op(name="join", inputs=(1, 2), outputs=(3,), cost=1),
+        ),
+        tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([3, 4, 1, 1])),
+        outputs=(3,),
+    )
+    least = {b: min_cut(moment_at(graph, b, 2, fixed_order=False)).recompute for b in (5, 6, 9, 10)}
+    assert least[5] == math.inf
+    assert least[6] == least[10] == 0.0  # left runs afterwards: source is there, as right reads it
+    fixed = min_cut(moment_at(graph, 9, 2, fixed_order=True)).recompute
+    assert 0 < fixed <= 1 + 1e-6
+
+
+@settings(max_examples=60)
+@given(problem=problems())
+def test_the_solver_says_the_best_of_its_moments(problem: Problem) -> None:
+    graph = problem.graph
+    bounds = [
+        min_cut(moment_at(graph, problem.budget, at, fixed_order=problem.fixed_order)).recompute
+        for at in crowded_ops(problem)
+    ]
+    search = Search(problem)
+    if not search.start():
+        MinCut(plans=0).improve(search, fixed_order=problem.fixed_order)
+        best = search.base + max(bounds, default=0.0)
+        assert search.gap <= 5e-4 or search.bound >= best * (1 - 1e-9)
+
+
+def test_the_strongest_moment_of_a_large_graph_is_found_between_those_looked_at() -> None:
+    graph = generators.transformer(5)
+    problem = Problem(graph=graph, budget=graph.base_size + (keep_all_peak(graph) - graph.base_size) // 2)
+    search = Search(problem)
+    strongest = MinCut(moments=4, plans=0).improve(search, fixed_order=True)
+    bounds = {
+        at: min_cut(moment_at(graph, problem.budget, at, fixed_order=True)).recompute
+        for at in crowded_ops(problem)
+    }
+    assert strongest is not None
+    assert bounds[strongest] >= 0.99 * max(bounds.values())
+
+
+def test_bytes_counted_in_whole_units_do_not_upset_the_steps(oracle) -> None:
+    """Beyond 2^29 bytes the cut with the least bytes is known up to a unit only; here another has fewer."""
+    graph = DFGraph.from_nodes(
+        cost=[5, 1, 5, 1, 1, 6, 6, 5],
+        size=[2**30 + 1, 2**30 + 1, 0, 2, 2**30 + 1, 2**30, 2, 1],
+        deps=[[], [], [], [0], [1], [3], [2], [4, 5, 6]],
+    )
+    problem = Problem(graph=graph, budget=2**31 + 4)
+    for at in range(8):
+        moment = moment_at(graph, problem.budget, at, fixed_order=False)
+        assert graph.ideal_cost + min_cut(moment).recompute <= oracle.optimum(problem)
