@@ -7,11 +7,13 @@ The first five share one environment, ``.nox/dev``: PyTorch is large, install it
 ``nox -R -s tests -- -k judge`` skips the installation and hands the rest to pytest.
 """
 
+import json
 import os
 import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import nox
 
@@ -41,6 +43,8 @@ EDITABLE, TF_EDITABLE = (
 )
 TESTING = ("distributed", "jsonschema", "jupytext", "pytest-timeout", "pytest-xdist", "transformers")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
+MOST_BRANCHES = 15
+DENSE = "packages/checkmate-core/src/checkmate/simulate.py"  # the judge is one loop, read as a whole
 SITE = ("furo", "myst-nb", "sphinx", "sphinx-copybutton", "sphinx-external-toc")
 TF_PARALLEL = ("-n", "2", "--dist=worksteal")  # each process imports TensorFlow: 4 s, 600 MB
 DEV, TF = (ROOT / ".nox" / name / ("Scripts" if os.name == "nt" else "bin") for name in ("dev", "tf"))
@@ -146,12 +150,31 @@ def _constraints(session: nox.Session, *free: str) -> tuple[str, str]:
 
 @nox.session(reuse_venv=True)
 def lint(session: nox.Session) -> None:
-    """Check style, format and the floors (which package may import which)."""
-    session.install(*CONSTRAINTS, "ruff", "import-linter")
+    """Check style, format, density, and the floors (which package may import which)."""
+    session.install(*CONSTRAINTS, "ruff", "import-linter", "radon")
     session.install("--no-deps", *(x for part in PARTS for x in ("-e", f"{PACKAGES}/checkmate-{part}")))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
+    _check_density(session)
+
+
+def _check_density(session: nox.Session) -> None:
+    """Fail if a function of the packages has a cyclomatic number, as radon counts it, above MOST_BRANCHES.
+
+    Radon counts boolean operators and comprehensions, too, which ruff's C901 does not.
+    """
+    report: dict[str, list[dict[str, Any]]] = json.loads(
+        session.run("radon", "cc", "--json", "packages", silent=True)
+    )
+    dense = [
+        f"{file}:{block['lineno']} {block['name']} ({block['complexity']})"
+        for file, blocks in report.items()
+        for block in blocks
+        if block["type"] != "class" and block["complexity"] > MOST_BRANCHES and file != DENSE
+    ]
+    if dense:
+        session.error(f"split these functions into named steps: {', '.join(dense)}")
 
 
 @nox.session(reuse_venv=True)

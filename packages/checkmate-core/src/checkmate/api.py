@@ -2,15 +2,14 @@
 
     c* = min cost(σ)  over schedules σ with  peak(σ) ≤ budget
 
-A solver's answer is only a claim: whatever comes back is replayed by the judge on the graph that was asked
-about, so that no schedule reaches a user unjudged.
+A solver's answer is only a claim: the judge replays its schedule on the graph of the question
+(:mod:`checkmate.judging`), so that no schedule reaches a user unchecked.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,17 +17,11 @@ from functools import cache
 
 from checkmate.analysis import floor
 from checkmate.cache import Identity, ScheduleCache, identity_of
-from checkmate.claim import Claim
 from checkmate.deadline import Deadline
-from checkmate.errors import (
-    InfeasibleBudgetError,
-    InvalidScheduleError,
-    PluginError,
-    SolverError,
-    install_hint,
-)
+from checkmate.errors import InfeasibleBudgetError, PluginError, SolverError, install_hint
 from checkmate.graph import DFGraph
 from checkmate.heuristics.first_fit import FirstFit
+from checkmate.judging import claimed, judged
 from checkmate.lowest import lowest_known, remember_lowest
 from checkmate.plugins import SOLVERS, MinimumBudgetSolver, Solver, installed_plugins
 from checkmate.plugins.loader import ANYTHING, one_line
@@ -38,17 +31,18 @@ from checkmate.simulate import simulate
 from checkmate.solution import Solution, Status
 from checkmate.units import Budget, parse_budget
 
-__all__ = ["Engine", "engine_of", "infeasible_error", "judged", "minimum_budget", "solve"]
+__all__ = ["Engine", "engine_of", "infeasible_error", "minimum_budget", "solve"]
 
 _AUTO = "auto"
 _FALLBACK = "heuristics"
 _QUICK = FirstFit()
 _MINIMUM_TIME_S = 5.0
 _ADVICE_SHARE = 0.3
-"""Of the time limit: what an error may use to name the least budget. Solvers have more for that budget."""
+"""Share of the time limit that an error may spend on naming the least budget."""
 _LEAST_ADVICE_SHARE = 0.05
+"""The same share, where the solver has used up its time limit."""
 _LITTLE = 0.01
-"""Of the time limit: what is little."""
+"""Share of the time limit below which time already spent is ignored."""
 _KNOWN = "known before"
 _log = logging.getLogger(__name__)
 
@@ -71,7 +65,8 @@ def solve(
     Args:
         graph: the training step.
         budget: bytes (``8 * 2**30``), a size (``"8GiB"``), or a share (``"60%"``, ``0.6``) of the
-            keep-everything peak; counts everything resident, graph inputs and ``fixed_size`` included.
+            peak without recomputation; it limits everything resident, graph inputs and ``fixed_size``
+            included.
         solver: name of an installed solver (``checkmate plugins`` lists them), or a solver itself.
             ``"auto"`` comes with ``checkmate-solvers``; without it, the best built-in heuristic answers.
         time_limit: seconds of wall time that the solver may use.
@@ -79,17 +74,17 @@ def solve(
         threads: how many threads or processes the solver may use.
         seed: for every random choice.
         on_progress: called with each :class:`Progress`; an exception that it raises ends the solve.
-        cache: look here first, and keep what is found; True = the cache of this user, None = none. What
-            is read from it is judged again; ``origin["cache"]`` then names the file.
+        cache: where solutions are looked up first, and kept; True = the cache of this user, None = none. A
+            schedule from the cache is judged again, and ``origin["cache"]`` names its file.
         throw: False = without a schedule return a solution with the status ``INFEASIBLE`` (proved) or
             ``UNKNOWN`` (none found) instead of raising.
 
     Raises:
         BudgetError: if the budget can't be read or is not positive.
-        InfeasibleBudgetError: if no schedule was found; says what budget would do.
+        InfeasibleBudgetError: if no schedule was found; names a budget that is enough, if one is known.
         PluginError: if there is no such solver, or it failed to load.
         SolverError: if the solver fails, or its answer does not pass the judge.
-        TypeError, ValueError: if another argument makes no sense.
+        TypeError, ValueError: if another argument is out of its range or of the wrong type.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 2], deps=[[], [0], [1]])
     >>> solve(graph, "100%", solver="keep-all").status
@@ -124,7 +119,7 @@ def solve(
 
 
 def _or_known(solution: Solution) -> Solution:
-    """The schedule of least peak that is known, if it is within the budget that was not met."""
+    """The known schedule of least peak, if the solver missed a budget that this schedule meets."""
     problem = solution.problem
     known = simulate(problem.graph, problem.start) if problem.start is not None else None
     if known is None or known.peak > problem.budget:
@@ -144,22 +139,22 @@ def minimum_budget(
 ) -> Solution:
     """The least budget for which a schedule is found, and that schedule.
 
-    Proved is :func:`checkmate.floor`: no schedule needs less. The true minimum lies between the two, and to
-    find it is as hard as solving.
+    :func:`checkmate.floor` is a proved lower limit: no schedule needs less. The true minimum lies between the
+    two; finding it is as hard as solving.
 
     Args:
         graph: the training step.
-        solver: as in :func:`solve`. One that looks for the least peak itself
-            (:class:`~checkmate.plugins.MinimumBudgetSolver`) is asked once, any other in a bisection between
-            the floor and the keep-everything peak. None = ``"auto"`` if it is one of the former, else
-            quick rules.
-        time_limit: seconds; when they are up, the least so far is returned.
+        solver: as in :func:`solve`. A solver that searches for the least peak itself
+            (:class:`~checkmate.plugins.MinimumBudgetSolver`) runs once; any other runs at the budgets of a
+            bisection between the floor and the peak without recomputation. None = ``"auto"`` if it searches
+            for the least peak itself, else quick rules.
+        time_limit: seconds; afterwards the least budget so far is returned.
         fixed_order: as in :func:`solve`.
         seed: as in :func:`solve`.
         tolerance: a bisection stops when the interval is this fraction of its upper end.
 
     Returns:
-        a solution whose ``peak`` and ``problem.budget`` are that budget.
+        a solution whose ``peak`` and ``problem.budget`` both are the least budget.
 
     Raises:
         PluginError, SolverError: as :func:`solve`.
@@ -201,11 +196,11 @@ def _peak(solution: Solution) -> int:
 
 
 def _bisected(engine: Engine, best: Solution, tolerance: float) -> Solution:
-    """The schedule with the least peak that a solver gives, asked about one budget after the other."""
+    """The schedule of least peak that a solver finds in a bisection of the budget."""
     problem, high = best.problem, _peak(best)
     deadline = Deadline(problem.time_limit, patient=True)
-    low = floor(problem.graph).size - 1  # proved too little
-    budget = low + 1  # often enough
+    low = floor(problem.graph).size - 1  # proved infeasible
+    budget = low + 1  # the floor is often enough
     while high - low > max(1, tolerance * high) and (left := deadline.left_s) > 0:
         answer = _ask(engine, dataclasses.replace(problem, budget=max(budget, 1), time_limit=left))
         if answer.timeline is None:
@@ -217,10 +212,9 @@ def _bisected(engine: Engine, best: Solution, tolerance: float) -> Solution:
 
 
 def infeasible_error(solution: Solution) -> InfeasibleBudgetError:
-    """The error that says what would do instead, for a solution without a schedule.
+    """The error for a solution without a schedule; it names the least budget known to work.
 
-    It names the least budget known to work. Looking for that takes a few seconds at most, a part of the time
-    limit, and almost nothing where the solver has used up the limit.
+    The search for that budget takes at most ``_MINIMUM_TIME_S``, and at most a share of the time limit.
     """
     problem, graph = solution.problem, solution.problem.graph
     size, op = floor(graph)
@@ -240,7 +234,7 @@ def infeasible_error(solution: Solution) -> InfeasibleBudgetError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A solver that can be asked: its name for messages, its identity for caches (None = has none)."""
+    """A solver that is ready to run: its name for messages, its identity for caches (None = not cached)."""
 
     name: str
     identity: Identity | None
@@ -252,7 +246,7 @@ def engine_of(solver: str | Solver) -> Engine:
 
     Raises:
         PluginError: if there is no solver of this name, or several.
-        TypeError: if it is neither a name nor a solver.
+        TypeError: if ``solver`` is neither a name nor has a method ``solve``.
     """
     if not isinstance(solver, str):
         value = solver
@@ -267,14 +261,14 @@ def engine_of(solver: str | Solver) -> Engine:
 
 
 def _has_auto() -> bool:
-    """Whether 'auto' can be asked for, or is ambiguous, which is an error; if not, a warning says why."""
+    """Whether 'auto' is offered, perhaps by several plugins; if not, a logged warning says why."""
     if _AUTO in SOLVERS.ambiguous():
         return True
     if _AUTO in (spec.name for spec in SOLVERS.specs()):
         try:
             SOLVERS.load(_AUTO)
         except PluginError as error:
-            _warn_once(f"{error}; using {_FALLBACK!r} ('checkmate doctor' looks into it)")
+            _warn_once(f"{error}; using {_FALLBACK!r} ('checkmate doctor' says more)")
             return False
         return True
     broken = "; ".join(f"{p.owner}: {p.error}" for p in installed_plugins() if p.error is not None)
@@ -294,7 +288,7 @@ def _warn_once(text: str) -> None:
 
 
 def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache, spent_s: float) -> Solution:
-    """Ask the cache, then the solver; what the cache says is a claim of that solver like any other."""
+    """Ask the cache, then the solver; an entry of the cache is judged like a claim of that solver."""
     if engine.identity is None:
         return _ask(engine, problem, spent_s=spent_s)
     known = cache.find(problem, engine.identity, lambda claim: judged(claim, engine.name, problem))
@@ -313,9 +307,10 @@ def _ask(
     *,
     spent_s: float = 0.0,
 ) -> Solution:
-    """Run the solver, or a method of it, and judge its answer; not below the proved floor.
+    """Run the solver, or one of its methods, and judge its answer; below the proved floor don't run it.
 
-    What has been spent on the graph before is taken off the time limit, where it is more than a hundredth.
+    ``spent_s``, the seconds already spent on the graph, shorten the time limit if they are more than
+    ``_LITTLE``.
     """
     name = engine.name
     if problem.budget < floor(problem.graph).size:
@@ -341,90 +336,19 @@ def _ask(
         )
     if isinstance(answer, Solution):
         remember_lowest(problem.graph, answer.lowest, fixed_order=problem.fixed_order)
-    return dataclasses.replace(judged(_claimed(answer, name, problem), name, problem), seconds=seconds)
-
-
-def _claimed(answer: object, name: str, problem: Problem) -> Claim:
-    """What the solver says, once it is known to say something about this problem."""
-    if not isinstance(answer, Solution):
-        raise SolverError(f"solver {name!r} returned a {type(answer).__name__}, not a Solution")
-    try:
-        asked, about = problem.graph, answer.problem
-        seen = [about.graph] + ([answer.timeline.graph] if answer.timeline else [])
-        same = all(graph is asked or graph.digest == asked.digest for graph in seen)
-        narrower = about.budget < problem.budget or about.fixed_order > problem.fixed_order
-        claim = Claim.of(answer)
-    except Exception as error:
-        raise SolverError(f"solver {name!r} returned no sound Solution: {one_line(error)}") from error
-    if not same:
-        raise SolverError(f"solver {name!r} answered about another graph than {asked!r}")
-    if narrower:  # what is proved for less freedom need not hold for more
-        raise SolverError(
-            f"solver {name!r} answered about a budget of {about.budget} bytes with fixed_order="
-            f"{about.fixed_order}, not {problem.budget} with {problem.fixed_order}: "
-            "make the Solution with the problem that was asked"
-        )
-    return claim
+    return dataclasses.replace(judged(claimed(answer, name, problem), name, problem), seconds=seconds)
 
 
 @dataclass(slots=True)
 class _Listener:
-    """Passes reports on, and remembers what the user's code raised: that is not the solver's failure."""
+    """Passes reports on, and remembers an exception of the user's code: it is not a failure of the solver."""
 
-    tell: Callable[[Progress], None]
+    listen: Callable[[Progress], None]
     raised: BaseException | None = None
 
     def __call__(self, report: Progress) -> None:
         try:
-            self.tell(report)
+            self.listen(report)
         except ANYTHING as error:
             self.raised = error
             raise
-
-
-def judged(claim: Claim, name: str, problem: Problem) -> Solution:
-    """What remains of a claim after the judge has replayed it on the graph that we asked about.
-
-    Args:
-        claim: what was said.
-        name: of the solver that said it.
-        problem: what it was asked.
-
-    Raises:
-        SolverError: names the solver and says what is wrong.
-    """
-    if math.isnan(claim.bound):
-        raise SolverError(f"solver {name!r} claims a lower bound that is not a number: {claim.bound!r}")
-    if claim.schedule is None:
-        return _judged_without_schedule(claim, name, problem)
-    if claim.status == Status.INFEASIBLE:
-        raise SolverError(f"solver {name!r} claims that the problem is infeasible, but gave a schedule")
-    if problem.fixed_order and not claim.schedule.keeps_base_order:
-        raise SolverError(f"solver {name!r} was asked to keep the base order of first runs, but did not")
-    try:
-        solution = Solution.found(
-            problem, claim.schedule, bound=claim.bound, solver=name, origin=claim.origin
-        )
-    except InvalidScheduleError as error:
-        raise SolverError(f"solver {name!r} gave an invalid schedule: {error}") from error
-    if claim.status == Status.OPTIMAL and solution.status is not Status.OPTIMAL:
-        raise SolverError(
-            f"solver {name!r} claims an optimum, but its schedule costs {solution.cost} "
-            f"and its lower bound is {solution.bound}"
-        )
-    return solution
-
-
-def _judged_without_schedule(claim: Claim, name: str, problem: Problem) -> Solution:
-    if claim.status not in (Status.INFEASIBLE, Status.UNKNOWN):
-        raise SolverError(f"solver {name!r} claims to be {claim.status}, but gave no schedule")
-    if claim.status == Status.UNKNOWN and claim.bound < math.inf:
-        reason = claim.origin.get("reason", "")
-        return Solution.unknown(problem, bound=max(claim.bound, 0.0), solver=name, reason=reason)
-    quick = FirstFit().solve(problem) if problem.budget >= floor(problem.graph).size else None
-    if quick is not None and quick.timeline is not None:
-        raise SolverError(
-            f"solver {name!r} claims that a budget of {problem.budget} bytes is infeasible, but the "
-            f"built-in heuristics found a schedule with a peak of {quick.timeline.peak} bytes"
-        )
-    return Solution.infeasible(problem, solver=name)

@@ -1,8 +1,8 @@
-"""A claim: what a solver says of a problem, before the judge has looked; and the same as plain bytes.
+"""A claim: a solver's answer to a problem before the judge has checked it, as a value and as bytes.
 
-As bytes it is a schedule in the wire format whose ``meta`` holds the rest. So it can rest on disk or come
-from another process, and whoever reads it back has a claim again, no more: :func:`checkmate.api.judged`
-makes a solution of it, or says what is wrong.
+The bytes are a schedule in the wire format; its ``meta`` holds the rest. They are kept on disk and sent
+between processes. Reading them gives a claim again, never a solution: :func:`checkmate.judging.judged` makes
+a solution of it, or raises an error that says what is wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING = Schedule(np.array([], dtype=np.int64))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a solver says; the fields mean what they mean in :class:`~checkmate.solution.Solution`."""
+    """A solver's answer, unchecked; the fields are those of :class:`~checkmate.solution.Solution`."""
 
     status: Status
     schedule: Schedule | None = None
@@ -40,10 +40,10 @@ class Claim:
 
     @classmethod
     def of(cls, solution: Solution) -> Self:
-        """The claim that a solution makes, in values of our own, which its solver can't change any more.
+        """The claim in a solution, copied, so that its solver can't change it later.
 
         Raises:
-            Exception: of any kind, if a field of the solution is not what its type says.
+            Exception: of any kind, if a field of the solution has another type than declared.
         """
         schedule = solution.schedule
         bound: object = solution.bound
@@ -54,7 +54,7 @@ class Claim:
             schedule=Schedule(schedule.codes) if schedule is not None else None,
             bound=float(bound),
             seconds=float(solution.seconds),
-            origin={excerpt(str(key)): excerpt(str(said)) for key, said in solution.origin.items()},
+            origin={excerpt(str(key)): excerpt(str(value)) for key, value in solution.origin.items()},
         )
 
 
@@ -66,7 +66,7 @@ class _Meta(msgspec.Struct):
 
 
 def claim_bytes(solution: Solution, **hints: object) -> bytes:
-    """What ``solution`` claims, as JSON; ``hints`` stand in its ``meta``, for whoever reads it.
+    """The claim in ``solution``, as JSON; ``hints`` are added to its ``meta``, for readers.
 
     >>> from checkmate import solve
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
@@ -91,19 +91,19 @@ def read_claim(content: bytes, graph: DFGraph) -> tuple[Claim, Mapping[str, Any]
     """The claim that the bytes make about ``graph``, and their whole ``meta``.
 
     Raises:
-        FormatError: if they are no claim, or one about another graph.
+        FormatError: if they hold no claim, or a claim about another graph.
     """
     schedule, meta = read_schedule_with_meta(content, graph)
     try:
-        said = msgspec.convert(meta, _Meta)
+        found = msgspec.convert(meta, _Meta)
     except msgspec.ValidationError as error:
         raise FormatError(f"{error} (below `$.meta`)") from error
-    nothing = said.status in (Status.INFEASIBLE, Status.UNKNOWN) and not len(schedule)
+    nothing = found.status in (Status.INFEASIBLE, Status.UNKNOWN) and not len(schedule)
     claim = Claim(
-        status=said.status,
+        status=found.status,
         schedule=None if nothing else schedule,
-        bound=math.inf if said.bound is None else said.bound,
-        seconds=said.seconds,
-        origin=said.origin,
+        bound=math.inf if found.bound is None else found.bound,
+        seconds=found.seconds,
+        origin=found.origin,
     )
     return claim, meta

@@ -14,9 +14,9 @@ The parts of the built-in solvers (evictions, pruning) are in :mod:`checkmate.he
 
 from __future__ import annotations
 
-from checkmate.api import judged
 from checkmate.claim import Claim, claim_bytes, read_claim
 from checkmate.deadline import NEVER, Deadline
+from checkmate.judging import judged
 from checkmate.lower import planned_sequence
 from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.problem import OnProgress, judging_s

@@ -18,11 +18,12 @@ from functools import lru_cache
 from typing import Any
 
 from checkmate import errors
-from checkmate.api import Engine, engine_of, judged, solve
+from checkmate.api import Engine, engine_of, solve
 from checkmate.cache import ScheduleCache
 from checkmate.claim import claim_bytes, read_claim
 from checkmate.errors import BudgetError, CheckmateError, SolverError
 from checkmate.graph import DFGraph
+from checkmate.judging import judged
 from checkmate.plugins import Solver
 from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.problem import Problem, keep_all_peak

@@ -167,15 +167,8 @@ def _solvers() -> Iterator[Finding]:
 
 
 def loading_findings() -> Iterator[Finding]:
-    """What is installed and fails to load: libraries, and the solvers of each plugin."""
-    usable = {spec.name for spec in SOLVERS.specs()}
-    groups = [[f"import {name}" for name in _LIBRARIES if find_spec(name.partition(".")[0]) is not None]]
-    groups += [
-        [f"solver {s.name}" for s in plugin.offers if isinstance(s, SolverSpec) and s.name in usable]
-        for plugin in installed_plugins()
-        if plugin.distribution != "checkmate-core"  # that runs already
-    ]
-    tried = [attempt for group in groups for attempt in attempts(group)]
+    """Libraries, and the solvers of each plugin, that are installed but fail to load."""
+    tried = [attempt for group in _to_load() for attempt in attempts(group)]
     for attempt in tried:
         if attempt.error:
             yield Finding(
@@ -187,6 +180,17 @@ def loading_findings() -> Iterator[Finding]:
     loaded = [attempt.thing for attempt in tried if not attempt.error]
     if loaded:
         yield Finding(level="ok", subject="loading", text=", ".join(loaded))
+
+
+def _to_load() -> Iterator[list[str]]:
+    """What to load, grouped: one process loads one group."""
+    yield [f"import {name}" for name in _LIBRARIES if find_spec(name.partition(".")[0]) is not None]
+    usable = {spec.name for spec in SOLVERS.specs()}
+    for plugin in installed_plugins():
+        if plugin.distribution != "checkmate-core":  # which is running
+            yield [
+                f"solver {s.name}" for s in plugin.offers if isinstance(s, SolverSpec) and s.name in usable
+            ]
 
 
 def _cache() -> Iterator[Finding]:

@@ -1,14 +1,14 @@
 """Static eviction: run the base order inside the budget, evict when memory is short, recompute on demand.
 
-This is paging with a known future. The state is the set of resident tensors; before an op runs, what it
-reads is brought back, ops in turn bringing back what they read. When an op does not fit, resident tensors
-leave in the order of a score that a rule gives to tensor t at moment p:
+This is paging with a known future. The state is the set of resident tensors. Before an op runs, its missing
+inputs are recomputed, and in turn the inputs of the ops that recompute them. When an op does not fit,
+resident tensors are evicted in the order of a score that a rule gives to tensor t at moment p:
 
-    score(t) = |t|^a · distance(t)^b / again(t)^c            (largest leaves first)
+    score(t) = |t|^a · distance(t)^b / again(t)^c            (the largest is evicted first)
 
-|t| are its bytes and again(t) the cost of bringing it back, with everything that it needs in turn.
+|t| is its size in bytes, and again(t) the cost of recomputing it, missing ancestors included.
 
-- *Belady* (1966): distance = how far the next use lies ahead; uses in bringing back other tensors count.
+- *Belady* (1966): distance = ops until the next use; uses for recomputing other tensors count.
 - *DTR* (Kirisame et al., ICLR 2021, h_DTR): distance = staleness, the time since the last use.
 """
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from checkmate.analysis import floor, needed_ops
 from checkmate.deadline import NEVER, Deadline
-from checkmate.graph import DFGraph
+from checkmate.graph import DFGraph, Op
 from checkmate.heuristics.prune import pruned
 from checkmate.problem import Problem, judging_s
 from checkmate.schedule import Schedule
@@ -37,10 +37,10 @@ Rule = Literal["belady", "dtr"]
 
 
 class Weights(NamedTuple):
-    """Exponents of the score: of the size, of the distance, of the cost of bringing it back.
+    """Exponents of the score: of the size, of the distance, of the cost of recomputing.
 
-    With ``stale`` the distance is the time since the last use, else the time until the next one. Tensors that
-    wait for nothing but the end leave last, unless ``outputs_too``.
+    With ``stale`` the distance is the time since the last use, else the time until the next one. Tensors
+    whose only later use is as a graph output are evicted last, unless ``outputs_too``.
     """
 
     size: float
@@ -66,18 +66,18 @@ _WEIGHTS: Mapping[Rule, tuple[Weights, ...]] = {
     ),
 }
 _STARTING = 2
-"""A run starts in about the time that judging this many schedules takes."""
+"""Setting up a run takes about as long as judging this many schedules."""
 _NEVER = 1 << 60
 _WORSE = 1.3
-"""How much dearer than the best a run may become before it is pruned: beyond that, give it up."""
+"""Give a run up when its cost, before pruning, exceeds the best cost by this factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticEviction:
-    """Evict by a rule, with several weights; the cheapest pruned schedule wins.
+    """Evict by a rule, with several weights; return the cheapest schedule after pruning.
 
     Attributes:
-        rule: ``"belady"`` or ``"dtr"``; see the module.
+        rule: ``"belady"`` or ``"dtr"``; the module describes both.
     """
 
     rule: Rule = "belady"
@@ -124,22 +124,22 @@ def evicting_sequence(
     Args:
         graph: the graph; ops that no output needs are left out.
         budget: bytes.
-        weights: the rule by which tensors leave.
-        plan: for some moments (ops of the base order), which tensors a plan keeps there, shape
-            ``[n_tensors]``. Until that moment, tensors that it does not keep and that are next used after
-            it leave first: the plan has already paid for them. What a set gains over the one of the moment
-            before is brought back there.
-        ceiling: give up when the cost exceeds this.
-        deadline: give up when it has passed.
+        weights: the exponents of the score by which tensors are evicted.
+        plan: which tensors to keep at some moments (ops of the base order), each of shape ``[n_tensors]``.
+            Until that moment, tensors that it does not keep and that are next used after it are evicted
+            first: the plan recomputes them anyway. Tensors kept at a moment but not at the moment before are
+            recomputed there.
+        ceiling: the cost at which to give up.
+        deadline: the time at which to give up.
 
     Returns:
-        Op indices with repeats, peak within the budget; None if the rule got stuck.
+        Op indices with repeats, peak within the budget; None if the rule finds none.
     """
     return _Machine(graph, budget, weights, plan or {}, ceiling, deadline).run()
 
 
 class _Machine:
-    """A run of the base order inside a budget; all fields are its state."""
+    """The state of one run of the base order within a budget."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class _Machine:
         self.touched = [0] * graph.n_tensors
 
     def run(self) -> list[int] | None:
-        """The whole base order, then the graph outputs."""
+        """Run the whole base order, then recompute missing graph outputs; None if it gets stuck."""
         if self.held > self.budget:
             return None
         for v in self.order:
@@ -192,7 +192,7 @@ class _Machine:
         return self.sequence if all(self.present[t] for t in self.graph.outputs) else None
 
     def _gained(self, moment: int) -> Iterator[int]:
-        """Ops to run again because the plan wants at ``moment`` what it gave up the moment before."""
+        """Ops to run again at ``moment``: their outputs are kept from there on, but were not kept before."""
         plans = [keep for at, keep in self.plan if at <= moment]
         if len(plans) > 1 and any(at == moment for at, _ in self.plan):
             for t in np.flatnonzero(plans[-1] & ~plans[-2]).tolist():
@@ -200,9 +200,9 @@ class _Machine:
                     yield self.producer[t]
 
     def _compute(self, v: int) -> bool:
-        """Run op ``v``, and before it whatever brings back its inputs; False if stuck.
+        """Run op ``v`` after the ops that recompute its missing inputs; False if stuck.
 
-        Stuck is also who needs more than n computes for that: there evictions chase each other.
+        It gives up after n computes: evictions are thrashing.
         """
         limit = len(self.sequence) + self.graph.n_ops
         stack = [v]
@@ -233,14 +233,17 @@ class _Machine:
             self.touched[t] = len(self.sequence)
 
     def _room(self, stack: list[int]) -> bool:
-        """Evict until the op on top of the stack fits; False if it can't."""
+        """Evict until the op on top of the stack fits; False if it doesn't.
+
+        Tensors that nothing reads go first, except keys, which go last.
+        """
         op = self.graph.ops[stack[-1]]
         fresh = sum(self.sizes[t] for t in op.outputs if not self.present[t])
         target = self.budget - fresh - op.workspace
         if self.held <= target:
             return True
         due = self._due(stack)
-        movable = [t for t in self.resident if self.sizes[t] and t not in op.inputs and t not in op.outputs]
+        movable = self._movable(op)
         unread = [t for t in movable if t not in due and self._next_use(t) == _NEVER]
         keys = [t for t in unread if self._in_time() and self._is_key(t)]
         for t in set(unread).difference(keys):
@@ -249,16 +252,24 @@ class _Machine:
             victims = sorted((self._rank(t, due), t) for t in set(movable).difference(unread))
             self._evict_until(target, [t for _, t in victims])
         if self.held > target:
-            due = self._due(stack)
-            for t in keys:
-                if t not in due:
-                    self._evict(t)
+            self._evict_keys(keys, stack)
         return self.held <= target
 
+    def _movable(self, op: Op) -> list[int]:
+        """The resident tensors that take memory and that ``op`` neither reads nor makes."""
+        return [t for t in self.resident if self.sizes[t] and t not in op.inputs and t not in op.outputs]
+
+    def _evict_keys(self, keys: list[int], stack: list[int]) -> None:
+        """Evict the keys that nothing needs after the other evictions."""
+        due = self._due(stack)
+        for t in keys:
+            if t not in due:
+                self._evict(t)
+
     def _evict_until(self, target: int, victims: list[int]) -> None:
-        """Evict in this order until no more than ``target`` bytes are held; spare whom that made needless."""
+        """Evict in this order until at most ``target`` bytes are held; then restore the superfluous ones."""
         chosen: list[int] = []
-        reruns: set[int] = set()  # who leaves here can return, so what can run again still can afterwards
+        reruns: set[int] = set()  # stays valid: every tensor evicted here can be recomputed
         for t in victims:
             if self.held <= target or not self._in_time():
                 break
@@ -270,7 +281,7 @@ class _Machine:
                 self._restore(t)
 
     def _is_key(self, t: int) -> bool:
-        """Whether unread ``t`` can't come back, but could bring back more bytes than it holds."""
+        """Whether ``t``, unread and not recomputable, allows to recompute more bytes than it holds."""
         if self._can_return(t, set()):
             return False
         unlocked, seen, stack = 0, {t}, [t]
@@ -287,7 +298,7 @@ class _Machine:
         return unlocked > self.sizes[t]
 
     def _rank(self, t: int, due: dict[int, int]) -> tuple[int, float, int]:
-        """Sort key of a victim: what the plan gives up, then by the rule, then what is read right now."""
+        """Sort key of a victim: first tensors that the plan gives up, then by score, last those read now."""
         moment = min(due.get(t, _NEVER), self._next_use(t))
         if moment <= self.now:
             return (3, -self.sizes[t], t)
@@ -303,14 +314,14 @@ class _Machine:
         return (1 if moment < self.graph.n_ops or self.weights.outputs_too else 2, -score, t)
 
     def _given_up(self, t: int, moment: int) -> bool:
-        """Whether the next planned moment does without ``t``, and nothing needs it before."""
+        """Whether the plan does not keep ``t`` at its next moment, and nothing reads ``t`` before."""
         for at, keep in self.plan:
             if at >= self.now:
                 return moment > at and not keep[t]
         return False
 
     def _price(self, t: int) -> float:
-        """Cost of bringing ``t`` back; shared ancestors may count twice."""
+        """Cost of recomputing ``t``; shared ancestors may count twice."""
         v = self.producer[t]
         return self.costs[v] + sum(self.again[u] for u in self.graph.ops[v].inputs if not self.present[u])
 
@@ -322,7 +333,7 @@ class _Machine:
         return uses[-1] if uses else _NEVER
 
     def _due(self, stack: list[int]) -> dict[int, int]:
-        """When tensors are next needed to bring back others, those of the ops in progress included."""
+        """When each tensor is next read to recompute others, or by the ops on ``stack``."""
         due: dict[int, int] = {}
         heap: list[int] = []
 
@@ -349,9 +360,9 @@ class _Machine:
         return due
 
     def _can_return(self, t: int, reruns: set[int]) -> bool:
-        """Whether ``t`` could be computed again from what else is resident.
+        """Whether ``t`` could be recomputed from the other resident tensors.
 
-        ``reruns`` are ops known to be able to run again; those on which that stands are added.
+        ``reruns`` are ops known to be able to run again; if ``t`` can be recomputed, its ops are added.
         """
         seen, stack = {self.producer[t]}, [self.producer[t]]
         while stack:

@@ -133,16 +133,20 @@ class _World:
                 missing |= self.reads[v] & ~resident
         return total
 
-    def moves(self, resident: int, ran: int) -> Iterator[tuple[int, _State]]:
-        """Every op that may run now, after every minimal way to make room for it."""
-        graph = self.problem.graph
+    def runnable(self, resident: int, ran: int) -> Iterator[int]:
+        """The ops whose inputs are resident, that make a missing tensor, and that may run (again) now."""
         upcoming = next((v for v in self.needed if not ran >> v & 1), -1)
         for v in self.needed:
-            op, again = graph.ops[v], ran >> v & 1
-            if self.reads[v] & ~resident or (again and not op.recomputable):
-                continue
-            if not self.makes[v] & ~resident or (self.problem.fixed_order and not again and v != upcoming):
-                continue
+            again = ran >> v & 1
+            ready = not self.reads[v] & ~resident and self.makes[v] & ~resident
+            in_turn = again or v == upcoming or not self.problem.fixed_order
+            if ready and in_turn and (self.problem.graph.ops[v].recomputable or not again):
+                yield v
+
+    def moves(self, resident: int, ran: int) -> Iterator[tuple[int, _State]]:
+        """Every op that may run now, after every minimal set of frees that makes room for it."""
+        for v in self.runnable(resident, ran):
+            op = self.problem.graph.ops[v]
             others = resident & ~self.makes[v]  # its older outputs would be dropped: free them before
             fresh = sum(self.sizes[t] for t in op.outputs)
             excess = self.held(others) + fresh + op.workspace - self.problem.budget
