@@ -1,302 +1,231 @@
-"""Planning without running: a training step traced on fake tensors, which have shapes and no memory.
+"""The Dynamo backend: plan at trace time, run generated code whose order is the schedule.
 
-    trace: (model, example inputs, loss) ↦ graph        plan: the same and a budget ↦ schedule
-
-Nothing of the model is allocated or run. Measured costs run one op at a time on made-up inputs; a roofline or
-FLOPs run nothing.
+A model reaches it through :func:`checkmate_torch.compile` or ``torch.compile(model, backend="checkmate",
+options={"budget": "8GiB"})``. AOTAutograd traces the joint graph and asks for a partition; the plan is made
+there. Graphs without a backward pass run as they are.
 """
 
 from __future__ import annotations
 
-import copy
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves, tree_map
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
 
-from checkmate import CheckmateError, DFGraph, Solution, write_graph
-from checkmate.plugins import CostModel, Solver
-from checkmate.problem import OnProgress
-from checkmate.report import Account
-from checkmate.units import Budget
-from checkmate_torch.backend import Planner, TracingDone
-from checkmate_torch.capture import captured
-from checkmate_torch.compiled import CompiledModule
-from checkmate_torch.joint import Traced, UnsupportedModelError
-from checkmate_torch.meter import resident_bytes
+from checkmate import CheckmateError, Solution
+from checkmate.report import Account, Kind
+from checkmate_torch.account import account_of, module_of, named, owned_by
+from checkmate_torch.distributed import bucket_bytes, refuse_split_graphs
+from checkmate_torch.emit import emit
+from checkmate_torch.joint import Traced, UnsupportedModelError, trace_joint
+from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
+from checkmate_torch.storages import allocated_bytes, storage_key
 
-__all__ = ["Frontend", "Loss", "TracedModel", "budget_in_bytes", "plan", "trace"]
+__all__ = [
+    "Plan",
+    "Planner",
+    "TracingDone",
+    "checkmate_backend",
+    "held_before",
+    "held_besides",
+    "kinds_of",
+    "log_plan",
+    "refuse_nested",
+]
 
-Loss = Callable[[Any], Tensor]
-"""From what the model returns to a scalar."""
+_log = logging.getLogger(__name__)
+_OF_INDUCTOR = ("Inductor orders and frees in its own way: the prediction is no bound; measure the peak",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class TracedModel:
-    """A training step that was traced and not run.
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
+class Plan:
+    """What was decided for one traced graph.
 
     Attributes:
-        graph: the step, in the cost model's unit; what ``checkmate.solve`` and all of Checkmate's tools take.
-        traced: PyTorch's joint graph and how it corresponds to ``graph``.
+        traced: the joint graph and its DFGraph.
+        solution: the judged schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
         account: what each byte is held for.
+        lowering: how its graphs run; only ``"eager"`` ones follow the schedule to the letter.
+        plain_peak: predicted peak of plain PyTorch, in bytes; None where that is the graph's base order.
     """
 
     traced: Traced
-    account: Account
+    solution: Solution
+    account: Account = field(default_factory=Account)
+    lowering: Lowering = "eager"
+    plain_peak: int | None = None
 
     @property
-    def graph(self) -> DFGraph:
-        """The training step."""
-        return self.traced.graph
+    def modules(self) -> list[str]:
+        """Where in the model each op of the graph comes from, as far as PyTorch knows; else empty."""
+        return [module_of(node) for node in self.traced.nodes]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph in the wire format: JSON, or msgpack if the name ends in ``.msgpack``."""
-        write_graph(path, self.graph)
-
-    def __repr__(self) -> str:
-        """That of the graph."""
-        return f"<TracedModel of {self.graph!r}>"
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What else must be known of the predicted peak."""
+        return _OF_INDUCTOR if self.lowering == "inductor" else ()
 
 
-def trace(
-    model: nn.Module,
-    example_inputs: object,
+class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
+    """Leaves Dynamo once a step is traced, before anything is planned or run."""
+
+    def __init__(self, traced: Traced, account: Account) -> None:
+        super().__init__("traced")
+        self.traced, self.account = traced, account
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Planner:
+    """A Dynamo backend with its settings and the plans that it has made.
+
+    Attributes:
+        options: how to plan.
+        module: whose parameters, buffers and gradients are resident too where the graph does not take them.
+        only_trace: raise :class:`TracingDone` with the first graph instead of planning it.
+        plans: one for each traced graph with a backward pass, in the order of tracing.
+    """
+
+    options: Options
+    module: nn.Module | None = field(default=None, repr=False)
+    only_trace: bool = False
+    plans: list[Plan] = field(default_factory=list, repr=False)
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+        """Compile a graph that Dynamo captured."""
+        partition = partial(self._partition, example_inputs=example_inputs)
+        forward, backward = lowered(self.options.lowering)
+        compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
+        with torch._functorch.config.patch(donated_buffer=False):
+            return compiler(gm, example_inputs)
+
+    def _partition(
+        self,
+        joint: GraphModule,
+        joint_inputs: Sequence[Sequence[object]],
+        *,
+        num_fwd_outputs: int,
+        example_inputs: Sequence[object],
+        **_: object,
+    ) -> tuple[GraphModule, GraphModule]:
+        """Split a joint graph so that what is saved and what is recomputed follow the best schedule."""
+        refuse_nested(joint_inputs)
+        options = self.options
+        owned = owned_by(self.module)
+        given = {storage_key(x): x for x in example_inputs if isinstance(x, torch.Tensor)}
+        fixed = held_besides(options, owned, given) | {Kind.BUCKETS: bucket_bytes()}
+        traced = trace_joint(
+            joint,
+            n_primals=len(joint_inputs[0]),
+            n_forward_outputs=num_fwd_outputs,
+            reserve=sum(fixed.values()),
+            loss_bytes=options.loss_bytes,
+            name=type(self.module).__name__ if self.module is not None else "",
+        )
+        graph = named(traced, example_inputs, self.module)
+        traced = replace(traced, graph=options.priced(graph, traced.nodes))
+        account = account_of(traced, kinds_of(traced, example_inputs, owned), fixed)
+        if self.only_trace:
+            raise TracingDone(traced, account)
+        solution = options.on(*held_before(given.values(), fixed)).decided(traced.graph, account)
+        if solution.schedule is None:
+            raise RuntimeError("solve returned no schedule and raised nothing")
+        modules = emit(traced, solution.schedule)
+        self.plans.append(Plan(traced=traced, solution=solution, account=account, lowering=options.lowering))
+        log_plan(self.plans, owned, given)
+        return modules
+
+
+def checkmate_backend(
+    gm: GraphModule,
+    example_inputs: Sequence[object],
     *,
-    loss: Loss | None = None,
-    cost_model: str | CostModel = "profiled",
-    workspaces: bool | None = None,
-    optimizer: Optimizer | None = None,
-    reserve: int | str = 0,
-    loss_bytes: int | str | None = None,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
-) -> TracedModel:
-    """Trace one training step of a model without running it, and without memory for it.
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., object]:
+    """The entry point behind ``torch.compile(model, backend="checkmate", options={"budget": "8GiB"})``.
 
-    Args:
-        model: is not changed. Its parameters may be real, fake, or on the device ``meta``, which stands for
-            the CPU then: a model of any size fits.
-        example_inputs: a tensor, a tuple or list of positional arguments, or a mapping of keyword arguments;
-            real, fake or on ``meta``. Only shapes and dtypes matter.
-        loss: from the model's output to a scalar, traced with the model and exact. Without it the loss is one
-            op that reads the outputs and makes their gradients, charged as ``loss_bytes`` in :func:`compile`
-            says; a model that returns its loss needs none.
-        cost_model: as in :func:`compile`; ``"roofline-H100-80GB"`` for a device that is not at hand.
-        workspaces: whether to run each distinct op once, on made-up inputs, to measure its workspace; None =
-            only if the cost model is ``"profiled"``, which runs them anyway. Without, workspaces are 0.
-        optimizer: of the model's parameters; its state is counted as it will be after the first step.
-        reserve: bytes that the step holds besides.
-        loss_bytes: as in :func:`compile`.
-        cache: whether measured costs are kept on disk, and taken from there.
-        on_progress: called while ops are timed.
-
-    Raises:
-        UnsupportedModelError: if the model can't be captured, or nothing in it needs a gradient.
-        CostError: if the cost model can't price the step.
-
-    >>> with torch.device("meta"):
-    ...     model = nn.Sequential(nn.Linear(2**14, 2**14), nn.ReLU(), nn.Linear(2**14, 1))
-    >>> traced = trace(model, torch.empty(2**12, 2**14, device="meta"), cost_model="flops")
-    >>> traced.graph.cost_unit, traced.graph.base_size > 2**30
-    ('flop', True)
+    Each graph that Dynamo captures is planned alone: with graph breaks the budget bounds each piece, not the
+    step, and a warning says where it broke. The options are the arguments of :func:`checkmate_torch.compile`.
     """
-    options = Options.parse(
-        budget="100%",
-        cost_model=cost_model,
-        workspaces=cost_model == "profiled" if workspaces is None else workspaces,
-        optimizer=optimizer,
-        reserve=reserve,
-        loss_bytes=loss_bytes,
-        cache=cache,
-        on_progress=on_progress,
-    )
-    if isinstance(model, CompiledModule):
-        model = model.original
-    args, kwargs = _arguments(example_inputs)
-    tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
-    mode = torch._guards.detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
-    twin = _twin(model, mode)
-    whole = twin if loss is None else _WithLoss(twin, loss)
-    planner = Planner(options, module=twin, only_trace=True)
-    run = captured(whole, planner)
-    args, kwargs = tree_map(lambda x: _fake(x, mode), (args, kwargs))
-    try:
-        with mode, torch.enable_grad():
-            run(*args, **kwargs)
-    except TracingDone as done:
-        return TracedModel(traced=done.traced, account=done.account)
-    raise UnsupportedModelError(
-        "no parameter and no input of the model needs a gradient, so there is no backward pass to plan: "
-        "requires_grad_() says what is trained"
-    )
+    if mode is not None:
+        raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
+    if not options or "budget" not in options:
+        raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")
+    known = inspect.signature(Options.parse).parameters
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ValueError(f"backend 'checkmate' has no option {unknown[0]!r}; it has {sorted(known)}")
+    broken = getattr(gm, "compile_subgraph_reason", None)
+    if broken is not None and broken.graph_break:
+        count = sum(torch._dynamo.utils.counters["graph_break"].values())
+        _log.warning(
+            "graph break, %d so far: the budget bounds each piece alone, not the step: %s",
+            count,
+            broken.reason,
+        )
+    refuse_split_graphs()
+    return Planner(Options.parse(**{"process_group": "all", **options}))(gm, example_inputs)
 
 
-def plan(
-    model: nn.Module,
-    example_inputs: object,
-    budget: Budget,
-    *,
-    loss: Loss | None = None,
-    solver: str | Solver = "auto",
-    cost_model: str | CostModel = "profiled",
-    workspaces: bool | None = None,
-    time_limit: float = 10.0,
-    optimizer: Optimizer | None = None,
-    reserve: int | str = 0,
-    loss_bytes: int | str | None = None,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
-    throw: bool = True,
-) -> Solution:
-    """Find out what a budget would cost, without running the model: :func:`trace`, then ``checkmate.solve``.
-
-    Args:
-        model: as in :func:`trace`.
-        example_inputs: as in :func:`trace`.
-        budget: as in :func:`compile`. ``"auto"`` is what the device of the model has left now, and what of
-            the model and the inputs is there already.
-        loss: as in :func:`trace`.
-        solver: as in :func:`compile`.
-        cost_model: as in :func:`trace`.
-        workspaces: as in :func:`trace`. Without them the peak may be too low, by what the largest op needs.
-        time_limit: seconds for the solver.
-        optimizer: as in :func:`trace`.
-        reserve: as in :func:`trace`.
-        loss_bytes: as in :func:`trace`.
-        cache: whether measured costs and schedules are kept on disk, and taken from there.
-        on_progress: called while ops are timed and while the solver runs.
-        throw: False = without a schedule return a solution that says so, instead of raising.
-
-    Raises:
-        BudgetError: if the budget can't be read.
-        InfeasibleBudgetError: if no schedule was found; says what budget would do.
-        UnsupportedModelError, CostError: as :func:`trace`.
-    """
-    options = Options.parse(
-        budget=budget, solver=solver, time_limit=time_limit, cache=cache, on_progress=on_progress
-    )
-    traced = trace(
-        model,
-        example_inputs,
-        loss=loss,
-        cost_model=cost_model,
-        workspaces=workspaces,
-        optimizer=optimizer,
-        reserve=reserve,
-        loss_bytes=loss_bytes,
-        cache=cache,
-        on_progress=on_progress,
-    )
-    return options.on(*_resident(model, example_inputs)).decided(traced.graph, traced.account, throw=throw)
-
-
-def budget_in_bytes(budget: Budget, model: nn.Module, example_inputs: object = ()) -> Budget:
-    """The budget, ``"auto"`` being replaced by what the model's device has left now, in bytes.
-
-    Raises:
-        BudgetError: if that is not known.
-    """
-    return Options.parse(budget=budget).on(*_resident(model, example_inputs)).budget
-
-
-class Frontend:
-    """The frontend ``torch``: what ``checkmate trace --torch package.module:factory`` asks."""
-
-    def trace(
-        self, program: nn.Module | Callable[[], Sequence[object]], /, *args: object, **options: Any
-    ) -> TracedModel:
-        """Trace a model with positional inputs, or what a factory makes.
-
-        Args:
-            program: a module; or a function without arguments that returns ``(model, example_inputs)`` or
-                ``(model, example_inputs, loss)``. It is called under fake tensors, so that it allocates
-                nothing.
-            args: the inputs of a module.
-            options: as in :func:`trace`.
-        """
-        if isinstance(program, nn.Module):
-            return trace(program, args, **options)
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            made = program()
-        if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
-            raise ProgramError(
-                f"{program!r} returned {type(made).__name__}: a factory for tracing returns "
-                "(model, example_inputs) or (model, example_inputs, loss)"
-            )
-        model, example_inputs, *loss = made
-        return trace(model, example_inputs, loss=cast("Loss", loss[0]) if loss else None, **options)
-
-
-class ProgramError(CheckmateError, TypeError):
-    """What was given to trace is neither a module nor a factory of one."""
-
-
-class _WithLoss(nn.Module):
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
-        super().__init__()
-        self.model, self.loss = model, loss
-
-    def forward(self, *args: object, **kwargs: object) -> Tensor:
-        return self.loss(self.model(*args, **kwargs))
-
-
-def _arguments(example_inputs: object) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Positional and keyword arguments."""
-    if isinstance(example_inputs, Mapping):
-        return (), dict(example_inputs)
-    if isinstance(example_inputs, tuple | list):
-        return tuple(example_inputs), {}
-    return (example_inputs,), {}
-
-
-def _resident(model: nn.Module, example_inputs: object) -> tuple[torch.device, int]:
-    """The device of a model, and the bytes that it and its inputs hold there; fake tensors hold none."""
-    values = [*model.parameters(), *model.buffers(), *tree_leaves(_arguments(example_inputs))]
-    tensors = [x for x in values if isinstance(x, Tensor) and not x.is_meta]
-    device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
-    return device, resident_bytes([x for x in tensors if not isinstance(x, FakeTensor)])
-
-
-def _twin(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """A copy of the model with fake tensors in the place of all that it holds; nothing is allocated.
-
-    A model that is fake is its own twin.
-
-    Raises:
-        UnsupportedModelError: if the model can't be copied.
-    """
-    memo: dict[int, object] = {}
-    if all(isinstance(x, FakeTensor) for x in (*model.parameters(), *model.buffers())):
-        return model
-    for module in model.modules():
-        held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
-        for value in held:
-            if isinstance(value, Tensor) and id(value) not in memo:
-                memo[id(value)] = _fake(value, mode)
-    try:
-        return copy.deepcopy(model, memo)
-    except (TypeError, RuntimeError, NotImplementedError) as error:
+def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:
+    """Raise if AOTAutograd asks about a region of its own, of which it tells no inputs."""
+    if not joint_inputs:
         raise UnsupportedModelError(
-            f"the model can't be copied to be traced on fake tensors: {error}. Build it under "
-            "torch._subclasses.FakeTensorMode(): then it is traced as it is"
-        ) from error
+            "a region under torch.compiler.nested_compile_region can't be planned: call it without"
+        )
 
 
-def _fake(value: object, mode: FakeTensorMode) -> object:
-    """A fake tensor like another one, on its device, or on the CPU for one that is on none."""
-    if not isinstance(value, Tensor):
-        return value
-    if value.device.type != "meta":
-        return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
-    with mode:
-        like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
-    if isinstance(value, nn.Parameter):
-        return nn.Parameter(like, requires_grad=value.requires_grad)
-    return like.requires_grad_(value.requires_grad)
+def held_besides(
+    options: Options, owned: Mapping[int, tuple[Kind, int]], given: Mapping[int, torch.Tensor]
+) -> dict[Kind, int]:
+    """Bytes that a step holds and its graph does not show, by kind; storages are known by their keys."""
+    fixed = {Kind.RESERVE: options.reserve, Kind.OPTIMIZER: options.optimizer_bytes}
+    for key, (kind, size) in owned.items():
+        if key not in given:
+            fixed[kind] = fixed.get(kind, 0) + size
+    return fixed
+
+
+def log_plan(
+    plans: Sequence[Plan],
+    owned: Mapping[int, tuple[Kind, int]],
+    given: Mapping[int, torch.Tensor],
+    of: str = "",
+) -> None:
+    """Tell of the latest plan, for the shapes of the batch; a second one is worth a warning."""
+    batch = [x for key, x in given.items() if key not in owned and not isinstance(x, nn.Parameter)]
+    label = ", ".join(str(tuple(x.shape)) for x in batch)
+    level = logging.INFO if len(plans) == 1 else logging.WARNING
+    text = repr(plans[-1].solution)  # handlers may keep the record: it must not hold the plan
+    _log.log(level, "plan %d, %sfor %s: %s", len(plans), of, label, text)
+
+
+def kinds_of(
+    traced: Traced, example_inputs: Sequence[object], owned: Mapping[int, tuple[Kind, int]]
+) -> dict[Node, Kind]:
+    """What each primal is to the module: AOTAutograd tells which example input it stands for."""
+    kinds: dict[Node, Kind] = {}
+    for node in traced.primals:
+        index = getattr(node.meta.get("desc"), "idx", None)
+        value = example_inputs[index] if index is not None and index < len(example_inputs) else None
+        if isinstance(value, torch.Tensor):
+            known = Kind.PARAMETERS if isinstance(value, nn.Parameter) else Kind.BATCH
+            kinds[node] = owned.get(storage_key(value), (known, 0))[0]
+    return kinds
+
+
+def held_before(given: Iterable[torch.Tensor], fixed: Mapping[Kind, int]) -> tuple[torch.device, int]:
+    """The device of a step, and the bytes of it that are there already; what is to come is not counted."""
+    tensors = list(given)
+    device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
+    besides = sum(size for kind, size in fixed.items() if kind not in (Kind.RESERVE, Kind.OPTIMIZER))
+    return device, besides + sum(allocated_bytes(x) for x in tensors if not isinstance(x, FakeTensor))

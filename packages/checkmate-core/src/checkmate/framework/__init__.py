@@ -1,0 +1,33 @@
+"""The parts that the packages for PyTorch and TensorFlow share: settings, prices, releases, decisions.
+
+A framework package traces a step, asks :func:`price` for the cost of each op and :func:`decide` for the
+schedule, and runs it. A third framework starts from the same parts.
+"""
+
+from checkmate.framework.decide import decide, in_bytes
+from checkmate.framework.measuring import by_bytes, measured_ops
+from checkmate.framework.memory import AUTO, HEADROOM, available_memory, unknown_memory
+from checkmate.framework.options import Options, Settings, TracingSettings
+from checkmate.framework.pricing import Prices, price
+from checkmate.framework.releases import Releases, UnsupportedReleaseError
+from checkmate.framework.step import ProgramError, TracedStep
+
+__all__ = [
+    "AUTO",
+    "HEADROOM",
+    "Options",
+    "Prices",
+    "ProgramError",
+    "Releases",
+    "Settings",
+    "TracedStep",
+    "TracingSettings",
+    "UnsupportedReleaseError",
+    "available_memory",
+    "by_bytes",
+    "decide",
+    "in_bytes",
+    "measured_ops",
+    "price",
+    "unknown_memory",
+]

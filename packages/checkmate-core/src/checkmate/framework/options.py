@@ -1,0 +1,107 @@
+"""The settings that every entry point of the framework packages takes, and their defaults."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self, TypedDict
+
+from checkmate.framework.memory import AUTO
+from checkmate.plugins import CostModel, Solver, checked_cost_model
+from checkmate.problem import OnProgress
+from checkmate.units import Budget, parse_budget, parse_bytes
+
+__all__ = ["Options", "Settings", "TracingSettings"]
+
+_LARGEST = 2**62
+"""Replaces the peak without recomputation, unknown before tracing, when a share is checked."""
+
+
+class TracingSettings(TypedDict, total=False):
+    """Keyword settings of the entry points that trace a step without solving.
+
+    Attributes:
+        cost_model: the cost of running an op again. ``"profiled"`` (the default): seconds, each distinct op
+            timed once on this device. ``"roofline"``: seconds from FLOPs, bytes and the peaks of this device,
+            or of a device in the table :data:`checkmate.cost.DEVICES`, as ``"roofline-A100-80GB"``.
+            ``"flops"``: floating-point operations. Or the name of an installed cost model, or a cost model.
+        workspaces: whether the workspace of each distinct op is measured, which runs each of them once on
+            made-up inputs. Without workspaces the peak is not bounded. None = only if the cost model is
+            ``"profiled"``, which runs the ops anyway.
+        reserve: bytes, or a size (``"1GiB"``), that the step holds besides; default 0.
+        cache: whether measured costs and schedules are read from disk and kept there, in
+            ``$CHECKMATE_CACHE_DIR`` or the user's cache directory; default True.
+        on_progress: called with a :class:`~checkmate.Progress` while ops are timed and while the solver runs.
+    """
+
+    cost_model: str | CostModel
+    workspaces: bool | None
+    reserve: int | str
+    cache: bool
+    on_progress: OnProgress | None
+
+
+class Settings(TracingSettings, total=False):
+    """Keyword settings of the entry points that solve; those of :class:`TracingSettings`, and these.
+
+    Attributes:
+        solver: name of an installed solver, or a solver; default ``"auto"``.
+        time_limit: seconds for the solver, for each plan; default 10.
+    """
+
+    solver: str | Solver
+    time_limit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The settings of one entry point, read and checked.
+
+    Attributes:
+        budget: bytes of everything that the step holds at once; a share of the step's peak without
+            recomputation; or ``"auto"``, the memory that the device has left.
+        solver: as in :class:`Settings`, and likewise below.
+        time_limit: seconds for the solver, for each plan.
+        cost_model: a name, or a cost model.
+        workspaces: whether the workspace of each op is measured.
+        reserve: bytes that the step holds besides.
+        cache: whether measured costs and schedules are kept on disk.
+        on_progress: called while ops are timed and while the solver runs.
+    """
+
+    budget: Budget = AUTO
+    solver: str | Solver = "auto"
+    time_limit: float = 10.0
+    cost_model: str | CostModel = "profiled"
+    workspaces: bool = True
+    reserve: int = 0
+    cache: bool = True
+    on_progress: OnProgress | None = field(default=None, repr=False)
+    _spelled: ClassVar[Mapping[str, str]] = {}
+    """Field → the user's name of the setting that it is read from, where they differ."""
+
+    @classmethod
+    def parse(cls, **settings: Any) -> Self:
+        """Read settings as users write them, so that a mistake shows before anything is traced.
+
+        Raises:
+            BudgetError: if the budget, or another number of bytes, can't be read.
+            TypeError: if there is no such setting (names the nearest), or the cost model is none.
+        """
+        for name in settings.keys() - {each.name for each in fields(cls)}:
+            names = [cls._spelled.get(each.name, each.name) for each in fields(cls)]
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the settings are {names}"
+            raise TypeError(f"there is no setting {name!r}: {hint}")
+        if settings.get("budget", AUTO) != AUTO:
+            parse_budget(settings["budget"], whole=_LARGEST)
+        model = checked_cost_model(settings.get("cost_model", "profiled"))
+        workspaces = settings.get("workspaces", True)
+        read = {
+            "cost_model": model,
+            "workspaces": model == "profiled" if workspaces is None else bool(workspaces),
+            "reserve": parse_bytes(settings.get("reserve", 0)),
+            "cache": bool(settings.get("cache", True)),
+        }
+        return cls(**settings | read)

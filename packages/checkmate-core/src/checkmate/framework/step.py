@@ -1,0 +1,38 @@
+"""A training step that was traced and not run: what the frontends of the framework packages return."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from checkmate.errors import CheckmateError
+from checkmate.graph import DFGraph
+from checkmate.report import Account
+from checkmate.serialize import write_graph
+
+__all__ = ["ProgramError", "TracedStep"]
+
+
+class ProgramError(CheckmateError, TypeError):
+    """An object that can't be traced: neither a step of the framework nor a factory of one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TracedStep:
+    """A training step that was traced and not run.
+
+    Attributes:
+        graph: the step, in the cost model's unit; ``checkmate.solve`` and all other tools take it.
+        account: what each byte is held for.
+    """
+
+    graph: DFGraph
+    account: Account
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph in the wire format: JSON, or msgpack if the name ends in ``.msgpack``."""
+        write_graph(path, self.graph)
+
+    def __repr__(self) -> str:
+        """That of the graph."""
+        return f"<{type(self).__name__} of {self.graph!r}>"
