@@ -26,7 +26,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 import checkmate
 from checkmate import DFGraph, Schedule
-from checkmate_torch.joint import Traced, trace_joint
+from checkmate_torch.tracing import Traced, trace_joint
 from checkmate_torch.options import Options
 from checkmate_torch.zoo import CASES
 from steps.process import Row, answer

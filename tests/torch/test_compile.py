@@ -82,7 +82,7 @@ def test_backend_by_name_and_its_options() -> None:
     module, x = perceptron(), torch.randn(8, 16)
     compiled = torch.compile(module, backend="checkmate", options={"budget": "100%"})
     assert torch.equal(compiled(x), module(x))
-    for options, message in [({}, "needs a budget"), ({"budget": 1, "size": 2}, "no option 'size'")]:
+    for options, message in [({}, "needs a budget"), ({"budget": 1, "size": 2}, "no setting 'size'")]:
         torch._dynamo.reset()
         with pytest.raises(Exception, match=message):
             torch.compile(module, backend="checkmate", options=options)(x)

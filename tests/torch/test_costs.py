@@ -13,15 +13,16 @@ from torch.fx import Node
 
 import checkmate
 from checkmate.cost import DEVICES, UnitCost
-from checkmate_torch import compile, costs, roofline
+from checkmate.framework import measuring
+from checkmate_torch import compile, costs
 from checkmate_torch.costs import price
-from checkmate_torch.joint import Traced
+from checkmate_torch.tracing import TracedGraph
 
 BATCH, WIDTH = 12, 20
 
 
 @pytest.fixture(scope="module")
-def step() -> Traced:
+def step() -> TracedGraph:
     """A layer with an activation, bias and squared output, as traced and planned once."""
     torch.manual_seed(0)
     compiled = compile(nn.Sequential(nn.Linear(WIDTH, 3 * WIDTH), nn.GELU()), "100%", solver="keep-all")
@@ -30,7 +31,7 @@ def step() -> Traced:
 
 
 @pytest.fixture
-def bare(step: Traced) -> checkmate.DFGraph:
+def bare(step: TracedGraph) -> checkmate.DFGraph:
     return replace(step.graph, ops=tuple(replace(op, cost=0.0, workspace=0) for op in step.graph.ops))
 
 
@@ -38,7 +39,7 @@ def bare(step: Traced) -> checkmate.DFGraph:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty disk and an empty memory."""
     monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(costs, "_cache", {})
+    monkeypatch.setattr(measuring, "_memory", {})
     return tmp_path
 
 
@@ -51,16 +52,16 @@ class _Function(nn.Module):
         return self.function(x)
 
 
-def ops_of(step: Traced, target: object) -> list[int]:
+def ops_of(step: TracedGraph, target: object) -> list[int]:
     return [v for v, node in enumerate(step.nodes) if node is not None and node.target is target]
 
 
 def test_what_was_measured_once_is_taken_from_disk_by_the_next_process(
-    step: Traced, bare: checkmate.DFGraph, cache: Path, monkeypatch: pytest.MonkeyPatch
+    step: TracedGraph, bare: checkmate.DFGraph, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = price(bare, step.nodes)
     assert len(list(cache.rglob("*.json"))) == 1
-    costs._cache.clear()
+    measuring._memory.clear()
     monkeypatch.setattr(costs, "profile_op", pytest.fail)
     again = price(bare, step.nodes)
     assert again.digest == first.digest
@@ -68,13 +69,15 @@ def test_what_was_measured_once_is_taken_from_disk_by_the_next_process(
     assert all(op.cost > 0 for op, node in zip(first.ops, step.nodes, strict=True) if node is not None)
 
 
-def test_the_off_switch_leaves_the_disk_alone(step: Traced, bare: checkmate.DFGraph, cache: Path) -> None:
+def test_the_off_switch_leaves_the_disk_alone(
+    step: TracedGraph, bare: checkmate.DFGraph, cache: Path
+) -> None:
     price(bare, step.nodes, on_disk=False)
     assert not list(cache.iterdir())
 
 
 def test_an_interrupt_keeps_what_was_measured(
-    step: Traced, bare: checkmate.DFGraph, cache: Path, monkeypatch: pytest.MonkeyPatch
+    step: TracedGraph, bare: checkmate.DFGraph, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[checkmate.Progress] = []
 
@@ -85,7 +88,7 @@ def test_an_interrupt_keeps_what_was_measured(
 
     with pytest.raises(KeyboardInterrupt):
         price(bare, step.nodes, on_progress=stop)
-    costs._cache.clear()
+    measuring._memory.clear()
     rest: list[checkmate.Progress] = []
     price(bare, step.nodes, on_progress=rest.append)
     distinct = {costs._layout_of(node) for node in step.nodes if node is not None}
@@ -94,7 +97,7 @@ def test_an_interrupt_keeps_what_was_measured(
 
 
 def test_flops_of_a_product_are_2mnk_and_of_the_rest_one_for_each_element(
-    step: Traced, bare: checkmate.DFGraph
+    step: TracedGraph, bare: checkmate.DFGraph
 ) -> None:
     counted = price(bare, step.nodes, "flops", workspaces=False)
     assert counted.cost_unit == "flop"
@@ -117,12 +120,12 @@ def test_attention_on_the_cpu_counts_its_products_and_five_in_backward() -> None
     assert costs_of == [2 * product, 5 * product]
 
 
-def test_workspaces_do_not_hang_on_the_cost_model(step: Traced, bare: checkmate.DFGraph) -> None:
+def test_workspaces_do_not_hang_on_the_cost_model(step: TracedGraph, bare: checkmate.DFGraph) -> None:
     profiled, counted = (price(bare, step.nodes, model) for model in ("profiled", "flops"))
     assert [op.workspace for op in profiled.ops] == [op.workspace for op in counted.ops]
 
 
-def test_the_roofline_of_a_device_that_is_not_here(step: Traced, bare: checkmate.DFGraph) -> None:
+def test_the_roofline_of_a_device_that_is_not_here(step: TracedGraph, bare: checkmate.DFGraph) -> None:
     timed = price(bare, step.nodes, "roofline-a100-80gb", workspaces=False)
     device = DEVICES["A100-80GB"]
     (gelu,) = ops_of(step, torch.ops.aten.gelu.default)
@@ -148,16 +151,16 @@ def test_each_op_has_the_peak_of_its_own_format(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_roofline_of_this_cpu_is_measured_once(
-    step: Traced, bare: checkmate.DFGraph, cache: Path
+    step: TracedGraph, bare: checkmate.DFGraph, cache: Path
 ) -> None:
     timed = []
     for _ in range(2):
-        roofline._of_this_cpu.cache_clear()
+        costs._of_this_cpu.cache_clear()
         timed.append(price(bare, step.nodes, "roofline", workspaces=False))
     assert timed[0].digest == timed[1].digest
     assert len(list(cache.rglob("*.json"))) == 1
     assert all(op.cost > 0 for op, node in zip(timed[0].ops, step.nodes, strict=True) if node is not None)
-    roofline._of_this_cpu.cache_clear()
+    costs._of_this_cpu.cache_clear()
 
 
 @pytest.mark.parametrize("shape", [(0,), (), (5,), (3, 2**15), (2**16 + 1,)])
@@ -174,7 +177,7 @@ def test_made_up_inputs_have_the_layout_and_are_random(shape: tuple[int, ...]) -
     assert costs._real(transposed).stride() == transposed.stride()
 
 
-def test_an_installed_cost_model_and_one_of_your_own(step: Traced, bare: checkmate.DFGraph) -> None:
+def test_an_installed_cost_model_and_one_of_your_own(step: TracedGraph, bare: checkmate.DFGraph) -> None:
     for model in ("unit", UnitCost()):
         assert price(bare, step.nodes, model, workspaces=False).ideal_cost == bare.n_ops
 
@@ -183,7 +186,7 @@ def test_a_step_that_was_planned_once_is_planned_from_disk(cache: Path) -> None:
     x = torch.randn(BATCH, WIDTH)
 
     def planned(**settings: object) -> checkmate.Solution:
-        costs._cache.clear()
+        measuring._memory.clear()
         compiled = compile(nn.Sequential(nn.Linear(WIDTH, 9), nn.Tanh()), "100%", **settings)
         compiled(x)
         return compiled.plans[0].solution

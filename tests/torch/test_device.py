@@ -9,12 +9,13 @@ import torch
 from torch import nn
 
 import checkmate
+from checkmate.framework.memory import HEADROOM, auto_budget
 from checkmate.report import Kind
 from checkmate_torch import compile, plan
-from checkmate_torch.available import HEADROOM, auto_budget, obtainable_bytes, optimizer_bytes
+from checkmate_torch.account import optimizer_bytes
+from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.meter import resident_bytes
 
-CPU = torch.device("cpu")
 KIB = 1024
 
 
@@ -52,7 +53,7 @@ def test_the_state_is_foreseen_to_the_byte_and_nothing_is_touched(name: str) -> 
 
 
 def test_an_optimizer_that_wants_more_than_gradients_is_refused_with_the_way_out() -> None:
-    with pytest.raises(checkmate.BudgetError, match=r"LBFGS.*closure.*say reserve="):
+    with pytest.raises(checkmate.BudgetError, match=r"LBFGS.*closure.*pass reserve="):
         compile(network(), "1MiB", optimizer=torch.optim.LBFGS(network().parameters()))
 
 
@@ -74,14 +75,15 @@ def test_a_device_that_does_not_tell_is_an_error_with_the_way_out() -> None:
 
 
 def test_auto_is_what_is_held_and_most_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkmate_torch.available.obtainable_bytes", lambda device: 1000 * KIB)
-    assert auto_budget(CPU, 24 * KIB) == pytest.approx((24 + 1000 * (1 - HEADROOM)) * KIB, abs=1)
+    for user in ("ahead", "planning"):
+        monkeypatch.setattr(f"checkmate_torch.{user}.obtainable_bytes", lambda device: 1000 * KIB)
+    assert auto_budget(24 * KIB, 1000 * KIB) == pytest.approx((24 + 1000 * (1 - HEADROOM)) * KIB, abs=1)
     module, x = network(), torch.randn(4, 16)
     compiled = compile(module, "auto")
     compiled(x)
     held = resident_bytes(module, x)
-    assert compiled.plans[0].solution.problem.budget == auto_budget(CPU, held)
-    assert plan(module, x, "auto").problem.budget == auto_budget(CPU, held)
+    assert compiled.plans[0].solution.problem.budget == auto_budget(held, 1000 * KIB)
+    assert plan(module, x, "auto").problem.budget == auto_budget(held, 1000 * KIB)
 
 
 def test_a_budget_below_the_parameters_names_both_numbers() -> None:

@@ -8,7 +8,8 @@ from torch import profiler
 
 from checkmate import ProfilerBusyError
 from checkmate_torch.allocations import AllocationRecorder, allocation_events
-from checkmate_torch.profile import machine_of, profile_op
+from checkmate_torch.device import machine_of
+from checkmate_torch.profile import profile_op
 
 CPU = torch.device("cpu")
 KIB = 1024

@@ -29,7 +29,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from checkmate import CheckmateError, Progress, keep_all_peak
-from checkmate_torch import CompiledModule, Plan, compile, compile_step, memory_meter
+from checkmate_torch import CompiledModule, StepPlan, compile, compile_step, memory_meter
 from checkmate_torch.emit import emit
 
 # The second name is the one of PyTorch before 2.13.
@@ -118,7 +118,7 @@ def far_from_one_process(mine: list[torch.Tensor]) -> float:
     return max(far)
 
 
-def about(plan: Plan) -> dict[str, Any]:
+def about(plan: StepPlan) -> dict[str, Any]:
     schedule, graph = plan.solution.schedule, plan.solution.problem.graph
     assert schedule is not None
     return {

@@ -48,11 +48,11 @@ def test_what_no_schedule_can_free_is_told_where_it_is_over_the_budget() -> None
     graph, account = by_hand().graph, by_hand_account()
     held = account.without_activations(graph)
     assert held == {Kind.PARAMETERS: 7, Kind.BATCH: 5, Kind.OPTIMIZER: 3, Kind.GRADIENTS: 1}
-    assert account.told(refused(graph, 16), graph).reason == refused(graph, 16).reason
-    told = account.told(refused(graph, 15), graph)
+    assert account.explained(refused(graph, 16), graph).reason == refused(graph, 16).reason
+    refusal = account.explained(refused(graph, 15), graph)
     parts = "parameters 7 B, batch 5 B, optimizer state 3 B, gradients of parameters 1 B"
-    assert told.reason == f"16 B are held before any activation: {parts}"
-    assert (told.budget, told.floor, told.proved) == (15, refused(graph, 15).floor, True)
+    assert refusal.reason == f"16 B are held before any activation: {parts}"
+    assert (refusal.budget, refusal.floor, refusal.proved) == (15, refused(graph, 15).floor, True)
 
 
 def refused(graph: DFGraph, budget: int) -> InfeasibleBudgetError:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkmate import NoPlanError, PluginError, Problem, Solution, Timeline
-from checkmate.report import Account, Kind, Planned, explain, peak_report
+from checkmate.report import Account, HasPlans, Kind, explain, peak_report
 
 from .judged import by_hand, large
 
@@ -27,7 +27,7 @@ class Meter:
     peak: int
 
 
-class Step(Planned[Plan]):
+class Step(HasPlans[Plan]):
     def __init__(self, *timelines: Timeline) -> None:
         self._plans = tuple(
             Plan(

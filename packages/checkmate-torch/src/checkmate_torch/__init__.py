@@ -14,16 +14,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from checkmate import NoPlanError
+    from checkmate import NoPlanError, UnsupportedModelError
     from checkmate.report import Explanation, PeakReport
-    from checkmate_torch.backend import Plan
+    from checkmate_torch.ahead import TracedModel, plan, trace
     from checkmate_torch.batches import LargestBatch, max_batch_size
     from checkmate_torch.capture import TooManyPlansError
     from checkmate_torch.compiled import CompiledModule, compile
     from checkmate_torch.distributed import RankError
-    from checkmate_torch.joint import UnsupportedModelError
     from checkmate_torch.meter import MemoryMeter, memory_meter
-    from checkmate_torch.planning import TracedModel, plan, trace
+    from checkmate_torch.planning import StepPlan
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
     from checkmate_torch.step import CompiledStep, compile_step
     from checkmate_torch.updates import UnsupportedOptimizerError
@@ -36,8 +35,8 @@ __all__ = [
     "MemoryMeter",
     "NoPlanError",
     "PeakReport",
-    "Plan",
     "RankError",
+    "StepPlan",
     "TooManyPlansError",
     "TracedModel",
     "UnsupportedModelError",
@@ -60,11 +59,11 @@ _HOMES = {
     "MemoryMeter": ".meter",
     "NoPlanError": "checkmate",
     "PeakReport": "checkmate.report",
-    "Plan": ".backend",
+    "StepPlan": ".planning",
     "RankError": ".distributed",
     "TooManyPlansError": ".capture",
-    "TracedModel": ".planning",
-    "UnsupportedModelError": ".joint",
+    "TracedModel": ".ahead",
+    "UnsupportedModelError": "checkmate",
     "UnsupportedOptimizerError": ".updates",
     "checkmate_backend": ".backend",
     "compile": ".compiled",
@@ -72,9 +71,9 @@ _HOMES = {
     "max_batch_size": ".batches",
     "measured_snapshot": ".snapshot",
     "memory_meter": ".meter",
-    "plan": ".planning",
+    "plan": ".ahead",
     "predicted_snapshot": ".snapshot",
-    "trace": ".planning",
+    "trace": ".ahead",
 }
 
 if not TYPE_CHECKING:

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
+from torch.optim import Optimizer
 
-from checkmate import DFGraph
+from checkmate import BudgetError, DFGraph
 from checkmate.report import Account, Kind
-from checkmate_torch.joint import Traced
-from checkmate_torch.storages import allocated_bytes, storage_key
+from checkmate_torch.storages import allocated_bytes, storage_key, storages_of
+from checkmate_torch.tracing import TracedGraph
 
-__all__ = ["account_of", "module_of", "named", "owned_by"]
+__all__ = [
+    "account_of",
+    "held_before",
+    "held_besides",
+    "kinds_of",
+    "module_of",
+    "named",
+    "optimizer_bytes",
+    "owned_by",
+]
 
 _ROOT = re.compile(r"^L\['\w+'\]\.?")
 """How Dynamo names the model itself."""
 
 
-def account_of(traced: Traced, inputs: Mapping[Node, Kind], fixed: Mapping[Kind, int]) -> Account:
+def account_of(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Kind, int]) -> Account:
     """The account of a traced step.
 
     Args:
@@ -71,7 +83,51 @@ def owned_by(module: nn.Module | None) -> dict[int, tuple[Kind, int]]:
     return owned
 
 
-def named(traced: Traced, example_inputs: Sequence[object], module: nn.Module | None) -> DFGraph:
+def held_besides(
+    owned: Mapping[int, tuple[Kind, int]],
+    given: Mapping[int, torch.Tensor],
+    *,
+    reserve: int,
+    optimizer_bytes: int,
+) -> dict[Kind, int]:
+    """Bytes that a step holds and its graph does not show, by kind.
+
+    Args:
+        owned: what a module holds, as :func:`owned_by` returns it.
+        given: the tensors that the graph takes, by the keys of their storages.
+        reserve: bytes reserved by the user.
+        optimizer_bytes: bytes of the optimizer's state.
+    """
+    fixed = {Kind.RESERVE: reserve, Kind.OPTIMIZER: optimizer_bytes}
+    for key, (kind, size) in owned.items():
+        if key not in given:
+            fixed[kind] = fixed.get(kind, 0) + size
+    return fixed
+
+
+def held_before(given: Iterable[torch.Tensor], fixed: Mapping[Kind, int]) -> tuple[torch.device, int]:
+    """The device of a step, and the bytes of it that are there already; what is to come is not counted."""
+    tensors = list(given)
+    device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
+    besides = sum(size for kind, size in fixed.items() if kind not in (Kind.RESERVE, Kind.OPTIMIZER))
+    return device, besides + sum(allocated_bytes(x) for x in tensors if not isinstance(x, FakeTensor))
+
+
+def kinds_of(
+    traced: TracedGraph, example_inputs: Sequence[object], owned: Mapping[int, tuple[Kind, int]]
+) -> dict[Node, Kind]:
+    """What each primal is to the module: AOTAutograd tells which example input it stands for."""
+    kinds: dict[Node, Kind] = {}
+    for node in traced.primals:
+        index = getattr(node.meta.get("desc"), "idx", None)
+        value = example_inputs[index] if index is not None and index < len(example_inputs) else None
+        if isinstance(value, torch.Tensor):
+            known = Kind.PARAMETERS if isinstance(value, nn.Parameter) else Kind.BATCH
+            kinds[node] = owned.get(storage_key(value), (known, 0))[0]
+    return kinds
+
+
+def named(traced: TracedGraph, example_inputs: Sequence[object], module: nn.Module | None) -> DFGraph:
     """The graph of a traced step, in which inputs and their gradients have their names in the module.
 
     Args:
@@ -108,3 +164,42 @@ def module_of(node: Node | None) -> str:
     meta = node.meta if node is not None else {}
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")  # the latter in backward
     return _ROOT.sub("", list(stack.values())[-1][0]) if stack else ""
+
+
+def optimizer_bytes(optimizer: Optimizer) -> int:
+    """Bytes of an optimizer's state after its first step.
+
+    A copy of it takes one step on tensors without memory, so that nothing is allocated or changed; for Adam,
+    two moments for each parameter. The temporaries of the step are not counted.
+
+    Raises:
+        BudgetError: if the optimizer can't take such a step, e.g. because it wants a closure.
+
+    >>> layer = torch.nn.Linear(16, 16, bias=False)
+    >>> optimizer_bytes(torch.optim.Adam(layer.parameters())) // layer.weight.nbytes
+    2
+    """
+    memo: dict[int, object] = {}
+    held = [v for state in optimizer.state.values() for v in state.values()]
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    try:
+        for value in (*held, *parameters):
+            if isinstance(value, torch.Tensor) and value.dim():  # counts of steps are read: they stay real
+                memo[id(value)] = _without_memory(value)
+        twin = copy.deepcopy(optimizer, memo)
+        for group in twin.param_groups:  # other kernels, the same state
+            group.update({name: False for name in ("fused", "foreach", "capturable") if name in group})
+        type(twin).step(twin)  # not twin.step, which a scheduler may have replaced by that of the original
+    except Exception as error:
+        raise BudgetError(
+            f"how many bytes {type(optimizer).__name__} will keep can't be predicted ({error}): "
+            "pass reserve= instead"
+        ) from error
+    return sum(storage.nbytes() for storage in storages_of(dict(twin.state)).values())
+
+
+def _without_memory(value: torch.Tensor) -> torch.Tensor:
+    """The same on the device ``meta``, with a gradient if it can have one."""
+    like = torch.empty_like(value, device="meta").requires_grad_(value.requires_grad)
+    like.grad = torch.empty_like(like) if value.requires_grad else None
+    return like

@@ -1,4 +1,4 @@
-"""The largest batch that a budget allows: max n such that a step over n examples fits and is not too dear.
+"""The largest batch that a budget allows: max n such that a step over n examples fits, at a bearable cost.
 
 A step over more examples needs no less memory, so doubling and then halving the interval finds n. Every try
 is a plan; nothing is run but the ops that are timed.
@@ -9,18 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.optim import Optimizer
 
-from checkmate import BudgetError, Solution
-from checkmate.plugins import CostModel, Solver
-from checkmate.problem import OnProgress
-from checkmate.units import Budget, format_bytes, parse_bytes
-from checkmate_torch.available import AUTO
-from checkmate_torch.planning import Loss, budget_in_bytes, plan
+from checkmate import Budget, BudgetError, Solution
+from checkmate.framework import AUTO
+from checkmate.units import format_bytes, parse_bytes
+from checkmate_torch.ahead import Loss, budget_in_bytes, plan
+from checkmate_torch.options import ModelSettings
 
 __all__ = ["LargestBatch", "max_batch_size"]
 
@@ -33,7 +31,7 @@ class LargestBatch:
 
     Attributes:
         size: examples in the largest batch that fits; 0 if not even one does.
-        solution: the plan for it; for size 0 that of one example, which is over the budget or too dear.
+        solution: the plan for it; for size 0 that of one example, which is over the budget or too expensive.
         tried: for each size that was planned, whether it fits.
     """
 
@@ -54,15 +52,7 @@ def max_batch_size(
     *,
     most: int = 2**20,
     loss: Loss | None = None,
-    solver: str | Solver = "auto",
-    cost_model: str | CostModel = "profiled",
-    workspaces: bool | None = None,
-    time_limit: float = 10.0,
-    optimizer: Optimizer | None = None,
-    reserve: int | str = 0,
-    loss_bytes: int | str | None = None,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
+    **settings: Unpack[ModelSettings],
 ) -> LargestBatch:
     """The most examples that a training step can take within a budget, by planning steps, not running them.
 
@@ -74,15 +64,8 @@ def max_batch_size(
         max_overhead: the most extra cost that recomputation may have, as a share: 0.3 is 30 %. None = any.
         most: where to stop.
         loss: as in :func:`trace`; must take the output for any number of examples.
-        solver: as in :func:`compile`.
-        cost_model: as in :func:`trace`. A roofline is quicker: new shapes need no timing.
-        workspaces: as in :func:`trace`.
-        time_limit: seconds for the solver, for each of the plans, some 2 log₂ n.
-        optimizer: as in :func:`trace`.
-        reserve: as in :func:`trace`.
-        loss_bytes: as in :func:`trace`.
-        cache: as in :func:`plan`.
-        on_progress: as in :func:`plan`.
+        **settings: as in :func:`plan`; ``time_limit`` holds for each of the plans, about 2 log₂ n. With a
+            roofline as cost model the search is quicker: new shapes need no timing.
 
     Raises:
         BudgetError: if the budget can't be read, or is a share.
@@ -102,25 +85,13 @@ def max_batch_size(
     if most < 1:
         raise ValueError(f"most is {most!r}, must be a number of examples ≥ 1")
     limit = _absolute(budget, model)
-    settings: dict[str, Any] = {
-        "loss": loss,
-        "solver": solver,
-        "cost_model": cost_model,
-        "workspaces": workspaces,
-        "time_limit": time_limit,
-        "optimizer": optimizer,
-        "reserve": reserve,
-        "loss_bytes": loss_bytes,
-        "cache": cache,
-        "on_progress": on_progress,
-    }
     plans: dict[int, Solution] = {}
 
     def fits(n: int) -> bool:
         """Plan a step over n examples."""
         with FakeTensorMode(allow_non_fake_inputs=True):
             inputs = make_inputs(n)
-        plans[n] = plan(model, inputs, limit, throw=False, **settings)
+        plans[n] = plan(model, inputs, limit, loss=loss, throw=False, **settings)
         _log.info("%d examples: %s", n, repr(plans[n]))  # a handler may keep the record, which holds no plan
         return _is_good(plans[n], max_overhead)
 

@@ -18,8 +18,7 @@ from torch._dynamo.guards import DeletedGuardManagerWrapper
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
-from checkmate import CheckmateError
-from checkmate_torch.joint import UnsupportedModelError
+from checkmate import CheckmateError, UnsupportedModelError
 
 __all__ = ["TooManyPlansError", "captured"]
 

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
-from checkmate.plugins import CostModel, Solver
-from checkmate.problem import OnProgress
-from checkmate.units import Budget
-from checkmate_torch.backend import Plan, Planner
+from checkmate import Budget
 from checkmate_torch.capture import captured
 from checkmate_torch.distributed import GroupChoice, inside_of
 from checkmate_torch.lowering import Lowering
-from checkmate_torch.options import Options
-from checkmate_torch.planned import Viewable
+from checkmate_torch.options import ModelSettings, Options
+from checkmate_torch.planning import Planner, StepPlan, Viewable
 
 __all__ = ["CompiledModule", "compile"]
 
@@ -31,86 +27,53 @@ def compile(
     model: nn.Module,
     budget: Budget,
     *,
-    solver: str | Solver = "auto",
-    cost_model: str | CostModel = "profiled",
-    time_limit: float = 10.0,
-    optimizer: Optimizer | None = None,
-    reserve: int | str = 0,
-    loss_bytes: int | str | None = None,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
     max_plans: int = 8,
     dynamic: bool | None = False,
     process_group: GroupChoice = "all",
     lowering: Lowering = "eager",
+    **settings: Unpack[ModelSettings],
 ) -> CompiledModule:
     """Make a module train within a byte budget: same gradients, lower peak, least extra time.
 
-    The budget bounds all that a training step holds on the device at once: parameters, buffers, the batch,
-    activations, gradients and the temporaries of each op, plus ``reserve``. Nothing is traced before the
-    first call, which then takes some seconds.
+    The budget bounds all bytes that a training step holds on the device at once: parameters, buffers, the
+    batch, activations, gradients and the temporaries of each op, plus ``reserve``. Nothing is traced before
+    the first call, which then takes some seconds.
 
     Args:
         model: any module that Dynamo can capture in one graph.
         budget: bytes (``8 * 2**30``, ``"8GiB"``); a share of the peak of the same step without recomputation
-            (``"60%"``, ``0.6``); or ``"auto"``: what the step holds already, and nine tenths of what the
-            device has left when the plan is made.
-        solver: name of an installed solver, or a solver.
-        cost_model: what recomputation costs: ``"profiled"`` (seconds, each distinct op timed once on this
-            device), ``"roofline"`` (seconds from FLOPs, bytes and the peaks of the device, or of one of the
-            table: ``"roofline-A100-80GB"``), ``"flops"``, or an installed cost model, by name or itself.
-        time_limit: seconds that the solver may take, for each plan.
-        optimizer: whose state is counted too, as it will be after the first step.
-        reserve: bytes that the step holds besides; optimizer state, if ``optimizer`` is not given. Gradients
-            that are accumulated over several backward passes, or set to zero instead of to None, are charged:
-            a call that finds some has a plan of its own.
-        loss_bytes: bytes that a loss computed outside of the model keeps to the end of the step, targets
-            included; default twice the bytes of the model's outputs. While it runs, three times the outputs'
-            bytes are charged besides. That covers the usual losses and is too much for most: where outputs
-            are large, compute the loss in the model, which is traced and exact, and say 0, for which nothing
-            is charged.
-        cache: whether measured costs and schedules are kept on disk and taken from there, in
-            ``$CHECKMATE_CACHE_DIR`` or the user's cache directory.
-        on_progress: called with a :class:`~checkmate.Progress` while ops are timed and the solver runs.
-        max_plans: how many kinds of inputs (shapes, dtypes, modes) to plan for; then
+            (``"60%"``, ``0.6``); or ``"auto"``: the bytes that the step holds already, and nine tenths of the
+            memory that the device has left when the plan is made.
+        max_plans: the number of kinds of inputs (shapes, dtypes, modes) to plan for; one more raises
             :class:`~checkmate_torch.TooManyPlansError`.
         dynamic: whether sizes may change within a plan. False = every shape has its own; True = a plan holds
             for all sizes up to those that it was made for, and larger ones get another; None = the first
             shape has a plan of its own, further ones share. A declared maximum
             (``torch._dynamo.mark_dynamic(x, 0, min=2, max=64)``) is planned for at once.
-        process_group: which ranks plan together where ``torch.distributed`` runs: rank 0 of the group times
-            the ops, solves, and tells the others. ``"all"`` = those that train together, ``"alone"`` = each
-            rank plans for itself.
+        process_group: the ranks that plan together where ``torch.distributed`` runs: rank 0 of the group
+            times the ops, solves, and sends the answer to the others. ``"all"`` = those that train together,
+            ``"alone"`` = each rank plans for itself.
         lowering: ``"eager"``: the emitted code follows the schedule to the letter. ``"inductor"``: each of
             the two graphs is compiled by Inductor: fused kernels, but it orders and frees in its own way,
             so that the peak may depart from the prediction, either way: measure it.
+        **settings: :class:`~checkmate_torch.options.ModelSettings`. Gradients that are accumulated over
+            several backward passes, or set to zero instead of to None, need no ``reserve``: a call that finds
+            some has a plan of its own, in which they are charged.
 
     Returns:
         The compiled module; it shares parameters, buffers and submodules with ``model``.
 
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
-            be foreseen; at the first call, if what the device has left is not known.
-        TypeError: if what is passed for a cost model, or for a process group, can't be one.
+            be predicted; at the first call, if the free memory of the device is unknown.
+        TypeError: if there is no such setting, or the cost model or the process group is none.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the model can't be captured or planned.
         TooManyPlansError: at the call that would need one plan too many.
         RankError: at the first call, if the ranks that plan together meet different kinds of inputs.
     """
-    options = Options.parse(
-        budget=budget,
-        solver=solver,
-        time_limit=time_limit,
-        optimizer=optimizer,
-        reserve=reserve,
-        loss_bytes=loss_bytes,
-        cost_model=cost_model,
-        cache=cache,
-        on_progress=on_progress,
-        process_group=process_group,
-        lowering=lowering,
-    )
+    options = Options.parse(budget=budget, process_group=process_group, lowering=lowering, **settings)
     return CompiledModule(model, options, max_plans, dynamic)
 
 
@@ -146,7 +109,7 @@ class CompiledModule(nn.Module, Viewable):
         return self._original
 
     @property
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[StepPlan, ...]:
         """The plans so far: one for each kind of inputs that was trained with."""
         return tuple(self._planner.plans)
 

@@ -1,51 +1,38 @@
-"""What each op costs: a cost model prices the ops of a traced graph, one function for all of them.
-
-    "profiled"   seconds: each distinct (function, shapes, strides, dtypes) is run on this device
-    "flops"      floating-point operations, from shapes alone
-    "roofline"   seconds, from FLOPs, bytes and the peaks of this device; or "roofline-A100-80GB"
-    any other    an installed cost model, or an object with ``annotate``: it is given the graph in FLOPs
-
-Costs decide what is recomputed; workspaces decide what fits. The latter can only be measured: by "profiled"
-at the same time, with other models if it is asked for.
+"""The cost of each op of a traced graph, by the cost models of :mod:`checkmate.framework.pricing`.
 
 The graph holds fake tensors; to be measured, an op is run on real ones of the same layout, one op at a time.
-Floats are random numbers, repeated; integers and booleans zero, so that indices stay in range.
+Floats are random numbers, repeated; integers and booleans are zero, so that indices stay in range.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 
-from checkmate import DFGraph, Progress
-from checkmate.cost import MeasuredOps, OpProfile, with_costs
-from checkmate.errors import ProfilerBusyError
-from checkmate.plugins import CostModel, annotated, checked_cost_model
-from checkmate.problem import OnProgress
-from checkmate_torch.flops import flops_of
-from checkmate_torch.profile import machine_of, profile_op
-from checkmate_torch.roofline import roofline
+from checkmate import DFGraph, OnProgress, ProfilerBusyError, framework
+from checkmate.cost import MeasuredOps, OpProfile, Roofline, measured_roofline
+from checkmate.framework import Prices, by_bytes, measured_ops
+from checkmate.plugins import CostModel
+from checkmate_torch.device import machine_of
+from checkmate_torch.flops import flops_of, number_format
+from checkmate_torch.profile import profile_op
 from checkmate_torch.safety import may_run_twice, takes_library_state
 from checkmate_torch.symbols import largest
 
 __all__ = ["price", "profile_node"]
 
 _log = logging.getLogger(__name__)
-_cache: dict[str, dict[str, OpProfile]] = {}  # machine → layout → what was measured
-_BYTES_PER_SECOND = 1e10
-"""Stands in for the memory bandwidth where an op can't be run on made-up inputs."""
+_FREE = OpProfile(seconds=0.0, workspace=0)
+_CPU = torch.device("cpu")
 _PATTERN = 2**16
-"""So many random numbers are drawn for a tensor, and repeated."""
-_SAVED_EVERY_S = 5.0
-"""Measured ops are written that often, so that an interrupt loses little."""
+"""Number of random values that are drawn for a tensor, and repeated."""
 
 
 def price(
@@ -57,111 +44,111 @@ def price(
     on_disk: bool = True,
     on_progress: OnProgress | None = None,
 ) -> DFGraph:
-    """The graph with the costs of a model, and with the workspaces of its ops.
+    """The graph with the costs of a cost model, and with the workspaces of its ops.
 
     Args:
-        graph: whose costs mean nothing yet; workspaces that it has already are added to.
+        graph: without costs; its workspaces are added to.
         nodes: the FX node of each op, with fake tensors in ``meta["val"]``; None costs nothing.
-        cost_model: a name, see the module, or a cost model.
+        cost_model: a name, or a cost model.
         workspaces: whether to measure them, which runs each distinct op; ``"profiled"`` always does.
-        on_disk: whether what was measured is read from disk and kept there.
+        on_disk: whether measured costs are read from disk and kept there.
         on_progress: called before each distinct op that is measured.
 
     Raises:
         CostError: if the model can't price this graph, e.g. for a device that is in no table.
         PluginError: if there is no cost model of this name.
-        ProfilerBusyError: inside of a profiler or a memory meter.
+        ProfilerBusyError: inside a profiler or a memory meter.
     """
-    cost_model = checked_cost_model(cost_model)
-    if cost_model == "profiled" or workspaces:
-        layouts = [_layout_of(node) if node is not None else None for node in nodes]
-        distinct = {key: node for key, node in zip(layouts, nodes, strict=True) if key and node is not None}
-        _measure_all(distinct, on_disk=on_disk, on_progress=on_progress)
-        profiles = [_cache[key[0]][key[1]] if key else OpProfile(0.0, 0) for key in layouts]
-        ops = tuple(
-            replace(op, cost=measured.seconds, workspace=op.workspace + measured.workspace)
-            for op, measured in zip(graph.ops, profiles, strict=True)
-        )
-        graph = replace(graph, ops=ops, cost_unit="s")
-        if cost_model == "profiled":
-            return graph
-    counted = with_costs(graph, (flops_of(node) if node is not None else 0.0 for node in nodes), "flop")
-    if cost_model == "flops":
-        return counted
-    if isinstance(cost_model, str) and (cost_model == "roofline" or cost_model.startswith("roofline-")):
-        device = cost_model.removeprefix("roofline").removeprefix("-")
-        return roofline(counted, nodes, device, on_disk=on_disk)
-    return annotated(cost_model, counted)
+    prices = Prices(
+        measured=lambda graph: _with_profiles(graph, _profiles(nodes, on_disk, on_progress)),
+        flops=lambda: [flops_of(node) if node is not None else 0.0 for node in nodes],
+        formats=lambda: [number_format(node) if node is not None else None for node in nodes],
+        gpu=lambda: _gpu_of(nodes),
+        cpu=lambda: _of_this_cpu(on_disk),
+    )
+    return framework.price(graph, prices, cost_model, workspaces=workspaces)
 
 
 def profile_node(node: Node) -> OpProfile:
-    """Seconds and workspace bytes of a node's function, on the device of its tensors; remembered.
+    """Seconds and workspace bytes of a node's function, on the device of its tensors.
 
     An op that may run only once, or that can't run on made-up inputs, is charged by the bytes that it
     touches, with no workspace.
 
     Raises:
-        ProfilerBusyError: inside of a profiler or a memory meter.
+        ProfilerBusyError: inside a profiler or a memory meter.
     """
-    machine, layout = _layout_of(node)
-    known = _cache.setdefault(machine, {})
-    if layout not in known:
-        known[layout] = _measure(node)
-    return known[layout]
-
-
-def _measure_all(
-    distinct: dict[tuple[str, str], Node], *, on_disk: bool, on_progress: OnProgress | None
-) -> None:
-    """Measure what is neither in memory nor on disk; say which, and keep it."""
-    tables: dict[str, MeasuredOps] = {}
-    for (machine, _), node in distinct.items():
-        if on_disk and machine not in tables:
-            tables[machine] = MeasuredOps(machine_of(_device_of(node)))
-            _cache[machine] = tables[machine].known() | _cache.get(machine, {})
-    new = {key: node for key, node in distinct.items() if key[1] not in _cache.setdefault(key[0], {})}
-    started = saved = time.monotonic()
-    fresh: dict[str, dict[str, OpProfile]] = {}
-    try:
-        for k, ((machine, layout), node) in enumerate(new.items()):
-            step = f"timing op {k + 1} of {len(new)}: {node.target}"
-            _log.debug("%s", step)
-            if on_progress is not None:
-                on_progress(Progress(None, 0.0, time.monotonic() - started, step))
-            fresh.setdefault(machine, {})[layout] = profile_node(node)
-            if time.monotonic() - saved > _SAVED_EVERY_S:
-                _keep(tables, fresh)
-                saved = time.monotonic()
-    finally:
-        _keep(tables, fresh)
-    if new:
-        _log.info("timed %d distinct ops in %.1f s", len(new), time.monotonic() - started)
-
-
-def _keep(tables: dict[str, MeasuredOps], fresh: dict[str, dict[str, OpProfile]]) -> None:
-    for machine, ops in fresh.items():
-        if machine in tables and ops:
-            tables[machine].add(ops)
-    fresh.clear()
-
-
-def _measure(node: Node) -> OpProfile:
     args = _shown(node)
     tensors = [v for v in tree_leaves((args, node.meta.get("val"))) if isinstance(v, torch.Tensor)]
     if not may_run_twice(node) or takes_library_state(node):
-        return _by_bytes(tensors)
+        return by_bytes(_bytes_of(tensors))
     try:
         with torch._subclasses.fake_tensor.unset_fake_temporarily():
             real_args, real_kwargs = tree_map(_real, args)
             return profile_op(partial(_as_function(node), *real_args, **real_kwargs), _device_of(node))
-    except ProfilerBusyError as error:
-        raise ProfilerBusyError(
-            "a new plan times its ops, which can't be done inside of a profiler or memory meter: "
-            "run one step of the compiled model before measuring it"
-        ) from error
+    except ProfilerBusyError:
+        raise
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         _log.info("%s can't be profiled, charging its bytes: %s", node.target, error)
-        return _by_bytes(tensors)
+        return by_bytes(_bytes_of(tensors))
+
+
+def _profiles(
+    nodes: Sequence[Node | None], on_disk: bool, on_progress: OnProgress | None
+) -> Iterator[OpProfile]:
+    """The profile of each node, in order; each device has a table of its own."""
+    devices = [None if node is None else _device_of(node) for node in nodes]
+    layouts = ["" if node is None else _layout_of(node) for node in nodes]
+    tables = {
+        device: measured_ops(
+            machine_of(device),
+            {
+                layout: node
+                for layout, node, at in zip(layouts, nodes, devices, strict=True)
+                if node is not None and at == device
+            },
+            partial(map, profile_node),
+            name=lambda node: str(node.target),
+            on_disk=on_disk,
+            on_progress=on_progress,
+        )
+        for device in dict.fromkeys(devices)
+        if device is not None
+    }
+    return (
+        _FREE if device is None else tables[device][layout]
+        for device, layout in zip(devices, layouts, strict=True)
+    )
+
+
+def _with_profiles(graph: DFGraph, profiles: Iterator[OpProfile]) -> DFGraph:
+    ops = tuple(
+        replace(op, cost=profile.seconds, workspace=op.workspace + profile.workspace)
+        for op, profile in zip(graph.ops, profiles, strict=True)
+    )
+    return replace(graph, ops=ops, cost_unit="s")
+
+
+def _gpu_of(nodes: Sequence[Node | None]) -> tuple[str, float] | None:
+    """Name and gigabytes of the GPU that holds a graph's tensors, if one does."""
+    devices = (_device_of(node) for node in nodes if node is not None)
+    cuda = next((device for device in devices if device.type == "cuda"), None)
+    if cuda is None:
+        return None
+    return torch.cuda.get_device_name(cuda), torch.cuda.get_device_properties(cuda).total_memory / 1e9
+
+
+@cache
+def _of_this_cpu(on_disk: bool) -> Roofline:
+    with torch._subclasses.fake_tensor.unset_fake_temporarily(), torch.no_grad():
+        return measured_roofline(MeasuredOps(machine_of(_CPU)), "copy", _cpu_runs, on_disk=on_disk)
+
+
+def _cpu_runs(side: int, numbers: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A product of square matrices, and a copy of float32 numbers."""
+    a, b = torch.ones(side, side), torch.ones(side, side)
+    source, target = torch.zeros(numbers), torch.zeros(numbers)
+    return lambda: torch.mm(a, b), lambda: target.copy_(source)
 
 
 def _shown(node: Node) -> object:
@@ -176,24 +163,23 @@ def _device_of(node: Node) -> torch.device:
     return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
 
 
-def _layout_of(node: Node) -> tuple[str, str]:
-    """What decides the cost of a node: the machine, and the function with the layout of its arguments."""
-    return repr(machine_of(_device_of(node))), repr((str(node.target), tree_map(_layout, _shown(node))))
+def _layout_of(node: Node) -> str:
+    """The function of a node and the layout of its arguments, which decide its cost on one machine."""
+    return repr((str(node.target), tree_map(_layout, _shown(node))))
 
 
-def _by_bytes(tensors: Sequence[torch.Tensor]) -> OpProfile:
-    size = sum(largest(v.untyped_storage().nbytes()) for v in tensors)
-    return OpProfile(seconds=size / _BYTES_PER_SECOND, workspace=0)
+def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(largest(v.untyped_storage().nbytes()) for v in tensors)
 
 
 def _as_function(node: Node) -> Callable[..., object]:
     if not callable(node.target):
-        raise TypeError(f"{node.target!r} is no function")
+        raise TypeError(f"{node.target!r} is not a function")
     return node.target
 
 
 def _layout(value: object) -> object:
-    """What of an argument decides the cost."""
+    """The part of an argument that decides the cost."""
     if isinstance(value, torch.Tensor):
         shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
         return (shape, stride, value.dtype, value.device.type)
@@ -210,7 +196,7 @@ def _real(value: object) -> object:
     extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) if all(shape) else 0
     flat = torch.empty(extent, dtype=value.dtype, device=value.device)
     if value.dtype.is_floating_point:
-        pattern = flat[:_PATTERN].normal_()  # to draw every number takes longer than most ops
+        pattern = flat[:_PATTERN].normal_()  # drawing every number takes longer than most ops
         for piece in flat[_PATTERN:].split(_PATTERN):  # type: ignore[no-untyped-call]
             piece.copy_(pattern[: len(piece)])
     else:

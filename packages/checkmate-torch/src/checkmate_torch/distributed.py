@@ -25,11 +25,16 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from checkmate import CheckmateError, DFGraph, InfeasibleBudgetError, Problem, Solution, read_graph
-from checkmate.api import judged
-from checkmate.claim import claim_bytes, read_claim
-from checkmate.serialize import graph_bytes
-from checkmate_torch.storages import UnsupportedModelError
+from checkmate import (
+    CheckmateError,
+    DFGraph,
+    InfeasibleBudgetError,
+    Problem,
+    Solution,
+    UnsupportedModelError,
+    read_graph,
+)
+from checkmate.solving import claim_bytes, graph_bytes, judged, read_claim
 
 __all__ = [
     "GroupChoice",

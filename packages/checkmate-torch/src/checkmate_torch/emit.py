@@ -19,14 +19,14 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, map_arg
 
 from checkmate import Schedule
-from checkmate_torch.joint import Traced
 from checkmate_torch.safety import FIRST_STATISTIC, as_copy, is_batch_norm_training, is_random, rng_state_like
 from checkmate_torch.symbols import is_symbol
+from checkmate_torch.tracing import TracedGraph
 
 __all__ = ["emit", "emit_unbroken"]
 
 
-def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
+def emit(traced: TracedGraph, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``."""
     sequence = schedule.sequence.tolist()
     if traced.boundary is None:
@@ -65,7 +65,7 @@ def emit(traced: Traced, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
     )
 
 
-def emit_unbroken(traced: Traced, schedule: Schedule) -> GraphModule:
+def emit_unbroken(traced: TracedGraph, schedule: Schedule) -> GraphModule:
     """The one graph that executes a valid schedule of a ``traced.graph`` without a boundary.
 
     It returns the forward outputs.
@@ -82,7 +82,9 @@ def emit_unbroken(traced: Traced, schedule: Schedule) -> GraphModule:
     return whole.module(roles[: len(traced.forward_outputs)])
 
 
-def _saved_sources(traced: Traced, sequence: Sequence[int], forward: _Pass) -> tuple[list[Node], list[Node]]:
+def _saved_sources(
+    traced: TracedGraph, sequence: Sequence[int], forward: _Pass
+) -> tuple[list[Node], list[Node]]:
     """The joint nodes whose forward values a backward sequence reads, in the order AOTAutograd wants.
 
     Tensors that an ``autograd.Function`` put on its ctx, without a version check, stand last. Sizes that may
@@ -120,7 +122,7 @@ class _Pass:
         done: ops that have run, in this pass or the one before.
     """
 
-    def __init__(self, traced: Traced, repeated: frozenset[int], before: _Pass | None = None) -> None:
+    def __init__(self, traced: TracedGraph, repeated: frozenset[int], before: _Pass | None = None) -> None:
         self.traced = traced
         self.repeated = repeated
         self.graph = Graph()

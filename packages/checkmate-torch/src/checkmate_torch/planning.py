@@ -1,44 +1,64 @@
-"""The Dynamo backend: plan at trace time, run generated code whose order is the schedule.
+"""From a traced step to a decided one: the planner behind every entry point that runs a model.
 
-A model reaches it through :func:`checkmate_torch.compile` or ``torch.compile(model, backend="checkmate",
-options={"budget": "8GiB"})``. AOTAutograd traces the joint graph and asks for a partition; the plan is made
-there. Graphs without a backward pass run as they are.
+    joint graph ↦ traced ↦ priced ↦ schedule within the budget ↦ forward and backward graph
+
+AOTAutograd traces the joint graph and asks for a partition; the plan is made there. Graphs without a backward
+pass run as they are.
 """
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
-from checkmate import CheckmateError, Solution
-from checkmate.report import Account, Kind
-from checkmate_torch.account import account_of, module_of, named, owned_by
-from checkmate_torch.distributed import bucket_bytes, refuse_split_graphs
+from checkmate import (
+    CheckmateError,
+    DFGraph,
+    InfeasibleBudgetError,
+    NoPlanError,
+    Problem,
+    Solution,
+    UnsupportedModelError,
+    keep_all_peak,
+)
+from checkmate.framework import decide, in_bytes
+from checkmate.heuristics import PlainOrder
+from checkmate.report import Account, HasPlans, Kind
+from checkmate.units import parse_budget
+from checkmate_torch.account import (
+    account_of,
+    held_before,
+    held_besides,
+    kinds_of,
+    module_of,
+    named,
+    owned_by,
+)
+from checkmate_torch.costs import price
+from checkmate_torch.device import obtainable_bytes
+from checkmate_torch.distributed import Ranks, bucket_bytes, decided_together, priced_together
 from checkmate_torch.emit import emit
-from checkmate_torch.joint import Traced, UnsupportedModelError, trace_joint
 from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
-from checkmate_torch.storages import allocated_bytes, storage_key
+from checkmate_torch.snapshot import Snapshot, predicted_snapshot
+from checkmate_torch.storages import storage_key
+from checkmate_torch.tracing import TracedGraph, trace_joint
 
 __all__ = [
-    "Plan",
     "Planner",
+    "StepPlan",
     "TracingDone",
-    "checkmate_backend",
-    "held_before",
-    "held_besides",
-    "kinds_of",
+    "Viewable",
+    "decide_step",
     "log_plan",
+    "price_step",
     "refuse_nested",
 ]
 
@@ -47,7 +67,7 @@ _OF_INDUCTOR = ("Inductor orders and frees in its own way: the prediction is no 
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
-class Plan:
+class StepPlan:
     """What was decided for one traced graph.
 
     Attributes:
@@ -58,7 +78,7 @@ class Plan:
         plain_peak: predicted peak of plain PyTorch, in bytes; None where that is the graph's base order.
     """
 
-    traced: Traced
+    traced: TracedGraph
     solution: Solution
     account: Account = field(default_factory=Account)
     lowering: Lowering = "eager"
@@ -75,10 +95,30 @@ class Plan:
         return _OF_INDUCTOR if self.lowering == "inductor" else ()
 
 
+class Viewable(HasPlans[StepPlan]):
+    """Something with plans, which PyTorch's memory viewer can show too."""
+
+    def memory_snapshot(self, *, plan: int = -1) -> Snapshot:
+        """The predicted timeline as PyTorch's memory viewer reads it; tensors are coloured by what they are.
+
+        ``torch.cuda._memory_viz.trace_plot(compiled.memory_snapshot())`` makes a page of it.
+
+        Args:
+            plan: which of :attr:`plans`; default the last.
+
+        Raises:
+            NoPlanError: before the first call with gradients.
+        """
+        chosen = self._plan(plan)
+        if chosen.solution.timeline is None:
+            raise NoPlanError("this plan has no schedule")
+        return predicted_snapshot(chosen.solution.timeline, chosen.account.kinds)
+
+
 class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
     """Leaves Dynamo once a step is traced, before anything is planned or run."""
 
-    def __init__(self, traced: Traced, account: Account) -> None:
+    def __init__(self, traced: TracedGraph, account: Account) -> None:
         super().__init__("traced")
         self.traced, self.account = traced, account
 
@@ -97,7 +137,7 @@ class Planner:
     options: Options
     module: nn.Module | None = field(default=None, repr=False)
     only_trace: bool = False
-    plans: list[Plan] = field(default_factory=list, repr=False)
+    plans: list[StepPlan] = field(default_factory=list, repr=False)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
@@ -121,7 +161,9 @@ class Planner:
         options = self.options
         owned = owned_by(self.module)
         given = {storage_key(x): x for x in example_inputs if isinstance(x, torch.Tensor)}
-        fixed = held_besides(options, owned, given) | {Kind.BUCKETS: bucket_bytes()}
+        fixed = held_besides(
+            owned, given, reserve=options.reserve, optimizer_bytes=options.optimizer_bytes
+        ) | {Kind.BUCKETS: bucket_bytes()}
         traced = trace_joint(
             joint,
             n_primals=len(joint_inputs[0]),
@@ -131,49 +173,80 @@ class Planner:
             name=type(self.module).__name__ if self.module is not None else "",
         )
         graph = named(traced, example_inputs, self.module)
-        traced = replace(traced, graph=options.priced(graph, traced.nodes))
+        traced = replace(traced, graph=price_step(options, graph, traced.nodes))
         account = account_of(traced, kinds_of(traced, example_inputs, owned), fixed)
         if self.only_trace:
             raise TracingDone(traced, account)
-        solution = options.on(*held_before(given.values(), fixed)).decided(traced.graph, account)
+        device, resident = held_before(given.values(), fixed)
+        options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
+        solution = decide_step(options, traced.graph, account)
         if solution.schedule is None:
             raise RuntimeError("solve returned no schedule and raised nothing")
         modules = emit(traced, solution.schedule)
-        self.plans.append(Plan(traced=traced, solution=solution, account=account, lowering=options.lowering))
+        self.plans.append(
+            StepPlan(traced=traced, solution=solution, account=account, lowering=options.lowering)
+        )
         log_plan(self.plans, owned, given)
         return modules
 
 
-def checkmate_backend(
-    gm: GraphModule,
-    example_inputs: Sequence[object],
-    *,
-    options: Mapping[str, Any] | None = None,
-    mode: str | None = None,
-) -> Callable[..., object]:
-    """The entry point behind ``torch.compile(model, backend="checkmate", options={"budget": "8GiB"})``.
+def price_step(options: Options, graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
+    """The graph with the costs and workspaces of the options' cost model, the same on all ranks.
 
-    Each graph that Dynamo captures is planned alone: with graph breaks the budget bounds each piece, not the
-    step, and a warning says where it broke. The options are the arguments of :func:`checkmate_torch.compile`.
+    Args:
+        options: how to plan.
+        graph: without costs.
+        nodes: the FX node of each op; None = it costs nothing.
+
+    Raises:
+        RankError: if the ranks that plan together have different graphs. Else as
+            :func:`checkmate_torch.costs.price`.
     """
-    if mode is not None:
-        raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
-    if not options or "budget" not in options:
-        raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")
-    known = inspect.signature(Options.parse).parameters
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ValueError(f"backend 'checkmate' has no option {unknown[0]!r}; it has {sorted(known)}")
-    broken = getattr(gm, "compile_subgraph_reason", None)
-    if broken is not None and broken.graph_break:
-        count = sum(torch._dynamo.utils.counters["graph_break"].values())
-        _log.warning(
-            "graph break, %d so far: the budget bounds each piece alone, not the step: %s",
-            count,
-            broken.reason,
-        )
-    refuse_split_graphs()
-    return Planner(Options.parse(**{"process_group": "all", **options}))(gm, example_inputs)
+    measured = partial(
+        price,
+        nodes=nodes,
+        cost_model=options.cost_model,
+        workspaces=options.workspaces,
+        on_disk=options.cache,
+        on_progress=options.on_progress,
+    )
+    return priced_together(Ranks.of(options.process_group), graph, measured)
+
+
+def decide_step(
+    options: Options,
+    graph: DFGraph,
+    account: Account,
+    *,
+    plain: PlainOrder | None = None,
+    fixed_order: bool = True,
+    throw: bool = True,
+) -> Solution:
+    """The best schedule within the budget, the same on all ranks that plan together.
+
+    Args:
+        options: how to plan; the budget is not ``"auto"`` any more.
+        graph: priced.
+        account: the uses of its bytes, for the error.
+        plain: PyTorch's own order, if it is not the base order; a budget that is a share is one of its peak.
+        fixed_order: whether first runs keep the base order.
+        throw: False = without a schedule return a solution that says so, instead of raising.
+
+    Raises:
+        InfeasibleBudgetError: if no schedule was found; where the budget is below the bytes of parameters,
+            gradients and other tensors that are no activations, it says so.
+        RankError: if not all ranks that plan together ask.
+    """
+    budget = parse_budget(options.budget, keep_all_peak(graph) if plain is None else plain.peak(graph))
+    problem = Problem(graph=graph, budget=budget, time_limit=options.time_limit, fixed_order=fixed_order)
+
+    def solve(budget: int) -> Solution:
+        return decide(graph, budget, options, plain=plain, fixed_order=fixed_order, throw=throw)
+
+    try:
+        return decided_together(Ranks.of(options.process_group), problem, solve)
+    except InfeasibleBudgetError as error:
+        raise account.explained(error, graph) from None
 
 
 def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:
@@ -184,19 +257,8 @@ def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:
         )
 
 
-def held_besides(
-    options: Options, owned: Mapping[int, tuple[Kind, int]], given: Mapping[int, torch.Tensor]
-) -> dict[Kind, int]:
-    """Bytes that a step holds and its graph does not show, by kind; storages are known by their keys."""
-    fixed = {Kind.RESERVE: options.reserve, Kind.OPTIMIZER: options.optimizer_bytes}
-    for key, (kind, size) in owned.items():
-        if key not in given:
-            fixed[kind] = fixed.get(kind, 0) + size
-    return fixed
-
-
 def log_plan(
-    plans: Sequence[Plan],
+    plans: Sequence[StepPlan],
     owned: Mapping[int, tuple[Kind, int]],
     given: Mapping[int, torch.Tensor],
     of: str = "",
@@ -207,25 +269,3 @@ def log_plan(
     level = logging.INFO if len(plans) == 1 else logging.WARNING
     text = repr(plans[-1].solution)  # handlers may keep the record: it must not hold the plan
     _log.log(level, "plan %d, %sfor %s: %s", len(plans), of, label, text)
-
-
-def kinds_of(
-    traced: Traced, example_inputs: Sequence[object], owned: Mapping[int, tuple[Kind, int]]
-) -> dict[Node, Kind]:
-    """What each primal is to the module: AOTAutograd tells which example input it stands for."""
-    kinds: dict[Node, Kind] = {}
-    for node in traced.primals:
-        index = getattr(node.meta.get("desc"), "idx", None)
-        value = example_inputs[index] if index is not None and index < len(example_inputs) else None
-        if isinstance(value, torch.Tensor):
-            known = Kind.PARAMETERS if isinstance(value, nn.Parameter) else Kind.BATCH
-            kinds[node] = owned.get(storage_key(value), (known, 0))[0]
-    return kinds
-
-
-def held_before(given: Iterable[torch.Tensor], fixed: Mapping[Kind, int]) -> tuple[torch.device, int]:
-    """The device of a step, and the bytes of it that are there already; what is to come is not counted."""
-    tensors = list(given)
-    device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
-    besides = sum(size for kind, size in fixed.items() if kind not in (Kind.RESERVE, Kind.OPTIMIZER))
-    return device, besides + sum(allocated_bytes(x) for x in tensors if not isinstance(x, FakeTensor))

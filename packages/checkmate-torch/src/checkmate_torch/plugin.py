@@ -52,6 +52,6 @@ def _exporter() -> Exporter:
 
 
 def _frontend() -> Frontend:
-    from checkmate_torch import planning
+    from checkmate_torch import ahead
 
-    return planning.Frontend()
+    return ahead.Frontend()

@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import torch
 
-from checkmate.cost.measured import OpProfile, processor
+from checkmate.cost import OpProfile
 from checkmate_torch.allocations import AllocationRecorder
 
-__all__ = ["machine_of", "profile_op"]
+__all__ = ["profile_op"]
 
 _SPENT_S = 0.02
 _LEAST_RUNS = 3
@@ -43,12 +43,6 @@ def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:
         if device.type == "cuda":
             return OpProfile(workspace=_workspace_cuda(call, device), seconds=_seconds_cuda(call, device))
         return OpProfile(workspace=_workspace_cpu(call), seconds=_fastest(lambda: _seconds_cpu(call)))
-
-
-def machine_of(device: torch.device) -> dict[str, str]:
-    """What decides how long an op takes, beside the op: device, release of PyTorch, threads."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
-    return {"device": name, "torch": str(torch.__version__), "threads": str(torch.get_num_threads())}
 
 
 def _workspace_cpu(call: Callable[[], object]) -> int:

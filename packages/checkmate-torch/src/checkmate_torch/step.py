@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -19,25 +19,29 @@ from torch.fx import Graph, GraphModule
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from checkmate import Solution, keep_all_peak
+from checkmate import Budget, UnsupportedModelError
+from checkmate.framework import Settings, in_bytes
 from checkmate.heuristics import PlainOrder
-from checkmate.plugins import CostModel, Solver
-from checkmate.problem import OnProgress
-from checkmate.report import Account, Kind
-from checkmate.units import Budget, parse_budget
-from checkmate_torch.account import account_of, named, owned_by
-from checkmate_torch.available import optimizer_bytes
-from checkmate_torch.backend import Plan, held_before, held_besides, kinds_of, log_plan, refuse_nested
+from checkmate.report import Kind
+from checkmate_torch.account import (
+    account_of,
+    held_before,
+    held_besides,
+    kinds_of,
+    named,
+    optimizer_bytes,
+    owned_by,
+)
 from checkmate_torch.capture import captured
+from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
-from checkmate_torch.joint import UnsupportedModelError
 from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
-from checkmate_torch.planned import Viewable
+from checkmate_torch.planning import StepPlan, Viewable, decide_step, log_plan, price_step, refuse_nested
 from checkmate_torch.safety import is_new_statistic
 from checkmate_torch.storages import allocated_bytes, storage_key
 from checkmate_torch.updates import UnsupportedOptimizerError, Updates, settings_of
-from checkmate_torch.whole import WholeStep, emit_step, renamed, trace_step
+from checkmate_torch.whole import emit_step, renamed, trace_step
 
 __all__ = ["CompiledStep", "compile_step"]
 
@@ -50,14 +54,9 @@ def compile_step(
     *,
     has_aux: bool = False,
     max_norm: float | None = None,
-    solver: str | Solver = "auto",
-    cost_model: str | CostModel = "profiled",
-    time_limit: float = 10.0,
-    reserve: int | str = 0,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
     max_plans: int = 8,
     process_group: GroupChoice = "all",
+    **settings: Unpack[Settings],
 ) -> CompiledStep:
     """Make a whole training step that stays within a byte budget.
 
@@ -85,16 +84,10 @@ def compile_step(
             back detached, and are charged to the end of the step.
         max_norm: clip the gradients, all together, to this norm. No update can then start before the last
             gradient is there, so that all of them are held at once.
-        solver: as for :func:`~checkmate_torch.compile`.
-        cost_model: as for :func:`~checkmate_torch.compile`.
-        time_limit: seconds that the solver may take, for each plan.
-        reserve: bytes that the step holds besides, e.g. a second model.
-        cache: as for :func:`~checkmate_torch.compile`.
-        on_progress: as for :func:`~checkmate_torch.compile`.
-        max_plans: how many kinds of inputs (shapes, dtypes, modes) to plan for; then
-            :class:`TooManyPlansError`.
+        max_plans: as for :func:`~checkmate_torch.compile`.
         process_group: as for :func:`~checkmate_torch.compile`. Gradients are not averaged over ranks: a DDP
             module is refused.
+        **settings: :class:`~checkmate.framework.Settings`.
 
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read.
@@ -119,16 +112,7 @@ def compile_step(
             f"loss_fn is PyTorch's {home.__name__}, which is not called with the model: "
             "write loss_fn=lambda model, x, y: loss(model(x), y)"
         )
-    options = Options.parse(
-        budget=budget,
-        solver=solver,
-        cost_model=cost_model,
-        time_limit=time_limit,
-        reserve=reserve,
-        cache=cache,
-        on_progress=on_progress,
-        process_group=process_group,
-    )
+    options = Options.parse(budget=budget, process_group=process_group, **settings)
     return CompiledStep(
         model, loss_fn, Updates(optimizer=optimizer, max_norm=max_norm), options, has_aux, max_plans
     )
@@ -191,7 +175,7 @@ class CompiledStep(Viewable):
         return (loss.detach(), aux) if self._has_aux else loss.detach()
 
     @property
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[StepPlan, ...]:
         """The plans so far: one for each kind of inputs that was trained with."""
         return tuple(self._planner.plans)
 
@@ -226,7 +210,7 @@ class _StepPlanner:
     options: Options
     updates: Updates
     module: nn.Module = field(repr=False)
-    plans: list[Plan] = field(default_factory=list, repr=False)
+    plans: list[StepPlan] = field(default_factory=list, repr=False)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
@@ -252,14 +236,14 @@ class _StepPlanner:
         options = self.options
         owned = owned_by(self.module)
         given = {storage_key(x): x for x in example_inputs if isinstance(x, Tensor)}
-        fixed = held_besides(options, owned, given)
+        fixed = held_besides(owned, given, reserve=options.reserve, optimizer_bytes=options.optimizer_bytes)
         backward = _nothing_left(joint, num_fwd_outputs)
         step = trace_step(
             joint,
             parameters={k: x for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter)},
             n_forward_outputs=num_fwd_outputs,
             updates=self.updates,
-            price=options.priced,
+            price=partial(price_step, options),
             reserve=sum(fixed.values()),
             name=type(self.module).__name__,
         )
@@ -267,31 +251,22 @@ class _StepPlanner:
         statistics = [n.meta["val"] for n in joint.graph.nodes if is_new_statistic(n)]
         fixed[Kind.BUFFERS] = fixed.get(Kind.BUFFERS, 0) + sum(map(allocated_bytes, statistics))
         account = account_of(step.traced, kinds_of(step.traced, example_inputs, owned), fixed)
-        solution = _decided(step, options.on(*held_before(given.values(), fixed)), account)
+        device, resident = held_before(given.values(), fixed)
+        options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
+        # Early updates need room for temporaries: where it is missing and PyTorch's own order fits, that
+        # order is the best.
+        plain = PlainOrder(order=step.plain)
+        solution = decide_step(options, step.traced.graph, account, plain=plain, fixed_order=False)
         if solution.schedule is None:
             raise RuntimeError("solve returned no schedule and raised nothing")
         forward = emit_step(step, solution.schedule)
         updated.update(step.parameters)
-        plain_peak = PlainOrder(order=step.plain).peak(step.traced.graph)
-        self.plans.append(Plan(traced=step.traced, solution=solution, account=account, plain_peak=plain_peak))
+        plain_peak = plain.peak(step.traced.graph)
+        self.plans.append(
+            StepPlan(traced=step.traced, solution=solution, account=account, plain_peak=plain_peak)
+        )
         log_plan(self.plans, owned, given, of="of a step ")
         return forward, backward
-
-
-def _decided(step: WholeStep, options: Options, account: Account) -> Solution:
-    """The best schedule within the budget, of which a share is one of the plain step's peak.
-
-    Updates that come early need room for what they compute. Where there is none, and the order of plain
-    PyTorch fits, nothing can be better.
-    """
-    graph = step.traced.graph
-    plain = PlainOrder(order=step.plain)
-    peak = plain.peak(graph)
-    budget = parse_budget(options.budget, peak)
-    options = replace(options, budget=budget)
-    if peak <= budget < keep_all_peak(graph):
-        options = replace(options, solver=plain, cache=False)
-    return options.decided(graph, account, fixed_order=False)
 
 
 def _guarded(

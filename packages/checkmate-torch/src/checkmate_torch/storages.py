@@ -9,17 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from checkmate import CheckmateError
+from checkmate import UnsupportedModelError
 from checkmate_torch.symbols import bounded
 
-__all__ = ["CUDA_GRANULE", "UnsupportedModelError", "allocated_bytes", "storage_key", "storages_of"]
+__all__ = ["CUDA_GRANULE", "allocated_bytes", "storage_key", "storages_of"]
 
 CUDA_GRANULE = 512
 """The CUDA caching allocator rounds every block up to a multiple of this many bytes."""
-
-
-class UnsupportedModelError(CheckmateError, NotImplementedError):
-    """The model does something that can't be planned; the message names it and the way out."""
 
 
 def storage_key(value: torch.Tensor) -> int:

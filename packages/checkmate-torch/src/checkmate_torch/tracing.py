@@ -24,7 +24,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_leaves
 
-from checkmate import DFGraph, Op, Tensor
+from checkmate import DFGraph, Op, Tensor, UnsupportedModelError
 from checkmate_torch.safety import (
     FIRST_STATISTIC,
     as_copy,
@@ -39,17 +39,17 @@ from checkmate_torch.safety import (
     statistics_are_read,
     writes,
 )
-from checkmate_torch.storages import CUDA_GRANULE, UnsupportedModelError, allocated_bytes, storage_key
+from checkmate_torch.storages import CUDA_GRANULE, allocated_bytes, storage_key
 from checkmate_torch.symbols import is_symbol
 
-__all__ = ["Traced", "UnsupportedModelError", "trace_joint", "trace_unbroken"]
+__all__ = ["TracedGraph", "trace_joint", "trace_unbroken"]
 
 _SCALARS = 4 * CUDA_GRANULE
 """Bytes for the loss itself and the like: a handful of scalars, each a block of its own on CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Traced:
+class TracedGraph:
     """A joint graph and the DFGraph that stands for it.
 
     Attributes:
@@ -100,7 +100,7 @@ def trace_joint(
     reserve: int = 0,
     loss_bytes: int | None = None,
     name: str = "",
-) -> Traced:
+) -> TracedGraph:
     """Read a joint graph as a DFGraph that has yet to be priced: costs are 0.
 
     Args:
@@ -135,7 +135,7 @@ def trace_unbroken(
     n_forward_outputs: int,
     reserve: int = 0,
     name: str = "",
-) -> Traced:
+) -> TracedGraph:
     """Read a joint graph that needs no tangents as a DFGraph without a boundary; costs are 0.
 
     Inputs that the runtime overwrites once the graph has ended don't hinder recomputation in it.
@@ -325,7 +325,7 @@ class _Builder:
         )
         self.nodes.append(None)
 
-    def traced(self, reserve: int, name: str) -> Traced:
+    def traced(self, reserve: int, name: str) -> TracedGraph:
         held = [n for n in (*self.user_outputs, *self.gradients) if isinstance(n, Node)]
         shown = (self.tensor_of[n] for n in held if n in self.tensor_of)
         kept = [self.loss_state] if self.loss_state is not None else []
@@ -339,7 +339,7 @@ class _Builder:
             cost_unit="s",
             name=name,
         )
-        return Traced(
+        return TracedGraph(
             graph=graph,
             joint=self.joint,
             nodes=tuple(self.nodes),

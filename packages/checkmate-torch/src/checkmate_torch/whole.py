@@ -17,13 +17,13 @@ from torch._functorch._aot_autograd.descriptors import GradAOTOutput, PlainAOTIn
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
-from checkmate import DFGraph, Op, Schedule, Tensor
+from checkmate import DFGraph, Op, Schedule, Tensor, UnsupportedModelError
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate_torch.emit import emit_unbroken
-from checkmate_torch.joint import Traced, UnsupportedModelError, trace_unbroken
 from checkmate_torch.safety import is_random, may_run_twice, writes
 from checkmate_torch.storages import allocated_bytes
+from checkmate_torch.tracing import TracedGraph, trace_unbroken
 from checkmate_torch.updates import ParameterUpdate, Updates
 
 __all__ = ["WholeStep", "emit_step", "renamed", "trace_step"]
@@ -40,7 +40,7 @@ class WholeStep:
         parameters: index of an argument → the parameter that it must be, for that one is updated.
     """
 
-    traced: Traced
+    traced: TracedGraph
     plain: tuple[int, ...]
     writes: Mapping[int, tuple[int]]
     parameters: Mapping[int, nn.Parameter]
@@ -163,7 +163,7 @@ def _make_tangent(joint: GraphModule) -> None:
     joint.graph.erase_node(tangents[0])
 
 
-def _with_updates(traced: Traced, due: Sequence[_Due], updates: Updates) -> WholeStep:
+def _with_updates(traced: TracedGraph, due: Sequence[_Due], updates: Updates) -> WholeStep:
     """Append the updates to a step that returns gradients, then let each stand as early as is sound."""
     graph, writer = traced.graph, _Writer(traced)
     scale = (writer.coefficient(updates, due),) if updates.max_norm is not None else ()
@@ -189,7 +189,7 @@ def _with_updates(traced: Traced, due: Sequence[_Due], updates: Updates) -> Whol
     )
 
 
-def _in_sequence(traced: Traced) -> list[int]:
+def _in_sequence(traced: TracedGraph) -> list[int]:
     """Ops whose order no schedule may change: random ones, and those that may have side effects."""
     ops = list(enumerate(zip(traced.graph.ops, traced.nodes, strict=True)))
     written = {t for _, (op, node) in ops if node is not None and writes(node) for t in op.inputs}
@@ -204,7 +204,7 @@ def _in_sequence(traced: Traced) -> list[int]:
 class _Writer:
     """Appends ops to a traced step, in its joint graph and in its DFGraph."""
 
-    def __init__(self, traced: Traced) -> None:
+    def __init__(self, traced: TracedGraph) -> None:
         self.joint, self.tensor_of = traced.joint.graph, dict(traced.tensor_of)
         self.timed = traced.graph.cost_unit == "s"
         self.ops, self.nodes = list(traced.graph.ops), list(traced.nodes)

@@ -3,21 +3,21 @@
 from checkmate.report.account import Account, Kind
 from checkmate.report.dot import graph_dot
 from checkmate.report.explanation import Explanation, Recomputed, explain
+from checkmate.report.has_plans import HasPlans, Measured, PlanLike
 from checkmate.report.html import html_report
 from checkmate.report.peak import PeakReport, peak_report
 from checkmate.report.perfetto import perfetto_trace
-from checkmate.report.planned import Measured, PlanLike, Planned
 from checkmate.report.plot import plot_memory
 from checkmate.report.plot_schedule import plot_frontier, plot_plan, plot_timeline
 
 __all__ = [
     "Account",
     "Explanation",
+    "HasPlans",
     "Kind",
     "Measured",
     "PeakReport",
     "PlanLike",
-    "Planned",
     "Recomputed",
     "explain",
     "graph_dot",

@@ -1,9 +1,9 @@
-"""Whose bytes are whose: memory at a moment = Σ over kinds, each tensor of the graph being of one kind.
+"""The use of each byte: memory at a moment = Σ over kinds, each tensor of the graph being of one kind.
 
 inputs              parameters, buffers and other variables, optimizer state, constants, the batch
 forward             activations; outputs, which the caller holds; the loss, where it is computed outside
 backward            gradients of parameters; gradients of activations, incoming ones included; updates
-always              what is reserved, and what the model holds besides: gradients so far, unused parameters
+always              the reserve, and other tensors of the model: gradients so far, unused parameters
 while an op runs    its workspace
 """
 
@@ -22,7 +22,7 @@ __all__ = ["Account", "Kind"]
 
 
 class Kind(StrEnum):
-    """What a byte is held for, in the words of any framework."""
+    """The use of a byte, in words that hold for every framework."""
 
     PARAMETERS = "parameters"
     BUFFERS = "buffers"
@@ -74,21 +74,21 @@ class Account:
         return _largest_first(sizes)
 
     def held_at_peak(self, timeline: Timeline) -> list[int]:
-        """The tensors held at the peak of a schedule; one of which there are two copies is there twice.
+        """The tensors held at the peak of a schedule; a tensor with two copies appears twice.
 
-        While an op runs all of its outputs are allocated anew, even if an older copy is resident.
+        A running op allocates all of its outputs, even if an older copy is resident.
         """
         op = timeline.peak_op
         made = timeline.graph.ops[op].outputs if op is not None else ()
         return [*timeline.resident_at(max(timeline.peak_step, 0)), *made]
 
     def without_activations(self, graph: DFGraph) -> dict[Kind, int]:
-        """Bytes of each kind that no schedule can free: inputs, returned gradients, what is fixed."""
+        """Bytes of each kind that no schedule can free: inputs, returned gradients, fixed bytes."""
         held = {*graph.inputs, *(t for t in graph.outputs if self.kinds[t] is Kind.GRADIENTS)}
         return _largest_first(self.summed((t, graph.tensors[t].size) for t in held))
 
-    def told(self, error: InfeasibleBudgetError, graph: DFGraph) -> InfeasibleBudgetError:
-        """The error, with the bytes that no schedule can free, if these alone are over its budget."""
+    def explained(self, error: InfeasibleBudgetError, graph: DFGraph) -> InfeasibleBudgetError:
+        """The error; its reason names the bytes that no schedule can free if these exceed the budget."""
         needed = self.without_activations(graph)
         if error.budget >= sum(needed.values()):
             return error
@@ -103,7 +103,7 @@ class Account:
         )
 
     def summed(self, tensors: Iterable[tuple[int, int]]) -> dict[Kind, int]:
-        """Bytes of each kind, of tensors with their sizes and of all that is fixed."""
+        """Bytes of each kind, of the given (tensor, size) pairs and of everything fixed."""
         sizes = dict(self.fixed)
         for t, size in tensors:
             sizes[self.kinds[t]] = sizes.get(self.kinds[t], 0) + size

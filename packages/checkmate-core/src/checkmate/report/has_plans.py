@@ -1,4 +1,4 @@
-"""What can be asked of a thing with plans: where the bytes of its peak are, what it recomputes, and why."""
+"""Reports of an object with plans: the bytes at its peak, and each recomputation with its reason."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from checkmate.report.explanation import Explanation, explain
 from checkmate.report.peak import PeakReport, peak_report
 from checkmate.solution import Solution
 
-__all__ = ["Measured", "PlanLike", "Planned"]
+__all__ = ["HasPlans", "Measured", "PlanLike"]
 
 
 class PlanLike(Protocol):
-    """What a plan must tell to be shown."""
+    """The attributes of a plan that reports read."""
 
     @property
     def solution(self) -> Solution:
@@ -27,12 +27,12 @@ class PlanLike(Protocol):
 
     @property
     def account(self) -> Account:
-        """What each byte is held for."""
+        """The use of each byte."""
         ...
 
     @property
     def modules(self) -> Sequence[str]:
-        """Where in the model each op of the graph comes from; empty if nobody knows."""
+        """The part of the model that each op of the graph comes from; empty if unknown."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class PlanLike(Protocol):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What else must be known of the predicted peak, a sentence each."""
+        """Further facts about the predicted peak, a sentence each."""
         ...
 
 
@@ -51,15 +51,15 @@ class Measured(Protocol):
 
     @property
     def peak(self) -> int:
-        """The most bytes at once."""
+        """The largest number of bytes held at once."""
         ...
 
 
 _Plan = TypeVar("_Plan", bound=PlanLike)
 
 
-class Planned(Generic[_Plan]):
-    """Something with :attr:`plans`, whose plans can be shown."""
+class HasPlans(Generic[_Plan]):
+    """An object with :attr:`plans` that can be reported, explained and exported."""
 
     @property
     def plans(self) -> tuple[_Plan, ...]:
@@ -67,10 +67,10 @@ class Planned(Generic[_Plan]):
         raise NotImplementedError
 
     def report(self, measured: Measured | None = None, *, plan: int = -1) -> PeakReport:
-        """Where every byte of the step's peak is: a table when printed.
+        """The use of every byte at the step's peak; prints as a table.
 
         Args:
-            measured: a meter around one step, whose peak is set beside the predicted one.
+            measured: a meter around one step; its peak is printed beside the predicted one.
             plan: which of :attr:`plans`; default the last.
 
         Raises:
@@ -87,7 +87,9 @@ class Planned(Generic[_Plan]):
         )
 
     def explain(self, *, plan: int = -1) -> Explanation:
-        """What is recomputed and why, the dearest first: bytes brought back, cost paid; a table when printed.
+        """Each recomputed op, the most expensive first: times computed, bytes saved, extra seconds, and why.
+
+        Prints as a table.
 
         Args:
             plan: which of :attr:`plans`; default the last.
@@ -99,12 +101,12 @@ class Planned(Generic[_Plan]):
         return explain(chosen.solution, chosen.modules)
 
     def save_report(self, path: str | os.PathLike[str], *, plan: int = -1) -> None:
-        """Write the plan by the exporter of the file's suffix.
+        """Write the plan with the exporter of the file's suffix.
 
-        ``.html`` is a page of its own, ``.perfetto.json`` a trace; ``checkmate plugins`` lists them all.
+        ``.html`` is a self-contained page, ``.perfetto.json`` a trace; ``checkmate plugins`` lists them all.
 
         Args:
-            path: where to.
+            path: of the file to write.
             plan: which of :attr:`plans`; default the last.
 
         Raises:
@@ -121,6 +123,6 @@ class Planned(Generic[_Plan]):
             return self.plans[index]
         except IndexError:
             raise NoPlanError(
-                f"there is no plan {index}, {len(self.plans)} so far: a plan is made when inputs of its kind "
-                "are first met, with gradients"
+                f"there is no plan {index}, {len(self.plans)} so far: a plan is made at the first call "
+                "with inputs of a new kind, with gradients"
             ) from None
