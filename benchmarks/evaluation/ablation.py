@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["EXPERIMENT"]
 
 _TOGETHER: Mapping[str, tuple[str, ...]] = {
-    "all local search": ("first-cycle", "local-search", "polishing"),
-    "all bounds": ("chains", "first-cut", "min-cut", "cut-milp", "other-order"),
+    "all local search": ("first-cycle", "local-search"),
+    "all bounds": ("chains", "first-cut", "min-cut", "cut-milp"),
 }
 _CASES: Mapping[str, float] = {
     "chain32-random": 0.3,

@@ -30,6 +30,7 @@ from checkmate import (
     solve,
     sweep,
 )
+from checkmate.generators import chain
 from checkmate.plugins import SOLVERS
 from checkmate.testing.strategies import graphs
 from checkmate_solvers.auto import STEPS, Auto
@@ -41,41 +42,33 @@ from checkmate_solvers.moments.moment import crowded_ops, moment_at
 _GRAPHS = os.environ.get("CHECKMATE_GRAPHS")
 
 
-def _chain(layers: int) -> DFGraph:
-    """The unit chain of the Checkmate paper: ``layers`` ops, a loss, and a mirrored backward pass."""
-    n = 2 * layers + 1
-    reads = [[i - 1] if i else [] for i in range(layers + 1)]
-    reads += [[j - 1, n - 1 - j] for j in range(layers + 1, n)]
-    return DFGraph.from_nodes(cost=[1] * n, size=[1] * n, deps=reads)
-
-
 @pytest.mark.parametrize(
     ("layers", "budget", "optimum"),
     [(8, 4, 26), (8, 5, 22), (8, 6, 21), (16, 9, 42), (16, 12, 39), (32, 17, 82), (64, 33, 162)],
 )
 def test_unit_chains(layers: int, budget: int, optimum: int) -> None:
-    solution = Auto().solve(Problem(graph=_chain(layers), budget=budget, fixed_order=True))
+    solution = Auto().solve(Problem(graph=chain(layers), budget=budget, fixed_order=True))
     assert solution.cost == optimum
     assert solution.bound <= optimum
 
 
 @pytest.mark.parametrize(("layers", "budget"), [(16, 6), (32, 8), (100, 5)])
 def test_chains_are_proved_optimal_at_deep_budgets(layers: int, budget: int) -> None:
-    solution = Auto().solve(Problem(graph=_chain(layers), budget=budget, fixed_order=True))
+    solution = Auto().solve(Problem(graph=chain(layers), budget=budget, fixed_order=True))
     assert solution.status is Status.OPTIMAL
     assert solution.origin["bound"] == "binomial checkpointing"
 
 
 @pytest.mark.parametrize("layers", [16, 64])
 def test_half_the_memory_of_a_chain_is_proved_optimal(layers: int) -> None:
-    graph = _chain(layers)
+    graph = chain(layers)
     for fixed_order in (True, False):
         problem = Problem(graph=graph, budget=keep_all_peak(graph) // 2, fixed_order=fixed_order)
         assert Auto().solve(problem).status is Status.OPTIMAL
 
 
 def test_room_for_everything_costs_nothing_and_less_than_the_floor_is_infeasible() -> None:
-    graph = _chain(8)
+    graph = chain(8)
     roomy = Auto().solve(Problem(graph=graph, budget=keep_all_peak(graph)))
     assert (roomy.status, roomy.overhead, roomy.origin["schedule"]) == (Status.OPTIMAL, 0.0, "keep-all")
     tight = Auto().solve(Problem(graph=graph, budget=floor(graph).size - 1))
@@ -125,12 +118,12 @@ def test_an_op_that_nobody_needs_proves_nothing(oracle) -> None:
 def test_the_cost_of_what_never_runs_again_does_not_blur_the_bound(
     oracle, layers: int, outside: float
 ) -> None:
-    chain = _chain(layers)
-    metric = Op(name="metric", inputs=(), outputs=(chain.n_tensors,), cost=outside)
-    graph = replace(chain, ops=(*chain.ops, metric), tensors=(*chain.tensors, Tensor(name="metric", size=0)))
+    alone = chain(layers)
+    metric = Op(name="metric", inputs=(), outputs=(alone.n_tensors,), cost=outside)
+    graph = replace(alone, ops=(*alone.ops, metric), tensors=(*alone.tensors, Tensor(name="metric", size=0)))
     for budget in range(floor(graph).size, layers + 2):
         problem = Problem(graph=graph, budget=budget, fixed_order=True)
-        bounds = [CutMilp().solve(replace(problem, graph=g)).bound for g in (chain, graph)]
+        bounds = [CutMilp().solve(replace(problem, graph=g)).bound for g in (alone, graph)]
         assert bounds[0] == bounds[1] <= oracle.optimum(problem)
 
 
@@ -201,7 +194,7 @@ def test_what_only_chens_rule_finds() -> None:
 
 def test_the_relaxations_are_ordered() -> None:
     """Min-cut ≤ cut MILP at one moment ≤ cut MILP at two; order-free ≤ fixed order."""
-    graph = _chain(12)
+    graph = chain(12)
     for budget in range(5, keep_all_peak(graph)):
         at = crowded_ops(Problem(graph=graph, budget=budget), 1)[0]
         one, free = (moment_at(graph, budget, at, fixed_order=fixed) for fixed in (True, False))
@@ -217,7 +210,7 @@ def test_the_relaxations_are_ordered() -> None:
 
 def test_progress_only_ever_improves_and_says_who() -> None:
     reports: list[Progress] = []
-    problem = Problem(graph=_chain(12), budget=6, fixed_order=True, on_progress=reports.append)
+    problem = Problem(graph=chain(12), budget=6, fixed_order=True, on_progress=reports.append)
     solution = Auto().solve(problem)
     assert [r.incumbent for r in reports if r.incumbent is not None][-1] == solution.cost
     assert max(r.bound for r in reports) == solution.bound
@@ -230,7 +223,7 @@ def test_progress_only_ever_improves_and_says_who() -> None:
 
 @pytest.mark.parametrize("fixed_order", [True, False])
 @pytest.mark.parametrize(
-    ("graph", "share"), [(_chain(12), 0.5), (generators.residual(8), 0.4)], ids=["chain", "residual"]
+    ("graph", "share"), [(chain(12), 0.5), (generators.residual(8), 0.4)], ids=["chain", "residual"]
 )
 def test_the_same_problem_gets_the_same_answer(graph: DFGraph, share: float, fixed_order: bool) -> None:
     """Work is counted, not timed; here no time limit cuts in, not even that of a MILP."""
@@ -299,7 +292,7 @@ _FOUND_BY = {
 def test_what_is_left_out_finds_nothing(step: str | None, threads: int) -> None:
     """One step alone; two of them only ever go on with what others found, as do two in small graphs."""
     small = step in ("eviction", "chains")
-    graph = generators.chain(20, cost="random") if small else generators.residual(8)
+    graph = chain(20, cost="random") if small else generators.residual(8)
     seen = []
     problem = Problem(
         graph=graph,
@@ -325,7 +318,7 @@ def test_whatever_is_left_out_nothing_wrong_is_said(oracle, graph: DFGraph, with
 
 
 def test_an_unknown_step_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match=r"no step 'cuts': the steps are segments, eviction, .*, polishing"):
+    with pytest.raises(ValueError, match=r"the steps are segments, eviction, .*, last-resort"):
         Auto(without=("cuts", "chains"))
 
 
@@ -336,7 +329,7 @@ def test_the_plugin_offers_each_by_name(name: str, kind: type) -> None:
 
 
 def test_solve_uses_auto() -> None:
-    assert solve(_chain(8), budget=5).solver == "auto"
+    assert solve(chain(8), budget=5).solver == "auto"
 
 
 @pytest.mark.skipif(_GRAPHS is None, reason="set CHECKMATE_GRAPHS to a folder of problem graphs")

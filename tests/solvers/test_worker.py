@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from checkmate import DFGraph, Problem, Status
+from checkmate_solvers import auto
 from checkmate_solvers.auto import Auto
-from checkmate_solvers.search import incumbent as search
 from checkmate_solvers.worker import Finding, Worker
 
 GRAPH = DFGraph.from_nodes(
@@ -22,6 +23,7 @@ GRAPH = DFGraph.from_nodes(
     deps=[[], [0], [1], [0, 2], [3], [3, 4], [2, 5], [1, 6], [0, 7]],
 )
 PROBLEM = Problem(graph=GRAPH, budget=5, fixed_order=True, time_limit=60)
+ENTRY, NO_OPTIONS = "checkmate_solvers.auto:prove", {"without": []}
 PATIENCE_S = 60.0
 
 
@@ -34,7 +36,7 @@ def everything_from(worker: Worker) -> list[Finding]:
 
 
 def test_it_proves_and_finds_what_auto_does() -> None:
-    other = Worker(PROBLEM)
+    other = Worker(PROBLEM, ENTRY, NO_OPTIONS)
     try:
         found = everything_from(other)
     finally:
@@ -54,7 +56,7 @@ def test_auto_takes_over_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_all = list(range(GRAPH.n_ops))
 
     class Knows(Worker):
-        def __init__(self, problem: Problem, without: tuple[str, ...]) -> None:
+        def __init__(self, problem: Problem, entry: str, options: Mapping[str, object]) -> None:
             self.running, self.finished = True, True
 
         def findings(self, wait_s: float = 0.0) -> list[Finding]:
@@ -68,7 +70,7 @@ def test_auto_takes_over_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
         def stop(self) -> None:
             self.running = False
 
-    monkeypatch.setattr(search, "Worker", Knows)
+    monkeypatch.setattr(auto, "Worker", Knows)
     solution = Auto().solve(Problem(graph=GRAPH, budget=PROBLEM.budget, fixed_order=True, threads=2))
     assert (solution.cost, solution.bound, solution.status) == (alone.cost, alone.bound, Status.OPTIMAL)
     assert solution.origin["bound"] == "elsewhere"
@@ -90,7 +92,8 @@ def test_it_ends_when_the_first_process_does(tmp_path) -> None:
         "from checkmate import Problem, floor, generators\n"
         "from checkmate_solvers.worker import Worker\n"
         "graph = generators.residual(27)\n"
-        "worker = Worker(Problem(graph=graph, budget=8 * floor(graph).size, time_limit=600))\n"
+        "problem = Problem(graph=graph, budget=8 * floor(graph).size, time_limit=600)\n"
+        f"worker = Worker(problem, {ENTRY!r}, {NO_OPTIONS!r})\n"
         f"open({str(pid)!r}, 'w').write(str(worker._process.pid))\n"
         "os._exit(0)\n"
     )
@@ -130,7 +133,8 @@ def test_it_takes_no_code_from_the_current_folder(tmp_path: Path) -> None:
         "from checkmate_solvers.worker import Worker\n"
         f"os.chdir({str(tmp_path)!r})\n"
         f"sys.path[:0] = ['', '.', {str(tmp_path)!r}]\n"
-        "worker = Worker(Problem(graph=generators.chain(4), budget=10**9))\n"
+        "problem = Problem(graph=generators.chain(4), budget=10**9)\n"
+        f"worker = Worker(problem, {ENTRY!r}, {NO_OPTIONS!r})\n"
         "while worker.running:\n"
         "    list(worker.findings(60))\n"
         "print(worker.finished)\n"

@@ -54,7 +54,7 @@ def test_cases_without_a_schedule_are_counted_and_no_mean_is_made_of_them() -> N
 
 
 def test_steps_that_are_left_out_together_have_a_name() -> None:
-    together = ("first-cycle", "local-search", "polishing")
+    together = ("first-cycle", "local-search")
     assert "all local search" in lines(row(1.25), row(1.5, without=together))
 
 

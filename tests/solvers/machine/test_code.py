@@ -18,7 +18,7 @@ from checkmate_solvers.auto import Auto
 from checkmate_solvers.local_search import LocalSearch
 from checkmate_solvers.machine import code, compilation
 from checkmate_solvers.machine.arrays import ANY_BUDGET, state_of
-from checkmate_solvers.machine.code import at_hand, is_awaited, machine_code
+from checkmate_solvers.machine.code import available, is_awaited, machine_code
 
 COMPILED = pytest.mark.skipif(compilation.is_interpreted(), reason="nothing is compiled")
 HITS = """
@@ -82,7 +82,7 @@ def test_the_least_budget_is_found_without_it_and_then_met() -> None:
 
 @COMPILED
 def test_without_time_to_load_it_nothing_is_started(cold: list[list[str]]) -> None:
-    assert at_hand(0.01) is None
+    assert available(0.01) is None
     assert not cold
 
 
@@ -90,10 +90,10 @@ def test_without_time_to_load_it_nothing_is_started(cold: list[list[str]]) -> No
 def test_a_compiler_that_fails_is_named_once_and_not_started_again(
     cold: list[list[str]], monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
-    assert at_hand(9) is None
+    assert available(9) is None
     monkeypatch.setattr(compilation, "is_compiling", lambda: False)
-    assert at_hand(9) is None
-    assert at_hand(9) is None
+    assert available(9) is None
+    assert available(9) is None
     assert len(cold) == 1
     assert caplog.text.count("compiling it failed") == 1
     with pytest.raises(SolverError, match="compiling it failed"):
@@ -111,7 +111,7 @@ def test_machine_code_that_can_not_be_loaded_is_deleted(monkeypatch: pytest.Monk
         raise EOFError("Ran out of input")
 
     monkeypatch.setattr("checkmate_solvers.machine.entry.try_out", broken)
-    assert at_hand(9) is None
+    assert available(9) is None
     assert "EOFError: Ran out of input" in caplog.text
     assert not kept.exists()
 

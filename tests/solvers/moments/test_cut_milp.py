@@ -9,12 +9,10 @@ from hypothesis import given, settings
 from scipy.optimize import OptimizeResult
 
 from checkmate import DFGraph, Problem, Status, generators, keep_all_peak
-from checkmate.testing.strategies import branches, problems
+from checkmate.testing.strategies import problems
 from checkmate_solvers.engines import highs
-from checkmate_solvers.moments import cut_milp
-from checkmate_solvers.moments.cut_milp import CutMilp, CutPlan, solve_cuts
+from checkmate_solvers.moments.cut_milp import CutMilp, solve_cuts
 from checkmate_solvers.moments.moment import crowded_ops, moment_at
-from checkmate_solvers.search.incumbent import Search
 
 
 @settings(max_examples=50)
@@ -23,49 +21,12 @@ def test_no_schedule_is_below_the_bound(oracle, problem: Problem) -> None:
     assert CutMilp().solve(problem).bound <= oracle.optimum(problem) * (1 + 1e-9)
 
 
-@settings(max_examples=30)
-@given(problem=problems(branches(), fixed_order=False))
-def test_the_fixed_order_proves_nothing_where_ops_may_be_reordered(oracle, problem: Problem) -> None:
-    search = Search(problem)
-    if not search.start():
-        bound = search.bound
-        CutMilp().improve(search, fixed_order=True)
-        assert search.bound == bound
-
-
-def test_whole_tensors_make_a_moment_near_the_most_crowded_one_the_stronger() -> None:
-    graph = generators.residual(8)
-    budget = (keep_all_peak(graph) + graph.base_size) // 2
-    problem = Problem(graph=graph, budget=budget, time_limit=60)
-    (at,) = crowded_ops(problem, 1)
-    crowded = moment_at(graph, problem.budget, at, fixed_order=False)
-    alone = graph.ideal_cost + solve_cuts([crowded], time_limit=60, nodes=2000).recompute
-    assert CutMilp(moments=0, priced=1).solve(problem).bound > 1.01 * alone
-
-
-def test_moments_without_a_price_are_dropped(monkeypatch) -> None:
+def test_several_priced_moments_prove_more_than_one() -> None:
     graph = generators.chain(12, cost="random")
     problem = Problem(graph=graph, budget=keep_all_peak(graph) * 3 // 10, fixed_order=True, time_limit=60)
-    asked: list[int] = []
-    solved: list[tuple[int, ...]] = []
-
-    def spy(moments, **limits) -> CutPlan:
-        solved.append(tuple(moment.at for moment in moments))
-        return solve_cuts(moments, **limits)
-
-    def counting(moments):
-        asked.append(len(moments))
-        return real(moments)
-
-    real = cut_milp.Moments
-    monkeypatch.setattr(cut_milp, "solve_cuts", spy)
-    monkeypatch.setattr(cut_milp, "Moments", counting)
-    one = CutMilp(moments=0, priced=1).solve(problem).bound
-    several = CutMilp(moments=2, priced=4).solve(problem).bound
-    assert several > one
-    assert max(asked) > 10
-    assert max(map(len, solved)) <= 4 + 2
-    assert all(list(moments) == sorted(set(moments)) for moments in solved)
+    one = CutMilp(moments=0, priced=1).solve(problem)
+    several = CutMilp(moments=2, priced=4).solve(problem)
+    assert several.bound > one.bound
 
 
 def test_one_more_moment_at_a_time_until_nothing_is_over_the_budget() -> None:
@@ -80,8 +41,8 @@ def test_a_rejected_model_is_no_proof(monkeypatch) -> None:
     moment = moment_at(graph, 5, crowded_ops(Problem(graph=graph, budget=5), 1)[0], fixed_order=True)
     message = "(HiGHS Status 2: model_status is Model error; primal_status is None)"
     monkeypatch.setattr(highs, "milp", lambda *_, **__: OptimizeResult(status=2, message=message, x=None))
-    plan = solve_cuts([moment], time_limit=1, nodes=1)
-    assert (plan.recompute, plan.keep) == (0.0, None)
+    decision = solve_cuts([moment], time_limit=1, nodes=1)
+    assert (decision.recompute, decision.keep) == (0.0, None)
 
 
 def test_a_linear_program_that_takes_too_long_chooses_no_moments(monkeypatch) -> None:
@@ -101,16 +62,3 @@ def test_a_moment_without_room_for_what_is_read_proves_that_nothing_fits() -> No
 def test_at_least_one_moment_is_asked_for() -> None:
     with pytest.raises(ValueError, match="priced"):
         CutMilp(priced=0)
-
-
-def test_the_relaxation_of_many_moments_is_rounded_to_a_plan(monkeypatch) -> None:
-    plans: dict[str, int] = {}
-    decode = Search.decode
-
-    def spy(search, plan, origin) -> list[int]:
-        plans[origin] = max(plans.get(origin, 0), len(plan))
-        return decode(search, plan, origin)
-
-    monkeypatch.setattr(Search, "decode", spy)
-    CutMilp(moments=0).solve(Problem(graph=generators.chain(12, cost="random"), budget=5, fixed_order=True))
-    assert plans["cut-milp, rounded"] > 10 >= plans["cut-milp"]

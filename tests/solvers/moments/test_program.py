@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from checkmate import DFGraph, Problem
 from checkmate.analysis import needed_ops
+from checkmate.generators import chain
 from checkmate.testing.strategies import problems
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.moments.moment import Moment, moment_at
@@ -47,15 +48,8 @@ def test_no_schedule_is_below_the_bound_of_any_moments(oracle, problem: Problem,
     assert max(_bounds(moments)) <= limit
 
 
-def _chain(layers: int) -> DFGraph:
-    n = 2 * layers + 1
-    reads = [[i - 1] if i else [] for i in range(layers + 1)]
-    reads += [[j - 1, n - 1 - j] for j in range(layers + 1, n)]
-    return DFGraph.from_nodes(cost=[1] * n, size=[1] * n, deps=reads)
-
-
 def test_all_moments_of_a_chain_are_as_good_as_its_optimum(oracle) -> None:
-    graph = _chain(5)
+    graph = chain(5)
     for budget in (3, 4, 5, 6):
         moments = [moment_at(graph, budget, at, fixed_order=True) for at in range(3, 11)]
         optimum = oracle.optimum(Problem(graph=graph, budget=budget, fixed_order=True))
@@ -77,7 +71,7 @@ def test_a_moment_with_room_for_everything_only_weakens_the_linear_program() -> 
 
 
 def test_costs_are_counted_in_those_of_ops_that_may_run_again() -> None:
-    chain = _chain(4)
-    dear = replace(chain, ops=(*chain.ops[:-1], replace(chain.ops[-1], cost=1e9)))
-    moments = [moment_at(dear, 4, at, fixed_order=True) for at in (4, 5)]
+    graph = chain(4)
+    expensive = replace(graph, ops=(*graph.ops[:-1], replace(graph.ops[-1], cost=1e9)))
+    moments = [moment_at(expensive, 4, at, fixed_order=True) for at in (4, 5)]
     assert Moments(moments).unit == 1.0

@@ -1,10 +1,11 @@
-"""A second process that proves bounds while the first one searches; what it knows comes back as it is found.
+"""A second process that works on the same problem; the first one receives its findings as they come.
 
-Between them go bytes of ours through pipes, and no pickle: to the process one line of JSON, then the graph in
-its wire format; from it one line of JSON for each :class:`Finding`. It is a fresh interpreter that imports
-this module and nothing of the caller's program, so scripts need no ``if __name__ == "__main__"``; nor what
-lies in the current folder. It ends when it has no more to say, when the pipe to it closes (as when the first
-process is killed), or when it is stopped. If it dies, what it had not yet said is lost, and nothing else.
+Both exchange bytes through pipes, without pickle: to the worker one line of JSON, then the graph in its wire
+format; from it one line of JSON for each :class:`Finding`. The worker is a fresh interpreter that imports
+this module and the function that it was asked for, but nothing of the caller's program and nothing from the
+current folder; scripts need no ``if __name__ == "__main__"``. It ends when its work is done, when the pipe to
+it closes (as when the first process is killed), or when it is stopped. If it dies, only findings that it has
+not sent are lost.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import contextlib
 import json
 import math
 import os
+import pkgutil
 import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, NamedTuple
 
 from checkmate import Problem, Progress, read_graph
 from checkmate.solving import graph_bytes
 from checkmate_solvers.isolation import isolated_python
+from checkmate_solvers.search import Incumbent, answer_easy_cases
 
 __all__ = ["Finding", "Worker", "serve"]
 
@@ -31,11 +34,11 @@ _PROGRAM = "from checkmate_solvers.worker import serve; serve()"
 
 
 class Finding(NamedTuple):
-    """What the other process found out.
+    """One result of the worker.
 
     Attributes:
         bound: proved lower bound on the cost; infinite if the problem is proved infeasible.
-        sequence: ops of a schedule, if it is about one; the judge has yet to see it.
+        sequence: ops of a schedule that was not judged in this process; None if the finding is a bound.
         origin: the step that found it.
     """
 
@@ -45,10 +48,22 @@ class Finding(NamedTuple):
 
 
 class Worker:
-    """The process, seen from the first one. It takes milliseconds to start, and a second or two to load."""
+    """The worker as the first process sees it. It starts within milliseconds, and loads for a second or two.
 
-    def __init__(self, problem: Problem, without: tuple[str, ...] = ()) -> None:
-        """Start it on a problem; it leaves these steps of ``auto`` out."""
+    Attributes:
+        running: whether more findings may come.
+        finished: whether it has done all its work.
+    """
+
+    def __init__(self, problem: Problem, entry: str, options: Mapping[str, object]) -> None:
+        """Start the process.
+
+        Args:
+            problem: the question.
+            entry: the function that it calls, as ``"module:name"``; gets an
+                :class:`~checkmate_solvers.search.Incumbent`.
+            options: further arguments of that function; numbers, strings, lists.
+        """
         self._findings: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
         self.finished = False
         self.running = True
@@ -60,15 +75,16 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._threads = [
-            threading.Thread(target=errand, args=args, daemon=True)
-            for errand, args in self._errands(problem, without)
+        pipes = self._process.stdin, self._process.stdout
+        self._threads = [  # pipes that are full, or empty, must not hold up the search
+            threading.Thread(target=_ask, args=(pipes[0], problem, entry, dict(options)), daemon=True),
+            threading.Thread(target=self._receive, args=(pipes[1],), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
     def findings(self, wait_s: float = 0.0) -> Iterator[Finding]:
-        """What has come in since the last call; if nothing has, wait for it, but no longer than that."""
+        """The findings since the last call; waits at most ``wait_s`` seconds for the first one."""
         while self.running:
             try:
                 finding = self._findings.get(timeout=wait_s) if wait_s > 0 else self._findings.get_nowait()
@@ -81,76 +97,65 @@ class Worker:
                 yield finding
 
     def stop(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.kill()
         self._process.wait()
         for thread in self._threads:
             thread.join()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not yet sent is of no use
+                with contextlib.suppress(OSError):  # bytes that were not sent are of no use
                     pipe.close()
 
-    def _errands(
-        self, problem: Problem, without: tuple[str, ...]
-    ) -> Iterator[tuple[Callable[..., None], tuple[object, ...]]]:
-        """What must not hold up the search: pipes that are full, or empty."""
-        yield _tell, (self._process.stdin, problem, without)
-        yield self._hear, (self._process.stdout,)
-
-    def _hear(self, answers: IO[bytes]) -> None:
+    def _receive(self, answers: IO[bytes]) -> None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             for line in answers:
-                said = json.loads(line)
-                if "end" in said:
+                answer = json.loads(line)
+                if "end" in answer:
                     self.finished = True
                 else:
-                    bound = math.inf if said["bound"] is None else float(said["bound"])
-                    self._findings.put(Finding(bound, said["sequence"], str(said["origin"])))
+                    bound = math.inf if answer["bound"] is None else float(answer["bound"])
+                    self._findings.put(Finding(bound, answer["sequence"], str(answer["origin"])))
         self._findings.put(None)
 
 
-def _tell(questions: IO[bytes], problem: Problem, without: tuple[str, ...]) -> None:
+def _ask(questions: IO[bytes], problem: Problem, entry: str, options: Mapping[str, object]) -> None:
     graph = graph_bytes(problem.graph, format="msgpack")
     asked = {"budget": problem.budget, "time_limit": problem.time_limit, "seed": problem.seed}
     question = {**asked, "fixed_order": problem.fixed_order}
-    header = {"question": question, "without": without, "bytes": len(graph)}
-    with contextlib.suppress(OSError):  # it died, or was stopped
+    header = {"question": question, "entry": entry, "options": options, "bytes": len(graph)}
+    with contextlib.suppress(OSError):  # the process died, or was stopped
         questions.write(json.dumps(header).encode() + b"\n" + graph)
         questions.flush()
 
 
 def serve() -> None:
-    """What the process does: read a problem from standard input, write findings to standard output."""
+    """The program of the worker: read a problem from standard input, write findings to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
-
-    from checkmate_solvers.auto import Auto  # which imports this module
-    from checkmate_solvers.search.incumbent import Search
-
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of libraries is no answer
     header = json.loads(sys.stdin.buffer.readline())
     graph = read_graph(sys.stdin.buffer.read(header["bytes"]))
-    threading.Thread(target=_die_with_the_first, daemon=True).start()
+    threading.Thread(target=_end_with_the_first, daemon=True).start()
+    cheapest = math.inf
 
-    def tell(report: Progress) -> None:
-        sequence = (
-            search.sequence if report.incumbent is not None and report.incumbent < cheapest[0] else None
-        )
-        cheapest[0] = min(cheapest[0], math.inf if report.incumbent is None else report.incumbent)
+    def send(report: Progress) -> None:
+        nonlocal cheapest
+        sequence = None
+        if report.incumbent is not None and report.incumbent < cheapest:
+            cheapest, sequence = report.incumbent, best.sequence
         bound = report.bound if math.isfinite(report.bound) else None
-        said = {"bound": bound, "sequence": sequence, "origin": report.step}
-        answers.write(json.dumps(said).encode() + b"\n")
+        answer = {"bound": bound, "sequence": sequence, "origin": report.step}
+        answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
 
-    cheapest = [math.inf]
-    search = Search(Problem(graph=graph, on_progress=tell, **header["question"]))
-    if not search.start():
-        Auto(without=tuple(header["without"])).prove(search)
+    best = Incumbent(Problem(graph=graph, on_progress=send, **header["question"]))
+    if not answer_easy_cases(best):
+        pkgutil.resolve_name(header["entry"])(best, **header["options"])
     answers.write(b'{"end": true}\n')
     answers.flush()
 
 
-def _die_with_the_first() -> None:
+def _end_with_the_first() -> None:
     sys.stdin.buffer.read()
     os._exit(0)

@@ -1,6 +1,6 @@
 """The machine code of the local search in this process: loaded once, as soon as it is compiled.
 
-Solvers ask with :func:`at_hand` and go on without it until then; :func:`machine_code` waits.
+Solvers ask with :func:`available` and go on without it until then; :func:`machine_code` waits.
 :mod:`checkmate_solvers.machine.compilation` compiles.
 """
 
@@ -25,7 +25,7 @@ from checkmate_solvers.machine import compilation
 if TYPE_CHECKING:
     from checkmate_solvers.machine.entry import Entry
 
-__all__ = ["at_hand", "check", "is_awaited", "machine_code"]
+__all__ = ["available", "check", "is_awaited", "machine_code"]
 
 _LOAD_S = 0.5
 """Seconds that loading takes, Numba's import included."""
@@ -42,7 +42,7 @@ class _MachineCode:
 _here = _MachineCode()
 
 
-def at_hand(left_s: float) -> Entry | None:
+def available(left_s: float) -> Entry | None:
     """The machine code, or None if it can't be loaded within ``left_s`` seconds, as it is not yet compiled.
 
     The first to ask on a machine starts the process that compiles it. If that fails, or Numba is broken, a
@@ -74,7 +74,7 @@ def machine_code() -> Entry:
     Raises:
         SolverError: if it can't be compiled or loaded.
     """
-    while (entry := at_hand(float("inf"))) is None:
+    while (entry := available(float("inf"))) is None:
         if _here.failure:
             raise SolverError(f"the local search has no machine code: {_here.failure}")
         time.sleep(_PAUSE_S)

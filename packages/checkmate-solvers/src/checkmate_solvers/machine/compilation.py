@@ -33,7 +33,7 @@ from checkmate_solvers.isolation import isolated_python
 __all__ = ["discard", "folder", "is_compiled", "is_compiling", "is_interpreted", "serve", "sources", "start"]
 
 _PROGRAM = "from checkmate_solvers.machine.compilation import serve; serve()"
-_PYTHON = {"code.py", "compilation.py", "reference.py", "repair.py"}
+_PYTHON = {"code.py", "compilation.py", "driver.py", "reference.py"}
 """Files of this folder that are no part of the machine code."""
 _log = logging.getLogger(__name__)
 _started: list[subprocess.Popen[bytes]] = []

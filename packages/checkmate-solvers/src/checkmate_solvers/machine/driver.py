@@ -1,73 +1,132 @@
-"""Sequences brought within a budget by machine code: milliseconds, whatever the size of the graph.
+"""One sequence of ops in the compiled kernel: bring it within a budget, and search around it.
 
-One step frees bytes where most is held, by dropping or moving what costs least there; see
-:mod:`checkmate_solvers.machine.drops`. In the end, computes that have become needless go. Steps are counted,
-not timed, and what is left to chance in them comes from the seed.
+Work is counted in steps and rounds, never in seconds, and each chance comes from the seed: how the work is
+cut into pieces, between which the clock is looked at, does not change what is found.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from checkmate import DFGraph
 from checkmate.solving import NEVER, Deadline
-from checkmate_solvers.machine.arrays import ANY_BUDGET, BEST, BEST_LENGTH, Ints, State, state_of
+from checkmate_solvers.machine.arrays import (
+    ANY_BUDGET,
+    BEST,
+    BEST_LENGTH,
+    COST,
+    TEMPERATURE,
+    Ints,
+    state_of,
+)
 from checkmate_solvers.machine.code import machine_code
 
-__all__ = ["Repair"]
+__all__ = ["Driver"]
 
 _NOTHING = np.zeros(0, dtype=np.int64)
-_PIECE = 100
-"""Steps between two looks at the clock."""
 _STEPS = 500
-"""The most steps: what needs more mostly never ends, or ends dear."""
-_SAMPLES = 4
-"""How many ways to make room are compared."""
+"""Steps of a repair between two looks at the clock."""
+_PIECE_S, _FIRST_ROUNDS = 0.03, 64
+"""Seconds of search between two looks at the clock, about, and rounds before the first."""
 
 
-class Repair:
-    """Repairs sequences of one graph."""
+class Driver:
+    """Holds one sequence of a graph, and the best one that came of it.
 
-    def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int) -> None:
-        """Nothing is loaded yet.
+    All budgets are bytes beside :attr:`checkmate.DFGraph.base_size`.
+
+    Args:
+        graph: the graph.
+        fixed_order: first runs of needed ops stay where they are.
+        seed: of every random choice.
+        longest: ops of the longest sequence that will be loaded.
+    """
+
+    def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) -> None:
+        """Wait for the kernel, if it is not compiled yet."""
+        self._work = machine_code()
+        self._state = state_of(graph, fixed_order=fixed_order, seed=seed, longest=longest)
+        self._costs = graph.costs
+        self._piece = _FIRST_ROUNDS
+
+    @property
+    def best(self) -> Ints:
+        """Ops of the best sequence, a copy."""
+        return self._state.best[: self._state.counts[BEST_LENGTH]].copy()
+
+    @property
+    def cost(self) -> float:
+        """Cost of the best sequence."""
+        return float(self._state.totals[BEST])
+
+    @property
+    def repeat_cost(self) -> float:
+        """Mean cost of the repeated runs in the current sequence; of all ops if there are none."""
+        repeats = np.maximum(self._state.runs[:-1] - 1, 0)
+        cost = float(repeats @ self._costs)
+        return cost / float(repeats.sum()) if cost > 0 else float(self._costs.mean())
+
+    def load(self, sequence: Sequence[int] | Ints) -> None:
+        """Take a valid sequence as it is, whatever its peak, and call it the best."""
+        ops = np.asarray(sequence, dtype=np.int64)
+        state = self._state
+        self._work(state, ops, ANY_BUDGET, 0, 0, 1.0, 1)
+        state.best[: len(ops)] = ops
+        state.counts[BEST_LENGTH] = len(ops)
+        state.totals[BEST] = state.totals[COST]
+
+    def repair(self, budget: int, steps: int, *, samples: int = 4, deadline: Deadline = NEVER) -> bool:
+        """Free bytes where most are held until everything fits; then drop computes that became needless.
 
         Args:
-            graph: the graph.
-            fixed_order: first runs of needed ops stay where they are.
-            seed: of every choice that is left to chance.
-        """
-        self._graph, self._fixed_order, self._seed = graph, fixed_order, seed
-        self._state: State | None = None
-
-    def fitted(self, sequence: Sequence[int], budget: int, *, deadline: Deadline = NEVER) -> list[int] | None:
-        """A sequence within the budget that is like a given one; None if none was found.
-
-        Args:
-            sequence: valid, of any peak.
-            budget: bytes, graph inputs and fixed size included.
+            budget: bytes.
+            steps: the most steps, each of which drops or moves one compute.
+            samples: how many ways to free bytes a step compares.
             deadline: give up when it has passed.
-        """
-        work, given = machine_code(), np.array(sequence, dtype=np.int64)
-        state, room = self._room_for(given), budget - self._graph.base_size
-        work(state, given, ANY_BUDGET, 0, 0, 1.0, 1)
-        state.totals[BEST] = math.inf
-        for _ in range(_STEPS // _PIECE):
-            fits, _ = work(state, _NOTHING, room, _PIECE, 0, 1.0, _SAMPLES)
-            if fits:
-                best: list[int] = state.best[: state.counts[BEST_LENGTH]].tolist()
-                return best
-            if deadline.passed:
-                break
-        return None
 
-    def _room_for(self, sequence: Ints) -> State:
-        """Arrays with room for a sequence, and for repairing it."""
-        length = len(sequence) + 2 * self._graph.n_ops
-        if self._state is None or length > len(self._state.op):
-            self._state = state_of(
-                self._graph, fixed_order=self._fixed_order, seed=self._seed, longest=len(sequence)
-            )
-        return self._state
+        Returns:
+            Whether the result is within the budget; it then is the best.
+        """
+        while steps > 0 and not deadline.passed:
+            fits, _ = self._work(self._state, _NOTHING, budget, min(steps, _STEPS), 0, 1.0, samples)
+            if fits:
+                return True
+            steps -= _STEPS
+        return False
+
+    def anneal(
+        self,
+        budget: int,
+        rounds: int,
+        heat: float,
+        *,
+        cooled: float = 1.0,
+        samples: int = 4,
+        deadline: Deadline = NEVER,
+        on_better: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Search around the current sequence, which is within the budget, as each round leaves it.
+
+        Args:
+            budget: bytes.
+            rounds: how many.
+            heat: temperature at the start, a cost.
+            cooled: temperature at the end, relative to that.
+            samples: how many ways to free bytes are compared, at most.
+            deadline: stop when it has passed.
+            on_better: called after each piece in which a new best was found.
+        """
+        self._state.totals[TEMPERATURE] = heat
+        cooling = math.pow(cooled, 1 / max(rounds, 1))
+        while rounds > 0 and not deadline.passed:
+            piece, started = min(rounds, self._piece), time.monotonic()
+            _, better = self._work(self._state, _NOTHING, budget, 0, piece, cooling, samples)
+            taken_s = time.monotonic() - started
+            self._piece = max(1, min(int(piece * _PIECE_S / max(taken_s, 1e-6)), 2 * piece))
+            rounds -= piece
+            if better:
+                on_better()

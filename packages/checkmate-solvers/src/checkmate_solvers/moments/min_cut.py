@@ -6,10 +6,10 @@ budget:
     L(λ) = min Σ c_o r_o + λ (Σ |T| x_T − room)
 
 For any λ, L(λ) is a lower bound on the recomputation, and its minimum is a cut (a closure problem, Picard
-1976): the source side is what is wanted after the moment. A wanted tensor wants its op to run after the
-moment or is resident (x_T = 1, which costs λ |T|); an op that runs wants its inputs. It runs again
-(r_o = 1, which costs c_o), or for the first time (a_o = 1), which only ops that may be so late can, and then
-so must their readers. L is concave and piecewise linear; Newton's method on its two bracketing lines finds
+1976): the source side holds the tensors and runs that are wanted after the moment. A wanted tensor wants its
+op to run after the moment or is resident (x_T = 1, which costs λ |T|); an op that runs wants its inputs. It
+runs again (r_o = 1, which costs c_o) or, where the order allows it, for the first time (a_o = 1), as then its
+readers do, too. L is concave and piecewise linear; Newton's method on its two bracketing lines finds
 the maximum in a few flows. As every vertex is integral, that maximum is the value of the linear relaxation.
 """
 
@@ -26,7 +26,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from checkmate import Problem, Solution
 from checkmate_solvers.moments.moment import Mask, Moment, crowded_ops, moment_at
-from checkmate_solvers.search.incumbent import Search
+from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
 
 __all__ = ["CutBound", "MinCut", "min_cut"]
 
@@ -35,9 +35,9 @@ _WHOLE = 2**29
 _INFINITE = 2**30
 """More than any minimum cut; with a flow back along the same edge still an int32."""
 _MOST_STEPS = 40
-_LOOKS = 20_000
-"""How many ops the networks of all moments may have together, before moments are left out."""
-_LOOKING = 4
+_MOST_OPS = 20_000
+"""Ops that the networks of all moments may have together; with more, moments are left out."""
+_JUDGED = 4
 """A minimum cut takes about as long as judging this many schedules."""
 _Values = npt.NDArray[np.number]
 _Ids = npt.NDArray[np.int64]
@@ -45,13 +45,13 @@ _Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CutBound:
-    """What the relaxation of one moment says.
+    """The optimum of the relaxation of one moment.
 
     Attributes:
-        recompute: lower bound on the cost of what runs again after the moment; infinite if no schedule
-            fits at that moment.
+        recompute: lower bound on the cost of the ops that run again after the moment; infinite if no
+            schedule fits at that moment.
         keep: tensors resident at the moment in the cheapest cut that fits, shape ``[n_tensors]``; tensors
-            that the moment says nothing about, or that are made after it, are kept.
+            that the moment does not decide, or that are made after it, are kept.
     """
 
     recompute: float
@@ -60,11 +60,11 @@ class CutBound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinCut:
-    """Bounds and plans from single moments, each plan repaired by eviction; milliseconds.
+    """Bounds and schedules from single moments, each schedule repaired; milliseconds.
 
     Attributes:
-        moments: at how many moments of the order to look, at least; at more if the graph is small.
-        plans: of how many of them, the strongest, to try the plans.
+        moments: how many moments of the order are cut, at least; more if the graph is small.
+        plans: of how many of them, the strongest, the cut is followed.
     """
 
     moments: int = 8
@@ -72,50 +72,49 @@ class MinCut:
 
     def solve(self, problem: Problem) -> Solution:
         """The best of all moments."""
-        search = Search(problem)
-        if not search.start():
-            with search.interruptible():
-                self.improve(search, fixed_order=problem.fixed_order)
-        return search.solution()
+        best = Incumbent(problem)
+        if not answer_easy_cases(best):
+            with best.interruptible():
+                self.improve(best)
+        return best.solution()
 
-    def improve(self, search: Search, *, fixed_order: bool) -> int | None:
-        """Offer plans, and prove bounds where they hold.
+    def improve(self, best: Incumbent) -> int | None:
+        """Prove bounds, and follow the strongest cuts.
 
         Args:
-            search: what is known so far.
-            fixed_order: take all of the base order as given. The bounds are then proofs only if the
-                problem says so too, but the plans may be better.
+            best: receives both.
 
         Returns:
             The op of the strongest moment; None if no moment is crowded.
         """
         cuts: dict[int, CutBound] = {}
-        crowded = crowded_ops(search.problem)
-        several = max(self.moments, _LOOKS // max(search.problem.graph.n_ops, 1)) if self.moments > 1 else 1
-        for at in crowded_ops(search.problem, several):
-            self._look(search, cuts, at, fixed_order)
+        crowded = crowded_ops(best.problem)
+        several = max(self.moments, _MOST_OPS // max(best.problem.graph.n_ops, 1)) if self.moments > 1 else 1
+        for at in crowded_ops(best.problem, several):
+            _cut_at(best, cuts, at)
         step = len(crowded) // several if several > 1 else 0
-        while step and cuts and not search.done:
+        while step and cuts and not best.done:
             middle = crowded.index(max(cuts, key=lambda at: cuts[at].recompute))
             for place in (middle - step, middle + step):
                 if 0 <= place < len(crowded) and crowded[place] not in cuts:
-                    self._look(search, cuts, crowded[place], fixed_order)
+                    _cut_at(best, cuts, crowded[place])
             step //= 2
         strongest = sorted(cuts, key=lambda at: -cuts[at].recompute)
         for at in strongest[: self.plans]:
-            if not search.done:
-                search.decode({at: cuts[at].keep}, "min-cut")
+            if not best.done:
+                follow(best, {at: cuts[at].keep}, "min-cut")
         return strongest[0] if strongest else None
 
-    def _look(self, search: Search, cuts: dict[int, CutBound], at: int, fixed_order: bool) -> None:
-        """Cut at one more moment, unless nothing is left to find."""
-        if search.done or not search.has_time_to_judge(_LOOKING):
-            return
-        problem = search.problem
-        best = max((cut.recompute for cut in cuts.values()), default=0.0)
-        cuts[at] = min_cut(moment_at(problem.graph, problem.budget, at, fixed_order=fixed_order), beyond=best)
-        if fixed_order <= problem.fixed_order:
-            search.prove(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
+
+def _cut_at(best: Incumbent, cuts: dict[int, CutBound], at: int) -> None:
+    """Cut at one more moment while there is time; give up where the bound can't become the highest."""
+    if best.done or not best.clock.has_time_to_judge(_JUDGED):
+        return
+    problem = best.problem
+    highest = max((cut.recompute for cut in cuts.values()), default=0.0)
+    moment = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
+    cuts[at] = min_cut(moment, beyond=highest)
+    best.prove(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
 
 
 class _Line(NamedTuple):

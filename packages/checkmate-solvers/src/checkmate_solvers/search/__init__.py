@@ -1,1 +1,23 @@
-"""The state of one solve: what is known so far, and the time that is left."""
+"""The state of one solve: the best schedule and bound so far, the time left, and the ways to add to them."""
+
+from checkmate_solvers.search.clock import Clock
+from checkmate_solvers.search.decisions import (
+    answer_easy_cases,
+    await_machine_code,
+    follow,
+    has_machine_code,
+    is_small,
+    offer,
+)
+from checkmate_solvers.search.incumbent import Incumbent
+
+__all__ = [
+    "Clock",
+    "Incumbent",
+    "answer_easy_cases",
+    "await_machine_code",
+    "follow",
+    "has_machine_code",
+    "is_small",
+    "offer",
+]

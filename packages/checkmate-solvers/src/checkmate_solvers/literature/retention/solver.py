@@ -16,7 +16,7 @@ from checkmate_solvers.extra import require_ortools
 from checkmate_solvers.literature.retention.grid import Grid
 from checkmate_solvers.literature.retention.model import Model
 from checkmate_solvers.literature.stages.shape import NEEDED, Needed
-from checkmate_solvers.search.incumbent import Search
+from checkmate_solvers.search import Incumbent, answer_easy_cases, offer
 
 __all__ = ["RetentionIntervals"]
 
@@ -52,48 +52,48 @@ class RetentionIntervals:
 
     def solve(self, problem: Problem) -> Solution:
         """The best schedule found; unknown if there is none, or the graph too large for the time."""
-        search = Search(problem)
-        if search.start():
-            return search.solution()
+        best = Incumbent(problem)
+        if answer_easy_cases(best):
+            return best.solution()
         if self.warm_start:
             fixed = replace(
                 problem, fixed_order=True, time_limit=_STARTING * problem.time_limit, on_progress=None
             )
             started = StaticEviction().solve(fixed)
             if started.schedule is not None:
-                search.offer(started.schedule.sequence.tolist(), "eviction")
-        if not search.has_time_to_judge(NEEDED):
-            return search.solution()
+                offer(best, started.schedule.sequence.tolist(), "eviction")
+        if not best.clock.has_time_to_judge(NEEDED):
+            return best.solution()
         needed = Needed.of(problem.graph)
         grid = Grid(graph=needed.graph, room=problem.budget - needed.graph.base_size)
-        if not search.done and grid.end <= min(_MOST_EVENTS, _EVENTS_PER_S * problem.time_limit):
-            self._improve(search, needed, Model(grid, self.copies))
-        return search.solution()
+        if not best.done and grid.end <= min(_MOST_EVENTS, _EVENTS_PER_S * problem.time_limit):
+            self._improve(best, needed, Model(grid, self.copies))
+        return best.solution()
 
-    def _improve(self, search: Search, needed: Needed, model: Model) -> None:
+    def _improve(self, best: Incumbent, needed: Needed, model: Model) -> None:
         """Offer each solution as it comes, and the last once more, to be pruned."""
         from ortools.sat.python import cp_model
 
-        if search.sequence is not None:
+        if best.sequence is not None:
             place = {v: i for i, v in enumerate(needed.ops)}
-            model.start_from([place[v] for v in search.sequence])
+            model.start_from([place[v] for v in best.sequence])
         found: list[int] = []
 
         class Offer(cp_model.CpSolverSolutionCallback):
             def on_solution_callback(self) -> None:
                 found[:] = (needed.ops[v] for v in model.sequence(self.value))
-                search.judge(found, _NAME)
+                best.keep_if_better(found, _NAME)
 
-        if search.left_s <= 0:
+        if best.clock.left_s <= 0:
             return
         solver = cp_model.CpSolver()
-        settings, problem = solver.parameters, search.problem
-        settings.max_time_in_seconds = search.left_s
+        settings, problem = solver.parameters, best.problem
+        settings.max_time_in_seconds = best.clock.left_s
         settings.num_workers = problem.threads
         settings.interleave_search = problem.threads > 1  # the same answer each time
         settings.random_seed = problem.seed % _MOST_SEED
         status = solver.solve(model.cp, Offer())
         if status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
-            search.note(f"{_NAME}: all schedules searched in which no op runs more than {self.copies} times")
+            best.note(f"{_NAME}: all schedules searched in which no op runs more than {self.copies} times")
         if found:
-            search.offer(found, _NAME)
+            offer(best, found, _NAME)

@@ -18,7 +18,7 @@ from checkmate_solvers.engines.program import Backend
 from checkmate_solvers.literature.stages.paper import paper_program
 from checkmate_solvers.literature.stages.proof import prove, recompute_gap
 from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
-from checkmate_solvers.search.incumbent import Search
+from checkmate_solvers.search import Incumbent, answer_easy_cases, offer
 
 __all__ = ["CheckmateMilp"]
 
@@ -49,9 +49,9 @@ class CheckmateMilp:
 
     def solve(self, problem: Problem) -> Solution:
         """The best schedule of the paper's space; unknown if there is none, or the time is too short."""
-        search = Search(problem)
-        if search.start() or not search.has_time_to_judge(NEEDED):
-            return search.solution()
+        best = Incumbent(problem)
+        if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED):
+            return best.solution()
         needed = Needed.of(problem.graph)
         shape = Shape(
             graph=needed.graph,
@@ -60,21 +60,21 @@ class CheckmateMilp:
         )
         if shape.fits_in(problem.time_limit):
             if self.proof:
-                prove(search, needed, self.backend, time_limit=_PROVING * search.left_s, gap=self.gap)
-            self._improve(search, needed, shape)
-        return search.solution()
+                prove(best, needed, self.backend, time_limit=_PROVING * best.clock.left_s, gap=self.gap)
+            self._improve(best, needed, shape)
+        return best.solution()
 
-    def _improve(self, search: Search, needed: Needed, shape: Shape) -> None:
+    def _improve(self, best: Incumbent, needed: Needed, shape: Shape) -> None:
         """Offer the best plan; if rounded bytes made it too large, the best with bytes rounded up."""
-        if search.done:
+        if best.done:
             return
         model = paper_program(shape, strengthened=self.strengthened)
         program = model.program
         if self.strengthened:
-            known = search.bound - (search.base if shape.partitioned else 0.0)
+            known = best.bound - (best.base if shape.partitioned else 0.0)
             program = program.costing(known / shape.cost_unit * (1 - 1e-9))
-        gap = recompute_gap(search, self.gap) if shape.partitioned else self.gap
-        outcome = self.backend.solve(program, time_limit=search.left_s, gap=gap)
+        gap = recompute_gap(best, self.gap) if shape.partitioned else self.gap
+        outcome = self.backend.solve(program, time_limit=best.clock.left_s, gap=gap)
         if outcome.values is None:
             return
         origin = (
@@ -84,5 +84,5 @@ class CheckmateMilp:
             sequence = needed.sequence(model.plan(outcome.values))
         except PlanError:  # whole only within the engine's tolerance
             return
-        if not search.offer(sequence, origin) and not shape.exact and not shape.roundup:
-            self._improve(search, needed, replace(shape, roundup=True))
+        if not offer(best, sequence, origin) and not shape.exact and not shape.roundup:
+            self._improve(best, needed, replace(shape, roundup=True))

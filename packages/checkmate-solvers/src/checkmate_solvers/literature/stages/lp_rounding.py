@@ -29,7 +29,7 @@ from checkmate_solvers.literature.stages.paper import paper_program
 from checkmate_solvers.literature.stages.proof import prove
 from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
 from checkmate_solvers.moments.moment import Mask, crowded_ops
-from checkmate_solvers.search.incumbent import Search
+from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, offer
 
 __all__ = ["LpRounding"]
 
@@ -63,40 +63,40 @@ class LpRounding:
 
     def solve(self, problem: Problem) -> Solution:
         """The best of all roundings; unknown if none fits, or the time is too short."""
-        search = Search(problem)
-        if search.start() or not search.has_time_to_judge(NEEDED):
-            return search.solution()
+        best = Incumbent(problem)
+        if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED):
+            return best.solution()
         needed = Needed.of(problem.graph)
         room = problem.budget - needed.graph.base_size
         if Shape(graph=needed.graph, room=room).fits_in(problem.time_limit):
-            prove(search, needed, self.backend, time_limit=_PROVING * search.left_s)
+            prove(best, needed, self.backend, time_limit=_PROVING * best.clock.left_s)
             random = np.random.default_rng(problem.seed)
             for margin in self.margins:
                 shape = Shape(graph=needed.graph, room=int(room * (1 - margin)))
-                if search.done or not self._improve(search, needed, shape, random):
+                if best.done or not self._improve(best, needed, shape, random):
                     break
-        return search.solution()
+        return best.solution()
 
-    def _improve(self, search: Search, needed: Needed, shape: Shape, random: np.random.Generator) -> bool:
+    def _improve(self, best: Incumbent, needed: Needed, shape: Shape, random: np.random.Generator) -> bool:
         """Relax, round, offer; False if there is no relaxation, so that less room would give none either."""
         model = paper_program(shape, strengthened=self.strengthened)
-        outcome = self.backend.solve(model.program.relaxed(), time_limit=search.left_s, gap=0.0)
+        outcome = self.backend.solve(model.program.relaxed(), time_limit=best.clock.left_s, gap=0.0)
         if outcome.values is None:
             return False
         relaxed = model.retained(outcome.values)[: shape.graph.n_ops].round(_DIGITS)
         tried: set[bytes] = set()
         fits = False
         for how, kept in self._rounded(relaxed, random):
-            if search.left_s <= 0:
+            if best.clock.left_s <= 0:
                 break
             retain = _retained(shape, kept)
             if retain.tobytes() not in tried:
                 tried.add(retain.tobytes())
                 sequence = needed.sequence(Plan.from_retained(shape.graph, retain))
-                fits |= search.offer(sequence, f"lp-rounding, {how}")
-        if self.repair and not fits and not search.done:
+                fits |= offer(best, sequence, f"lp-rounding, {how}")
+        if self.repair and not fits and not best.done:
             retain = _retained(shape, relaxed > 0.5)
-            search.decode(_moments(search.problem, needed, retain), "lp-rounding")
+            follow(best, _moments(best.problem, needed, retain), "lp-rounding")
         return True
 
     def _rounded(self, relaxed: _Floats, random: np.random.Generator) -> Iterator[tuple[str, Mask]]:

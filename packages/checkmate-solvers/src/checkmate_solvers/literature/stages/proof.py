@@ -27,7 +27,7 @@ from checkmate_solvers.engines.program import Backend, Draft, Program
 from checkmate_solvers.literature.stages.shape import Needed, Shape
 from checkmate_solvers.moments.min_cut import min_cut
 from checkmate_solvers.moments.moment import crowded_ops, moment_at
-from checkmate_solvers.search.incumbent import Search
+from checkmate_solvers.search import Incumbent
 
 __all__ = ["proof_program", "prove", "recompute_gap"]
 
@@ -36,41 +36,41 @@ _WIDEST_GAP = 0.05
 
 
 def prove(
-    search: Search, needed: Needed, backend: Backend, *, time_limit: float, gap: float | None = None
+    best: Incumbent, needed: Needed, backend: Backend, *, time_limit: float, gap: float | None = None
 ) -> None:
-    """Raise the bound of the search by what holds for every schedule of its problem.
+    """Raise the bound by a relaxation that every schedule of the problem satisfies.
 
-    Where schedules may reorder, that is no program in stages, but what minimum cuts at single moments prove.
+    Where schedules may reorder, a program in stages is none; minimum cuts at single moments take its place.
 
     Args:
-        search: what is known so far.
-        needed: the part of its graph that matters.
+        best: receives the bound.
+        needed: the needed part of its graph.
         backend: solves the program.
         time_limit: seconds.
         gap: relative to the cost of the whole schedule, at which to stop; None = solve the linear relaxation
             alone.
     """
-    problem = search.problem
+    problem = best.problem
     if not (problem.fixed_order or needed.in_one_order):
         for at in crowded_ops(problem, _MOMENTS):
             cut = min_cut(moment_at(problem.graph, problem.budget, at, fixed_order=False))
-            search.prove(cut.recompute, f"min-cut at {problem.graph.op_label(at)}")
+            best.prove(cut.recompute, f"min-cut at {problem.graph.op_label(at)}")
         return
     deadline = time.monotonic() + time_limit
     shape = Shape(graph=needed.graph, room=problem.budget - needed.graph.base_size)
     program = proof_program(shape)
     outcome = backend.solve(program.relaxed(), time_limit=time_limit, gap=0.0)
-    search.prove(outcome.bound * shape.cost_unit, "stages, linear")
-    if gap is not None and not search.done:
-        relative = recompute_gap(search, gap)
+    best.prove(outcome.bound * shape.cost_unit, "stages, linear")
+    if gap is not None and not best.done:
+        relative = recompute_gap(best, gap)
         outcome = backend.solve(program, time_limit=deadline - time.monotonic(), gap=relative)
-        search.prove(outcome.bound * shape.cost_unit, "stages")
+        best.prove(outcome.bound * shape.cost_unit, "stages")
 
 
-def recompute_gap(search: Search, gap: float) -> float:
+def recompute_gap(best: Incumbent, gap: float) -> float:
     """A gap relative to the whole cost as one relative to the cost of what runs again; at most 5 %."""
-    again = search.bound - search.base
-    return min(gap * search.bound / again, _WIDEST_GAP) if again > 0 else _WIDEST_GAP
+    again = best.bound - best.base
+    return min(gap * best.bound / again, _WIDEST_GAP) if again > 0 else _WIDEST_GAP
 
 
 def proof_program(shape: Shape) -> Program:

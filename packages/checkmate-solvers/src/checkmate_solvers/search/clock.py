@@ -1,0 +1,63 @@
+"""The time of one solve: its deadline, and whether a step can still finish before it.
+
+Time limits are wall time. While no schedule is known, a *patient* deadline takes its place, which passes only
+when this thread has also used the limit in CPU time: so a busy machine finds a first schedule, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from checkmate import Problem
+from checkmate.solving import Deadline, judging_s
+
+__all__ = ["Clock"]
+
+
+class Clock:
+    """Starts to run when it is made.
+
+    Attributes:
+        deadline: the time limit, or the end of the innermost :meth:`within` block.
+        patient: the same limit, patient.
+        is_patient: whether the patient deadline counts: no schedule is known yet.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        """Start with the problem's time limit."""
+        self.deadline = Deadline(problem.time_limit)
+        self.patient = Deadline(problem.time_limit, patient=True)
+        self.is_patient = True
+        self._graph = problem.graph
+        self._started = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline; negative afterwards."""
+        return self.deadline.left_s
+
+    @property
+    def current(self) -> Deadline:
+        """The deadline that counts now."""
+        return self.patient if self.is_patient else self.deadline
+
+    def has_time_to_judge(self, schedules: float) -> bool:
+        """Whether a step that takes as long as simulating this many schedules can finish in time."""
+        return self.current.left_s > schedules * judging_s(self._graph)
+
+    @contextmanager
+    def within(self, share: float) -> Iterator[None]:
+        """Shorten the deadline to ``share`` of the remaining time inside this block."""
+        end = self.deadline
+        self.deadline = end.part(share)
+        try:
+            yield
+        finally:
+            self.deadline = end

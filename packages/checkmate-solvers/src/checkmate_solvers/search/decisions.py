@@ -1,0 +1,149 @@
+"""From a decision to a schedule: follow it to the letter, and repair the sequence where it does not fit.
+
+Repair needs the compiled kernel. Without it, and in small graphs, where eviction is quick enough, evictions
+repair the decision instead.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate import Schedule, floor, keep_all_peak, simulate
+from checkmate.analysis import needed_ops
+from checkmate.heuristics import Weights, evicting_sequence, pruned
+from checkmate.solving import planned_sequence
+from checkmate_solvers.machine.code import available, is_awaited
+from checkmate_solvers.machine.driver import Driver
+from checkmate_solvers.search.incumbent import Incumbent
+
+__all__ = ["answer_easy_cases", "await_machine_code", "follow", "has_machine_code", "is_small", "offer"]
+
+_SMALL = 100
+"""Up to this many ops, evictions repair decisions, and no machine code is loaded for that."""
+_STEPS = 500
+"""Most steps of a repair: a longer one mostly never ends, or ends at a high cost."""
+_WORSE = 1.2
+"""Evictions give up at this multiple of the incumbent's cost."""
+_WEIGHTS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
+_SHARE = 0.2
+"""Of the remaining time: what one pruning or eviction may use in a larger graph."""
+_JUDGED = 8
+"""Following a decision takes about as long as judging this many schedules."""
+_PAUSE_S = 0.1
+_NO_MACHINE_CODE = "without the local search, which was not compiled or loaded in time"
+
+
+def answer_easy_cases(best: Incumbent) -> bool:
+    """Try the two easy answers: the budget is below the floor, or has room for everything.
+
+    Returns:
+        Whether the search is done.
+    """
+    problem, needed = best.problem, needed_ops(best.problem.graph)
+    if problem.budget < floor(problem.graph).size:
+        best.prove(math.inf, "floor")
+        return True
+    if not needed.all() or keep_all_peak(problem.graph) <= problem.budget:
+        offer(best, np.flatnonzero(needed).tolist(), "keep-all")
+    return best.done
+
+
+def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: str) -> list[int]:
+    """Offer the schedule that keeps certain tensors at certain moments.
+
+    Args:
+        best: receives the schedule, repaired if it does not fit.
+        keep: for each moment, by its op, which tensors survive it; shape ``[n_tensors]``.
+        origin: the step that decided this.
+
+    Returns:
+        The needed ops in the order that follows the decision to the letter, whether that fits or not.
+    """
+    problem = best.problem
+    needed = needed_ops(problem.graph)
+    literal = [v for v in planned_sequence(problem.graph, keep) if needed[v]]
+    if not best.clock.has_time_to_judge(_JUDGED):
+        return literal
+    if has_machine_code(best):
+        _repair(best, literal, origin)
+    elif not offer(best, literal, origin):
+        for weights in _WEIGHTS:
+            evicted = evicting_sequence(
+                problem.graph,
+                problem.budget,
+                weights,
+                keep,
+                ceiling=_WORSE * best.cost,
+                deadline=best.clock.deadline.part(1.0 if is_small(best) else _SHARE),
+            )
+            if evicted is not None:
+                offer(best, evicted, f"{origin}, repaired")
+            if best.done:
+                break
+    return literal
+
+
+def offer(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
+    """Judge a sequence of ops without the computes that it does not need.
+
+    Returns:
+        Whether the sequence is within the budget.
+    """
+    graph, budget = best.problem.graph, best.problem.budget
+    timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
+    if timeline.peak > budget:
+        return False
+    if not best.clock.has_time_to_judge(_JUDGED):
+        best.keep_if_better(timeline, origin)
+    elif has_machine_code(best):
+        _repair(best, sequence, origin)
+    else:
+        if not is_small(best):
+            best.keep_if_better(timeline, origin)
+        until = best.clock.deadline.part(1.0 if is_small(best) else _SHARE / 2)
+        for fixed_order in {best.problem.fixed_order, True}:
+            lean = pruned(graph, sequence, budget, fixed_order=fixed_order, deadline=until)
+            best.keep_if_better(lean, origin)
+    return True
+
+
+def is_small(best: Incumbent) -> bool:
+    """Whether steps without machine code are quick enough."""
+    return best.problem.graph.n_ops <= _SMALL
+
+
+def has_machine_code(best: Incumbent, *, even_if_small: bool = False) -> bool:
+    """Whether the machine code of the local search is loaded, or can be in the time that is left.
+
+    Args:
+        best: the search; it is marked as provisional if the answer is no.
+        even_if_small: ask for a small graph, too; else the answer for small graphs is no.
+    """
+    if is_small(best) and not even_if_small:
+        return False
+    found = available(best.clock.current.left_s) is not None
+    if not found:
+        best.provisional = _NO_MACHINE_CODE
+    return found
+
+
+def await_machine_code(best: Incumbent) -> bool:
+    """Wait while the machine code is being compiled and time is left; return whether it is available."""
+    while not (found := has_machine_code(best, even_if_small=True)) and not best.done and is_awaited():
+        time.sleep(_PAUSE_S)
+    return found
+
+
+def _repair(best: Incumbent, sequence: Sequence[int], origin: str) -> None:
+    """Bring a sequence within the budget by machine code; keep the result if that succeeds."""
+    problem = best.problem
+    driver = Driver(problem.graph, fixed_order=problem.fixed_order, seed=problem.seed, longest=len(sequence))
+    driver.load(sequence)
+    room = problem.budget - problem.graph.base_size
+    if driver.repair(room, _STEPS, deadline=best.clock.deadline):
+        best.keep_if_better(driver.best.tolist(), origin)
