@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 from torch.optim import Optimizer
 
 from checkmate import BudgetError, DFGraph
 from checkmate.report import Account, Kind
+from checkmate_torch.private import FakeTensor
 from checkmate_torch.storages import allocated_bytes, storage_key, storages_of
 from checkmate_torch.tracing import TracedGraph
 

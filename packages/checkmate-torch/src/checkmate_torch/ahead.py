@@ -16,8 +16,6 @@ from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from checkmate import Budget, Solution, UnsupportedModelError
 from checkmate.framework import ProgramError, TracedStep, in_bytes
@@ -27,6 +25,7 @@ from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.options import ModelSettings, Options, TracingModelSettings
 from checkmate_torch.planning import Planner, TracingDone, decide_step
+from checkmate_torch.private import FakeTensor, FakeTensorMode, fake_mode, fake_mode_of, tree_leaves, tree_map
 from checkmate_torch.tracing import TracedGraph
 
 __all__ = ["Frontend", "Loss", "TracedModel", "budget_in_bytes", "plan", "trace"]
@@ -139,7 +138,7 @@ class Frontend:
         """
         if isinstance(program, nn.Module):
             return trace(program, args, **options)
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with fake_mode():
             made = program()
         if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
             raise ProgramError(
@@ -155,7 +154,7 @@ def _traced(model: nn.Module, example_inputs: object, loss: Loss | None, options
         model = model.original
     args, kwargs = _arguments(example_inputs)
     tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
-    mode = torch._guards.detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
+    mode = fake_mode_of(tensors) or fake_mode()
     twin = _twin(model, mode)
     whole = twin if loss is None else _WithLoss(twin, loss)
     planner = Planner(options, module=twin, only_trace=True)
@@ -211,7 +210,7 @@ def _twin(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
     if all(isinstance(x, FakeTensor) for x in (*model.parameters(), *model.buffers())):
         return model
     for module in model.modules():
-        held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
+        held = (*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values())
         for value in held:
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = _fake(value, mode)

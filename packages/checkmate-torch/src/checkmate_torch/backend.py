@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch.fx import GraphModule
 
 from checkmate_torch.distributed import refuse_split_graphs
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
+from checkmate_torch.private import graph_break, graph_breaks
 
 __all__ = ["checkmate_backend"]
 
@@ -44,13 +44,12 @@ def checkmate_backend(
         raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
     if not options or "budget" not in options:
         raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")
-    broken = getattr(gm, "compile_subgraph_reason", None)
-    if broken is not None and broken.graph_break:
-        count = sum(torch._dynamo.utils.counters["graph_break"].values())
+    reason = graph_break(gm)
+    if reason is not None:
         _log.warning(
             "graph break, %d so far: the budget bounds each piece alone, not the step: %s",
-            count,
-            broken.reason,
+            graph_breaks(),
+            reason,
         )
     refuse_split_graphs()
     return Planner(Options.parse(**{"process_group": "all", **options}))(gm, example_inputs)

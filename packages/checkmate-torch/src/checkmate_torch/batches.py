@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from checkmate import Budget, BudgetError, Solution
 from checkmate.framework import AUTO
 from checkmate.units import format_bytes, parse_bytes
 from checkmate_torch.ahead import Loss, budget_in_bytes, plan
 from checkmate_torch.options import ModelSettings
+from checkmate_torch.private import fake_mode
 
 __all__ = ["LargestBatch", "max_batch_size"]
 
@@ -89,7 +89,7 @@ def max_batch_size(
 
     def fits(n: int) -> bool:
         """Plan a step over n examples."""
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with fake_mode():
             inputs = make_inputs(n)
         plans[n] = plan(model, inputs, limit, loss=loss, throw=False, **settings)
         _log.info("%d examples: %s", n, repr(plans[n]))  # a handler may keep the record, which holds no plan

@@ -19,6 +19,7 @@ from checkmate_torch.distributed import GroupChoice, inside_of
 from checkmate_torch.lowering import Lowering
 from checkmate_torch.options import ModelSettings, Options
 from checkmate_torch.planning import Planner, StepPlan, Viewable
+from checkmate_torch.private import registries
 
 __all__ = ["CompiledModule", "compile"]
 
@@ -99,8 +100,7 @@ class CompiledModule(nn.Module, Viewable):
         self.__dict__["_original"] = model
         super().__init__()
         planner = Planner(options, module=model)
-        shared = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
-        self.__dict__.update({name: getattr(model, name) for name in shared})
+        self.__dict__.update(registries(model))
         self.__dict__.update(_planner=planner, _max_plans=max_plans, _dynamic=dynamic, _runs={})
 
     @property

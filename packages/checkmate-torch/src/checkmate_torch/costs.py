@@ -14,7 +14,6 @@ from functools import cache, partial
 import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves, tree_map
 
 from checkmate import DFGraph, OnProgress, ProfilerBusyError, framework
 from checkmate.cost import MeasuredOps, OpProfile, Roofline, measured_roofline
@@ -22,6 +21,7 @@ from checkmate.framework import Prices, by_bytes, measured_ops
 from checkmate.plugins import CostModel
 from checkmate_torch.device import machine_of
 from checkmate_torch.flops import flops_of, number_format
+from checkmate_torch.private import tree_leaves, tree_map, unfaked
 from checkmate_torch.profile import profile_op
 from checkmate_torch.safety import may_run_twice, takes_library_state
 from checkmate_torch.symbols import largest
@@ -83,7 +83,7 @@ def profile_node(node: Node) -> OpProfile:
     if not may_run_twice(node) or takes_library_state(node):
         return by_bytes(_bytes_of(tensors))
     try:
-        with torch._subclasses.fake_tensor.unset_fake_temporarily():
+        with unfaked():
             real_args, real_kwargs = tree_map(_real, args)
             return profile_op(partial(_as_function(node), *real_args, **real_kwargs), _device_of(node))
     except ProfilerBusyError:
@@ -140,7 +140,7 @@ def _gpu_of(nodes: Sequence[Node | None]) -> tuple[str, float] | None:
 
 @cache
 def _of_this_cpu(on_disk: bool) -> Roofline:
-    with torch._subclasses.fake_tensor.unset_fake_temporarily(), torch.no_grad():
+    with unfaked(), torch.no_grad():
         return measured_roofline(MeasuredOps(machine_of(_CPU)), "copy", _cpu_runs, on_disk=on_disk)
 
 

@@ -20,7 +20,6 @@ from datetime import timedelta
 from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -35,6 +34,7 @@ from checkmate import (
     read_graph,
 )
 from checkmate.solving import claim_bytes, graph_bytes, judged, read_claim
+from checkmate_torch.private import active_ddp, splits_ddp_graphs, store_of
 
 __all__ = [
     "GroupChoice",
@@ -85,15 +85,15 @@ class Ranks:
         """
         if choice == "alone" or not (dist.is_available() and dist.is_initialized()):
             return None
-        ddp = _active_ddp()
-        group = ddp.process_group if ddp else dist.distributed_c10d._get_default_group()
-        group = group if isinstance(choice, str) else choice
+        ddp = active_ddp()
+        of_all = ddp.process_group if ddp else None  # the default group
+        group = of_all if isinstance(choice, str) else choice
         if dist.get_world_size(group) < 2:
             return None
         return cls(
             rank=dist.get_rank(group),
             names=tuple(dist.get_process_group_ranks(group)),
-            store=dist.distributed_c10d._get_process_group_store(group),
+            store=store_of(group),
         )
 
 
@@ -166,7 +166,7 @@ def bucket_bytes() -> int:
     Gradients are summed in buckets, which live from the first step to the last and are as large as all
     gradients together.
     """
-    ddp = _active_ddp()
+    ddp = active_ddp()
     return 0 if ddp is None else sum(p.nbytes for p in ddp.parameters() if p.requires_grad)
 
 
@@ -213,7 +213,7 @@ def refuse_split_graphs() -> None:
     Raises:
         UnsupportedModelError: says how to turn it off.
     """
-    if _active_ddp() is not None and torch._dynamo.utils.get_optimize_ddp_mode() == "ddp_optimizer":
+    if active_ddp() is not None and splits_ddp_graphs():
         raise UnsupportedModelError(
             "torch.compile splits the graph of a DDP module at its buckets, so that no budget can bound the "
             "step: set torch._dynamo.config.optimize_ddp = False, or use checkmate.torch.compile"
@@ -349,11 +349,6 @@ def _structure(graph: DFGraph) -> str:
     """A hash of all that must be the same on every rank: the graph, names included, but no costs."""
     names = "\n".join(op.name for op in graph.ops)
     return hashlib.sha256(f"{replace(graph, fixed_size=0).digest}\n{names}".encode()).hexdigest()
-
-
-def _active_ddp() -> DistributedDataParallel | None:
-    """The DDP module that is running forward, if one is."""
-    return DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-any-return,no-untyped-call]
 
 
 def _is_sharded(module: nn.Module) -> bool:

@@ -13,12 +13,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 import torch
-from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
-from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, map_arg
 
 from checkmate import Schedule
+from checkmate_torch.private import (
+    SavedForBackwardsAOTOutput,
+    run_and_save_rng_state,
+    run_with_rng_state,
+    specialized,
+)
 from checkmate_torch.safety import FIRST_STATISTIC, as_copy, is_batch_norm_training, is_random, rng_state_like
 from checkmate_torch.symbols import is_symbol
 from checkmate_torch.tracing import TracedGraph
@@ -170,7 +174,7 @@ class _Pass:
         if arg in self.values:
             return self.values[arg]
         if is_symbol(arg) and not self.can_tell(arg):
-            return _specialized(arg.meta["val"])
+            return specialized(arg.meta["val"])
         if self.traced.is_op(arg):
             raise RuntimeError(f"the schedule reads {arg.name!r} where it isn't resident")
         copy = self.graph.node_copy(arg, self.value)
@@ -225,13 +229,3 @@ class _Pass:
     def _with_meta(copy: Node, node: Node) -> Node:
         copy.meta = dict(node.meta)
         return copy
-
-
-def _specialized(shown: torch.SymInt | torch.SymFloat | torch.SymBool) -> int | float | bool:
-    """The number that a symbol stands for now; a guard makes sure that another one means another plan."""
-    node = shown.node
-    if isinstance(shown, torch.SymInt):
-        return int(node.guard_int("", 0))
-    if isinstance(shown, torch.SymFloat):
-        return float(node.guard_float("", 0))
-    return bool(node.guard_bool("", 0))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
+from checkmate_torch.private import tree_leaves, tree_map
 from checkmate_torch.symbols import largest
 
 __all__ = ["flops_of", "number_format"]

@@ -15,7 +15,6 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule, Node
 
 from checkmate import (
@@ -47,6 +46,7 @@ from checkmate_torch.distributed import Ranks, bucket_bytes, decided_together, p
 from checkmate_torch.emit import emit
 from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
+from checkmate_torch.private import compile_joint
 from checkmate_torch.snapshot import Snapshot, predicted_snapshot
 from checkmate_torch.storages import storage_key
 from checkmate_torch.tracing import TracedGraph, trace_joint
@@ -143,9 +143,7 @@ class Planner:
         """Compile a graph that Dynamo captured."""
         partition = partial(self._partition, example_inputs=example_inputs)
         forward, backward = lowered(self.options.lowering)
-        compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
-        with torch._functorch.config.patch(donated_buffer=False):
-            return compiler(gm, example_inputs)
+        return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=backward)
 
     def _partition(
         self,

@@ -14,6 +14,7 @@ import torch
 
 from checkmate.cost import OpProfile
 from checkmate_torch.allocations import AllocationRecorder
+from checkmate_torch.private import sleep_on_gpu
 
 __all__ = ["profile_op"]
 
@@ -74,7 +75,7 @@ def _seconds_cuda(call: Callable[[], object], device: torch.device) -> float:
     """Between events around runs that queue behind a sleeping kernel: the device's time, not the launch's."""
     with torch.cuda.device(device):
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(_QUEUED_RUNS + 1)]  # type: ignore[no-untyped-call]
-        torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]
+        sleep_on_gpu(_SLEEP_CYCLES)
         marks[0].record()
         for mark in marks[1:]:
             call()

@@ -10,10 +10,10 @@ import operator
 from typing import cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target
-from torch.utils._pytree import tree_leaves
+
+from checkmate_torch.private import FakeTensor, OpOverload, argument_names, is_mutable, tree_leaves
 
 __all__ = [
     "FIRST_STATISTIC",
@@ -58,7 +58,7 @@ _CUDA_STATE_BYTES = 16
 def may_run_twice(node: Node) -> bool:
     """Whether another run of this node, with the random state replayed, is safe."""
     op = node.target
-    if not isinstance(op, torch._ops.OpOverload):
+    if not isinstance(op, OpOverload):
         return False
     return op.namespace in _KNOWN_NAMESPACES and not writes(node)
 
@@ -66,9 +66,9 @@ def may_run_twice(node: Node) -> bool:
 def is_random(node: Node) -> bool:
     """Whether the node draws from the global random number generator."""
     op = node.target
-    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
+    if not isinstance(op, OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
         return False
-    names = [argument.name for argument in op._schema.arguments]
+    names = argument_names(op)
     if "dropout_p" not in names:
         return True
     position = names.index("dropout_p")
@@ -138,14 +138,12 @@ def statistics_are_read(node: Node) -> bool:
 def takes_library_state(node: Node) -> bool:
     """Whether an argument holds a library's private state, which can't be made up: it may crash."""
     op = node.target
-    return isinstance(op, torch._ops.OpOverload) and any(
-        argument.name in _LIBRARY_STATE for argument in op._schema.arguments
-    )
+    return isinstance(op, OpOverload) and not _LIBRARY_STATE.isdisjoint(argument_names(op))
 
 
 def writes(node: Node) -> bool:
     """Whether the node overwrites one of its arguments."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return isinstance(node.target, OpOverload) and is_mutable(node.target)
 
 
 def as_copy(node: Node) -> tuple[Target, tuple[Argument, ...]]:

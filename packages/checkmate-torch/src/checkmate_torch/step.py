@@ -13,11 +13,8 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch._aot_autograd.descriptors import TangentAOTInput
 from torch.fx import Graph, GraphModule
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map_only
 
 from checkmate import Budget, UnsupportedModelError
 from checkmate.framework import Settings, in_bytes
@@ -38,6 +35,7 @@ from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
 from checkmate_torch.planning import StepPlan, Viewable, decide_step, log_plan, price_step, refuse_nested
+from checkmate_torch.private import TangentAOTInput, compile_joint, mark_boxed, tree_map_only
 from checkmate_torch.safety import is_new_statistic
 from checkmate_torch.storages import allocated_bytes, storage_key
 from checkmate_torch.updates import UnsupportedOptimizerError, Updates, settings_of
@@ -217,9 +215,7 @@ class _StepPlanner:
         updated: dict[int, nn.Parameter] = {}
         partition = partial(self._partition, example_inputs=example_inputs, updated=updated)
         forward = partial(_guarded, updated=updated)
-        compiler = aot_autograd(fw_compiler=forward, bw_compiler=boxed, partition_fn=partition)
-        with torch._functorch.config.patch(donated_buffer=False):
-            return compiler(gm, example_inputs)
+        return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=boxed)
 
     def _partition(
         self,
@@ -284,8 +280,7 @@ def _guarded(
                 )
         return run(args)
 
-    call._boxed_call = True  # type: ignore[attr-defined]
-    return call
+    return mark_boxed(call)
 
 
 def _nothing_left(joint: GraphModule, n_forward_outputs: int) -> GraphModule:

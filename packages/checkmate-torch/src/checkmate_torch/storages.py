@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from checkmate import UnsupportedModelError
+from checkmate_torch.private import storage_id
 from checkmate_torch.symbols import bounded
 
 __all__ = ["CUDA_GRANULE", "allocated_bytes", "storage_key", "storages_of"]
@@ -25,7 +26,7 @@ def storage_key(value: torch.Tensor) -> int:
         UnsupportedModelError: for tensors without a plain storage, e.g. sparse ones.
     """
     try:
-        return int(value.untyped_storage()._cdata)
+        return storage_id(value.untyped_storage())
     except NotImplementedError as error:
         raise UnsupportedModelError(
             f"a {value.layout} tensor has no plain storage: Checkmate plans dense (strided) tensors only. "

@@ -8,11 +8,10 @@ get a plan of their own. Smaller ones need less.
 
 from __future__ import annotations
 
-import sympy
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
-from torch.utils._sympy.numbers import int_oo
+
+from checkmate_torch.private import current_value, declared_maximum, limit, symbols_in, value_at
 
 __all__ = ["bounded", "is_symbol", "largest"]
 
@@ -26,42 +25,25 @@ def largest(size: int | torch.SymInt) -> int:
     """The number that is planned for; no guard is added.
 
     Raises:
-        ValueError: if nothing bounds it: it depends on data.
+        ValueError: if it depends on data and has no maximum.
     """
-    return _value(size) if isinstance(size, torch.SymInt) else size
+    if not isinstance(size, torch.SymInt):
+        return size
+    values = {}
+    for symbol in symbols_in(size):
+        most = declared_maximum(size, symbol)
+        values[symbol] = current_value(size, symbol) if most is None else most
+    return value_at(size, values)
 
 
 def bounded(size: int | torch.SymInt) -> int:
     """The number that is planned for; from now on the graph is only called with sizes up to it.
 
     Raises:
-        ValueError: if nothing bounds it: it depends on data.
+        ValueError: if it depends on data and has no maximum.
     """
     if isinstance(size, torch.SymInt):
-        env: ShapeEnv = size.node.shape_env
-        for symbol in size.node.expr.free_symbols:
-            if not _has_maximum(env, symbol):
-                env.evaluate_expr(sympy.Le(symbol, _now(env, symbol)))
+        for symbol in symbols_in(size):
+            if declared_maximum(size, symbol) is None:
+                limit(size, symbol, current_value(size, symbol))
     return largest(size)
-
-
-def _value(size: torch.SymInt) -> int:
-    env: ShapeEnv = size.node.shape_env
-    expression = size.node.expr
-    at = {
-        symbol: env.var_to_range[symbol].upper if _has_maximum(env, symbol) else _now(env, symbol)
-        for symbol in expression.free_symbols
-    }
-    return int(expression.xreplace(at))
-
-
-def _has_maximum(env: ShapeEnv, symbol: sympy.Symbol) -> bool:
-    known = env.var_to_range.get(symbol)
-    return known is not None and known.upper not in (int_oo, sympy.oo)
-
-
-def _now(env: ShapeEnv, symbol: sympy.Symbol) -> int:
-    try:
-        return int(env.guarding_hint_or_throw(symbol))
-    except GuardOnDataDependentSymNode as error:
-        raise ValueError(f"{symbol} is not known before") from error

@@ -19,12 +19,11 @@ from functools import cached_property
 from typing import cast
 
 import torch
-from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
-from torch.utils._pytree import tree_leaves
 
 from checkmate import DFGraph, Op, Tensor, UnsupportedModelError
+from checkmate_torch.private import InputMutationAOTOutput, tree_leaves
 from checkmate_torch.safety import (
     FIRST_STATISTIC,
     as_copy,

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from checkmate import CheckmateError
 from checkmate.cost import OpProfile
+from checkmate_torch.private import unfaked
 from checkmate_torch.profile import profile_op
 
 __all__ = [
@@ -150,7 +151,7 @@ class ParameterUpdate:
         """
         optimizer, device = self.updates.optimizer, self.parameter.device
         devices = [device] if device.type == "cuda" else []
-        with torch._subclasses.fake_tensor.unset_fake_temporarily(), torch.random.fork_rng(devices):
+        with unfaked(), torch.random.fork_rng(devices):
             parameter = nn.Parameter(torch.randn_like(self.parameter))
             gradient = torch.randn_like(self.parameter)
             scale = None if self.updates.max_norm is None else torch.ones((), device=device)

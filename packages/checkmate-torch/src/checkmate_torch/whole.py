@@ -13,7 +13,6 @@ from typing import cast
 import numpy as np
 import torch
 from torch import nn
-from torch._functorch._aot_autograd.descriptors import GradAOTOutput, PlainAOTInput, TangentAOTInput
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
@@ -21,6 +20,7 @@ from checkmate import DFGraph, Op, Schedule, Tensor, UnsupportedModelError
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate_torch.emit import emit_unbroken
+from checkmate_torch.private import GradAOTOutput, PlainAOTInput, TangentAOTInput
 from checkmate_torch.safety import is_random, may_run_twice, writes
 from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.tracing import TracedGraph, trace_unbroken
