@@ -24,10 +24,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from evaluation import EXPERIMENTS, tables
+from evaluation import EXPERIMENTS, picture, tables
 from evaluation.executors import executor_of
 from evaluation.experiment import Experiment
-from evaluation.results import Results, Row
+from evaluation.results import Results, Row, read_results
 from evaluation.runner import run
 from machine import session
 from pages import conditions, filled, quoted
@@ -112,7 +112,8 @@ def _show(experiment: Experiment, results: Results, folder: Path) -> None:
 
 
 def _fill_pages(folder: Path) -> None:
-    """Make the tables of README and docs anew."""
+    """Replace the tables of README and docs, and redraw the picture of the README."""
+    picture.save(read_results(folder / "overhead.json"), ROOT / "docs" / "images" / "results.svg")
     made = tables(folder)
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         text = page.read_text(encoding="utf-8")
