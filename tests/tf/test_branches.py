@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import layers
 
 import checkmate.tf2
-from checkmate_tf import Plan, PlannedFunction
+from checkmate_tf import PlannedFunction, StepPlan
 from checkmate_tf.capture import capture
 from checkmate_tf.emit import emit
 from checkmate_tf.program import Program, program
@@ -62,7 +62,7 @@ class Network:
         return checkmate.tf2.function(self.step, budget=budget, cost_model="flops", time_limit=2)
 
 
-def not_rewritten(plan: Plan) -> Callable[..., tf.Tensor]:
+def not_rewritten(plan: StepPlan) -> Callable[..., tf.Tensor]:
     """The ops of a plan, each once, in no order but that of the data; branches as TensorFlow gave them."""
     once = program(plan.traced, range(plan.traced.graph.n_ops))
     free = tuple(replace(copy, heavy=False, branches=()) for copy in once.copies)
@@ -199,4 +199,4 @@ def test_what_can_not_be_counted_is_told() -> None:
 
     planned = checkmate.tf2.function(step, budget="100%", cost_model="flops", workspaces=False)
     assert "not counted" not in str(planned.plan(x, False).report())
-    assert "not counted: what 1 ops hold inside of loops" in str(planned.plan(x, True).report())
+    assert "not counted: bytes that 1 ops hold inside loops" in str(planned.plan(x, True).report())

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 import checkmate
 from checkmate.cost import DEVICES, UnitCost
-from checkmate_tf import costs, roofline
+from checkmate.framework import measuring
+from checkmate_tf import costs
 from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.events import ProfilerBusyError, TraceRecorder
 
@@ -54,7 +55,7 @@ def bare(groups: list[tuple[tf.Operation, ...]]) -> checkmate.DFGraph:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty disk and an empty memory."""
     monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(costs, "_cache", {})
+    monkeypatch.setattr(measuring, "_memory", {})
     return tmp_path
 
 
@@ -70,7 +71,7 @@ def test_what_was_measured_once_is_taken_from_disk_by_the_next_process(
 ) -> None:
     first = price(bare, groups)
     assert len(list(cache.rglob("*.json"))) == 1
-    costs._cache.clear()
+    measuring._memory.clear()
     monkeypatch.setattr(costs, "profile_in_turn", pytest.fail)
     assert price(bare, groups).digest == first.digest
     assert first.cost_unit == "s"
@@ -92,7 +93,7 @@ def test_each_distinct_op_is_measured_once_and_told(ops: list[tf.Operation], cac
 def test_an_interrupt_keeps_what_was_measured(
     ops: list[tf.Operation], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costs, "_SAVED_EVERY", 2)
+    monkeypatch.setattr(measuring, "_SAVED_EVERY", 2)
     seen: list[checkmate.Progress] = []
 
     def stop(report: checkmate.Progress) -> None:
@@ -102,7 +103,7 @@ def test_an_interrupt_keeps_what_was_measured(
 
     with pytest.raises(KeyboardInterrupt):
         profile_ops(ops, on_progress=stop)
-    costs._cache.clear()
+    measuring._memory.clear()
     rest: list[checkmate.Progress] = []
     profile_ops(ops, on_progress=rest.append)
     assert len(rest) == len({costs._signature(op) for op in ops if costs._can_run_alone(op)}) - 2
@@ -182,11 +183,11 @@ def test_the_roofline_of_this_cpu_is_measured_once(
 ) -> None:
     timed = []
     for _ in range(2):
-        roofline._of_this_cpu.cache_clear()
+        costs._of_this_cpu.cache_clear()
         timed.append(price(bare, groups, "roofline", workspaces=False))
     assert timed[0].digest == timed[1].digest
     assert len(list(cache.rglob("*.json"))) == 1
-    roofline._of_this_cpu.cache_clear()
+    costs._of_this_cpu.cache_clear()
 
 
 def test_any_installed_cost_model_and_any_object_will_do(

@@ -1,4 +1,4 @@
-"""The budget "auto": what is held, and most of what is left."""
+"""The free memory of a device, which the budget "auto" uses."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ import pytest
 import tensorflow as tf
 
 import checkmate
-from checkmate.available import HEADROOM
-from checkmate_tf.available import auto_budget, obtainable_bytes
-from checkmate_tf.device import memory_limit
+from checkmate_tf.device import memory_limit, obtainable_bytes
 
 
 def test_the_cpu_has_what_the_system_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkmate_tf.available.available_memory", lambda: 1000)
+    monkeypatch.setattr("checkmate_tf.device.available_memory", lambda: 1000)
     assert obtainable_bytes("CPU:0") == 1000
 
 
-def test_auto_is_what_is_held_and_most_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkmate_tf.available.available_memory", lambda: 1000)
-    assert auto_budget("CPU:0", 24) == 24 + 1000 * (1 - HEADROOM)
-
-
 def test_a_gpu_has_what_is_left_of_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkmate_tf.available.memory_limit", lambda device: 1000)
+    monkeypatch.setattr("checkmate_tf.device.memory_limit", lambda device: 1000)
     monkeypatch.setattr(
         tf.config.experimental, "get_memory_info", lambda device: {"current": 300, "peak": 900}
     )

@@ -19,7 +19,7 @@ from checkmate_tf.capture import Captured, capture
 from checkmate_tf.emit import emit
 from checkmate_tf.program import Program, program
 from checkmate_tf.residency import resident_bytes
-from checkmate_tf.tracing import Traced, trace
+from checkmate_tf.tracing import TracedGraph, trace
 
 SIDE = 40  # so that the tensors of a layer are large: 4 * SIDE * SIDE bytes
 
@@ -57,11 +57,11 @@ def stock() -> Any:
 
 
 @pytest.fixture(scope="module")
-def traced(stock: Any) -> Traced:
+def traced(stock: Any) -> TracedGraph:
     return trace(capture(stock.get_concrete_function(tf.TensorSpec([SIDE, SIDE]))))
 
 
-def settled(traced: Traced) -> tuple[DFGraph, list[int]]:
+def settled(traced: TracedGraph) -> tuple[DFGraph, list[int]]:
     return with_writes_settled(traced.graph, traced.writes, traced.in_sequence)
 
 
@@ -91,7 +91,7 @@ def random_sequence(graph: DFGraph, rng: random.Random) -> list[int]:
     return sequence
 
 
-def unscheduled(traced: Traced) -> Program:
+def unscheduled(traced: TracedGraph) -> Program:
     """Every op once, in no order but that of the data."""
     plain = program(traced, range(traced.graph.n_ops))
     return Program(copies=tuple(replace(c, heavy=False) for c in plain.copies), outputs=plain.outputs)
@@ -109,7 +109,7 @@ def results(captured: Captured, runs: Program, steps: int = 3) -> list[bytes]:
     return found
 
 
-def test_random_sequences_give_the_bits_of_the_step_that_is_not_rewritten(traced: Traced) -> None:
+def test_random_sequences_give_the_bits_of_the_step_that_is_not_rewritten(traced: TracedGraph) -> None:
     graph, order = settled(traced)
     writes = {k: traced.writes[v] for k, v in enumerate(order) if v in traced.writes}
     expected = results(traced.captured, unscheduled(traced))
@@ -121,7 +121,7 @@ def test_random_sequences_give_the_bits_of_the_step_that_is_not_rewritten(traced
     assert repeats > 20
 
 
-def test_the_step_is_that_of_tensorflow(traced: Traced, stock: Any) -> None:
+def test_the_step_is_that_of_tensorflow(traced: TracedGraph, stock: Any) -> None:
     captured, x = traced.captured, tf.random.stateless_normal([SIDE, SIDE], [3, 4])
     variables = captured.variables
     start = [v.numpy() for v in variables]

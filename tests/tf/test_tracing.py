@@ -8,11 +8,11 @@ import tensorflow as tf
 from keras import layers
 
 from checkmate_tf.capture import capture
-from checkmate_tf.tracing import Traced, trace
+from checkmate_tf.tracing import TracedGraph, trace
 
 
 @pytest.fixture(scope="module", params=["sgd", "adam"])
-def traced(request: pytest.FixtureRequest) -> Traced:
+def traced(request: pytest.FixtureRequest) -> TracedGraph:
     """A step of three convolutions and an optimizer."""
     optimizer = {"sgd": keras.optimizers.SGD(0.1, momentum=0.9), "adam": keras.optimizers.Adam()}
     stack = [layers.Conv2D(16, 3, activation="relu", padding="same") for _ in range(3)]
@@ -30,14 +30,14 @@ def traced(request: pytest.FixtureRequest) -> Traced:
     return trace(capture(step.get_concrete_function(tf.TensorSpec([4, 16, 16, 8]))))
 
 
-def test_an_update_reads_variables_and_gradients_alone(traced: Traced) -> None:
+def test_an_update_reads_variables_and_gradients_alone(traced: TracedGraph) -> None:
     graph = traced.graph
     for v in traced.writes:
         makers = [int(graph.producer[t]) for t in graph.ops[v].inputs]
         assert all(graph.ops[u].backward for u in makers if u >= 0)
 
 
-def test_gradients_of_weights_do_not_wait_for_their_updates(traced: Traced) -> None:
+def test_gradients_of_weights_do_not_wait_for_their_updates(traced: TracedGraph) -> None:
     graph = traced.graph
     first_update = min(v for v in traced.writes if any(graph.tensors[t].size for t in graph.ops[v].inputs))
     made = [v for v, group in enumerate(traced.groups) if group[0].type == "Conv2DBackpropFilter"]
@@ -45,10 +45,10 @@ def test_gradients_of_weights_do_not_wait_for_their_updates(traced: Traced) -> N
     assert max(made) < first_update
 
 
-def test_a_bias_is_added_where_the_convolution_is(traced: Traced) -> None:
+def test_a_bias_is_added_where_the_convolution_is(traced: TracedGraph) -> None:
     forward = [[op.type for op in group] for group in traced.groups if group[0].type == "Conv2D"]
     assert forward == [["Conv2D", "BiasAdd", "Relu"]] * 3
 
 
-def test_every_op_that_does_more_than_compute_runs_once(traced: Traced) -> None:
+def test_every_op_that_does_more_than_compute_runs_once(traced: TracedGraph) -> None:
     assert not any(traced.graph.ops[v].recomputable for v in traced.writes)

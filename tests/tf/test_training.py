@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import checkmate.tf2
 from checkmate import InfeasibleBudgetError
-from checkmate_tf import Plan, PlannedFunction
+from checkmate_tf import PlannedFunction, StepPlan
 from checkmate_tf.emit import emit
 from checkmate_tf.program import Program, program
 from checkmate_tf.zoo import Case, application, densenet, efficientnet, resnet, transformer, unet, vgg
@@ -64,7 +64,7 @@ def planned(case: Case, budget: str | int) -> PlannedFunction:
     return checkmate.tf2.function(case.step, budget=budget, time_limit=1)
 
 
-def in_no_order(plan: Plan) -> Callable[..., tf.Tensor]:
+def in_no_order(plan: StepPlan) -> Callable[..., tf.Tensor]:
     """The ops of a plan, each once, in no order but that of the data."""
     once = program(plan.traced, range(plan.traced.graph.n_ops))
     free = Program(copies=tuple(replace(copy, heavy=False) for copy in once.copies), outputs=once.outputs)

@@ -9,28 +9,28 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from checkmate.errors import ProfilerBusyError
+from checkmate.errors import ProfilerBusyError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from checkmate_tf.ahead import ProgramError, TracedStep, plan, trace
     from checkmate_tf.capture import UnsupportedFunctionError
-    from checkmate_tf.compiled import CompiledIteration, UnsupportedModelError, compile
+    from checkmate_tf.compiled import CompiledIteration, compile
+    from checkmate_tf.functions import PlannedFunction, function
     from checkmate_tf.keras_fit import PlannedTraining, disable, enable, planned_training
     from checkmate_tf.losses import LossError
     from checkmate_tf.meter import MemoryMeter, NoStatisticsError, memory_meter
-    from checkmate_tf.planned import PlannedFunction, function
-    from checkmate_tf.planning import Plan
+    from checkmate_tf.planning import StepPlan
 
 __all__ = [
     "CompiledIteration",
     "LossError",
     "MemoryMeter",
     "NoStatisticsError",
-    "Plan",
     "PlannedFunction",
     "PlannedTraining",
     "ProfilerBusyError",
     "ProgramError",
+    "StepPlan",
     "TracedStep",
     "UnsupportedFunctionError",
     "UnsupportedModelError",
@@ -49,17 +49,16 @@ _HOMES = {
     "LossError": "losses",
     "MemoryMeter": "meter",
     "NoStatisticsError": "meter",
-    "Plan": "planning",
-    "PlannedFunction": "planned",
+    "StepPlan": "planning",
+    "PlannedFunction": "functions",
     "PlannedTraining": "keras_fit",
     "ProgramError": "ahead",
     "TracedStep": "ahead",
     "UnsupportedFunctionError": "capture",
-    "UnsupportedModelError": "compiled",
     "compile": "compiled",
     "disable": "keras_fit",
     "enable": "keras_fit",
-    "function": "planned",
+    "function": "functions",
     "memory_meter": "meter",
     "plan": "ahead",
     "planned_training": "keras_fit",

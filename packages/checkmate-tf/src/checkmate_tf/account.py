@@ -7,12 +7,12 @@ from collections.abc import Collection
 from checkmate import DFGraph
 from checkmate.report import Kind
 from checkmate_tf.reading import Buffer
-from checkmate_tf.tracing import Traced
+from checkmate_tf.tracing import TracedGraph
 
 __all__ = ["kinds_of"]
 
 
-def kinds_of(traced: Traced, graph: DFGraph, optimizer: Collection[int] = ()) -> tuple[Kind, ...]:
+def kinds_of(traced: TracedGraph, graph: DFGraph, optimizer: Collection[int] = ()) -> tuple[Kind, ...]:
     """The kind of each tensor.
 
     Args:

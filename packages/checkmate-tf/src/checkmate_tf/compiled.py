@@ -6,28 +6,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import tensorflow as tf
 
-from checkmate import CheckmateError
-from checkmate.plugins import CostModel, Solver
-from checkmate.problem import OnProgress
-from checkmate.units import Budget
-from checkmate_tf.available import AUTO
+from checkmate import Budget, UnsupportedModelError
+from checkmate.framework import AUTO, Options, Settings
 from checkmate_tf.device import device_of_this_machine
+from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.losses import Loss, scalar_loss
-from checkmate_tf.options import Options
-from checkmate_tf.planned import PlannedFunction
 from checkmate_tf.releases import check_keras
 from checkmate_tf.specs import specs_of
 
-__all__ = ["CompiledIteration", "Iteration", "UnsupportedModelError", "compile", "iteration"]
-
-
-class UnsupportedModelError(CheckmateError, ValueError):
-    """A model that can't be planned as it is, with the reason and the way out."""
+__all__ = ["CompiledIteration", "Iteration", "compile", "iteration"]
 
 
 def compile(
@@ -37,14 +29,7 @@ def compile(
     input_spec: Any = None,
     label_spec: Any = None,
     budget: Budget = AUTO,
-    *,
-    solver: str | Solver = "auto",
-    cost_model: str | CostModel = "profiled",
-    time_limit: float = 10.0,
-    workspaces: bool = True,
-    reserve: int | str = 0,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
+    **settings: Unpack[Settings],
 ) -> CompiledIteration:
     """Make one training iteration of a Keras model that stays within a byte budget.
 
@@ -63,19 +48,14 @@ def compile(
             callable of (label, prediction), of whose result the mean is taken.
         optimizer: of Keras, or its name. With the precision policy ``mixed_float16`` it is put into a
             ``LossScaleOptimizer``, unless it is one, as ``model.compile`` does.
-        input_spec: ``tf.TensorSpec`` or a sample of what the model is called with, nested as its inputs are.
-            With both specs the plan is made now, so that what is wrong shows now; without, at the first call.
-        label_spec: the same for what the loss is called with.
+        input_spec: ``tf.TensorSpec`` or a sample of the model's inputs, nested as they are. With both specs
+            the plan is made now, so that mistakes show now; without, at the first call.
+        label_spec: the same for the labels, which the loss gets.
         budget: bytes of everything that the iteration holds at once: the model, the optimizer's state, the
-            batch, activations, gradients, the workspaces of ops; a size (``"8GiB"``), a share of the plain
-            iteration's peak (``"60%"``, ``0.6``), or ``"auto"``, what the device has left now.
-        solver: name of an installed solver, or a solver.
-        cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, an installed cost model's name, or one.
-        time_limit: seconds for the solver, for each plan.
-        workspaces: whether the workspace of each distinct op is measured; without, the peak is not bounded.
-        reserve: bytes that the iteration holds besides.
-        cache: whether measured costs and schedules are kept on disk, and taken from there.
-        on_progress: called while ops are timed and while the solver runs.
+            batch, activations, gradients, the workspaces of ops; a size (``"8GiB"``), a share of the
+            iteration's peak without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the
+            device has left.
+        **settings: :class:`~checkmate.framework.Settings`.
 
     Returns:
         The iteration, which plans again when it meets a new kind of batch.
@@ -88,7 +68,7 @@ def compile(
         UnsupportedKerasError: if it is of Keras 2, or runs on another backend than TensorFlow.
         UnsupportedFunctionError: if a shape is not known, or a part can't be planned.
         LossError: if labels and outputs are not nested as the loss needs it.
-        TypeError, ValueError: if the loss or the optimizer is none.
+        TypeError, ValueError: if the loss or the optimizer is none, or there is no such setting.
 
     >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
     >>> step = compile(model, "mse", "sgd", tf.TensorSpec([16, 4]), tf.TensorSpec([16, 1]), "100%")
@@ -96,16 +76,7 @@ def compile(
     >>> losses[0] > losses[1] > losses[2]
     True
     """
-    options = Options.parse(
-        budget=budget,
-        solver=solver,
-        cost_model=cost_model,
-        time_limit=time_limit,
-        workspaces=workspaces,
-        reserve=reserve,
-        cache=cache,
-        on_progress=on_progress,
-    )
+    options = Options.parse(budget=budget, **settings)
     made = iteration(model, loss, optimizer, input_spec)
     compiled = CompiledIteration(made, options)
     if input_spec is not None and label_spec is not None:
@@ -114,11 +85,11 @@ def compile(
 
 
 class CompiledIteration(PlannedFunction):
-    """What :func:`compile` returns: ``(image, label) -> (prediction, loss)``.
+    """A training iteration within a budget, ``(image, label) -> (prediction, loss)``.
 
     Attributes:
         model: the model, as it was passed.
-        optimizer: what is applied.
+        optimizer: the optimizer that is applied.
     """
 
     def __init__(self, made: Iteration, options: Options) -> None:
@@ -191,7 +162,7 @@ def _build(model: keras.Model, input_spec: Any) -> None:
     if not model.built:
         if input_spec is None:
             raise UnsupportedModelError(
-                f"{model.name!r} is not built, so nobody knows its variables: give "
+                f"{model.name!r} is not built, so its variables are unknown: give "
                 "input_spec=tf.TensorSpec([batch, ...]), or call the model once"
             )
         specs = specs_of("input_spec", input_spec)

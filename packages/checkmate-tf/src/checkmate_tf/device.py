@@ -1,4 +1,4 @@
-"""Where ops run on this machine, and what decides how long they take there."""
+"""The device that ops run on: what identifies it in tables of measured ops, and its free memory."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import os
 
 import tensorflow as tf
 
-from checkmate.cost.measured import processor
+from checkmate.cost import processor
+from checkmate.framework import available_memory, unknown_memory
 
-__all__ = ["device_of_this_machine", "machine_of", "memory_limit"]
+__all__ = ["device_of_this_machine", "machine_of", "memory_limit", "obtainable_bytes"]
 
 
 def device_of_this_machine() -> str:
-    """``"GPU:0"`` if TensorFlow sees one, else ``"CPU:0"``: where it puts ops that nobody has placed."""
+    """``"GPU:0"`` if TensorFlow sees one, else ``"CPU:0"``: TensorFlow's choice for ops without a device."""
     return "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
 
 
 def machine_of(device: str) -> dict[str, str]:
-    """What decides how long an op takes and what of its memory is seen, beside the op."""
+    """What decides how long an op takes and which of its bytes are measured, besides the op."""
     if device.startswith("GPU"):
         gpu = tf.config.list_physical_devices("GPU")[int(device.partition(":")[2])]
         name = str(tf.config.experimental.get_device_details(gpu).get("device_name", "GPU"))
@@ -33,7 +34,26 @@ def machine_of(device: str) -> dict[str, str]:
 
 
 def memory_limit(device: str) -> int:
-    """Bytes that TensorFlow will take at most of a device; of a CPU it knows no true figure."""
+    """The most bytes that TensorFlow takes of a device; for a CPU the figure is meaningless."""
     with tf.compat.v1.Session(graph=tf.Graph()) as session:
         limits = {found.name: found.memory_limit_bytes for found in session.list_devices()}
     return next(int(limit) for name, limit in limits.items() if name.endswith(f"/device:{device}"))
+
+
+def obtainable_bytes(device: str) -> int:
+    """Bytes that this process can still allocate on a device.
+
+    On a GPU: TensorFlow's limit for it, which is most of its memory or the value of
+    ``tf.config.set_logical_device_configuration``, minus the bytes in use. On the CPU of a Linux system:
+    :func:`checkmate.framework.available_memory`.
+
+    Raises:
+        BudgetError: if that is unknown.
+    """
+    if device.startswith("CPU"):
+        return available_memory()
+    try:
+        in_use = int(tf.config.experimental.get_memory_info(device)["current"])
+        return max(memory_limit(device) - in_use, 0)
+    except (ValueError, StopIteration) as error:
+        raise unknown_memory(device) from error

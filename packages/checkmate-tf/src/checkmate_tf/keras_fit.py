@@ -1,29 +1,25 @@
-"""Keras' own training loop with planned steps: an enabled model's train function is ours, all else is Keras'.
+"""Keras' own training loop with planned steps: only the train function of an enabled model is ours.
 
     fit: next batch ↦ train_step ↦ logs        for each kind of batch a plan of ``model.train_step``
 
-Keras traces one function for batches of any size; a plan needs to know sizes. So the next batch is taken from
-its iterator first, and the step is planned for what came.
+Keras traces one function for batches of any size; a plan needs sizes. So the next batch is taken from its
+iterator first, and the step is planned for that batch.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import tensorflow as tf
 
-from checkmate.plugins import CostModel, Solver
-from checkmate.problem import OnProgress
-from checkmate.report import Planned
-from checkmate.units import Budget
-from checkmate_tf.available import AUTO
-from checkmate_tf.compiled import UnsupportedModelError
-from checkmate_tf.options import Options
-from checkmate_tf.planned import PlannedFunction
-from checkmate_tf.planning import Plan
+from checkmate import Budget, UnsupportedModelError
+from checkmate.framework import AUTO, Options, Settings
+from checkmate.report import HasPlans
+from checkmate_tf.functions import PlannedFunction
+from checkmate_tf.planning import StepPlan
 from checkmate_tf.releases import check_keras
 
 __all__ = ["PlannedTraining", "disable", "enable", "planned_training"]
@@ -37,13 +33,7 @@ def enable(
     model: keras.Model,
     *,
     budget: Budget = AUTO,
-    solver: str | Solver = "auto",
-    cost_model: str | CostModel = "profiled",
-    time_limit: float = 10.0,
-    workspaces: bool = True,
-    reserve: int | str = 0,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
+    **settings: Unpack[Settings],
 ) -> PlannedTraining:
     """Let ``fit`` and ``train_on_batch`` of a compiled Keras model train within a byte budget.
 
@@ -54,25 +44,19 @@ def enable(
     Args:
         model: compiled; built or not.
         budget: bytes of everything that a training step holds at once: variables, the batch, activations,
-            gradients, optimizer state, workspaces of ops; a size (``"8GiB"``), a share of the plain step's
-            peak (``"60%"``, ``0.6``), or ``"auto"``, what the device has left now.
-        solver: name of an installed solver, or a solver.
-        cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, an installed cost model's name, or one.
-        time_limit: seconds for the solver, for each plan.
-        workspaces: whether the workspace of each distinct op is measured; without, the peak is not bounded.
-        reserve: bytes that are held besides, as by batches that wait in a data set.
-        cache: whether measured costs and schedules are kept on disk, and taken from there.
-        on_progress: called while ops are timed and while the solver runs.
+            gradients, optimizer state, workspaces of ops; a size (``"8GiB"``), a share of the step's peak
+            without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
+        **settings: :class:`~checkmate.framework.Settings`.
 
     Returns:
-        The plans, and what they say; also by :func:`planned_training`.
+        The plans of the model; :func:`planned_training` returns them again.
 
     Raises:
         BudgetError: if the budget can't be read.
         UnsupportedModelError: if the model is no Keras model, is not compiled, is compiled by XLA, or is
             trained under a ``tf.distribute`` strategy.
         UnsupportedKerasError: if Keras does not run on TensorFlow.
-        TypeError: if what is given for a cost model can't be one.
+        TypeError: if there is no such setting, or the cost model is none.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
@@ -81,16 +65,7 @@ def enable(
     >>> len(training.plans)  # for batches of 4 and of 2
     2
     """
-    options = Options.parse(
-        budget=budget,
-        solver=solver,
-        cost_model=cost_model,
-        time_limit=time_limit,
-        workspaces=workspaces,
-        reserve=reserve,
-        cache=cache,
-        on_progress=on_progress,
-    )
+    options = Options.parse(budget=budget, **settings)
     check_keras(model)
     if not isinstance(model, keras.Model):
         raise UnsupportedModelError(
@@ -100,12 +75,12 @@ def enable(
     _check(model)
     training = PlannedTraining(model, options)
     object.__setattr__(model, _HOOK, training._make_train_function)
-    _anew(model)
+    _rebuild(model)
     return training
 
 
 def disable(model: keras.Model) -> None:
-    """Give a model its own training back; one that is not enabled stays as it is.
+    """Restore a model's own training; one that is not enabled stays as it is.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
@@ -116,17 +91,17 @@ def disable(model: keras.Model) -> None:
     """
     if planned_training(model) is not None:
         object.__delattr__(model, _HOOK)
-        _anew(model)
+        _rebuild(model)
 
 
 def planned_training(model: keras.Model) -> PlannedTraining | None:
-    """What :func:`enable` returned for a model; None if it is not enabled."""
+    """The object that :func:`enable` returned for a model; None if it is not enabled."""
     owner = getattr(vars(model).get(_HOOK), "__self__", None)
     return owner if isinstance(owner, PlannedTraining) else None
 
 
-class PlannedTraining(Planned[Plan]):
-    """The plans of an enabled model: what :func:`enable` returns.
+class PlannedTraining(HasPlans[StepPlan]):
+    """The plans of an enabled model; made by :func:`enable`.
 
     Args:
         model: compiled.
@@ -141,11 +116,11 @@ class PlannedTraining(Planned[Plan]):
         self._train_function: Callable[[Iterator[Any]], Any] | None = None
 
     @property
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[StepPlan, ...]:
         """The plans so far, one for each kind of batch; none once the model is compiled again or disabled."""
         return self._step.plans if self._step is not None and self._is_current else ()
 
-    def plan(self, x: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+    def plan(self, x: Any, y: Any = None, sample_weight: Any = None) -> StepPlan:
         """The plan for a batch; ``tf.TensorSpec`` may stand for tensors. Only single ops are run.
 
         ``fit`` takes it if its data set yields batches of the same shapes and dtypes; of arrays Keras makes
@@ -169,7 +144,7 @@ class PlannedTraining(Planned[Plan]):
         return self._train_function is not None and self._model.train_function is self._train_function
 
     def _make_train_function(self, force: bool = False) -> None:
-        """What Keras calls before it trains: give the model a train function, unless it has one."""
+        """Give the model a train function, unless it has one; Keras calls this before it trains."""
         model = self._model
         if model.train_function is not None and not force:
             return
@@ -189,32 +164,32 @@ class PlannedTraining(Planned[Plan]):
 
 
 def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iterator[Any]], Any]:
-    """What ``fit`` calls with an iterator over batches: as many steps as one execution has; the last logs."""
+    """The function that ``fit`` calls with an iterator over batches; it returns the last logs."""
 
     def train(iterator: Iterator[Any]) -> Any:
         logs, trained = None, False
         for _, data in zip(range(model.steps_per_execution), iterator, strict=False):
             logs, trained = step(keras.tree.map_structure(_optional, data)), True
         if not trained:
-            raise StopIteration  # what Keras takes for the end of the data
+            raise StopIteration  # to Keras, the end of the data
         return logs
 
     return train
 
 
 def _optional(leaf: Any) -> Any:
-    """None in the place of what a data set may leave out, as in Keras' own train function."""
+    """None in the place of a value that a data set may leave out, as in Keras' own train function."""
     return None if isinstance(leaf, tf.experimental.Optional) else leaf
 
 
-def _anew(model: keras.Model) -> None:
-    """Have the train function made anew; at once if there is one, for a callback may have brought us here."""
+def _rebuild(model: keras.Model) -> None:
+    """Drop the cached train function; rebuild it now if one existed (a callback may have called us)."""
     if model.train_function is not None:
         model.make_train_function(force=True)
 
 
 def _check(model: keras.Model) -> None:
-    """Refuse what can't be planned, with the way out."""
+    """Refuse a model that can't be planned, with the way out."""
     if not model.compiled:
         raise UnsupportedModelError(
             f"model {model.name!r} is not compiled, so it has no training step: call model.compile(...) "
@@ -234,5 +209,5 @@ def _check(model: keras.Model) -> None:
 
 
 def _has_accelerator() -> bool:
-    """Whether Keras chooses XLA by itself: then ``jit_compile`` need be nobody's wish, and is passed over."""
+    """Whether Keras chooses XLA by itself: then ``jit_compile`` may not be the user's choice: ignored."""
     return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())

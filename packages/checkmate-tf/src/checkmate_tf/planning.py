@@ -1,10 +1,10 @@
-"""From a captured step to a plan: what runs when, what it holds, and what is known of it.
+"""From a captured step to a decided one: its schedule, the program that runs, and its bytes.
 
     captured ↦ traced ↦ priced ↦ updates settled ↦ schedule within the budget ↦ program
 
-The judge bounds what the schedule holds. What the program will hold is counted too, kernel by kernel: where
-small tensors, which the graph leaves out, bring that over the budget, room is kept for them and it is solved
-anew; where no room is left, the schedule of the least peak may do.
+The simulator bounds the bytes of the schedule. The bytes of the program are counted too, kernel by kernel:
+where small tensors, which the graph omits, bring them over the budget, bytes are reserved for small tensors
+and the problem is solved again; where no bytes are left to reserve, the schedule of least peak may fit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import tensorflow as tf
 
@@ -20,62 +21,58 @@ from checkmate import (
     InfeasibleBudgetError,
     InvalidScheduleError,
     Schedule,
-    ScheduleCache,
     Solution,
     Status,
     Tensor,
     floor,
     minimum_budget,
-    solve,
 )
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
+from checkmate.framework import AUTO, Options, decide, in_bytes
 from checkmate.heuristics import PlainOrder
-from checkmate.problem import keep_all_peak
-from checkmate.report import Account, Kind, Planned
+from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import format_bytes, parse_budget
-from checkmate_tf.available import AUTO, HEADROOM, auto_budget
+from checkmate_tf.account import kinds_of
 from checkmate_tf.capture import Captured
 from checkmate_tf.costs import price, profile_ops
-from checkmate_tf.device import device_of_this_machine
-from checkmate_tf.kinds import kinds_of
-from checkmate_tf.options import Options
+from checkmate_tf.device import device_of_this_machine, obtainable_bytes
 from checkmate_tf.program import Program, program
 from checkmate_tf.reading import SMALL, Buffer
 from checkmate_tf.residency import group_workspace, resident_bytes
 from checkmate_tf.storages import is_counted, lender
-from checkmate_tf.tracing import Traced, trace
+from checkmate_tf.tracing import TracedGraph, trace
 
-__all__ = ["Plan", "planned", "priced"]
+__all__ = ["StepPlan", "plan_step", "price_step"]
 
 _TRIES = 5
 _EARLY = 0.005
-"""Of the peak, and at most so many small tensors: what light ops, which wait for nothing, make too early."""
+"""Share of the peak charged for light ops, which wait for nothing and may run early."""
 _EARLIEST = 32
-"""Such tensors: twelve were seen in a step of 9,000 ops (DenseNet121), less elsewhere."""
+"""The most small tensors charged for that: 12 were seen in a step of 9,000 ops (DenseNet121)."""
 _ADVICE_SHARE = 0.3
-"""Of the time limit, to find out what budget would do: who asks for that one next has more time."""
+"""Share of the time limit for finding a feasible budget, which the error names."""
 _SMALL_TENSORS = "small tensors, which are not planned, bring every schedule found over the budget"
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Plan(Planned["Plan"]):
-    """What was decided for one step.
+class StepPlan(HasPlans["StepPlan"]):
+    """The decision for one step.
 
     Attributes:
         traced: the step; ``traced.captured`` holds TensorFlow's ops.
-        solution: the judged schedule of the step's graph, in which updates are settled.
-        account: what each byte is held for.
-        program: what runs.
+        solution: the checked schedule of the step's graph, in which updates are settled.
+        account: the use of each byte.
+        program: the kernels in the order in which they run.
         sequence: the ops of ``traced.graph`` that it runs, in order.
         workspaces: bytes that each op needs only while it runs.
         plain_peak: predicted bytes of the step without recomputation, in the order in which it was traced.
-        expected: bytes that the program is expected to hold at its peak. As a rule that is less than what the
-            judge counts, for kernels write over inputs that nobody needs any more.
+        expected: bytes that the program is expected to hold at its peak. As a rule they are fewer than the
+            simulator counts, because kernels write over inputs that are not needed any more.
     """
 
-    traced: Traced
+    traced: TracedGraph
     solution: Solution
     account: Account
     program: Program
@@ -85,8 +82,8 @@ class Plan(Planned["Plan"]):
     expected: int
 
     @property
-    def plans(self) -> tuple[Plan, ...]:
-        """Itself, so that it can be shown as what has several plans."""
+    def plans(self) -> tuple[StepPlan, ...]:
+        """Itself, so that it reports like an object with several plans."""
         return (self,)
 
     @property
@@ -101,42 +98,42 @@ class Plan(Planned["Plan"]):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What is expected, beside what is bounded; and what is not counted."""
+        """The expected peak, beside the bounded one; and the bytes that are not counted."""
         expected = format_bytes(self.expected)
-        remark = f"{expected} are expected: kernels write over inputs that nobody needs any more"
+        remark = f"{expected} are expected: kernels write over inputs that are not needed any more"
         unknown = [op.name for op in self.traced.heavy if not is_counted(op)]
         if not unknown:
             return (remark,)
         return (
             remark,
-            f"not counted: what {len(unknown)} ops hold inside of loops, or of sizes that "
-            f"depend on data, for which reserve= makes room; the first is {unknown[0]!r}",
+            f"not counted: bytes that {len(unknown)} ops hold inside loops, or whose number depends on "
+            f"data; reserve= makes room for them; the first op is {unknown[0]!r}",
         )
 
     @property
     def needed(self) -> int:
-        """The least budget that it is within, in bytes."""
+        """The least budget that the plan stays within, in bytes."""
         return max(self.expected, self.solution.peak or 0)
 
     def __repr__(self) -> str:
         """That of the solution."""
-        return f"<Plan: {self.solution!r}>"
+        return f"<StepPlan: {self.solution!r}>"
 
 
-def planned(
-    captured: Captured, options: Options, *, optimizer: Collection[int] = (), like: Plan | None = None
-) -> Plan:
+def plan_step(
+    captured: Captured, options: Options, *, optimizer: Collection[int] = (), like: StepPlan | None = None
+) -> StepPlan:
     """Plan a step.
 
     Args:
         captured: the step.
-        options: how.
+        options: how to plan.
         optimizer: ids of the handles of an optimizer's variables.
-        like: an earlier plan. It is taken, if the step is the same on smaller tensors: the last batch of an
-            epoch needs no solver. A share of the plain step's peak is never less than it was there.
+        like: an earlier plan. It is used again if the step is the same on smaller tensors: the last batch of
+            an epoch needs no solver. A budget that is a share never becomes less than it was there.
 
     Raises:
-        BudgetError: if the budget can't be read, or what the device has left is not known.
+        BudgetError: if the budget can't be read, or the free memory of the device is unknown.
         InfeasibleBudgetError: if no schedule was found; says what budget would do.
     """
     traced = trace(captured)
@@ -146,10 +143,10 @@ def planned(
     return _Planner(traced=traced, options=options, optimizer=optimizer, least=least).plan()
 
 
-def priced(
+def price_step(
     captured: Captured, options: Options, *, optimizer: Collection[int] = ()
 ) -> tuple[DFGraph, Account]:
-    """The graph that a budget would be planned on, and what its bytes are held for; arguments as above."""
+    """The graph that a budget would be planned on, and the account of its bytes; arguments as above."""
     planner = _Planner(traced=trace(captured), options=options, optimizer=optimizer, least=0)
     graph, _ = planner.settled(planner.priced(planner.profiles()))
     return graph, planner.account(graph)
@@ -157,12 +154,12 @@ def priced(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planner:
-    traced: Traced
+    traced: TracedGraph
     options: Options
     optimizer: Collection[int]
     least: int
 
-    def plan(self) -> Plan:
+    def plan(self) -> StepPlan:
         """The plan for the budget."""
         profiles = self.profiles()
         priced = self.priced(profiles)
@@ -174,11 +171,11 @@ class _Planner:
         plain_peak = max(as_traced.peak(graph), plain)
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
 
-        def made(solution: Solution, account: Account) -> Plan:
+        def made(solution: Solution, account: Account) -> StepPlan:
             settled = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
             sequence = [order[v] for v in settled]
             found, expected = _expected(self.traced, sequence, priced, workspaces)
-            return Plan(
+            return StepPlan(
                 traced=self.traced,
                 solution=solution,
                 account=account,
@@ -196,9 +193,9 @@ class _Planner:
         budget: int,
         graph: DFGraph,
         as_traced: PlainOrder,
-        made: Callable[[Solution, Account], Plan],
+        made: Callable[[Solution, Account], StepPlan],
         plain_peak: int,
-    ) -> Plan:
+    ) -> StepPlan:
         """A plan whose program is expected within a budget, small tensors included."""
         small, least = 0, None
         for attempt in range(1, _TRIES + 1):
@@ -207,18 +204,18 @@ class _Planner:
                 plan = made(solution, account)
                 if plan.expected <= budget:
                     return plan
-                # Also what the schedule left free: else it would be found again, and still be too large.
+                # Also the bytes that the schedule left free: else the same schedule would be found again.
                 small += budget - solution.timeline.peak + attempt * (plan.expected - budget)
             elif small and least is None and plain_peak > budget:
-                # So much is too much: keep what the least peak that is known leaves free.
+                # Fewer bytes must do: reserve those that the schedule of least known peak leaves free.
                 least = made(minimum_budget(graph, time_limit=self.options.time_limit), self.account(graph))
                 small = budget - (least.solution.peak or 0)
             else:
                 break
-            _log.info("%s for small tensors", format_bytes(small))
+            _log.info("%s reserved for small tensors", format_bytes(small))
             if small <= 0:
                 break
-        # Small tensors bring what the solver finds over a budget that other schedules may meet with them.
+        # With small tensors every schedule found is over the budget; other schedules may still meet it.
         if small and plain_peak <= budget:
             return made(*self._solved(graph, budget, 0, as_traced, plain=True))
         if least is None:
@@ -255,22 +252,16 @@ class _Planner:
         )
 
     def _budget(self, graph: DFGraph, plain_peak: int) -> int:
-        if self.options.budget != AUTO:
-            return max(parse_budget(self.options.budget, plain_peak), self.least)
         device = device_of_this_machine()
-        budget = auto_budget(device, graph.base_size)
-        left = 100 * HEADROOM
-        _log.info(
-            "budget 'auto' on %s: %s; %.0f%% of what is left stays free", device, format_bytes(budget), left
-        )
-        return budget
+        options = in_bytes(self.options, device, graph.base_size, partial(obtainable_bytes, device))
+        return max(parse_budget(options.budget, plain_peak), self.least)
 
     def settled(self, graph: DFGraph) -> tuple[DFGraph, Sequence[int]]:
         """The graph with its updates as early as is sound, and where each of its ops was."""
         return with_writes_settled(graph, self.traced.writes, self.traced.in_sequence)
 
     def account(self, graph: DFGraph, small: int = 0) -> Account:
-        """What each byte is held for, so many of them for small tensors."""
+        """The use of each byte, ``small`` of them for small tensors."""
         constants = graph.fixed_size - self.options.reserve
         fixed = {Kind.CONSTANTS: constants, Kind.RESERVE: self.options.reserve, Kind.SMALL: small}
         kinds = kinds_of(self.traced, graph, self.optimizer)
@@ -279,27 +270,19 @@ class _Planner:
     def _solved(
         self, graph: DFGraph, budget: int, small: int, as_traced: PlainOrder, *, plain: bool = False
     ) -> tuple[Solution, Account]:
-        """What is found with so many bytes kept for small tensors; the plain program if asked for."""
+        """Solve with ``small`` bytes reserved for small tensors; ``plain=True`` forces the traced order."""
         options = self.options
         small = 0 if plain else small
         account = self.account(graph, small)
         graph = replace(graph, fixed_size=graph.fixed_size + small)
-        plain_fits = plain or as_traced.peak(graph) <= budget < keep_all_peak(graph)
-        solution = solve(
-            graph,
-            budget,
-            solver=as_traced if plain_fits else options.solver,
-            time_limit=options.time_limit,
-            on_progress=options.on_progress,
-            cache=ScheduleCache() if options.cache and not plain_fits else None,
-            throw=False,
-        )
-        return solution, account
+        if plain:
+            options = replace(options, solver=as_traced, cache=False)
+        return decide(graph, budget, options, plain=as_traced, throw=False), account
 
     def _infeasible(
         self, solution: Solution, graph: DFGraph, budget: int, small: int, minimum: int
     ) -> InfeasibleBudgetError:
-        """The error: what is proved with bytes kept for small tensors is not proved without them."""
+        """The error; a proof that holds with bytes reserved for small tensors does not hold without them."""
         size, op = floor(graph)
         error = InfeasibleBudgetError(
             budget=budget,
@@ -309,11 +292,11 @@ class _Planner:
             proved=not small and solution.status is Status.INFEASIBLE,
             reason=_SMALL_TENSORS if small else solution.origin.get("reason", ""),
         )
-        return self.account(graph).told(error, graph)
+        return self.account(graph).explained(error, graph)
 
 
 def _as_traced(graph: DFGraph, order: Sequence[int]) -> PlainOrder:
-    """The order that was traced; the graph's own, if an update has to wait for what was traced after it."""
+    """The traced order; the graph's own, if an update has to wait for an op that was traced after it."""
     traced = PlainOrder(order=tuple(sorted(range(graph.n_ops), key=order.__getitem__)))
     try:
         traced.peak(graph)
@@ -330,7 +313,7 @@ def _schedule(solution: Solution) -> Schedule:
 
 
 def _expected(
-    traced: Traced, sequence: Iterable[int], graph: DFGraph, workspaces: Mapping[tf.Operation, int]
+    traced: TracedGraph, sequence: Iterable[int], graph: DFGraph, workspaces: Mapping[tf.Operation, int]
 ) -> tuple[Program, int]:
     """The program of a sequence, and the bytes that it will hold at its peak."""
     found = program(traced, sequence)
@@ -338,8 +321,8 @@ def _expected(
     return found, peak + min(_EARLIEST * SMALL, int(_EARLY * peak))
 
 
-def _with_lent(traced: Traced, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
-    """The tensors of a step, each larger by what its op lends to one that reads it."""
+def _with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
+    """The tensors of a step, each larger by the workspace that its op lends to a reader."""
     tensors = list(traced.graph.tensors)
     for before in {b for group in traced.groups for op in group if (b := lender(op)) is not None}:
         t = traced.tensor_of.get(Buffer(before.name, "output", 0))
@@ -348,7 +331,7 @@ def _with_lent(traced: Traced, workspaces: Mapping[tf.Operation, int]) -> tuple[
     return tuple(tensors)
 
 
-def _is_smaller(traced: Traced, than: Traced) -> bool:
+def _is_smaller(traced: TracedGraph, than: TracedGraph) -> bool:
     """Whether a step has the same ops as another one, on tensors that are not larger."""
     a, b = traced.graph, than.graph
     return (
@@ -361,9 +344,9 @@ def _is_smaller(traced: Traced, than: Traced) -> bool:
     )
 
 
-def _smaller(traced: Traced, plan: Plan) -> Plan:
+def _smaller(traced: TracedGraph, plan: StepPlan) -> StepPlan:
     """A plan for the same step on smaller tensors; costs and workspaces stay, as upper bounds."""
-    _log.info("the step is a known one on smaller tensors: its schedule is taken")
+    _log.info("the step equals an earlier one on smaller tensors: its schedule is used again")
     settled, problem = plan.graph, plan.solution.problem
     ops = zip(plan.traced.heavy, traced.heavy, strict=True)
     workspaces = {op: plan.workspaces.get(before, 0) for before, op in ops}

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate_tf.lean import lean_order
-from checkmate_tf.tracing import Traced
+from checkmate_tf.tracing import TracedGraph
 
 __all__ = ["Copy", "Program", "Value", "branch_programs", "program"]
 
@@ -57,7 +57,7 @@ class Program:
     outputs: tuple[Value, ...]
 
 
-def program(traced: Traced, sequence: Iterable[int]) -> Program:
+def program(traced: TracedGraph, sequence: Iterable[int]) -> Program:
     """The copies that run if the ops of a graph run in a sequence.
 
     Args:
@@ -74,12 +74,12 @@ def program(traced: Traced, sequence: Iterable[int]) -> Program:
     return Program(copies=tuple(writer.copies), outputs=outputs)
 
 
-def branch_programs(traced: Traced, op: tf.Operation) -> tuple[Program, ...]:
+def branch_programs(traced: TracedGraph, op: tf.Operation) -> tuple[Program, ...]:
     """What the branches of an op run: each of their ops once, in an order in which little is held."""
     return tuple(program(branch, _once(branch)) for branch in traced.branches.get(op.name, ()))
 
 
-def _once(traced: Traced) -> list[int]:
+def _once(traced: TracedGraph) -> list[int]:
     graph, order = with_writes_settled(traced.graph, traced.writes, traced.in_sequence)
     writes = {k: traced.writes[v] for k, v in enumerate(order) if v in traced.writes}
     return [order[v] for v in sequence_to_run(graph, lean_order(graph), writes)]
@@ -97,14 +97,14 @@ class _Writer:
         wires: op → its inputs, as asking TensorFlow for them takes time.
     """
 
-    traced: Traced
+    traced: TracedGraph
     latest: dict[str, int]
     copies: list[Copy] = field(default_factory=list)
     heavy: set[str] = field(default_factory=set)
     wires: dict[str, list[tf.Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, traced: Traced) -> _Writer:
+    def of(cls, traced: TracedGraph) -> _Writer:
         given = {t.op.name: -1 - k for k, t in enumerate(traced.captured.inputs)}
         return cls(traced=traced, latest=given, heavy=set(given))
 

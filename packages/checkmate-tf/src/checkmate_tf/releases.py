@@ -1,45 +1,33 @@
-"""Which TensorFlow this works with: OLDEST ≤ release; TRIED is the newest that the tests ran on.
+"""The releases of TensorFlow and Keras that this package works with.
 
 TensorFlow comes in several distributions with one import name (``tensorflow``, ``tensorflow-cpu``, nightly
 and vendors' builds), so checkmate-tf depends on none of them and looks for any. Steps are captured and
-replayed through names that TensorFlow keeps to itself and that change between releases, and Keras must be
-Keras 3, which came with OLDEST. To know the release needs no import of TensorFlow, so what is wrong is said
-before something breaks.
+replayed through names that TensorFlow keeps private (:mod:`checkmate_tf.private`) and that change between
+releases, and Keras must be Keras 3, which came with the oldest release.
 """
 
 from __future__ import annotations
 
-import logging
-import re
 import sys
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from checkmate import CheckmateError, MissingDistributionError
 from checkmate.errors import install_hint
+from checkmate.framework import Releases
 
-__all__ = [
-    "UnsupportedKerasError",
-    "UnsupportedReleaseError",
-    "check_installed",
-    "check_keras",
-    "check_release",
-]
+__all__ = ["RELEASES", "UnsupportedKerasError", "check_installed", "check_keras"]
 
-OLDEST = (2, 16)
-TRIED = (2, 21)
-
-_DISTRIBUTIONS = (
-    *("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-cpu-aws", "tensorflow-macos"),
-    *("tensorflow-rocm", "tf-nightly", "tf-nightly-cpu"),
+RELEASES = Releases(
+    framework="TensorFlow",
+    distributions=(
+        *("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-cpu-aws", "tensorflow-macos"),
+        *("tensorflow-rocm", "tf-nightly", "tf-nightly-cpu"),
+    ),
+    oldest=(2, 16),
+    tried=(2, 21),
+    needs=", with Keras 3",
 )
-
-_log = logging.getLogger(__name__)
-
-
-class UnsupportedReleaseError(CheckmateError, RuntimeError):
-    """TensorFlow is too old; the message says which releases work."""
 
 
 class UnsupportedKerasError(CheckmateError, RuntimeError):
@@ -48,7 +36,7 @@ class UnsupportedKerasError(CheckmateError, RuntimeError):
 
 @cache
 def check_installed() -> None:
-    """Check the TensorFlow that is installed, once.
+    """Check the installed TensorFlow, once.
 
     Raises:
         MissingDistributionError: if there is none.
@@ -60,53 +48,17 @@ def check_installed() -> None:
             "'checkmate-tf[gpu]' brings its CUDA build",
             name="tensorflow",
         )
-    for distribution in _DISTRIBUTIONS:
-        try:
-            return check_release(version(distribution), distribution)
-        except PackageNotFoundError:
-            continue
-    _log.info("TensorFlow is installed under a name that is not known: neither is its release")
-    return None
-
-
-def check_release(release: str, distribution: str = "tensorflow") -> None:
-    """Refuse a release that is too old; warn of one that the tests have not met.
-
-    Raises:
-        UnsupportedReleaseError: if it is too old.
-
-    >>> check_release("2.21.0")
-    >>> check_release("2.15.1")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    checkmate_tf.releases.UnsupportedReleaseError: Checkmate needs TensorFlow 2.16 or newer, with Keras 3; ...
-    """
-    known = re.match(r"(\d+)\.(\d+)", release)
-    if known is None:
-        return
-    found = (int(known[1]), int(known[2]))
-    if found < OLDEST:
-        raise UnsupportedReleaseError(
-            f"Checkmate needs TensorFlow {_name(OLDEST)} or newer, with Keras 3; {distribution} {release} is "
-            f"installed: pip install '{distribution}>={_name(OLDEST)}'"
-        )
-    if found > TRIED:
-        _log.warning(
-            "%s %s is newer than %s, the newest that Checkmate was tried with",
-            distribution,
-            release,
-            _name(TRIED),
-        )
+    RELEASES.check_installed()
 
 
 def check_keras(model: object) -> None:
-    """Refuse a Keras model that does not run on TensorFlow, or that is of Keras 2; for others do nothing.
+    """Refuse a Keras model that does not run on TensorFlow, or that is of Keras 2; other objects pass.
 
     Keras reads its backend once, from the variable ``KERAS_BACKEND`` or its file of settings, when it is
     first imported. Nothing is imported here: a model can only come from a Keras that was.
 
     Args:
-        model: what the user gave as a model.
+        model: the object that the user passed as a model.
 
     Raises:
         UnsupportedKerasError: with the way out.
@@ -122,7 +74,3 @@ def check_keras(model: object) -> None:
             f"{type(model).__name__} runs on Keras' backend {keras.config.backend()!r}, and Checkmate can "
             "plan it only on TensorFlow: set KERAS_BACKEND=tensorflow before Keras is first imported"
         )
-
-
-def _name(release: tuple[int, int]) -> str:
-    return f"{release[0]}.{release[1]}"

@@ -19,7 +19,7 @@ import tensorflow as tf
 from checkmate_tf.branches import branch_arguments
 from checkmate_tf.program import Copy, Program, Value, branch_programs
 from checkmate_tf.storages import aliased_input, lender, nbytes, takes_over
-from checkmate_tf.tracing import Traced
+from checkmate_tf.tracing import TracedGraph
 
 __all__ = ["group_workspace", "resident_bytes"]
 
@@ -78,7 +78,7 @@ def resident_bytes(
 
 
 def group_workspace(
-    traced: Traced, group: Sequence[tf.Operation], size: int, workspaces: Mapping[tf.Operation, int]
+    traced: TracedGraph, group: Sequence[tf.Operation], size: int, workspaces: Mapping[tf.Operation, int]
 ) -> int:
     """Bytes that a group needs while it runs, beyond the outputs that it leaves.
 

@@ -19,14 +19,14 @@ from checkmate_tf.capture import Captured
 from checkmate_tf.reading import SMALL, Buffer, Heavy, Reading, read
 from checkmate_tf.storages import calls_functions, is_elementwise, nbytes, takes_over
 
-__all__ = ["Traced", "trace"]
+__all__ = ["TracedGraph", "trace"]
 
 _CLOSE = 4
 """How many heavy ops on, at most, an op that writes over another one's output may stand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Traced:
+class TracedGraph:
     """A step as a graph of Checkmate, and how it corresponds to TensorFlow's ops.
 
     Attributes:
@@ -47,7 +47,7 @@ class Traced:
     writes: Mapping[int, tuple[int, ...]]
     in_sequence: tuple[int, ...]
     reads_before: Mapping[str, Sequence[tf.Operation]]
-    branches: Mapping[str, tuple[Traced, ...]]
+    branches: Mapping[str, tuple[TracedGraph, ...]]
 
     @property
     def heavy(self) -> Iterator[tf.Operation]:
@@ -58,7 +58,7 @@ class Traced:
                 yield from branch.heavy
 
 
-def trace(captured: Captured, *, name: str = "") -> Traced:
+def trace(captured: Captured, *, name: str = "") -> TracedGraph:
     """The graph of a captured step, its costs 0, its updates where they were traced."""
     reading = read(captured.ops, captured.outputs)
     returned = dict.fromkeys(b for t in captured.outputs for b in reading.needed(t))
@@ -72,7 +72,7 @@ def _traced(
     groups: Sequence[Sequence[Heavy]],
     returned: Mapping[Buffer, None],
     name: str,
-) -> Traced:
+) -> TracedGraph:
     arguments = {Buffer(t.op.name, "output", 0): nbytes(t) for t in captured.inputs if t.dtype != tf.resource}
     versions = {Buffer(handle, "version", 0): size for handle, size in reading.variables.items()}
     tensors = [Tensor(name=b.maker, size=size) for b, size in (arguments | versions).items()]
@@ -118,7 +118,7 @@ def _traced(
         fixed_size=constants,
         name=name,
     )
-    return Traced(
+    return TracedGraph(
         captured=captured,
         graph=graph,
         groups=tuple(tuple(h.op for h in group) for group in groups),

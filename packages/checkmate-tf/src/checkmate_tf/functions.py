@@ -1,4 +1,4 @@
-"""A function that computes a training step, planned anew for each kind of arguments and run as planned.
+"""A function that computes a training step, planned for each kind of arguments and run as planned.
 
 f(x) = y  ↦  f̂(x) = y, bit for bit, with peak(f̂) ≤ budget
 """
@@ -8,22 +8,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import tensorflow as tf
 
-from checkmate import DFGraph
-from checkmate.plugins import CostModel, Solver
-from checkmate.problem import OnProgress
-from checkmate.report import Account, Planned
-from checkmate.units import Budget
+from checkmate import Budget, DFGraph
+from checkmate.framework import AUTO, Options, Settings
+from checkmate.report import Account, HasPlans
 from checkmate_tf import private
 from checkmate_tf.arguments import Signature
-from checkmate_tf.available import AUTO
 from checkmate_tf.capture import UnsupportedFunctionError, capture
 from checkmate_tf.emit import Replay, emit
-from checkmate_tf.options import Options
-from checkmate_tf.planning import Plan, planned, priced
+from checkmate_tf.planning import StepPlan, plan_step, price_step
 
 __all__ = ["PlannedFunction", "function"]
 
@@ -33,58 +29,25 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 @overload
 def function(
-    fn: Callable[..., Any],
-    *,
-    budget: Budget = AUTO,
-    solver: str | Solver = "auto",
-    cost_model: str | CostModel = "profiled",
-    time_limit: float = 10.0,
-    workspaces: bool = True,
-    reserve: int | str = 0,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
+    fn: Callable[..., Any], *, budget: Budget = AUTO, **settings: Unpack[Settings]
 ) -> PlannedFunction: ...
 @overload
 def function(
-    fn: None = None,
-    *,
-    budget: Budget = AUTO,
-    solver: str | Solver = "auto",
-    cost_model: str | CostModel = "profiled",
-    time_limit: float = 10.0,
-    workspaces: bool = True,
-    reserve: int | str = 0,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
+    fn: None = None, *, budget: Budget = AUTO, **settings: Unpack[Settings]
 ) -> Callable[[Callable[..., Any]], PlannedFunction]: ...
 def function(
-    fn: Callable[..., Any] | None = None,
-    *,
-    budget: Budget = AUTO,
-    solver: str | Solver = "auto",
-    cost_model: str | CostModel = "profiled",
-    time_limit: float = 10.0,
-    workspaces: bool = True,
-    reserve: int | str = 0,
-    cache: bool = True,
-    on_progress: OnProgress | None = None,
+    fn: Callable[..., Any] | None = None, *, budget: Budget = AUTO, **settings: Unpack[Settings]
 ) -> PlannedFunction | Callable[[Callable[..., Any]], PlannedFunction]:
     """Run a function that computes losses and gradients, and may apply them, within a byte budget.
 
     Args:
-        fn: what one would give to ``tf.function``: of tensors, nested in tuples, lists and dicts, and of
+        fn: a function that ``tf.function`` accepts: of tensors, nested in tuples, lists and dicts, and of
             Python values, which are constants to it. It may create variables at its first call only. Left
             out for a decorator with settings: ``@function(budget="8GiB")``.
         budget: bytes of everything that the step holds at once: variables that it uses, arguments,
-            activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the plain
-            step's peak (``"60%"``, ``0.6``), or ``"auto"``, what the device has left now.
-        solver: name of an installed solver, or a solver.
-        cost_model: ``"profiled"``, ``"roofline"``, ``"flops"``, an installed cost model's name, or one.
-        time_limit: seconds for the solver, for each plan.
-        workspaces: whether the workspace of each distinct op is measured; without, the peak is not bounded.
-        reserve: bytes that the step holds besides.
-        cache: whether measured costs and schedules are kept on disk, and taken from there.
-        on_progress: called while ops are timed and while the solver runs.
+            activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the step's peak
+            without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
+        **settings: :class:`~checkmate.framework.Settings`.
 
     Returns:
         A callable of the same arguments, which plans when it meets a new kind of them.
@@ -92,7 +55,7 @@ def function(
     Raises:
         BudgetError: if the budget can't be read.
         UnsupportedFunctionError: if ``fn`` is a ``tf.function`` that XLA compiles.
-        TypeError: if ``fn`` can't be called, or what is given for a cost model can't be one.
+        TypeError: if ``fn`` can't be called, there is no such setting, or the cost model is none.
 
     >>> w = tf.Variable(tf.ones([4, 4]))
     >>> @function(budget="100%", cost_model="flops")
@@ -104,16 +67,7 @@ def function(
     >>> float(loss), gradient.shape
     (32.0, TensorShape([4, 4]))
     """
-    options = Options.parse(
-        budget=budget,
-        solver=solver,
-        cost_model=cost_model,
-        time_limit=time_limit,
-        workspaces=workspaces,
-        reserve=reserve,
-        cache=cache,
-        on_progress=on_progress,
-    )
+    options = Options.parse(budget=budget, **settings)
     return PlannedFunction(fn, options) if fn is not None else lambda fn: PlannedFunction(fn, options)
 
 
@@ -123,8 +77,8 @@ def _as_written(method: _Method) -> _Method:
     return kept
 
 
-class PlannedFunction(Planned[Plan]):
-    """What :func:`function` returns.
+class PlannedFunction(HasPlans[StepPlan]):
+    """A function that runs within a budget; made by :func:`function`.
 
     Args:
         fn: the function.
@@ -155,7 +109,7 @@ class PlannedFunction(Planned[Plan]):
         update_wrapper(self, plain, updated=())
 
     @property
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[StepPlan, ...]:
         """The plans so far: one for each kind of arguments."""
         return tuple(step.plan for step in self._steps.values())
 
@@ -171,7 +125,7 @@ class PlannedFunction(Planned[Plan]):
         return self._step(signature).run(tensors)
 
     @_as_written
-    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+    def plan(self, *args: Any, **kwargs: Any) -> StepPlan:
         """The plan for these arguments; ``tf.TensorSpec`` may stand for tensors. Only single ops are run.
 
         Raises:
@@ -188,7 +142,7 @@ class PlannedFunction(Planned[Plan]):
         """
         traced, concrete = self._concrete(Signature.of(args, kwargs)[0])
         with tf.init_scope():
-            found = priced(capture(concrete), self._options, optimizer=self._optimizer_handles())
+            found = price_step(capture(concrete), self._options, optimizer=self._optimizer_handles())
         del traced  # had to live until now
         return found
 
@@ -206,8 +160,8 @@ class PlannedFunction(Planned[Plan]):
             )
         known = list(self._steps.values())
         traced, concrete = self._concrete(signature)
-        with tf.init_scope():  # what is measured runs now, though the caller may be traced
-            plan = planned(
+        with tf.init_scope():  # measured ops run now, even if the caller is being traced
+            plan = plan_step(
                 capture(concrete),
                 self._options,
                 optimizer=self._optimizer_handles(),
@@ -216,7 +170,7 @@ class PlannedFunction(Planned[Plan]):
         return _Step(plan, concrete, keep=traced)
 
     def _concrete(self, signature: Signature) -> tuple[object, Any]:
-        """TensorFlow's function for a kind of arguments, and what must live as long."""
+        """An object to keep alive, and the concrete function for a kind of arguments, which needs it."""
         traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
         return traced, traced.get_concrete_function(*signature.specs)
 
@@ -225,15 +179,15 @@ class PlannedFunction(Planned[Plan]):
 
 
 class _Step:
-    """A plan, and the function that runs it, which is made when it is first needed.
+    """A plan, and the function that runs it, which is made at the first run.
 
     Args:
-        plan: what was decided.
+        plan: the decision.
         concrete: TensorFlow's function of the plain step; knows how its outputs are nested.
-        keep: what must live as long.
+        keep: an object that must live as long.
     """
 
-    def __init__(self, plan: Plan, concrete: Any, keep: object) -> None:
+    def __init__(self, plan: StepPlan, concrete: Any, keep: object) -> None:
         self.plan = plan
         self._structure = concrete.structured_outputs
         self._keep = keep

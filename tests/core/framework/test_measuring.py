@@ -1,0 +1,86 @@
+"""The measuring loop: each distinct op is measured once in a process, and once on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from checkmate import ProfilerBusyError, Progress
+from checkmate.cost import OpProfile
+from checkmate.framework import by_bytes, measured_ops, measuring
+
+MACHINE = {"device": "abacus"}
+OPS = {f"layout {k}": k for k in range(70)}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty disk and an empty memory."""
+    monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(measuring, "_memory", {})
+    return tmp_path
+
+
+def profile(ops: Iterable[int]) -> Iterator[OpProfile]:
+    return (OpProfile(seconds=float(op), workspace=op) for op in ops)
+
+
+def measure(
+    ops: Mapping[str, int] = OPS, *, on_disk: bool = True, seen: list[str] | None = None, stop_at: int = -1
+) -> Mapping[str, OpProfile]:
+    """Measure ops; list what is announced; interrupt at the op of this number."""
+
+    def report(progress: Progress) -> None:
+        if seen is not None:
+            seen.append(progress.step)
+            if len(seen) - 1 == stop_at:
+                raise KeyboardInterrupt
+
+    return measured_ops(MACHINE, ops, profile, name=str, on_disk=on_disk, on_progress=report)
+
+
+def test_each_layout_has_its_profile_and_is_announced_once() -> None:
+    seen: list[str] = []
+    found = measure(seen=seen)
+    assert {layout: found[layout].workspace for layout in OPS} == OPS
+    assert seen == [f"timing op {k + 1} of 70: {k}" for k in range(70)]
+    measure(seen=seen)
+    assert len(seen) == 70
+
+
+def test_the_next_process_reads_the_disk(cache: Path) -> None:
+    first = dict(measure())
+    measuring._memory.clear()
+    seen: list[str] = []
+    assert dict(measure(seen=seen)) == first
+    assert not seen
+    assert len(list(cache.rglob("*.json"))) == 1
+
+
+def test_the_off_switch_leaves_the_disk_alone(cache: Path) -> None:
+    measure(on_disk=False)
+    assert not list(cache.iterdir())
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 31, 32, 50])
+def test_an_interrupt_keeps_the_ops_measured_before(stop_at: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        measure(seen=[], stop_at=stop_at)
+    measuring._memory.clear()
+    seen: list[str] = []
+    measure(seen=seen)
+    assert len(seen) == 70 - stop_at
+
+
+def test_inside_a_profiler_the_error_names_the_way_out() -> None:
+    def busy(ops: Iterable[int]) -> Iterator[OpProfile]:
+        raise ProfilerBusyError("another profiler is running")
+
+    with pytest.raises(ProfilerBusyError, match="run one step of the compiled model before"):
+        measured_ops(MACHINE, OPS, busy, name=str, on_disk=False)
+
+
+def test_an_op_that_cannot_run_is_charged_by_its_bytes() -> None:
+    assert by_bytes(2 * 10**10) == OpProfile(seconds=2.0, workspace=0)
