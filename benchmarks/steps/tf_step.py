@@ -27,8 +27,8 @@ import tensorflow as tf
 
 import checkmate
 import checkmate.tf2
-from checkmate_tf import zoo
 from steps.process import LEAST, Row, answer, timed
+from zoo import small_keras as zoo
 
 NETWORKS: dict[str, tuple[str, Row]] = {
     "unet": ("unet", {"image": 64, "width": 16}),
@@ -160,7 +160,7 @@ class OpTiming(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
-        log = logging.getLogger("checkmate_tf.costs")
+        log = logging.getLogger("checkmate.framework.measuring")
         log.setLevel(logging.INFO)
         log.addHandler(self)
 
