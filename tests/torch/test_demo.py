@@ -18,31 +18,23 @@ from checkmate import InfeasibleBudgetError
 from checkmate.errors import BudgetError, MissingDistributionError
 from checkmate_torch import demo
 from checkmate_torch.command import register
-from checkmate_torch.demo import Comparison, compare, digits
-from checkmate_torch.zoo import resnet18
+from checkmate_torch.demo import Comparison, compare, digits, network
 
-
-def small_net() -> torch.nn.Module:
-    return resnet18(width=4, channels=1, image=8, batch=1, stages=(3, 2)).module
+small_network = partial(network, width=4, stages=(3, 2))
 
 
 @pytest.fixture(scope="module")
 def result() -> Comparison:
     runs: list[str] = []
-    comparison = compare(small_net(), digits(4, image=32), 0.6, advance=runs.append)
+    comparison = compare(small_network(), digits(4, image=32), 0.6, advance=runs.append)
     assert runs == ["plain"] * 4 + ["checkmate"] * 4
     return comparison
 
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> click.Group:
-    """The command line with the demo on a network and images that take no time."""
-    small = resnet18
-
-    def tiny(**kwargs: object) -> object:
-        return small(**{**kwargs, "width": 4, "stages": (3, 2)})
-
-    monkeypatch.setattr(demo, "resnet18", tiny)
+    """The command line, with the demo on a small network and small images."""
+    monkeypatch.setattr(demo, "network", small_network)
     monkeypatch.setattr(demo, "digits", partial(digits, image=32))
     monkeypatch.setattr(demo, "_TIME_LIMIT_S", 1.0)
     group = click.Group()
@@ -135,7 +127,7 @@ def test_bad_budgets_stop_before_any_work(cli: click.Group, monkeypatch: pytest.
 
 def test_an_impossible_budget_is_reported() -> None:
     with pytest.raises(InfeasibleBudgetError):
-        compare(small_net(), digits(2, image=16), "64KiB", advance=lambda _: None)
+        compare(small_network(), digits(2, image=16), "64KiB", advance=lambda _: None)
 
 
 def test_without_its_data_the_demo_says_where_from(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""The command ``checkmate demo``: trains twice and shows both runs, as a table, a picture, or JSON.
+"""The command ``checkmate demo``: trains twice and shows both runs as a table, a picture, or JSON.
 
-Adding it imports no PyTorch, so that the command line starts quickly; running it does.
+Registering the command does not import PyTorch, so that the command line starts quickly; running it does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from checkmate.problem import keep_all_peak
+from checkmate import keep_all_peak
+from checkmate.plugins import examples
 from checkmate.units import format_bytes, parse_budget
 
 if TYPE_CHECKING:
@@ -25,15 +26,15 @@ def register(cli: click.Group) -> None:
     """Add the command ``demo``; needs the extra ``checkmate-torch[demo]``."""
     import click
 
-    from checkmate.cli.options import examples
-
     output = click.Path(dir_okay=False, writable=True, path_type=Path)
 
     @cli.command(
         epilog=examples("checkmate demo", "checkmate demo --budget 80MiB --steps 10 --output run.png")
     )
     @click.option("--steps", type=click.IntRange(min=3), default=30, show_default=True)
-    @click.option("--budget", default="50%", show_default=True, help="Bytes, 80MiB, or share of plain peak.")
+    @click.option(
+        "--budget", default="50%", show_default=True, help="Bytes, 80MiB, or a share of the plain peak."
+    )
     @click.option("--output", type=output, default=Path("checkmate-demo.png"), show_default=True)
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     @click.pass_context
@@ -47,7 +48,7 @@ def register(cli: click.Group) -> None:
 
         from checkmate_torch import demo as training
 
-        parse_budget(budget, 2**62)  # a budget that can't be read is an error before the work, not after
+        parse_budget(budget, 2**62)  # a mistake in the budget is an error before the work, not after
         model = training.network()
         count = sum(parameter.numel() for parameter in model.parameters())
         columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn())
@@ -56,8 +57,8 @@ def register(cli: click.Group) -> None:
             runs: list[str] = []
 
             def advance(run: str) -> None:
-                what = "planning" if run == "checkmate" and run not in runs else "training"
-                progress.update(task, description=f"{what}, {run}", completed=len(runs))
+                doing = "planning" if run == "checkmate" and run not in runs else "training"
+                progress.update(task, description=f"{doing}, {run}", completed=len(runs))
                 runs.append(run)
 
             result = training.compare(model, training.digits(steps), budget, advance=advance)
@@ -80,8 +81,8 @@ def register(cli: click.Group) -> None:
 
 
 def _draw(result: Comparison, path: Path) -> None:
-    """The memory of the last step of both runs, and the budget, as a PNG."""
-    from checkmate.report.plot import plot_memory
+    """Draw the memory of the last step of both runs, and the budget, as a PNG."""
+    from checkmate.report import plot_memory
 
     curves = {
         name: (run.last.times_s.tolist(), run.last.bytes.tolist())
@@ -110,7 +111,7 @@ def _facts(result: Comparison) -> dict[str, object]:
 
 
 def _table(result: Comparison, *, title: str) -> Table:
-    """What was predicted and measured, then some of the losses, side by side."""
+    """Predicted and measured values of both runs, then some of their losses, side by side."""
     from rich.table import Table
 
     plain, within, solution = result.plain, result.checkmate, result.solution

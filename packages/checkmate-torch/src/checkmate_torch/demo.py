@@ -1,7 +1,7 @@
-"""One real training run, twice from equal weights over equal batches: plain, and within a byte budget.
+"""The same training run twice, from equal weights over equal batches: plain, and within a byte budget.
 
-If recomputation is exact, the losses of both runs are the same numbers; if the plan is true, the live bytes
-of the second never exceed its budget. ``checkmate demo`` (:mod:`checkmate_torch.command`) shows both.
+If recomputation is exact, the losses of both runs are equal. If the predicted peak is right, the live bytes
+of the second run never exceed its budget. ``checkmate demo`` (:mod:`checkmate_torch.command`) shows both.
 """
 
 from __future__ import annotations
@@ -17,25 +17,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from checkmate import Solution
+from checkmate import Budget, Solution
 from checkmate.errors import MissingDistributionError, install_hint
-from checkmate.units import Budget, parse_budget
+from checkmate.units import parse_budget
 from checkmate_torch.compiled import compile
 from checkmate_torch.meter import MemoryMeter, memory_meter, resident_bytes
-from checkmate_torch.zoo import resnet18
 
 __all__ = ["Comparison", "Run", "compare", "digits", "network"]
 
 _BATCH = 16
 _IMAGE = 64
-_STAGES = (3, 3, 2, 2)
 _TIME_LIMIT_S = 10.0
 _UNTIMED = 2
 """First steps left out of the median: planning, allocation of the optimizer's state."""
 _LOSS_RTOL = 1e-4
-"""Recomputation runs the same kernels on the same values: the losses are equal, most often to the last bit.
-Kernels that sum in an order of their own choice differ in the last of 24 bits, 6e-8; some dozens of steps may
-amplify that a thousandfold, while a wrong gradient shows in the second loss with 1e-2 and more."""
+"""Recomputation runs the same kernels on the same values, so the losses are usually equal to the last bit.
+Kernels that choose the order of a sum differ in the last of 24 bits, 6e-8, and some dozens of steps may
+amplify that a thousandfold; a wrong gradient changes the second loss by 1e-2 or more."""
 
 Batch = tuple[Tensor, Tensor]
 
@@ -47,9 +45,9 @@ class Run:
     Attributes:
         losses: of each step.
         step_s: median seconds of a step.
-        peak: the most live bytes in any step after the first.
+        peak: maximum of live bytes over all steps but the first.
         last: the memory of the last step.
-        optimizer_bytes: state of the optimizer.
+        optimizer_bytes: bytes of the optimizer's state.
     """
 
     losses: tuple[float, ...]
@@ -79,9 +77,45 @@ class Comparison:
         return np.allclose(self.plain.losses, self.checkmate.losses, rtol=_LOSS_RTOL, atol=0)
 
 
-def network() -> nn.Module:
-    """A residual network for images of one channel, in the manner of ResNet-18."""
-    return resnet18(channels=1, batch=1, image=8, stages=_STAGES).module
+class Block(nn.Module):
+    """Two 3×3 convolutions with batch norm around a shortcut (He et al., CVPR 2016, figure 2)."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(after),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or before != after:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images ``[n, before, h, w]`` to ``[n, after, h / stride, w / stride]``."""
+        return functional.relu(self.layers(x) + self.shortcut(x))
+
+
+def network(width: int = 32, stages: Sequence[int] = (3, 3, 2, 2)) -> nn.Module:
+    """A residual network like ResNet-18 for images of one channel, ten classes, with seeded random weights.
+
+    Args:
+        width: channels of the first stage, doubled with every other.
+        stages: the number of blocks at each resolution.
+    """
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Conv2d(1, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    before = width
+    for stage, blocks in enumerate(stages):
+        for block in range(blocks):
+            after = width * 2**stage
+            layers.append(Block(before, after, 2 if stage > 0 and block == 0 else 1))
+            before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
 
 
 def digits(steps: int, *, batch: int = _BATCH, image: int = _IMAGE, seed: int = 0) -> list[Batch]:
@@ -128,7 +162,7 @@ def compare(
     """
     plain = _train(copy.deepcopy(model), batches, lambda: advance("plain"))
     limit = parse_budget(budget, plain.peak)
-    # What the compiled module can't see: the optimizer's state and the labels.
+    # The compiled module sees neither the optimizer's state nor the labels.
     reserve = plain.optimizer_bytes + resident_bytes(batches[0][1])
     compiled = compile(copy.deepcopy(model), limit, reserve=reserve, time_limit=_TIME_LIMIT_S)
     within = _train(compiled, batches, lambda: advance("checkmate"))
@@ -136,7 +170,7 @@ def compare(
 
 
 def _train(model: nn.Module, batches: Sequence[Batch], advance: Callable[[], None]) -> Run:
-    """An ordinary loop; every step but the first, in which the plan is made, is metered."""
+    """Train in an ordinary loop, and measure each step but the first, in which the plan is made."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     losses: list[float] = []
     seconds: list[float] = []
