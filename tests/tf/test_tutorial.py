@@ -17,5 +17,5 @@ def test_five_minutes_with_keras(capsys: pytest.CaptureFixture[str]) -> None:
     assert left["prediction"].shape == (32, 10)
     assert left["last"] < left["first"]
     said = capsys.readouterr().out
-    for words in ("predicted peak", "brings back", "the least budget known to work is"):
+    for words in ("predicted peak", "bytes saved", "the least budget known to work is"):
         assert words in said

@@ -20,5 +20,5 @@ def test_five_minutes_with_pytorch(
     assert left["step"].plans[0].solution.overhead > 0
     assert left["last"] < left["first"]
     said = capsys.readouterr().out
-    for words in ("measured peak", "brings back", "the least budget known to work is"):
+    for words in ("measured peak", "bytes saved", "the least budget known to work is"):
         assert words in said

@@ -22,16 +22,16 @@ def test_a_recomputation_by_hand() -> None:
     assert explain(solution(by_hand(), 50)).rows[0].reason == "8 B less at the peak"
 
 
-def test_the_dearest_come_first_and_a_long_table_is_cut() -> None:
+def test_the_most_expensive_come_first_and_a_long_table_is_cut() -> None:
     timeline = large(250)
-    told = explain(solution(timeline, timeline.peak))
-    assert sum(row.again for row in told.rows) == timeline.recomputes == 25
-    assert sum(row.paid for row in told.rows) == timeline.cost - timeline.graph.ideal_cost
-    assert [row.paid for row in told.rows] == sorted((row.paid for row in told.rows), reverse=True)
-    lines = str(told).splitlines()
-    assert repr(told) == str(told)
+    explanation = explain(solution(timeline, timeline.peak))
+    assert sum(row.again for row in explanation.rows) == timeline.recomputes == 25
+    assert sum(row.paid for row in explanation.rows) == timeline.cost - timeline.graph.ideal_cost
+    assert [row.paid for row in explanation.rows] == sorted((row.paid for row in explanation.rows), reverse=True)
+    lines = str(explanation).splitlines()
+    assert repr(explanation) == str(explanation)
     assert len(lines) == 1 + 20 + 1
-    assert lines[-1] == "… and 5 more, which pay 5"
+    assert lines[-1] == "… and 5 more, extra cost 5"
 
 
 def test_nothing_to_explain() -> None:

@@ -1,4 +1,4 @@
-"""What each recomputation buys: an op that runs again ↦ bytes that are away meanwhile, cost paid, and why."""
+"""The benefit of each recomputation: op ↦ times computed, bytes saved, extra cost, and the reason."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Recomputed:
 
     Attributes:
         op: its name.
-        module: where in the model it comes from, as far as the framework knows; else empty.
-        again: how many runs are not the first.
-        size: bytes of what is away in between and brought back.
-        saved: bytes of it that are away at the peak.
-        paid: cost of the further runs, in the graph's cost unit.
-        without: what the peak would be if one absence, the worst, had been a stay, in bytes.
+        module: the part of the model that it comes from, as far as the framework knows; else empty.
+        again: number of runs after the first.
+        size: bytes saved: the most of its outputs that were freed at one time and recomputed.
+        saved: bytes of its outputs that are freed at the peak.
+        paid: extra cost: that of the runs after the first, in the graph's cost unit.
+        without: peak in bytes if its outputs had been kept instead, during the worst of their absences.
         reason: that in words.
     """
 
@@ -43,7 +43,7 @@ class Recomputed:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Explanation:
-    """What is recomputed, the dearest first; prints as a table.
+    """The recomputed ops, the most expensive first; prints as a table.
 
     Attributes:
         rows: one for each op that runs more than once.
@@ -54,7 +54,7 @@ class Explanation:
     cost_unit: str
 
     def __str__(self) -> str:
-        """The table; of many rows the dearest."""
+        """The table; of many rows the most expensive."""
         return "\n".join(self._lines())
 
     __repr__ = __str__
@@ -63,24 +63,24 @@ class Explanation:
         if not self.rows:
             yield "nothing is recomputed"
             return
-        yield f"{'recomputed':<{_NAME}} {'again':>5} {'brings back':>11} {'pays':>10}  why"
+        yield f"{'recomputed':<{_NAME}} {'times':>5} {'bytes saved':>11} {'extra cost':>10}  why"
         for row in self.rows[:_ROWS]:
             name = f"{row.op}  {row.module}" if row.module else row.op
             yield (
-                f"{clipped(name, _NAME):<{_NAME}} {row.again:>4}× {format_bytes(row.size):>11} "
+                f"{clipped(name, _NAME):<{_NAME}} {row.again + 1:>4}× {format_bytes(row.size):>11} "
                 f"{cost_text(row.paid, self.cost_unit):>10}  {row.reason}"
             )
         if rest := self.rows[_ROWS:]:
             paid = cost_text(sum(row.paid for row in rest), self.cost_unit)
-            yield f"… and {len(rest)} more, which pay {paid}"
+            yield f"… and {len(rest)} more, extra cost {paid}"
 
 
 def explain(solution: Solution, modules: Sequence[str] = ()) -> Explanation:
-    """What a solution recomputes and why, the dearest first.
+    """The ops that a solution recomputes and why, the most expensive first.
 
     Args:
         solution: with a schedule.
-        modules: where each op of the graph comes from.
+        modules: the part of the model that each op of the graph comes from.
 
     Raises:
         ValueError: if the solution has no schedule.
@@ -110,4 +110,4 @@ def _reason(saved: int, without: int, budget: int) -> str:
         return f"kept, the peak would be {format_bytes(without)}: over the budget"
     if saved:
         return f"{format_bytes(saved)} less at the peak"
-    return "read by another that is recomputed" if not without else "makes room together with others"
+    return "read by another recomputed op" if not without else "makes room together with others"
