@@ -3,8 +3,8 @@
     machine = device, release of the framework, threads, …  one file each, in JSON
     layout  = function, shapes, strides, dtypes, arguments  one line each
 
-An op costs the same whoever asks, so what was measured once is kept: in memory, and on disk for the next
-process. Deleting a file loses nothing but the time to measure again.
+An op costs the same in every process on the machine, so each profile is kept on disk. Deleting a file loses
+only the time to measure again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["MeasuredOps", "OpProfile", "processor"]
 
 _FORMAT = "checkmate.op-profiles"
 _VERSION = 1
-"""Of the file and of how ops are measured: figures of another version are not comparable."""
+"""Version of the file and of the method of measuring: figures of another version are not comparable."""
 _CPUINFO = Path("/proc/cpuinfo")
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class OpProfile(NamedTuple):
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    """What is on disk."""
+    """The content of a file."""
 
     format: str
     version: int
@@ -54,12 +54,12 @@ class MeasuredOps:
     """The measured ops of one machine.
 
     Args:
-        machine: what decides how long an op takes, beside the op: the device, see :func:`processor`, the
-            framework's release, the number of threads, and what else the framework knows of.
+        machine: what decides how long an op takes, besides the op: the device (:func:`processor`), the
+            framework's release, the number of threads, further settings of the framework.
         directory: of the files; None = ``op-profiles`` in Checkmate's cache directory.
 
-    The file is read at each look-up. One that can't be read is reported and measured anew; one that
-    can't be written is reported, and nothing else happens.
+    The file is read at each look-up. A file that can't be read is reported, and its ops are measured again; a
+    file that can't be written is reported, and nothing else happens.
 
     >>> import tempfile
     >>> here = {"device": "abacus", "torch": "2.13", "threads": "1"}
@@ -70,7 +70,7 @@ class MeasuredOps:
     """
 
     def __init__(self, machine: dict[str, str], directory: Path | None = None) -> None:
-        """Remember where; touch nothing."""
+        """Name the file; touch nothing."""
         key = hashlib.sha256(msgspec.json.encode(machine, order="sorted")).hexdigest()
         folder = cache_directory() / "op-profiles" if directory is None else directory
         self.machine = machine
@@ -87,7 +87,7 @@ class MeasuredOps:
             return {}
 
     def add(self, ops: dict[str, OpProfile]) -> None:
-        """Keep further ops; what another process has added meanwhile stays."""
+        """Add ops to the file; ops that another process has added meanwhile stay."""
         content: dict[str, Any] = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -111,7 +111,7 @@ class MeasuredOps:
 
 @cache
 def processor() -> str:
-    """The model of this machine's CPU, as exactly as the system tells."""
+    """The model of this machine's CPU, as the system reports it."""
     try:
         lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
