@@ -1,4 +1,4 @@
-"""A third-party solver: at a random moment forget random tensors; the cheapest of many tries wins."""
+"""A third-party solver: drop random tensors at a random moment; the cheapest of many tries wins."""
 
 import time
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkmate import Problem, Schedule, Solution, simulate
-from checkmate.lower import lazy_sequence
 from checkmate.plugins import SolverSpec, hookimpl
+from checkmate.solving import lazy_sequence
 
 
 @dataclass(frozen=True)
 class Luck:
-    """Tries its luck so many times."""
+    """Drops tensors at random, ``tries`` times."""
 
     tries: int = 300
 
     def solve(self, problem: Problem) -> Solution:
-        """The cheapest try whose peak is within the budget."""
+        """Return the cheapest try whose peak is within the budget."""
         graph, random = problem.graph, np.random.default_rng(problem.seed)
         best, deadline = Solution.unknown(problem), time.monotonic() + problem.time_limit
         for _ in range(self.tries):
@@ -34,4 +34,4 @@ class Luck:
 @hookimpl
 def checkmate_register_solvers() -> list[SolverSpec]:
     """Offer the solver ``luck``."""
-    return [SolverSpec(name="luck", summary="forgets at random", load=Luck)]
+    return [SolverSpec(name="luck", summary="drops tensors at random", load=Luck)]
