@@ -1,9 +1,9 @@
 """The allocation process of a stretch of CPU code: times t₁ ≤ t₂ ≤ … and signed bytes δ₁, δ₂, ….
 
-Every tensor storage that is allocated gives a δ > 0, every one that is released a δ < 0, so that the running
-sum is the number of live bytes made since the start. PyTorch's profiler sees each event exactly, the
-temporaries inside of an op too; scratch memory that a kernel library takes from the operating system is no
-tensor and is not seen.
+Each allocation of a tensor's storage gives a δ > 0, each release a δ < 0, so that the running sum is the
+number of live bytes allocated since the start. PyTorch's profiler sees each event exactly, also for the
+temporaries inside an op. It does not see scratch memory that a kernel library takes from the operating
+system.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["AllocationRecorder", "Allocations", "allocation_events"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Allocations:
-    """What was allocated and released, in order of time.
+    """Allocations and releases in order of time.
 
     Attributes:
         times_s: seconds on the clock of ``time.time``, float64 ``[n]``, not decreasing.
-        deltas: bytes, int64 ``[n]``; negative for a release. Releases of storages that are older than the
-            recording are not in it: PyTorch doesn't know their size.
+        deltas: bytes, int64 ``[n]``; negative for a release. Releases of storages older than the recording
+            are left out: PyTorch doesn't know their size.
         addresses: of the storages, int64 ``[n]``.
     """
 
@@ -45,7 +45,7 @@ class Allocations:
 
     @property
     def peak(self) -> int:
-        """The most bytes alive at any time."""
+        """The maximum of live bytes."""
         return int(np.cumsum(self.deltas).max(initial=0))
 
     @property
@@ -65,7 +65,7 @@ class AllocationRecorder:
     >>> recorder.events.deltas, recorder.events.peak, recorder.events.final
     (array([ 1024,  1024, -1024]), 2048, 1024)
 
-    It costs less than a millisecond, and some microseconds for each event.
+    Recording costs less than a millisecond, and some microseconds for each event.
 
     Raises:
         ProfilerBusyError: on entry, if a profiler or another recorder is running.
@@ -79,7 +79,7 @@ class AllocationRecorder:
         """Start recording."""
         if profiler_is_running():
             raise ProfilerBusyError(
-                "memory can't be measured inside of another profiler or meter: leave that one first "
+                "memory can't be measured inside another profiler or meter: leave that one first "
                 "(a compiled module measures its ops in its first step)"
             )
         start_profiler()
@@ -88,7 +88,7 @@ class AllocationRecorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, and set ``events``."""
+        """Stop recording and set ``events``."""
         self.events = allocation_events(stop_profiler())
 
 
@@ -106,7 +106,7 @@ def allocation_events(tree: Sequence[ProfilerEvent]) -> Allocations:
         if delta > 0:
             alive.add(address)
         elif address not in alive:
-            continue  # older than the recording; what the profiler takes for its size may be a stale one
+            continue  # older than the recording: the profiler may report the size of an earlier storage there
         else:
             alive.remove(address)
         kept.append((time_ns, delta, address))

@@ -1,12 +1,12 @@
-"""One decision for all ranks: rank 0 makes it, the others take it over, and whose graph differs is told so.
+"""One decision for all ranks: rank 0 makes it, and the others adopt it if their graphs are equal to its.
 
-    every rank → store   what it asks, with the digest of its graph
-    rank 0     ← store   what all ask; if it is the same: rank 0 answers, else it says who differs
-    rank 0     → store   the answer in a wire format, or why there is none
-    every rank ← store   the answer, which the judge replays there too
+    every rank → store   its question, with the digest of its graph
+    rank 0     ← store   all questions; if they are equal, rank 0 answers, else it names the ranks that differ
+    rank 0     → store   the answer in a wire format, or an error
+    every rank ← store   the answer, which the simulator replays there too
 
 The messages go through the key-value store of the process group and never through its collectives. So they
-can't get between the collectives of the training, every wait ends, and a rank that is alone gets an error.
+can't mix with the collectives of the training, every wait ends, and a rank that is alone gets an error.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ __all__ = [
 Run: TypeAlias = Callable[..., Any]
 """A module, or another callable."""
 GroupChoice: TypeAlias = "dist.ProcessGroup | Literal['all', 'alone']"
-"""Who plans together: the ranks of a process group, all ranks that train together, or this one alone."""
+"""The ranks that plan together: those of a process group, all that train together, or this one alone."""
 
 _WORK_S = 900.0
-"""What rank 0 may take to time ops, besides the solver's time limit."""
+"""Seconds that rank 0 may take to time ops, besides the solver's time limit."""
 _log = logging.getLogger(__name__)
 
 
@@ -70,7 +70,7 @@ class Ranks:
     Attributes:
         rank: of this process in the group.
         names: the rank of each member in the whole job, for messages.
-        store: a ``torch.distributed.Store``, where they leave messages for each other.
+        store: a ``torch.distributed.Store``, which carries their messages.
     """
 
     rank: int
@@ -81,7 +81,7 @@ class Ranks:
     def of(cls, choice: GroupChoice) -> Self | None:
         """The ranks that a choice means now; None = this process plans alone.
 
-        Where ``"all"`` is said inside of a DDP module, those are the ranks of its process group.
+        Inside a DDP module, ``"all"`` means the ranks of its process group.
         """
         if choice == "alone" or not (dist.is_available() and dist.is_initialized()):
             return None
@@ -98,7 +98,7 @@ class Ranks:
 
 
 def checked_group(choice: object) -> GroupChoice:
-    """What a user passed for a process group, if it can be one.
+    """Check a user's choice of ranks.
 
     Raises:
         TypeError: if it is neither a process group nor ``"all"`` or ``"alone"``.
@@ -113,8 +113,8 @@ def checked_group(choice: object) -> GroupChoice:
 def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGraph], DFGraph]) -> DFGraph:
     """The graph with costs and workspaces: those of rank 0, on every rank.
 
-    Measured costs differ from run to run, so one rank measures. What the ranks hold besides their graphs may
-    differ; the largest counts.
+    Measured costs differ from run to run, so only rank 0 measures. The ranks may hold different numbers of
+    bytes besides their graphs; the largest counts.
 
     Raises:
         RankError: if the ranks trace different graphs, or not all of them trace one.
@@ -136,16 +136,16 @@ def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGrap
 
 
 def decided_together(ranks: Ranks | None, problem: Problem, solve: Callable[[int], Solution]) -> Solution:
-    """The solution of rank 0, on every rank, judged there. Of different budgets the least counts.
+    """The solution of rank 0, judged on every rank. If their budgets differ, the smallest counts.
 
     Args:
-        ranks: who decides together; None = this process alone.
+        ranks: the ranks that decide together; None = this process alone.
         problem: of this rank; its graph is priced.
         solve: asks the solver about the problem with a budget.
 
     Raises:
         RankError: if not all ranks ask about this graph.
-        InfeasibleBudgetError: as rank 0 raised it.
+        InfeasibleBudgetError: if rank 0 raised it.
     """
     if ranks is None:
         return solve(problem.budget)
@@ -161,9 +161,9 @@ def decided_together(ranks: Ranks | None, problem: Problem, solve: Callable[[int
 
 
 def bucket_bytes() -> int:
-    """Bytes that DDP keeps besides parameters and gradients while one of its modules runs forward.
+    """Bytes of the buckets of the DDP module that is running forward; 0 without one.
 
-    Gradients are summed in buckets, which live from the first step to the last and are as large as all
+    DDP sums gradients in buckets, which live from the first step to the last and are as large as all
     gradients together.
     """
     ddp = active_ddp()
@@ -171,12 +171,12 @@ def bucket_bytes() -> int:
 
 
 def inside_of(model: nn.Module, capture: Callable[[Run], Run]) -> Run:
-    """The module, with what may be captured of it captured.
+    """The captured module; of a DDP module only the module inside is captured.
 
-    Of a DDP module that is the module inside: what DDP does around it stays outside of the graph.
+    DDP's own work around that module stays outside the graph.
 
     Raises:
-        UnsupportedModelError: for a wrapper that can't be planned; the message says what to do.
+        UnsupportedModelError: for a wrapper that can't be planned; the message says how to wrap.
     """
     if not isinstance(model, DistributedDataParallel):
         refuse_wrappers(model)
@@ -185,7 +185,7 @@ def inside_of(model: nn.Module, capture: Callable[[Run], Run]) -> Run:
     run = _Captured(capture(model.module), model.module)
 
     def call(*args: object, **kwargs: object) -> object:
-        model.__dict__["module"] = run  # during this call; DDP calls what it finds there
+        model.__dict__["module"] = run  # during this call: DDP calls this attribute
         try:
             return model(*args, **kwargs)
         finally:
@@ -195,7 +195,7 @@ def inside_of(model: nn.Module, capture: Callable[[Run], Run]) -> Run:
 
 
 class _Captured:
-    """What DDP finds in the place of its module: the captured one if called, else the module itself."""
+    """Replaces the module inside DDP: calls run the captured one, attributes are the module's own."""
 
     def __init__(self, run: Run, module: nn.Module) -> None:
         self._run, self._module = run, module
@@ -208,10 +208,10 @@ class _Captured:
 
 
 def refuse_split_graphs() -> None:
-    """Refuse what ``torch.compile`` makes of a DDP module by default: one graph for each bucket.
+    """Refuse a DDP module that Dynamo splits into one graph for each bucket, as it does by default.
 
     Raises:
-        UnsupportedModelError: says how to turn it off.
+        UnsupportedModelError: says how to turn that off.
     """
     if active_ddp() is not None and splits_ddp_graphs():
         raise UnsupportedModelError(
@@ -221,29 +221,29 @@ def refuse_split_graphs() -> None:
 
 
 def refuse_wrappers(model: nn.Module) -> None:
-    """Refuse a module, or a part of one, that is wrapped by something that moves or sums its parameters.
+    """Refuse a module with a wrapper, on itself or on a part, that moves or sums its parameters.
 
     Raises:
-        UnsupportedModelError: names it and says what works.
+        UnsupportedModelError: names the wrapped part and says how to wrap instead.
     """
     for name, part in model.named_modules():
         where = f"part {name!r} of this module" if name else "this module"
         if _is_sharded(part):
             raise UnsupportedModelError(
-                f"fully_shard was applied to {where}, and its collectives can't stand in a planned graph: "
+                f"fully_shard was applied to {where}, and its collectives can't be in a planned graph: "
                 "compile each block first, as model.blocks[i] = compile(model.blocks[i], budget), and then "
                 "apply fully_shard to each compiled block and to the model"
             )
         if isinstance(part, DistributedDataParallel | nn.DataParallel) or _is_fsdp1(part):
             raise UnsupportedModelError(
-                f"{where} is a {type(part).__name__}, whose collectives can't stand in a planned graph: what "
-                "works is compile with DistributedDataParallel around the whole model, or with fully_shard "
-                "around compiled blocks"
+                f"{where} is a {type(part).__name__}, whose collectives can't be in a planned graph: use "
+                "compile with DistributedDataParallel around the whole model, or with fully_shard around "
+                "compiled blocks"
             )
 
 
 class _Question(msgspec.Struct, frozen=True):
-    """What a rank asks: in words, as a digest that must be the same everywhere, and bytes of its own."""
+    """A rank's question: in words, as a digest that must be equal on all ranks, and the rank's own bytes."""
 
     asks: str
     digest: str
@@ -251,7 +251,7 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What rank 0 answers: a wire format, or an error."""
+    """Rank 0's answer: a wire format, or an error."""
 
     content: bytes = b""
     error: str = ""
@@ -299,7 +299,7 @@ _WAY_OUT = (
 
 
 def _asked_by_all(ranks: Ranks, keys: Sequence[str], patience: timedelta) -> list[_Question]:
-    """What every rank asks, if it is the same."""
+    """The questions of all ranks, whose digests are equal."""
     first = ranks.names[0]
     absent = _missing(ranks.store, keys, patience)
     asked = [
@@ -308,9 +308,9 @@ def _asked_by_all(ranks: Ranks, keys: Sequence[str], patience: timedelta) -> lis
         if key not in absent
     ]
     if absent:
-        who = ", ".join(str(name) for name, key in zip(ranks.names, keys, strict=True) if key in absent)
+        late = ", ".join(str(name) for name, key in zip(ranks.names, keys, strict=True) if key in absent)
         raise RankError(
-            f"rank {first} asks for {asked[0].asks}, but rank {who} asked for nothing within {patience}. "
+            f"rank {first} asks for {asked[0].asks}, but rank {late} asked for nothing within {patience}. "
             f"{_WAY_OUT}"
         )
     for name, question in zip(ranks.names, asked, strict=True):
@@ -323,16 +323,16 @@ def _asked_by_all(ranks: Ranks, keys: Sequence[str], patience: timedelta) -> lis
 
 
 def _missing(store: Any, keys: Sequence[str], patience: timedelta) -> set[str]:
-    """The keys that nobody wrote in time."""
+    """The keys that were not written in time."""
     try:
         store.wait(list(keys), patience)
-    except RuntimeError:  # which of its kinds depends on the store
+    except RuntimeError:  # its subclass depends on the store
         return {key for key in keys if not store.check([key])}
     return set()
 
 
 def _failure(error: BaseException) -> _Answer:
-    """What the other ranks are told of an error on rank 0."""
+    """The answer to the other ranks after an error on rank 0."""
     if isinstance(error, InfeasibleBudgetError):
         return _Answer(infeasible=vars(error))
     if isinstance(error, RankError):
@@ -341,12 +341,12 @@ def _failure(error: BaseException) -> _Answer:
 
 
 def _packed(message: msgspec.Struct) -> bytes:
-    """As bytes; compressed, for some stores take no more than 8 MiB at once."""
+    """The message as bytes; compressed, because some stores take at most 8 MiB at once."""
     return zlib.compress(msgspec.msgpack.encode(message))
 
 
 def _structure(graph: DFGraph) -> str:
-    """A hash of all that must be the same on every rank: the graph, names included, but no costs."""
+    """A hash of the graph with its names but without fixed bytes: it must be equal on all ranks."""
     names = "\n".join(op.name for op in graph.ops)
     return hashlib.sha256(f"{replace(graph, fixed_size=0).digest}\n{names}".encode()).hexdigest()
 

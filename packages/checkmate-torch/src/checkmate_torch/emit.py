@@ -1,9 +1,9 @@
-"""From a schedule to two FX graphs that really follow it: what to recompute, and when bytes die.
+"""From a schedule to two FX graphs that follow it, recomputations and frees included.
 
 Generated FX code drops a value right after its last use, and a schedule made by liveness frees a tensor
-right after its last read: so the order of the nodes is the schedule, frees included. A read uses the latest
-copy; views are made again from it. What backward reads and forward made last becomes an output of the
-forward graph and an input of the backward graph: that is what is saved.
+right after its last read. So the order of the nodes is the schedule, frees included. A read uses the latest
+copy, and views are made again from it. A value that forward makes and backward reads is saved: it is an
+output of the forward graph and an input of the backward graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from checkmate_torch.private import (
     run_with_rng_state,
     specialized,
 )
-from checkmate_torch.safety import FIRST_STATISTIC, as_copy, is_batch_norm_training, is_random, rng_state_like
+from checkmate_torch.safety import as_copy, is_new_statistic, is_random, rng_state_like
 from checkmate_torch.symbols import is_symbol
 from checkmate_torch.tracing import TracedGraph
 
@@ -34,7 +34,7 @@ def emit(traced: TracedGraph, schedule: Schedule) -> tuple[GraphModule, GraphMod
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``."""
     sequence = schedule.sequence.tolist()
     if traced.boundary is None:
-        raise ValueError("without a boundary there is one graph: emit_unbroken writes it")
+        raise ValueError("a graph without a boundary is not split: use emit_unbroken")
     split = sequence.index(traced.boundary)
     early, late = sequence[:split], sequence[split + 1 :]
     repeated = frozenset(op for op, runs in Counter(sequence).items() if runs > 1)
@@ -89,10 +89,10 @@ def emit_unbroken(traced: TracedGraph, schedule: Schedule) -> GraphModule:
 def _saved_sources(
     traced: TracedGraph, sequence: Sequence[int], forward: _Pass
 ) -> tuple[list[Node], list[Node]]:
-    """The joint nodes whose forward values a backward sequence reads, in the order AOTAutograd wants.
+    """The joint nodes whose forward values a backward sequence reads, in the order that AOTAutograd needs.
 
-    Tensors that an ``autograd.Function`` put on its ctx, without a version check, stand last. Sizes that may
-    change are apart: none keeps its tensor alive.
+    Tensors that an ``autograd.Function`` put on its ctx, without a version check, are last. Symbolic sizes
+    are returned apart: saving one keeps no tensor alive.
     """
     made: set[Node] = set(traced.tangents)
     saved: dict[Node, None] = {}
@@ -117,10 +117,10 @@ def _saved_sources(
 
 
 class _Pass:
-    """One graph under construction: copies of joint nodes, each as often as scheduled.
+    """One graph under construction: copies of joint nodes, one for each scheduled run.
 
     Attributes:
-        graph: what has been written so far.
+        graph: the nodes written so far.
         values: joint node → the node here that holds its latest value.
         states: random op → the node that holds the random state before its first run.
         done: ops that have run, in this pass or the one before.
@@ -134,7 +134,7 @@ class _Pass:
         self.states: dict[int, Node] = {}
         self.done: set[int] = set(before.done) if before else set()
         self.views: dict[Node, list[Node]] = {}  # source → joint views of it that are in `values`
-        self.unread: list[Node] = []  # views and items of ops: dropped again if nobody reads them
+        self.unread: list[Node] = []  # views and items of ops: erased at the end if nothing reads them
 
     def add_placeholder(self, node: Node) -> None:
         """Take the value of a joint node as an argument."""
@@ -157,18 +157,19 @@ class _Pass:
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.values[node] = run
         for item in items:
-            k = item.args[1]
-            if op in self.done and is_batch_norm_training(node) and k >= FIRST_STATISTIC:  # type: ignore[operator]
-                continue
-            self.values[item] = self._item(run, k, item)
+            if op not in self.done or not is_new_statistic(item):
+                self.values[item] = self._item(run, item.args[1], item)
         self.done.add(op)
-        for shown in (node, *items):  # sizes are read while their tensor is here; few are, so most go again
-            for user in shown.users:
-                if is_symbol(user) and user not in self.values and self.can_tell(user):
-                    self.value(user)
+        self._read_sizes((node, *items))
+
+    def _read_sizes(self, made: Sequence[Node]) -> None:
+        """Read the sizes of new tensors while they are resident; unread ones are erased later."""
+        for user in (user for node in made for user in node.users):
+            if is_symbol(user) and user not in self.values and self.can_tell(user):
+                self.value(user)
 
     def value(self, arg: object) -> Argument:
-        """What stands for an argument of a joint node: the latest copy, a view made again, a number."""
+        """The value of an argument of a joint node here: the latest copy, a view made again, or a number."""
         if not isinstance(arg, Node):
             return arg  # type: ignore[return-value]
         if arg in self.values:

@@ -1,7 +1,7 @@
-"""FLOPs of an op: 2mnk for a product of matrices [m, k] and [k, n], and so on, from shapes alone.
+"""FLOPs of an op from shapes alone, as 2mnk for a product of matrices [m, k] and [k, n].
 
-PyTorch keeps formulas for products, convolutions and attention; that for attention is used on the CPU, too.
-Any other op counts one for each element that it makes, so that nothing which moves memory is free.
+PyTorch has formulas for products, convolutions and attention; we use that for attention on the CPU too. Any
+other op counts one for each element of its outputs, so that no op that moves memory is free.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _SAME_AS: dict[object, object] = {
         _aten._scaled_dot_product_flash_attention_backward
     ),
 }
-"""Ops without a formula that count as others do, which take the same tensors first."""
+"""Op without a formula → op whose formula is used; both take the same tensors first."""
 
 _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 def flops_of(node: Node) -> float:
-    """Floating-point operations of a joint graph's node, as its fake tensors have it."""
+    """Floating-point operations of a joint graph's node, from the shapes of its fake tensors."""
     made = node.meta.get("val")
     packet = getattr(node.target, "overloadpacket", None)
     formula = flop_registry.get(_SAME_AS.get(packet, packet))
@@ -41,7 +41,7 @@ def flops_of(node: Node) -> float:
 
 
 def number_format(node: Node) -> str:
-    """The format that the op computes in, as device tables name it: that of its first floating argument."""
+    """The number format of an op, as device tables name it: that of its first floating-point argument."""
     shown = [value for arg in (*node.all_input_nodes, node) for value in tree_leaves(arg.meta.get("val"))]
     dtypes = [v.dtype for v in shown if isinstance(v, torch.Tensor) and v.dtype.is_floating_point]
     if not dtypes or dtypes[0] in _FORMATS:

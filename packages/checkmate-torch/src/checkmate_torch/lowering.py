@@ -1,9 +1,10 @@
-"""How an emitted graph becomes a callable: as generated Python code, or through Inductor.
+"""From an emitted graph to a callable: generated Python code, or Inductor's.
 
-    "eager"      the graph's order is the program; what is freed when is exactly the schedule
-    "inductor"   fused kernels; what is computed twice stays so, but order and frees are Inductor's
+    "eager"      runs in the graph's order, so that recomputations and frees are exactly the schedule's
+    "inductor"   runs fused kernels; keeps recomputations, but orders and frees in its own way
 
-Either takes its arguments in one list and empties it, so that arguments die when they may.
+Either callable takes its arguments in one list and empties it, so that each argument is freed after its last
+use.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LOWERINGS: tuple[Lowering, ...] = ("eager", "inductor")
 
 
 def checked_lowering(lowering: str) -> Lowering:
-    """What is meant by a name.
+    """The lowering of a name.
 
     Raises:
         ValueError: if there is no such lowering.
@@ -35,12 +36,12 @@ def checked_lowering(lowering: str) -> Lowering:
 
 
 def lowered(lowering: Lowering) -> tuple[Callable[..., Boxed], Callable[..., Boxed]]:
-    """The compilers of the forward and of the backward graph: (graph, example inputs) ↦ a callable."""
+    """The compilers of the forward and of the backward graph: (graph, example inputs) ↦ callable."""
     if lowering == "eager":
         return boxed, boxed
     return partial(compile_with_inductor, is_backward=False), partial(compile_with_inductor, is_backward=True)
 
 
 def boxed(gm: GraphModule, _example_inputs: Sequence[object]) -> Boxed:
-    """Generated code, in the order of the graph."""
+    """Compile a graph to generated code that runs in its order."""
     return boxed_code(gm)

@@ -1,7 +1,7 @@
 """Live tensor bytes over time, M(t) = M₀ + Σ_{tᵢ ≤ t} δᵢ, measured while real code runs.
 
-M₀ is what was resident before: the storages of the modules, optimizers and tensors that the caller names,
-each counted once. Every δ is an allocation or a release; max M is the number that a budget bounds.
+M₀ counts the bytes that are resident at the start: the storages of the modules, optimizers and tensors that
+the caller names, each once. Each δ is an allocation or a release. A budget bounds max M.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ __all__ = ["MemoryMeter", "memory_meter", "resident_bytes"]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class MemoryMeter:
-    """What :func:`memory_meter` measured; complete once its block has ended.
+    """The measurement of :func:`memory_meter`; complete once its block has ended.
 
     Attributes:
         base: bytes resident at entry.
-        peak: the most bytes alive at any time, ``base`` included.
+        peak: maximum of live bytes, ``base`` included.
         times_s: seconds since entry, float64 ``[n]``, starting at 0.
         bytes: live bytes from each of these times on, int64 ``[n]``, starting at ``base``. On CUDA only the
             end points and the peak are known.
-        addresses: of the storage that each change is about, int64 ``[n]``, the first being 0; empty on CUDA.
+        addresses: address of the storage that each change allocates or frees, int64 ``[n]``, the first being
+            0; empty on CUDA.
     """
 
     base: int
@@ -46,26 +47,26 @@ class MemoryMeter:
 def memory_meter(*resident: object, device: torch.device | str | None = None) -> Iterator[MemoryMeter]:
     """Measure the live tensor bytes of a block of code on one device.
 
-    On the CPU every tensor allocation of this thread, and of autograd on its behalf, is seen, the temporaries
-    inside of ops too; the scratch memory of kernel libraries is no tensor and is not counted. On CUDA the
-    peak is ``torch.cuda.max_memory_allocated``, with the allocator's rounding. Releasing a storage that is
-    older than the block may make PyTorch log a line on stderr, once: it does not know that size, but the
-    meter does.
+    On the CPU the meter sees every tensor allocation of this thread, and of autograd on its behalf, also the
+    temporaries inside ops. It does not see the scratch memory of kernel libraries. On CUDA the peak is
+    ``torch.cuda.max_memory_allocated``, with the allocator's rounding. When the block releases a storage that
+    is older than itself, PyTorch, which does not know its size, may log a line on stderr once; the meter
+    knows the size.
 
     Args:
-        resident: what is in memory at entry and belongs to the account: modules (parameters, buffers and
-            gradients), optimizers (state), tensors, and containers of these. Releasing one of their storages
-            inside of the block lowers the count. Name all that matters: on the CPU what is not named does not
-            exist for the meter; on CUDA everything that is allocated counts.
-        device: the device to watch; default the one of ``resident``, or the CPU.
+        resident: the values to count from the start: modules (parameters, buffers and gradients), optimizers
+            (state), tensors, and containers of these. Releasing one of their storages inside the block lowers
+            the count. On the CPU, tensors that were allocated before the block and are not named here are
+            not counted; on CUDA everything that is allocated counts.
+        device: the device to measure; default that of ``resident``, or the CPU.
 
     Yields:
         The meter; ``base`` is known at once, the rest when the block has ended.
 
     Raises:
-        ProfilerBusyError: inside of another profiler or meter (CPU only).
-        ValueError: if ``resident`` is spread over several devices and none is chosen, or is neither on the
-            CPU nor on CUDA.
+        ProfilerBusyError: inside another profiler or meter (CPU only).
+        ValueError: if ``resident`` is spread over several devices and ``device`` is not given, or if the
+            device is neither the CPU nor on CUDA.
 
     >>> x = torch.zeros(256)
     >>> with memory_meter(x) as meter:
@@ -94,7 +95,7 @@ def resident_bytes(*resident: object) -> int:
 
 
 class _Releases:
-    """Notes when storages end that are older than the recording: the profiler doesn't know their sizes."""
+    """Notes the releases of storages older than the recording: the profiler doesn't know their sizes."""
 
     def __init__(self, storages: list[torch.UntypedStorage]) -> None:
         self.base = sum(storage.nbytes() for storage in storages)
@@ -105,7 +106,7 @@ class _Releases:
         self._noted.append((time.time(), size, address))
 
     def stop(self) -> Allocations:
-        """What was noted."""
+        """End the watch; the releases that were noted."""
         for watch in self._watches:
             watch.detach()
         times_s = np.array([time_s for time_s, _, _ in self._noted], dtype=np.float64)
@@ -151,6 +152,6 @@ def _device_of(storages: Iterable[torch.UntypedStorage]) -> torch.device:
     devices = {storage.device for storage in storages}
     if len(devices) > 1:
         raise ValueError(
-            f"what is resident is on {sorted(map(str, devices))}: say which one to measure with device="
+            f"the resident values are on {sorted(map(str, devices))}: choose one to measure with device="
         )
     return devices.pop() if devices else torch.device("cpu")

@@ -1,4 +1,4 @@
-"""What one op costs on one device: seconds of a run, and bytes that it needs beyond its outputs.
+"""The cost of one op on one device: seconds of a run, and bytes that it needs beyond its outputs.
 
 With L(t) the live bytes during a run, relative to its start and with its outputs alive at its end T,
 ``workspace = max L − L(T)``.
@@ -28,16 +28,17 @@ _SLEEP_CYCLES = 1_000_000
 def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:
     """Run an op a few times and measure it; about 30 ms at most, or four runs of a longer op.
 
-    The first run is the warm-up and measures the workspace; the fastest of the others, at least three, gives
-    the time. The random number generators are left as they were, and autograd is off.
+    The first run is the warm-up and measures the workspace. The time is that of the fastest of the other
+    runs, of which there are at least three. The state of the random number generators is restored, and
+    autograd is off.
 
     Args:
         call: runs the op on tensors that it holds, and returns its outputs; must not modify its inputs in a
             way that changes its cost.
-        device: where those tensors are.
+        device: the device of those tensors.
 
     Raises:
-        ProfilerBusyError: inside of another profiler (CPU only).
+        ProfilerBusyError: inside another profiler (CPU only).
     """
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.no_grad():
@@ -49,12 +50,12 @@ def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:
 def _workspace_cpu(call: Callable[[], object]) -> int:
     with AllocationRecorder() as recorder:
         outputs = call()
-    del outputs  # held until here: what is alive at the end of the recording belongs to it
+    del outputs  # not before: the outputs belong to the bytes alive at the end of the recording
     return recorder.events.peak - recorder.events.final
 
 
 def _workspace_cuda(call: Callable[[], object], device: torch.device) -> int:
-    call()  # library handles and their lasting buffers come with the first run
+    call()  # the first run allocates library handles and their lasting buffers
     torch.cuda.reset_peak_memory_stats(device)
     outputs = call()
     # Requested bytes: the allocator's own rounding depends on what it has cached.
@@ -72,7 +73,7 @@ def _seconds_cpu(call: Callable[[], object]) -> float:
 
 
 def _seconds_cuda(call: Callable[[], object], device: torch.device) -> float:
-    """Between events around runs that queue behind a sleeping kernel: the device's time, not the launch's."""
+    """Time between events around runs that queue behind a sleeping kernel, so that launches don't count."""
     with torch.cuda.device(device):
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(_QUEUED_RUNS + 1)]  # type: ignore[no-untyped-call]
         sleep_on_gpu(_SLEEP_CYCLES)
@@ -85,10 +86,10 @@ def _seconds_cuda(call: Callable[[], object], device: torch.device) -> float:
 
 
 def _fastest(measure: Callable[[], float]) -> float:
-    """The least of several measurements, which stop once they have taken ``_SPENT_S`` in all.
+    """The minimum of several measurements, which stop once they have taken ``_SPENT_S`` in all.
 
-    Of a long op there are ``_LEAST_RUNS``: one alone might be the one that another process disturbed, and
-    what was measured is kept.
+    A long op is measured ``_LEAST_RUNS`` times: another process may have disturbed one of them, and the
+    result is kept on disk.
     """
     deadline = time.perf_counter() + _SPENT_S
     best = measure()

@@ -1,4 +1,4 @@
-"""What may be computed twice: the properties of an op that decide it, read from its schema and tags.
+"""Which ops may be computed twice, decided from their schemas and tags.
 
 An op may be recomputed iff a second run gives the same bits and changes nothing else. Random ops qualify
 because the random state is saved at the first run and restored around each copy.
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 FIRST_STATISTIC = 3
-"""From this output on, a batch norm in training makes new running statistics; a copy doesn't."""
+"""Index of the first output of a batch norm in training that is a new running statistic; copies have none."""
 
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
-"""Ops of other libraries run once: nothing says that a second run is safe."""
+"""Ops of other libraries run once: a second run might not be safe."""
 
 _LIBRARY_STATE = frozenset({"workspace", "reserve", "reserveSpace"})
-"""How PyTorch's schemas name what a forward op of oneDNN or cuDNN leaves for its backward op."""
+"""Names in PyTorch's schemas of the state that ops of oneDNN or cuDNN pass to their backward ops."""
 
 _REDUCED_IN_PLACE = frozenset(
     {
@@ -49,7 +49,7 @@ _REDUCED_IN_PLACE = frozenset(
         torch.ops.aten.binary_cross_entropy.default,
     }
 )
-"""These take the mean, or the sum, of what they have computed into the first place of its storage."""
+"""Losses that write their mean, or sum, into the storage of the element-wise loss, at its first place."""
 
 _CUDA_STATE_BYTES = 16
 """Seed and offset of the Philox generator."""
@@ -110,14 +110,14 @@ def keeps_operand_storage(node: Node) -> bool:
 
 
 def operand_shape(node: Node) -> torch.Size:
-    """The shape of what an element-wise node computes before it reduces it."""
+    """The shape of the values that a loss computes element-wise before it reduces them."""
     operands = [v for n in node.all_input_nodes for v in tree_leaves(n.meta.get("val"))]
     shapes = [v.shape for v in operands if isinstance(v, torch.Tensor)]
     return torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def forget_running_statistics(joint: GraphModule) -> None:
-    """Training-mode batch-norm backward takes running statistics but never reads them: drop the edge."""
+    """Remove the running statistics from training-mode batch-norm backward nodes, which never read them."""
     target = torch.ops.aten.native_batch_norm_backward.default
     for node in joint.graph.find_nodes(op="call_function", target=target):
         grad, x, weight, _mean, _var, *rest = node.args
@@ -126,7 +126,7 @@ def forget_running_statistics(joint: GraphModule) -> None:
 
 
 def statistics_are_read(node: Node) -> bool:
-    """Whether anything but the runtime wants the new running statistics of a batch norm in training."""
+    """Whether an op reads the new running statistics of a batch norm in training."""
     return is_batch_norm_training(node) and any(
         reader.op != "output"
         for item in node.users
@@ -136,7 +136,7 @@ def statistics_are_read(node: Node) -> bool:
 
 
 def takes_library_state(node: Node) -> bool:
-    """Whether an argument holds a library's private state, which can't be made up: it may crash."""
+    """Whether an argument holds a library's private state: with a made-up one, the op may crash."""
     op = node.target
     return isinstance(op, OpOverload) and not _LIBRARY_STATE.isdisjoint(argument_names(op))
 

@@ -1,8 +1,8 @@
 """Memory over time as PyTorch's memory viewer reads it: a list of allocations and frees with addresses.
 
 The layout is that of ``torch.cuda.memory._snapshot()``: ``device_traces`` holds the events of each device in
-order, ``segments`` what is allocated at the end. The viewer, pytorch.org/memory_viz, reads only pickles; we
-write JSON, of which PyTorch's own tools make the rest, see :func:`predicted_snapshot`.
+order, ``segments`` the blocks that are allocated at the end. The viewer, pytorch.org/memory_viz, reads only
+pickles. We write JSON, and PyTorch's own tools show that: see :func:`predicted_snapshot`.
 
 A schedule has no addresses: each tensor gets the first gap that it fits in.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from checkmate import Timeline
-from checkmate.disk import replace_file
+from checkmate.plugins import replace_file
 
 if TYPE_CHECKING:
     from checkmate_torch.meter import MemoryMeter
@@ -26,7 +26,7 @@ __all__ = ["MemoryVizSnapshot", "measured_snapshot", "predicted_snapshot"]
 _ALIGNED = 512
 _FIRST = 1 << 20
 _UNKNOWN = "unknown"
-"""A category that the viewer needs to find as soon as there is any."""
+"""A category that the viewer requires in every snapshot with categories."""
 
 Snapshot = dict[str, Any]
 
@@ -36,21 +36,21 @@ class MemoryVizSnapshot:
     """The exporter of :func:`predicted_snapshot`."""
 
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
-        """Write the snapshot as JSON, whole or not at all; it has no place for a budget."""
+        """Write the snapshot as JSON, whole or not at all. The format has no place for a budget."""
         text = json.dumps(predicted_snapshot(timeline), separators=(",", ":"), allow_nan=False)
         replace_file(file, f"{text}\n".encode())
 
 
 def predicted_snapshot(timeline: Timeline, kinds: Sequence[str] = ()) -> Snapshot:
-    """What a schedule allocates and frees, step by step, in the judge's count.
+    """The allocations and frees of a schedule, step by step, as the simulator counts them.
 
     Args:
-        timeline: what the judge saw.
-        kinds: what each tensor of the graph is held for, for the colours of the viewer; default by pass.
+        timeline: the simulator's result.
+        kinds: a kind for each tensor of the graph, which the viewer shows as a colour; default its pass.
 
     Returns:
-        plain values. ``torch.cuda._memory_viz.trace_plot(snapshot)`` makes a page of them, which loads its
-        script from the network.
+        A dictionary of plain values. ``torch.cuda._memory_viz.trace_plot(snapshot)`` makes a page of it,
+        which loads its script from the network.
 
     >>> from checkmate import DFGraph, Schedule, simulate
     >>> chain = DFGraph.from_nodes(cost=[1, 1], size=[4, 8], deps=[[], [0]], names=["a", "b"])
@@ -87,13 +87,18 @@ def predicted_snapshot(timeline: Timeline, kinds: Sequence[str] = ()) -> Snapsho
 
 
 def measured_snapshot(meter: MemoryMeter) -> Snapshot:
-    """What a meter saw on the CPU; for CUDA PyTorch has ``torch.cuda.memory._snapshot()``.
+    """The allocations and frees that a meter saw on the CPU.
+
+    For CUDA there is PyTorch's ``torch.cuda.memory._snapshot()``.
 
     Args:
-        meter: whose block has ended.
+        meter: a meter whose block has ended.
+
+    Returns:
+        A dictionary of plain values, as from :func:`predicted_snapshot`.
 
     Raises:
-        ValueError: if the meter was not one of the CPU.
+        ValueError: if the meter did not measure the CPU.
     """
     if len(meter.addresses) != len(meter.bytes):
         raise ValueError(
@@ -114,15 +119,15 @@ def measured_snapshot(meter: MemoryMeter) -> Snapshot:
 
 
 class _Arena:
-    """Addresses for tensors that have none, first fit, and the events of what was done with them."""
+    """Gives tensors addresses, first fit, and records their allocations and frees."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
-        self.blocks: list[tuple[int, int]] = []  # (address, bytes that it takes), by address
+        self.blocks: list[tuple[int, int]] = []  # (address, occupied bytes), by address
         self.alive: dict[int, dict[str, Any]] = {}  # address → the event that allocated it
 
     def allocate(self, size: int, name: str, category: str) -> int:
-        """A place for ``size`` bytes."""
+        """The address of ``size`` newly allocated bytes."""
         room, address, index = max(-(-size // _ALIGNED), 1) * _ALIGNED, _FIRST, 0
         for index, (start, length) in enumerate([*self.blocks, (1 << 62, 0)]):  # noqa: B007 - used below
             if start - address >= room:
@@ -136,19 +141,19 @@ class _Arena:
         return address
 
     def free(self, address: int) -> None:
-        """Give a place back."""
+        """Free the block at an address."""
         event = self.alive.pop(address)
         self.blocks.remove(next(block for block in self.blocks if block[0] == address))
         self.events += _events(address, -event["size"], event["frames"])
 
     def snapshot(self) -> Snapshot:
-        """The events so far, and what is allocated now."""
+        """The events so far, and the blocks that are allocated now."""
         blocks = [(a, self.alive[a]["size"], self.alive[a]["frames"]) for a, _ in self.blocks]
         return {"device_traces": [self.events], "segments": _segments(blocks)}
 
 
 def _events(address: int, delta: int, frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """An allocation; or a release, which is two events."""
+    """One event for an allocation, two for a release."""
     event = {"addr": address, "size": abs(delta), "stream": 0, "frames": list(frames)}
     actions = ("alloc",) if delta >= 0 else ("free_requested", "free_completed")
     return [{"action": action, **event} for action in actions]

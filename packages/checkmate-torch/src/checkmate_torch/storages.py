@@ -1,4 +1,4 @@
-"""Storages: what memory is made of. Tensors that share one are the same bytes, counted once."""
+"""Storages, the blocks of memory behind tensors. Tensors that share one are the same bytes, counted once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUDA_GRANULE = 512
 
 
 def storage_key(value: torch.Tensor) -> int:
-    """What identifies the storage of a tensor, real or fake, as long as the tensor lives.
+    """A number that identifies the storage of a tensor, real or fake, as long as the tensor lives.
 
     Raises:
         UnsupportedModelError: for tensors without a plain storage, e.g. sparse ones.
@@ -35,7 +35,7 @@ def storage_key(value: torch.Tensor) -> int:
 
 
 def allocated_bytes(value: torch.Tensor) -> int:
-    """Bytes that the allocator gives to a storage; the most that is planned for, if its size may change.
+    """Bytes that the allocator gives to a storage; if its size may change, the largest planned for.
 
     Raises:
         UnsupportedModelError: if its size depends on data.

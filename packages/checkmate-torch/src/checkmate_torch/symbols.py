@@ -1,9 +1,9 @@
-"""Sizes that may change from call to call: which of them a plan is made for, and how far it holds.
+"""Sizes that may change from call to call: the sizes that a plan is made for, and the calls that it covers.
 
     largest(s) = the declared maximum of s, else its size now      largest(s · t) = largest(s) · largest(t)
 
-A plan is made for the largest sizes. Where none is declared, a guard keeps calls with larger sizes out: they
-get a plan of their own. Smaller ones need less.
+A plan is made for the largest sizes; smaller ones need less memory. For a size without a declared maximum, a
+guard gives calls with larger sizes a plan of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["bounded", "is_symbol", "largest"]
 
 
 def is_symbol(node: Node) -> bool:
-    """Whether the value of a node is a number that is known when the graph runs, not before."""
+    """Whether the value of a node is a number that is known only when the graph runs."""
     return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
@@ -37,7 +37,7 @@ def largest(size: int | torch.SymInt) -> int:
 
 
 def bounded(size: int | torch.SymInt) -> int:
-    """The number that is planned for; from now on the graph is only called with sizes up to it.
+    """The number that is planned for, guarded: the graph is only called with sizes up to it.
 
     Raises:
         ValueError: if it depends on data and has no maximum.

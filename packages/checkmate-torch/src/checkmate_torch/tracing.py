@@ -1,12 +1,12 @@
 """From PyTorch's joint graph to a DFGraph: which nodes are ops, which are views, which bytes are one tensor.
 
 AOTAutograd traces forward and backward of a module into one functional FX graph whose nodes carry fake
-tensors. Two fake tensors that share a storage are one tensor of ours; a node is an *op* iff it shows a
-storage that none of its inputs has. Everything else (views, ``getitem``, shape arithmetic) costs nothing
-and is made again wherever it is read.
+tensors. Fake tensors that share a storage are one tensor of ours, and a node that allocates new storage is an
+*op*. Everything else (views, ``getitem``, shape arithmetic) costs nothing and is made again wherever it is
+read.
 
-Between the two passes stands an op of its own, the *boundary*: the caller's loss. It reads what forward
-returns, makes the incoming gradients (tangents), and runs exactly once. A graph that computes its own loss
+Between the two passes is an op of its own, the *boundary*: the caller's loss. It reads the outputs of
+forward, makes the incoming gradients (tangents), and runs exactly once. A graph that computes its own loss
 and makes its own tangent has no boundary.
 """
 
@@ -44,24 +44,24 @@ from checkmate_torch.symbols import is_symbol
 __all__ = ["TracedGraph", "trace_joint", "trace_unbroken"]
 
 _SCALARS = 4 * CUDA_GRANULE
-"""Bytes for the loss itself and the like: a handful of scalars, each a block of its own on CUDA."""
+"""Bytes of the loss itself and other scalars, each of which takes a block of its own on CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TracedGraph:
-    """A joint graph and the DFGraph that stands for it.
+    """A joint graph and its DFGraph.
 
     Attributes:
         graph: the training step.
-        joint: the joint FX graph; forward nodes stand before backward nodes.
+        joint: the joint FX graph; forward nodes come before backward nodes.
         nodes: the FX node of each op of ``graph``; None for the boundary.
         boundary: index of the boundary op; None = the loss is part of the graph.
         tensor_of: index of the tensor (storage) that a tensor-valued node shows. A node with several
             outputs has none; its ``getitem`` users do.
         primals: placeholders of the forward pass: parameters, buffers, the batch.
         tangents: placeholders of the backward pass: the incoming gradients.
-        forward_outputs: what the forward graph must return, in order.
-        gradients: what the backward graph must return, in order; None where there is no gradient.
+        forward_outputs: outputs of the forward graph, in order.
+        gradients: outputs of the backward graph, in order; None where there is no gradient.
     """
 
     graph: DFGraph
@@ -85,7 +85,7 @@ class TracedGraph:
         return node in self._op_nodes
 
     def sources(self, node: Node) -> tuple[Node, ...]:
-        """What a node's value is made of through views: ops (or items), placeholders, constants, sizes."""
+        """The ops (or items), placeholders, constants and sizes that make a node's value, through views."""
         if self.is_op(node) or is_symbol(node) or node.op in ("placeholder", "get_attr"):
             return (node,)
         return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in self.sources(arg)))
@@ -103,19 +103,19 @@ def trace_joint(
     """Read a joint graph as a DFGraph that has yet to be priced: costs are 0.
 
     Args:
-        joint: as AOTAutograd hands it to a partitioner. Batch-norm backward nodes lose their (unused)
+        joint: as AOTAutograd passes it to a partitioner. Batch-norm backward nodes lose their (unused)
             running statistics in place.
-        n_primals: how many placeholders belong to the forward pass.
-        n_forward_outputs: how many of its outputs are forward's.
+        n_primals: number of placeholders of the forward pass.
+        n_forward_outputs: number of the graph's outputs that are forward's.
         reserve: bytes that the step holds besides, e.g. optimizer state.
         loss_bytes: bytes that the caller's loss keeps to the end of the step, targets included; None = twice
-            the bytes of the outputs that get a gradient. While it runs it is charged three times those
-            bytes besides. Together that covers the usual losses, ``((y - t) ** 2).mean()`` being the largest.
-            0 = the model computes its loss itself: nothing is charged, also not while it runs.
+            the bytes of the outputs that get a gradient. While the loss runs, three times those bytes are
+            charged besides. Together that covers the usual losses, of which ``((y - t) ** 2).mean()`` needs
+            most. 0 = the model computes its loss itself: nothing is charged, not even while the loss runs.
         name: of the graph.
 
     Raises:
-        UnsupportedModelError: if the graph holds something that can't be planned.
+        UnsupportedModelError: if a part of the graph can't be planned.
     """
     forget_running_statistics(joint)
     builder = _Builder(joint, n_primals, n_forward_outputs)
@@ -137,16 +137,16 @@ def trace_unbroken(
 ) -> TracedGraph:
     """Read a joint graph that needs no tangents as a DFGraph without a boundary; costs are 0.
 
-    Inputs that the runtime overwrites once the graph has ended don't hinder recomputation in it.
+    Ops that read an input which the runtime overwrites after the graph's end may be recomputed.
 
     Args:
-        joint: as for :func:`trace_joint`; what it returns is charged to its end.
-        n_forward_outputs: how many of its outputs are forward's.
+        joint: as for :func:`trace_joint`; its outputs are charged to its end.
+        n_forward_outputs: number of the graph's outputs that are forward's.
         reserve: as for :func:`trace_joint`.
         name: of the graph.
 
     Raises:
-        UnsupportedModelError: if the graph holds something that can't be planned.
+        UnsupportedModelError: if a part of the graph can't be planned.
     """
     forget_running_statistics(joint)
     n_placeholders = len(joint.graph.find_nodes(op="placeholder"))
@@ -163,8 +163,8 @@ def trace_unbroken(
 class _Builder:
     """Collects ops and tensors while walking the joint graph in base order.
 
-    ``broken``: forward ends, and returns, at a boundary; otherwise the graph is one piece, and whatever it
-    returns stays to its end.
+    ``broken``: forward returns its outputs at a boundary; otherwise the graph is one piece, and its outputs
+    are resident to its end.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class _Builder:
         self.forward_outputs = tuple(returned[:n_forward_outputs])
         self.gradients = tuple(returned[n_forward_outputs:])
         self.output_roles = list(output.meta["desc"])[:n_forward_outputs]
-        # What a custom function writes in its backward pass; forward's writes are the runtime's.
+        # Writes of a custom function's backward pass; forward's writes are the runtime's.
         self.writes = [
             n for n in joint.graph.nodes if writes(n) and set(n.all_input_nodes) & set(self.primals)
         ]
@@ -201,7 +201,7 @@ class _Builder:
         self.loss_state: int | None = None
 
     def _split(self) -> tuple[list[Node], list[Node]]:
-        """Live call nodes of both passes, each in trace order; what forward returns needs is forward."""
+        """Live call nodes of both passes in trace order; ancestors of forward outputs are forward."""
         needed_forward = _ancestors(self.forward_outputs)
         live = needed_forward | _ancestors((*self.gradients, *self.writes))
         late = set(self.tangents)
@@ -218,7 +218,7 @@ class _Builder:
         return forward, backward
 
     def _user_outputs(self) -> list[Node]:
-        """Forward outputs that somebody holds: the caller; in one piece, new values of mutated inputs too."""
+        """Forward outputs that the caller holds; in one piece, new values of mutated inputs too."""
         pairs = zip(self.forward_outputs, self.output_roles, strict=True)
         return [
             n
@@ -273,7 +273,7 @@ class _Builder:
         reads = self._reads((node.args, node.kwargs))
         outputs = [self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh)]
         if is_batch_norm_training(node) and not self.broken:
-            for t in outputs[FIRST_STATISTIC:]:  # the first run's stay to the end, a copy makes none
+            for t in outputs[FIRST_STATISTIC:]:  # those of the first run stay to the end; a copy makes none
                 self.kept_bytes += self.tensors[t].size
                 self.tensors[t] = replace(self.tensors[t], size=0)
         if keeps_operand_storage(node):
@@ -351,25 +351,25 @@ class _Builder:
         )
 
     def _tensor(self, name: str, value: torch.Tensor) -> int:
-        if value.dim():  # a number on the CPU is nothing to plan
+        if value.dim():  # a number may be on the CPU, whatever the device of the others
             self.device = self.device or value.device
             if value.device != self.device:
                 raise UnsupportedModelError(
-                    f"{name!r} is on {value.device}, others are on {self.device}: one budget bounds one "
-                    "device. Compile the part on each device alone"
+                    f"{name!r} is on {value.device}, other tensors are on {self.device}: one budget bounds "
+                    "one device. Compile the part on each device alone"
                 )
         self.index[storage_key(value)] = len(self.tensors)
         self.tensors.append(Tensor(name=name, size=allocated_bytes(value)))
         return len(self.tensors) - 1
 
     def _token(self, node: Node) -> int:
-        """A tensor of no bytes that stands for a side effect: as a graph output it must be made."""
+        """A tensor of no bytes that represents a side effect: a graph output, so that the op must run."""
         self.tokens.append(len(self.tensors))
         self.tensors.append(Tensor(name=f"{node.name} done", size=0))
         return self.tokens[-1]
 
     def _reads(self, args: object) -> list[int]:
-        """The tensors that arguments show, straight or through views, each once."""
+        """The tensors that arguments show, directly or through views, each once."""
         nodes = (n for n in tree_leaves(args) if isinstance(n, Node))
         keys = (storage_key(v) for n in nodes for v in _tensors_of(n))
         return list(dict.fromkeys(self.index[k] for k in keys if k in self.index))

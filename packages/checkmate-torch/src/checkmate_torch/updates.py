@@ -1,9 +1,9 @@
 """One parameter's share of an optimizer step: (p, state) ← update(p, ∇p, state), run by the optimizer itself.
 
 Most optimizers treat each parameter alone, so that a step is a product of such updates, and each may run as
-soon as its gradient is there. What runs is the ``step`` of the user's optimizer as it is (loop, ``foreach``
-or ``fused``), with one parameter in its group. So learning rates are read when it runs, the state lies where
-it always does, and the bits are the same.
+soon as its gradient has been computed. An update calls the ``step`` of the user's optimizer as it is (loop,
+``foreach`` or ``fused``), with one parameter in its group. So learning rates are read when it runs, the state
+is kept in its usual place, and the bits are the same.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ SEPARABLE: tuple[type[Optimizer], ...] = (
     optim.Adagrad,
     optim.Adadelta,
 )
-"""Optimizers that treat each parameter alone and don't overwrite gradients; no subclasses of them."""
+"""Optimizers that treat each parameter alone and don't overwrite gradients; subclasses don't count."""
 
 _SCHEDULED = frozenset({"params", "lr", "initial_lr"})
 
 
 class UnsupportedOptimizerError(CheckmateError, NotImplementedError):
-    """The optimizer can't update one parameter at a time, or is not one for this model."""
+    """The optimizer can't update one parameter at a time, or holds parameters of another model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +58,7 @@ class Updates:
 
     Attributes:
         optimizer: the user's.
-        max_norm: largest norm of all gradients together, longer ones are scaled; None = any.
+        max_norm: maximum norm of all gradients together, to which larger ones are scaled; None = no maximum.
 
     Raises:
         UnsupportedOptimizerError: if the optimizer can't be split.
@@ -69,7 +69,7 @@ class Updates:
     _worker: Optimizer = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what can't be split."""
+        """Refuse an optimizer that can't be split."""
         name = type(self.optimizer).__name__
         if type(self.optimizer) not in SEPARABLE:
             known = ", ".join(sorted(kind.__name__ for kind in SEPARABLE))
@@ -82,7 +82,7 @@ class Updates:
                 f"{name} has differentiable=True, but updates in place can't be differentiated: set it to "
                 "False, or use checkmate.torch.compile(model, budget) and call optimizer.step() yourself"
             )
-        # A copy runs no hooks, and what is set on it does not show on the user's.
+        # A copy runs no hooks, and changes of its attributes don't reach the user's optimizer.
         object.__setattr__(self, "_worker", copy.copy(self.optimizer))
 
     def of(self, parameter: nn.Parameter) -> ParameterUpdate | None:
@@ -94,9 +94,9 @@ class Updates:
         return None
 
     def coefficient(self, gradients: list[Tensor]) -> Tensor:
-        """What every gradient is scaled by: as ``torch.nn.utils.clip_grad_norm_`` computes it."""
+        """The factor that scales every gradient, as ``torch.nn.utils.clip_grad_norm_`` computes it."""
         if self.max_norm is None:
-            raise ValueError("these updates take gradients of any norm")
+            raise ValueError("there is no factor without max_norm")
         norm = torch.nn.utils.get_total_norm(gradients)
         return torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
 
@@ -132,14 +132,14 @@ class ParameterUpdate:
 
         Args:
             gradient: in the parameter's shape.
-            coefficient: to be multiplied with it; None = 1.
+            coefficient: factor of the gradient; None = 1.
         """
         scaled = gradient if coefficient is None else gradient * coefficient
         self.updates.run(self.parameter, scaled, self.place[0])
 
     @property
     def layout(self) -> Hashable:
-        """What decides the cost: parameters with the same layout share it."""
+        """The properties that decide the cost: parameters with the same layout share a profile."""
         p = self.parameter
         return self.place[0], p.shape, p.stride(), p.dtype, p.device, p in self.updates.optimizer.state
 
@@ -147,7 +147,7 @@ class ParameterUpdate:
         """Seconds and workspace, measured by updating a copy of the parameter.
 
         Raises:
-            ProfilerBusyError: inside of another profiler (CPU only).
+            ProfilerBusyError: inside another profiler (CPU only).
         """
         optimizer, device = self.updates.optimizer, self.parameter.device
         devices = [device] if device.type == "cuda" else []
@@ -167,7 +167,7 @@ class ParameterUpdate:
 
 
 def settings_of(optimizer: Optimizer) -> Hashable:
-    """What of an optimizer decides the memory of its updates: its parameters, and which terms it has."""
+    """The settings that decide the memory of an optimizer's updates: its parameters and its terms."""
     return tuple(
         (
             tuple(map(id, group["params"])),

@@ -1,7 +1,7 @@
 """From PyTorch's joint graph to the graph of a whole step: no boundary, and every parameter's update in it.
 
-The loss is an op like any other, and its tangent, the number 1, is made in the graph. Each gradient ends in
-an op that updates its parameter, as soon as nothing can read the old value any more.
+The loss is an op like any other, and its tangent, the number 1, is made in the graph. Each gradient is read
+by an op that updates its parameter, as soon as no op can read the old value any more.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class WholeStep:
     """A training step in one graph.
 
     Attributes:
-        traced: the step, its updates as early as is sound.
+        traced: the step, with each update as early as is sound.
         plain: the ops of ``traced.graph`` in the order of plain PyTorch: all updates at the end.
         writes: op of ``traced.graph`` → the tensor of the parameter that it overwrites, alone in a tuple.
-        parameters: index of an argument → the parameter that it must be, for that one is updated.
+        parameters: index of an argument → the parameter that it must be, because the graph updates that one.
     """
 
     traced: TracedGraph
@@ -48,7 +48,7 @@ class WholeStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Due:
-    """An update that is due: of which parameter, with which gradient."""
+    """An update to append, with the nodes of its parameter and gradient."""
 
     update: ParameterUpdate
     parameter: Node
@@ -71,7 +71,7 @@ def trace_step(
         joint: as AOTAutograd hands it to a partitioner; its loss is the only output with a gradient.
         parameters: index of a forward input → the parameter that it is.
         n_forward_outputs: how many of its outputs are forward's.
-        updates: of the optimizer; gradients of what it does not hold are not computed.
+        updates: of the optimizer; gradients of other parameters are not computed.
         price: gives a graph its costs and workspaces, from the nodes of its ops.
         reserve: bytes that the step holds besides.
         name: of the graph.
@@ -92,7 +92,7 @@ def trace_step(
 
 
 def renamed(step: WholeStep, graph: DFGraph) -> WholeStep:
-    """The step with its graph under other names, updates being called after their parameters."""
+    """The step with the names of another graph; an update is named after its parameter."""
     ops = list(graph.ops)
     for u, (t,) in step.writes.items():
         ops[u] = replace(ops[u], name=f"update of {graph.tensors[t].name}")
@@ -113,7 +113,7 @@ def emit_step(step: WholeStep, schedule: Schedule) -> GraphModule:
 def _gradients_only(
     joint: GraphModule, parameters: Mapping[int, nn.Parameter], n_forward_outputs: int, updates: Updates
 ) -> list[_Due]:
-    """Let the graph return no gradient but those that an update is due with; these updates."""
+    """Make the graph return only gradients that the optimizer needs; the updates that read them."""
     output = joint.graph.output_node()
     returned, roles = list(cast("Sequence[Argument]", output.args[0])), list(output.meta["desc"])
     placeholders = {node.meta["desc"]: node for node in joint.graph.find_nodes(op="placeholder")}
@@ -123,9 +123,9 @@ def _gradients_only(
             continue
         if not isinstance(role, GradAOTOutput) or not isinstance(role.grad_of, PlainAOTInput):
             raise UnsupportedModelError(
-                f"PyTorch gives the gradient of {role.expr()}, which is no input as it was "
-                "passed: inputs that share memory can't be planned in one step; "
-                "use checkmate.torch.compile(model, budget)"
+                f"PyTorch computes the gradient of {role.expr()}, which is not an input as it was passed: "
+                "inputs that share memory can't be planned in one step; use "
+                "checkmate.torch.compile(model, budget)"
             )
         parameter = parameters.get(role.grad_of.idx)
         update = updates.of(parameter) if parameter is not None else None
@@ -144,14 +144,14 @@ def _gradients_only(
 
 
 def _make_tangent(joint: GraphModule) -> None:
-    """Make the incoming gradient of the loss in the graph, instead of taking it as an argument."""
+    """Make the incoming gradient of the loss in the graph instead of passing it as an argument."""
     inputs = joint.graph.find_nodes(op="placeholder")
     tangents = [n for n in inputs if isinstance(n.meta["desc"], TangentAOTInput)]
     if len(tangents) != 1 or tangents[0].meta["val"].dim() != 0:
         shapes = ", ".join(str(tuple(n.meta["val"].shape)) for n in tangents)
         raise UnsupportedModelError(
             f"loss_fn must return one scalar tensor, but it returned tensors of the shapes {shapes}: reduce "
-            "the loss with .mean() or .sum(), and say has_aux=True if it returns (loss, anything else)"
+            "the loss with .mean() or .sum(), and pass has_aux=True if it returns (loss, anything else)"
         )
     shown = tangents[0].meta["val"]
     with joint.graph.inserting_before(tangents[0].next):
@@ -164,7 +164,7 @@ def _make_tangent(joint: GraphModule) -> None:
 
 
 def _with_updates(traced: TracedGraph, due: Sequence[_Due], updates: Updates) -> WholeStep:
-    """Append the updates to a step that returns gradients, then let each stand as early as is sound."""
+    """Append the updates to a step that returns gradients, then move each as early as is sound."""
     graph, writer = traced.graph, _Writer(traced)
     scale = (writer.coefficient(updates, due),) if updates.max_norm is not None else ()
     profiles: dict[Hashable, OpProfile] = {}
@@ -213,7 +213,7 @@ class _Writer:
         self.writes: dict[int, tuple[int]] = {}
 
     def coefficient(self, updates: Updates, due: Sequence[_Due]) -> Node:
-        """What all gradients are scaled by, which waits for the last of them."""
+        """Append the op that computes the factor of all gradients, which reads all of them."""
         gradients = [d.gradient for d in sorted(due, key=lambda d: d.update.place)]
         scalar = gradients[0].meta["val"].new_empty(())
         node = self._node(updates.coefficient, (gradients,), scalar)
@@ -222,7 +222,7 @@ class _Writer:
         return node
 
     def update(self, due: _Due, scale: tuple[Node, ...], profile: OpProfile) -> None:
-        """Update a parameter in place; a tensor of no bytes says that it is done."""
+        """Append the update of a parameter; its output, a tensor of no bytes, shows that it has run."""
         reads = (due.parameter, due.gradient, *scale)
         self.writes[len(self.ops)] = (self.tensor_of[due.parameter],)
         node = self._node(due.update, reads, None)
