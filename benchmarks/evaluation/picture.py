@@ -1,4 +1,4 @@
-"""The picture in the README: extra time at each budget, Checkmate beside checkpointing rules, on three networks.
+"""The picture in the README: extra time at each budget, Checkmate beside other rules.
 
 It shows a few curves of the experiment *overhead* (:mod:`evaluation.overhead`), read from its results file.
 """

@@ -16,9 +16,9 @@ import torch
 import checkmate
 import checkmate_torch
 from checkmate_torch.meter import memory_meter
-from checkmate_torch.zoo import Case, gpt2
 from steps.process import LEAST, Row, answer
 from steps.torch_step import gradient_error, torch_module
+from zoo.small_torch import Case, gpt2
 
 SIZES = {"layers": 2, "width": 64, "heads": 4, "length": 64, "batch": 8, "vocabulary": 256}
 

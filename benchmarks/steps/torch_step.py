@@ -1,4 +1,4 @@
-"""Forward, loss and backward of the four networks of ``checkmate_torch.zoo``, by each way to save memory.
+"""Forward, loss and backward of the four networks of :mod:`zoo.small_torch`, by each way to save memory.
 
 - ``plain``: PyTorch as it is.
 - ``checkpoint``: ``torch.utils.checkpoint`` around every block.
@@ -27,8 +27,8 @@ from torch.fx.graph import _BoxedCodeGen
 import checkmate
 import checkmate_torch
 from checkmate_torch.meter import memory_meter, resident_bytes
-from checkmate_torch.zoo import CASES, Case
 from steps.process import LEAST, Row, answer, timed
+from zoo.small_torch import CASES, Case
 
 SIZES: dict[str, dict[str, Row]] = {
     "cpu": {},

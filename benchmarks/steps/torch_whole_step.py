@@ -19,9 +19,9 @@ import torch
 import checkmate
 import checkmate_torch
 from checkmate_torch import memory_meter
-from checkmate_torch.zoo import CASES, Case
 from steps.process import LEAST, Row, answer, timed
 from steps.torch_step import facts_of
+from zoo.small_torch import CASES, Case
 
 
 def measure(task: Row) -> Row:

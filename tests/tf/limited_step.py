@@ -10,7 +10,7 @@ import sys
 import tensorflow as tf
 
 import checkmate.tf2
-from checkmate_tf.zoo import Case, unet
+from zoo.small_keras import Case, unet
 
 
 def network() -> Case:

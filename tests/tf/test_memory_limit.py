@@ -11,6 +11,7 @@ import pytest
 
 SCRIPT = str(Path(__file__).with_name("limited_step.py"))
 ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join(sys.path),  # the networks are in benchmarks/
     "TF_CPU_ALLOCATOR_USE_BFC": "1",
     "TF_ENABLE_ONEDNN_OPTS": "0",  # oneDNN's kernels don't survive it when memory is refused
 }

@@ -21,7 +21,7 @@ from checkmate import InfeasibleBudgetError
 from checkmate_tf import PlannedFunction, StepPlan
 from checkmate_tf.emit import emit
 from checkmate_tf.program import Program, program
-from checkmate_tf.zoo import Case, application, densenet, efficientnet, resnet, transformer, unet, vgg
+from zoo.small_keras import Case, application, densenet, efficientnet, resnet, transformer, unet, vgg
 
 Arrays = list[np.ndarray[Any, Any]]
 

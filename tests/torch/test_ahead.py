@@ -17,7 +17,7 @@ from checkmate.testing import FrontendConformance
 from checkmate_torch import UnsupportedModelError, compile, memory_meter, plan, trace
 from checkmate_torch.ahead import Frontend, ProgramError
 from checkmate_torch.meter import resident_bytes
-from checkmate_torch.zoo import resnet18
+from zoo.small_torch import resnet18
 
 KIB = 1024
 

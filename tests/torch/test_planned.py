@@ -26,7 +26,7 @@ from checkmate_torch import (
     predicted_snapshot,
 )
 from checkmate_torch.meter import resident_bytes
-from checkmate_torch.zoo import Case, gpt2
+from zoo.small_torch import Case, gpt2
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from checkmate.report import Kind
 from checkmate_torch import NoPlanError, TooManyPlansError, UnsupportedModelError, memory_meter
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.step import CompiledStep, compile_step
-from checkmate_torch.zoo import Case, gpt2, mlp, resnet18
+from zoo.small_torch import Case, gpt2, mlp, resnet18
 
 STEPS = 4
 LEAST = "least and a tenth"

@@ -13,7 +13,7 @@ from torch import nn
 
 from checkmate import InfeasibleBudgetError
 from checkmate_torch import CompiledModule, compile, memory_meter
-from checkmate_torch.zoo import Case, gpt2, mlp, resnet18, unet
+from zoo.small_torch import Case, gpt2, mlp, resnet18, unet
 
 STEPS = 3
 LEAST = "least"

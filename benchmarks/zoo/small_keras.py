@@ -1,11 +1,11 @@
-"""Networks of Keras with random weights: the shapes of dependency graph that training steps have.
+"""Keras networks with random weights, which tests and benchmarks train: six kinds of dependency graph.
 
 A chain (:func:`vgg`), residuals with batch norm (:func:`resnet`), dense connections (:func:`densenet`),
 depthwise convolutions and gates (:func:`efficientnet`), long skip connections (:func:`unet`), attention with
-dropout (:func:`transformer`); and, with :func:`application`, the networks of ``keras.applications``. Those of
-our own are small: a step takes a fraction of a second on one core.
+dropout (:func:`transformer`). They are small: a step takes a fraction of a second on one core.
+:func:`application` makes the networks of ``keras.applications``.
 
-``wrap`` is applied to each block: there ``tf.recompute_grad`` and the like are put, for comparison.
+``wrap`` is applied to each block, such as ``tf.recompute_grad`` for comparison.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Wrap = Callable[[keras.layers.Layer], keras.layers.Layer]
-"""A block, to what stands in its place."""
+"""Maps a block to its replacement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,9 +54,9 @@ class Case:
     batch: tuple[tf.Tensor, tf.Tensor]
 
     def step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """One step of training; the loss, the mean cross entropy of the labels.
+        """Train one step, and return the loss, the mean cross entropy of the labels.
 
-        What one would give to ``tf.function`` or to :func:`checkmate.tf2.function`.
+        A function for ``tf.function`` or :func:`checkmate.tf2.function`.
         """
         with tf.GradientTape() as tape:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, self.model(x, training=True))
@@ -67,7 +67,7 @@ class Case:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All that a step may write: weights, batch-norm averages, seeds of dropout, the slots of Adam."""
+        """Every variable that a step may write: weights, batch-norm averages, dropout seeds, Adam slots."""
         return [*self.model.variables, *self.optimizer.variables]
 
 
@@ -248,13 +248,13 @@ def application(name: str, *, image: int = 64, batch: int = 8, seed: int = 0, **
 
 
 def in_blocks(case: Case, wrap: Wrap) -> Case:
-    """The same network and weights, cut where one tensor is all that passes, each block wrapped.
+    """The same network and weights, cut into blocks, each wrapped.
 
-    About √n blocks of n layers, fewer where it can't be cut.
+    A cut needs a place that a single tensor crosses: about √n blocks of n layers, fewer without such places.
     """
     model = case.model
     place = {layer.name: k for k, layer in enumerate(model.layers)}
-    reach = list(range(len(place)))  # the last layer that reads what any layer up to here made
+    reach = list(range(len(place)))  # the last layer that reads a result of any layer up to here
     for k, layer in enumerate(model.layers):
         for node in layer._inbound_nodes[:1]:
             for parent in node.parent_nodes:
@@ -281,7 +281,7 @@ CASES: dict[str, Callable[..., Case]] = {
     "unet": unet,
     "transformer": transformer,
 }
-"""The networks of our own by name."""
+"""The small networks by name."""
 
 
 def _start(image: int, seed: int) -> Any:

@@ -1,4 +1,4 @@
-"""The zoo: seeded, trainable, checkpointing changes nothing but memory, and memory is mostly activations."""
+"""Small networks: seeded and trainable; checkpointing changes only memory, which is mostly activations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from checkmate_torch.meter import memory_meter, resident_bytes
-from checkmate_torch.zoo import CASES, Case
+from zoo.small_torch import CASES, Case
 
 SMALL = {
     "mlp": {"blocks": 6, "width": 16, "batch": 256},

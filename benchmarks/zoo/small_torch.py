@@ -1,11 +1,10 @@
-"""Small networks with random weights: four shapes of dependency graph for demonstration, test and benchmark.
+"""Small PyTorch networks with random weights, for tests and benchmarks: four kinds of dependency graph.
 
 A chain with short residuals (:func:`mlp`), stages of residuals with batch norm (:func:`resnet18`), long skip
-connections (:func:`unet`), and attention with the loss inside (:func:`gpt2`). In the default sizes a training
-step takes less than a second on two cores, and activations are most of its memory.
+connections (:func:`unet`), and attention with the loss inside the module (:func:`gpt2`). In the default sizes
+a training step takes less than a second on two cores, and activations take most of its memory.
 
-With ``checkpoint_blocks`` each block is wrapped in ``torch.utils.checkpoint``: the usual way to save memory
-by hand, for comparison.
+``checkpoint_blocks=True`` wraps each block in ``torch.utils.checkpoint``, for comparison.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from checkmate_torch.demo import Block
+
 __all__ = ["CASES", "Case", "gpt2", "mlp", "resnet18", "unet"]
 
 
@@ -30,8 +31,8 @@ class Case:
         name: of the network.
         module: in train mode, with seeded random weights.
         inputs: a random batch, without gradients.
-        loss: maps what the module returns to a scalar.
-        targets: what the loss compares with; None if the module computes its loss itself.
+        loss: maps the module's result to a scalar.
+        targets: labels that ``loss`` reads; None if the module computes its own loss.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Residual(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """f, computed again in the backward pass instead of keeping what is inside."""
+    """f, recomputed in the backward pass: its intermediate results are not kept."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
@@ -63,29 +64,6 @@ class Checkpointed(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         """Apply f."""
         return checkpoint(self.block, *inputs, use_reentrant=False)  # type: ignore[no-any-return]
-
-
-class BasicBlock(nn.Module):
-    """Two 3×3 convolutions with batch norm around a shortcut (He et al., CVPR 2016, figure 2)."""
-
-    def __init__(self, before: int, after: int, stride: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(before, after, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(after),
-            nn.ReLU(),
-            nn.Conv2d(after, after, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(after),
-        )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or before != after:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after)
-            )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images ``[n, before, h, w]`` to ``[n, after, h / stride, w / stride]``."""
-        return functional.relu(self.layers(x) + self.shortcut(x))
 
 
 class UNet(nn.Module):
@@ -193,31 +171,21 @@ def resnet18(
     width: int = 32,
     image: int = 64,
     batch: int = 16,
-    stages: tuple[int, ...] = (2, 2, 2, 2),
-    channels: int = 3,
-    classes: int = 10,
     checkpoint_blocks: bool = False,
     seed: int = 0,
 ) -> Case:
-    """ResNet-18 with ``width`` channels in its first stage and a 3×3 stem; cross entropy over classes.
-
-    ``stages`` are the numbers of blocks at each resolution; others than the default make it deeper.
-    """
+    """ResNet-18 with ``width`` channels in its first stage and a 3×3 stem; cross entropy over ten classes."""
     torch.manual_seed(seed)
     wrap = _wrap(checkpoint_blocks)
-    layers: list[nn.Module] = [
-        nn.Conv2d(channels, width, 3, 1, 1, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(),
-    ]
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
     before = width
-    for stage, blocks in enumerate(stages):
-        for block in range(blocks):
+    for stage in range(4):
+        for block in range(2):
             after = width * 2**stage
-            layers.append(wrap(BasicBlock(before, after, 2 if stage > 0 and block == 0 else 1)))
+            layers.append(wrap(Block(before, after, 2 if stage > 0 and block == 0 else 1)))
             before = after
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes)]
-    x, target = torch.randn(batch, channels, image, image), torch.randint(classes, (batch,))
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10)]
+    x, target = torch.randn(batch, 3, image, image), torch.randint(10, (batch,))
     return Case(
         name="resnet18",
         module=nn.Sequential(*layers),
@@ -233,15 +201,13 @@ def unet(
     levels: int = 3,
     image: int = 64,
     batch: int = 16,
-    channels: int = 3,
-    classes: int = 4,
     checkpoint_blocks: bool = False,
     seed: int = 0,
 ) -> Case:
-    """U-Net with batch norm; cross entropy over the pixels."""
+    """U-Net with batch norm; cross entropy over four classes for each pixel."""
     torch.manual_seed(seed)
-    module = UNet(channels, classes, width, levels, _wrap(checkpoint_blocks))
-    x, target = torch.randn(batch, channels, image, image), torch.randint(classes, (batch, image, image))
+    module = UNet(3, 4, width, levels, _wrap(checkpoint_blocks))
+    x, target = torch.randn(batch, 3, image, image), torch.randint(4, (batch, image, image))
     return Case(
         name="unet",
         module=module,
@@ -263,7 +229,7 @@ def gpt2(
     checkpoint_blocks: bool = False,
     seed: int = 0,
 ) -> Case:
-    """GPT-2-like decoder; its loss is computed inside, from targets that are a second input."""
+    """GPT-2-like decoder; the module computes the loss, from targets that are its second input."""
     torch.manual_seed(seed)
     module = GPT2(vocabulary, length, width, layers, heads, dropout, _wrap(checkpoint_blocks))
     text = torch.randint(vocabulary, (batch, length + 1))
