@@ -22,7 +22,7 @@ def drawn(random: Random) -> DFGraph:
 
 
 def irregular(random: Random) -> DFGraph:
-    """Up to 14 ops: several outputs, workspace, ops that run only once, ops that nobody needs."""
+    """Up to 14 ops: several outputs, workspace, ops that run only once, needless ops."""
     ops: list[Op] = []
     sizes: list[int] = []
     for i in range(random.randint(4, 14)):

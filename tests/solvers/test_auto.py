@@ -1,4 +1,4 @@
-"""Golden cases with known optima, and what ``auto`` says beside its schedule."""
+"""Golden cases with known optima, and the report of ``auto`` beside its schedule."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_a_moment_can_prove_what_the_floor_does_not() -> None:
     assert Auto().solve(Problem(graph=graph, budget=8, fixed_order=True)).status is Status.INFEASIBLE
 
 
-def test_an_op_that_nobody_needs_proves_nothing(oracle) -> None:
-    """What is too large for the budget here is a needless op; a schedule does without it."""
+def test_a_needless_op_proves_nothing(oracle) -> None:
+    """Only a needless op is too large for the budget here; a schedule does without it."""
     graph = DFGraph(
         ops=(
             Op(name="a", inputs=(), outputs=(0, 1), cost=1),
@@ -115,7 +115,7 @@ def test_an_op_that_nobody_needs_proves_nothing(oracle) -> None:
 
 @pytest.mark.parametrize("outside", [1.0, 1e4, 1e10])
 @pytest.mark.parametrize("layers", [3, 4, 5])
-def test_the_cost_of_what_never_runs_again_does_not_blur_the_bound(
+def test_the_cost_of_ops_that_never_repeat_does_not_blur_the_bound(
     oracle, layers: int, outside: float
 ) -> None:
     alone = chain(layers)
@@ -144,7 +144,7 @@ def test_tensors_larger_than_the_room_do_not_upset_the_milp(oracle) -> None:
 @pytest.mark.parametrize("size", [2**20, 2**30, 2**33 + 5, 2**50 + 1])
 @pytest.mark.parametrize("more", [1, 2, 7])
 def test_rounded_sizes_prove_nothing(oracle, size: int, more: int) -> None:
-    """What must stay fits to the byte: the budget has room for it, and for nothing else."""
+    """The tensors that must stay fit to the byte: the budget has room for nothing else."""
     graph = DFGraph(
         ops=(
             Op(name="a", inputs=(), outputs=(0,), cost=1, recomputable=False),
@@ -176,7 +176,7 @@ def test_the_least_known_budget_is_enough(graph: DFGraph) -> None:
         assert Auto().solve(Problem(graph=graph, budget=budget, fixed_order=fixed_order)).schedule is not None
 
 
-def test_what_only_chens_rule_finds() -> None:
+def test_a_schedule_that_only_chens_rule_finds() -> None:
     """Eviction frees too late here, whatever its weights; forgetting all at the first backward op fits."""
     reads = [(1,), (3,), (5,), (2, 6), (2,)]
     makes: list[tuple[int, ...]] = [(2, 3), (4, 5), (6,), (7,), ()]
@@ -208,7 +208,7 @@ def test_the_relaxations_are_ordered() -> None:
         assert bounds[1] > 0
 
 
-def test_progress_only_ever_improves_and_says_who() -> None:
+def test_progress_only_ever_improves_and_names_the_step() -> None:
     reports: list[Progress] = []
     problem = Problem(graph=chain(12), budget=6, fixed_order=True, on_progress=reports.append)
     solution = Auto().solve(problem)
@@ -289,8 +289,8 @@ _FOUND_BY = {
 
 
 @pytest.mark.parametrize(("step", "threads"), [*((step, 1) for step in STEPS), (None, 1), (None, 2)])
-def test_what_is_left_out_finds_nothing(step: str | None, threads: int) -> None:
-    """One step alone; two of them only ever go on with what others found, as do two in small graphs."""
+def test_a_step_that_is_left_out_finds_nothing(step: str | None, threads: int) -> None:
+    """One step alone; some steps only improve the schedules of others, and two work in small graphs only."""
     small = step in ("eviction", "chains")
     graph = chain(20, cost="random") if small else generators.residual(8)
     seen = []
@@ -309,7 +309,7 @@ def test_what_is_left_out_finds_nothing(step: str | None, threads: int) -> None:
 
 @settings(max_examples=30)
 @given(graph=graphs(max_ops=6), without=st.sets(st.sampled_from(STEPS)))
-def test_whatever_is_left_out_nothing_wrong_is_said(oracle, graph: DFGraph, without: set[str]) -> None:
+def test_no_choice_of_steps_leads_to_a_wrong_answer(oracle, graph: DFGraph, without: set[str]) -> None:
     problem = Problem(graph=graph, budget=max(1, (floor(graph).size + keep_all_peak(graph)) // 2))
     patience = Auto(local=LocalSearch(patience=2), without=tuple(without))
     solution = patience.solve(problem)

@@ -1,4 +1,4 @@
-"""On a machine that gives us a twentieth of its time, an easy budget stays easy, and what we say stays true.
+"""On a machine that gives us a twentieth of its time, an easy budget stays easy, and answers stay true.
 
 The clock runs twenty times faster than the CPU; CPU time is real.
 """

@@ -1,4 +1,4 @@
-"""``checkmate warm-up``: afterwards the local search is compiled, or it says why not."""
+"""``checkmate warm-up``: afterwards the local search is compiled, or the reason why not is shown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from checkmate.cli.app import app
 from checkmate_solvers.machine import compilation
 
 
-def test_it_says_where_the_machine_code_is() -> None:
+def test_the_place_of_the_machine_code_is_shown() -> None:
     done = CliRunner().invoke(app, ["warm-up"])
     assert (done.exit_code, str(compilation.folder()) in done.output) == (0, True)
     assert compilation.is_compiled()
 
 
-def test_what_can_not_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_compilation_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise SolverError("the local search has no machine code: compiling it failed")
 

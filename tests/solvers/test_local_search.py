@@ -1,4 +1,4 @@
-"""The solver: conformance, known optima, the oracle, and that a seed says it all."""
+"""The solver: conformance, known optima, the oracle, and that a seed decides the answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_schedule(seed: int, fixed_order: bool) -> 
 
 
 def test_an_order_that_may_change_costs_nothing_here() -> None:
-    """Two branches that stand interleaved: one after the other they fit without recomputation."""
+    """Two interleaved branches: one after the other they fit without recomputation."""
     graph = DFGraph.from_nodes(
         cost=[1] * 5, size=[4, 4, 1, 1, 1], deps=[[], [], [0], [1], [2, 3]], outputs=[4]
     )

@@ -1,4 +1,4 @@
-"""The reference page of solvers tells them all, and the settings of ours with their defaults."""
+"""The reference page lists all solvers, and the settings of this distribution with their defaults."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def named(section: str) -> list[str]:
     return re.findall(r"^\| `([\w-]+)` \|", section, flags=re.MULTILINE)
 
 
-def test_every_solver_is_told_and_no_other() -> None:
+def test_every_solver_is_listed_and_no_other() -> None:
     assert sorted(named(SECTIONS["In `checkmate-core`"])) == sorted(spec.name for spec in built_in())
     assert sorted(set(named(OURS))) == sorted(spec.name for spec in ours())
 
 
 @pytest.mark.parametrize("spec", ours(), ids=lambda spec: spec.name)
-def test_guarantee_and_settings_are_told(spec: SolverSpec) -> None:
-    told, settings = re.findall(rf"^\| `{spec.name}` \|(.*)\|$", OURS, flags=re.MULTILINE)
-    assert f"| {spec.guarantee} |" in told
+def test_guarantee_and_settings_are_listed(spec: SolverSpec) -> None:
+    guarantee, settings = re.findall(rf"^\| `{spec.name}` \|(.*)\|$", OURS, flags=re.MULTILINE)
+    assert f"| {spec.guarantee} |" in guarantee
     if any("ortools" in distribution for distribution in spec.requires):
         pytest.importorskip("ortools")
     solver = spec.load()

@@ -18,7 +18,7 @@ def peak(graph: DFGraph, sequence: list[int]) -> int:
 
 @settings(max_examples=60)
 @given(graph=graphs(), fixed_order=st.booleans(), seed=st.integers(0, 9))
-def test_what_comes_out_is_valid_and_no_larger_than_what_goes_in(
+def test_the_result_is_valid_and_no_larger_than_the_start(
     graph: DFGraph, fixed_order: bool, seed: int
 ) -> None:
     sequence = tightened(graph, 0, fixed_order=fixed_order, seed=seed)
@@ -54,7 +54,7 @@ def test_without_time_nothing_is_computed_again() -> None:
     "graph", [generators.transformer(2), generators.residual(3), generators.unet(2)], ids=lambda g: g.name
 )
 def test_a_peak_that_was_reached_is_reached_again(graph: DFGraph) -> None:
-    """What an error says is enough must be found by the solve that asks for it."""
+    """A budget that an error names must be met by the solve that asks for it."""
     least = peak(graph, tightened(graph, 0, fixed_order=True))
     for target in (least, (least + keep_all_peak(graph)) // 2):
         assert peak(graph, tightened(graph, target, fixed_order=True)) <= target

@@ -35,7 +35,7 @@ def everything_from(worker: Worker) -> list[Finding]:
     return found
 
 
-def test_it_proves_and_finds_what_auto_does() -> None:
+def test_it_proves_and_finds_the_same_as_auto() -> None:
     other = Worker(PROBLEM, ENTRY, NO_OPTIONS)
     try:
         found = everything_from(other)
@@ -49,7 +49,7 @@ def test_it_proves_and_finds_what_auto_does() -> None:
     assert alone.bound <= min(costs)
 
 
-def test_auto_takes_over_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_over_its_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three findings one has no schedule, one a schedule that is too large."""
     alone = Auto().solve(PROBLEM)
     assert alone.schedule is not None
@@ -105,7 +105,7 @@ def test_it_ends_when_the_first_process_does(tmp_path) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """A process that ended and that nobody asked about is not alive."""
+    """A zombie, a process that ended and was not waited for, is not alive."""
     listed = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     )

@@ -69,7 +69,7 @@ def test_more_bytes_never_cost_more(drawn: tuple[Chain, NestedSchedules, int]) -
 
 @given(training_chains(), st.data())
 @settings(max_examples=200)
-def test_it_is_never_dearer_than_revolve(graph: DFGraph, data: st.DataObject) -> None:
+def test_it_never_costs_more_than_revolve(graph: DFGraph, data: st.DataObject) -> None:
     budget = data.draw(st.integers(1, keep_all_peak(graph)))
     problem = Problem(graph=graph, budget=budget)
     assert optimum(problem) <= ChainDP().solve(problem).cost <= Revolve().solve(problem).cost
@@ -111,7 +111,7 @@ def test_long_chains_are_cut_into_sections(layers: int) -> None:
     assert ChainDP(sections=40, units=100).solve(problem).overhead < 0.25
 
 
-def test_when_the_time_is_up_there_is_what_was_found_so_far() -> None:
+def test_when_the_time_is_up_it_stops() -> None:
     graph = chain(200)
     problem = Problem(graph=graph, budget=keep_all_peak(graph) // 2, time_limit=1e-6)
     assert ChainDP().solve(problem).status is Status.UNKNOWN
@@ -123,7 +123,7 @@ def test_a_real_net_without_branches() -> None:
     assert found.status is Status.FEASIBLE
 
 
-def test_what_is_no_chain_is_unknown_below_its_peak() -> None:
+def test_a_graph_that_is_no_chain_is_unknown_below_its_peak() -> None:
     graph = transformer(1)
     assert ChainDP().solve(Problem(graph=graph, budget=keep_all_peak(graph) - 1)).status is Status.UNKNOWN
 

@@ -82,7 +82,7 @@ def test_costs_may_be_integers() -> None:
     assert binomial_bound(Problem(graph=integers, budget=4)) == binomial_bound(Problem(graph=graph, budget=4))
 
 
-def test_of_other_graphs_and_uncertain_orders_it_says_nothing() -> None:
+def test_it_proves_nothing_for_other_graphs_and_uncertain_orders() -> None:
     graph = generators.residual(2)
     assert binomial_bound(Problem(graph=graph, budget=keep_all_peak(graph) // 2)) == 0.0
     loose = DFGraph.from_nodes(

@@ -40,7 +40,7 @@ def test_the_closed_form_solves_the_recurrence() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 61))
-def test_the_schedule_has_as_many_forward_steps_and_slots_as_it_says(layers: int, slots: int) -> None:
+def test_the_schedule_has_the_forward_steps_and_slots_of_the_closed_form(layers: int, slots: int) -> None:
     graph = chain(layers)
     found = recognise(graph)
     assert isinstance(found, Chain)
@@ -65,7 +65,7 @@ def test_schedules_of_unequal_chains_are_valid(graph: DFGraph, slots: int) -> No
         simulate(found.graph, Schedule.from_sequence(found.graph, binomial_sequence(found, slots)))
 
 
-def test_what_is_no_chain_is_unknown_below_its_peak() -> None:
+def test_a_graph_that_is_no_chain_is_unknown_below_its_peak() -> None:
     graph = transformer(1)
     assert Revolve().solve(Problem(graph=graph, budget=keep_all_peak(graph) - 1)).status is Status.UNKNOWN
 
@@ -79,11 +79,11 @@ def test_a_fixed_number_of_slots() -> None:
 
 
 @pytest.mark.parametrize("solver", [Revolve(), ChainDP()])
-def test_where_the_graph_is_no_chain_the_answer_says_so(solver: Revolve | ChainDP) -> None:
+def test_the_answer_says_why_a_graph_is_no_chain(solver: Revolve | ChainDP) -> None:
     graph = transformer(2)
     answer = solver.solve(Problem(graph=graph, budget=keep_all_peak(graph) - 1))
     assert answer.status is Status.UNKNOWN
     assert answer.origin["reason"].startswith(
-        "the graph is no chain: only the first 3 of 67 ops stand in a row"
+        "the graph is no chain: only the first 3 of 67 ops are in a row"
     )
     assert solver.solve(Problem(graph=graph, budget=1)).status is Status.INFEASIBLE

@@ -1,4 +1,4 @@
-"""What is a chain, and what is none, and why."""
+"""Which graphs are chains, and why others are not."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_nets_with_branches_are_none(graph: DFGraph) -> None:
 
 
 @given(st.one_of(training_chains(), graphs(max_ops=12)))
-def test_whatever_is_called_a_chain_is_one(graph: DFGraph) -> None:
+def test_every_graph_that_is_read_as_a_chain_is_one(graph: DFGraph) -> None:
     found = recognise(graph)
     if isinstance(found, Chain):
         _check(found)

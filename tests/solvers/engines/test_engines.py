@@ -1,4 +1,4 @@
-"""Backends: all say the same of one program, and their bounds hold."""
+"""Engines: they agree on a program, and their bounds hold."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_chain_of_the_paper_with_scip() -> None:
 
 
 @needs_ortools
-def test_what_the_engine_says_of_an_error_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_of_an_engine_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     from ortools.math_opt.python import mathopt
 
     def broken(*args: Any, **kwargs: Any) -> None:
@@ -116,7 +116,7 @@ def test_what_the_engine_says_of_an_error_is_passed_on(monkeypatch: pytest.Monke
         Scip().solve(program, time_limit=1, gap=0.0)
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named_with_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools", None)
     with pytest.raises(MissingDistributionError, match="extra 'ortools' of checkmate-solvers"):
         Scip()

@@ -25,7 +25,7 @@ c.fflush(None)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs C's buffer to be the one of this process")
-def test_what_c_prints_inside_goes_to_stderr() -> None:
+def test_output_of_c_inside_goes_to_stderr() -> None:
     result = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["before", "after"]
     assert result.stderr.split() == ["during", "still"]

@@ -1,4 +1,4 @@
-"""The machine code, and what its arrays say in plain words."""
+"""The machine code, and its arrays as lists of ops and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the search does to a sequence, its arrays say what a plain pass and the judge say."""
+"""After any change by the search, its arrays agree with a plain pass and with the simulator."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _agrees(graph: DFGraph, state: State, seen) -> list[int]:
 
 
 @given(data=st.data(), graph=GRAPHS)
-def test_a_loaded_sequence_reads_as_the_judge_sees_it(data, work, seen, graph: DFGraph) -> None:
+def test_a_loaded_sequence_agrees_with_the_simulator(data, work, seen, graph: DFGraph) -> None:
     sequence = data.draw(valid_schedules(graph)).sequence.tolist()
     state = _loaded(work, graph, sequence)
     assert _agrees(graph, state, seen) == sequence
@@ -85,7 +85,7 @@ def test_no_round_breaks_anything(data, work, seen, graph: DFGraph, fixed_order:
 
 
 @given(data=st.data(), graph=GRAPHS)
-def test_a_repair_that_says_it_worked_is_within_the_budget(data, work, seen, graph: DFGraph) -> None:
+def test_a_successful_repair_is_within_the_budget(data, work, seen, graph: DFGraph) -> None:
     budget = data.draw(budgets(graph)) - graph.base_size
     sequence = data.draw(valid_schedules(graph)).sequence.tolist()
     state = _loaded(work, graph, sequence)

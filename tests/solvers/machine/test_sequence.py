@@ -37,7 +37,7 @@ def _nodes(state: State) -> list[int]:
 
 
 def _can_go(state: State, node: int) -> bool:
-    """Whether a node is no end, and an earlier copy or nobody at all is there for its readers."""
+    """Whether a node is not the end, and its readers have an earlier copy or do not exist."""
     v = state.op[node]
     return v < len(state.head) - 1 and (state.prev[node] >= 0 or idle(state, node))
 

@@ -53,7 +53,7 @@ def test_a_linear_program_that_takes_too_long_chooses_no_moments(monkeypatch) ->
     assert 17 < solution.bound <= 26
 
 
-def test_a_moment_without_room_for_what_is_read_proves_that_nothing_fits() -> None:
+def test_a_moment_without_room_for_its_inputs_proves_that_nothing_fits() -> None:
     graph = DFGraph.from_nodes(cost=[1] * 3, size=[4, 4, 4], deps=[[], [0], [0, 1]])
     moments = [moment_at(graph, 8, at, fixed_order=True) for at in (1, 2)]
     assert solve_cuts(moments, time_limit=1, nodes=1).recompute == math.inf

@@ -1,4 +1,4 @@
-"""Bounds of single moments: below every schedule, and as strong as the linear program that they stand for."""
+"""Bounds of single moments: below every schedule, and as strong as their linear program."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_giving_up_proves_less_but_nothing_wrong(problem: Problem) -> None:
         assert min_cut(moment, beyond=2 * whole + 1).recompute <= whole
 
 
-def test_what_may_run_before_or_after_takes_room_either_way() -> None:
+def test_an_op_that_may_run_before_or_after_takes_room_either_way() -> None:
     """Two branches of 4 bytes, one of which is done while the join's other input is made: 4 stay, or 3 do."""
     graph = DFGraph(
         ops=(
@@ -81,7 +81,7 @@ def test_what_may_run_before_or_after_takes_room_either_way() -> None:
 
 @settings(max_examples=60)
 @given(problem=problems())
-def test_the_solver_says_the_best_of_its_moments(problem: Problem) -> None:
+def test_the_solver_proves_the_best_of_its_moments(problem: Problem) -> None:
     graph = problem.graph
     bounds = [
         min_cut(moment_at(graph, problem.budget, at, fixed_order=problem.fixed_order)).recompute

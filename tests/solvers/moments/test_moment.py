@@ -27,7 +27,7 @@ def test_every_needed_op_is_before_after_or_unsure(graph: DFGraph) -> None:
 
 
 @given(graph=graphs())
-def test_what_is_certain_without_the_order_is_so_with_it(graph: DFGraph) -> None:
+def test_facts_that_are_certain_without_the_order_are_so_with_it(graph: DFGraph) -> None:
     for at in np.flatnonzero(needed_ops(graph)).tolist():
         free, fixed = (moment_at(graph, 100, at, fixed_order=order) for order in (False, True))
         assert not (free.before & ~fixed.before).any()
@@ -47,7 +47,7 @@ def test_a_branch_beside_the_moment_is_unsure() -> None:
     assert np.flatnonzero(moment.pinned).tolist() == [0]
 
 
-def test_an_op_that_nobody_needs_has_no_moment() -> None:
+def test_a_needless_op_has_no_moment() -> None:
     graph = DFGraph.from_nodes(cost=[1, 1], size=[1, 1], deps=[[], []], outputs=[0])
     with pytest.raises(ValueError, match="needed by no graph output"):
         moment_at(graph, 10, 1, fixed_order=True)

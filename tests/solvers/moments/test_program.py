@@ -70,7 +70,7 @@ def test_a_moment_with_room_for_everything_only_weakens_the_linear_program() -> 
     assert three[1] == pytest.approx(two[1], abs=1e-4)
 
 
-def test_costs_are_counted_in_those_of_ops_that_may_run_again() -> None:
+def test_the_cost_unit_is_that_of_ops_that_may_run_again() -> None:
     graph = chain(4)
     expensive = replace(graph, ops=(*graph.ops[:-1], replace(graph.ops[-1], cost=1e9)))
     moments = [moment_at(expensive, 4, at, fixed_order=True) for at in (4, 5)]

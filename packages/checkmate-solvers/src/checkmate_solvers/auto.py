@@ -72,7 +72,7 @@ STEPS = (
 """Steps that can be left out, to measure their use: the first four are parts of step 2, then come steps 3 and
 4, the minimum cuts and the MILPs of step 5, and steps 6 and 7."""
 _MILP_SHARE = 0.35
-"""Of the remaining time: what the cut MILP may use at most, if there is one process."""
+"""Share of the remaining time that the cut MILP may use, if there is one process."""
 _CYCLES_BEFORE = 24
 """Cycles of step 6 until the second process has found schedules to start from, if there is one."""
 _NEARLY, _MORE_CYCLES = 2e-3, 8
@@ -80,15 +80,15 @@ _NEARLY, _MORE_CYCLES = 2e-3, 8
 _WAIT_S = 0.1
 """Seconds between two looks at the clock while the second process works alone."""
 _CHAIN_SHARE = 0.2
-"""Of the remaining time: what each of the solvers for chains may use at most."""
+"""Share of the remaining time that each of the solvers for chains may use."""
 _SOON_SHARE, _TIGHTENING_SHARE = 0.05, 0.6
-"""Of the remaining time: what tightening may use at most before the solvers for chains, and else. The latter
+"""Shares of the remaining time that tightening may use: before the solvers for chains, and else. The latter
 is twice the share that errors use to name the least budget, so that a named budget also works."""
 _RECOGNISING, _SEGMENTING, _TIGHTENING, _CUTTING = 2, 4, 6, 7
 """Recognising a chain, and the least work of the next steps, take about as long as judging this many
 schedules: a step is left out where there is less time."""
 _RULES_SHARE = 1 / 3
-"""Of the time limit: what rules may use, of a small graph, to find its least budget."""
+"""Share of the time limit that rules may use to find the least budget of a small graph."""
 _SEGMENTS = "chen-sqrt-n"
 """The origin of the schedule in segments."""
 
@@ -185,7 +185,7 @@ class Auto:
 
         Args:
             best: receives both.
-            share: of the remaining time, what the cut MILP may use at most.
+            share: of the remaining time, for the cut MILP.
         """
         strongest = None
         if not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING):

@@ -1,4 +1,4 @@
-"""``checkmate warm-up``: compile the local search now, rather than beside the first solves."""
+"""``checkmate warm-up``: compile the local search now instead of beside the first solves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def register(cli: click.Group) -> None:
 
 @click.command("warm-up")
 def _warm_up() -> None:
-    """Compile the local search of 'auto', if that has not been done on this machine.
+    """Compile the local search of 'auto', unless this machine has it compiled.
 
-    It takes about half a minute. Without this, the first solves go on without the local search while it is
-    compiled in the background. Run it where an image or an environment is made.
+    It takes about half a minute. Without this command, the first solves work without the local search while
+    it is compiled in the background. Run it where an image or an environment is built.
 
-    Exit codes: 0 it is compiled; 2 it can't be.
+    Exit codes: 0 the local search is compiled; 2 it can't be compiled.
     """
     from checkmate_solvers.machine import compilation
     from checkmate_solvers.machine.code import machine_code

@@ -1,4 +1,4 @@
-"""The extra ``ortools``: who needs it asks for it first, and says so where it is missing."""
+"""The extra ``ortools``: solvers that need it check for it first, and name it where it is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from checkmate.errors import MissingDistributionError
 __all__ = ["ORTOOLS", "require_ortools"]
 
 ORTOOLS = ("checkmate-solvers[ortools]",)
-"""What to install, as :class:`checkmate.plugins.SolverSpec` wants it."""
+"""The distribution to install, for :class:`checkmate.plugins.SolverSpec`."""
 
 
 def require_ortools() -> None:

@@ -1,4 +1,4 @@
-"""Starting Python so that it runs no code of the current folder, which may hold anything."""
+"""Starting Python so that it runs no code from the current folder, whose files are not trusted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def isolated_python(program: str) -> tuple[list[str], dict[str, str]]:
 def _path() -> list[str]:
     """Folders to import from: absolute ones, less the current one.
 
-    A relative or empty entry means the folder in which a program happens to run, where anyone may have put a
+    A relative or empty entry means the folder in which a program happens to run, which may hold a hostile
     ``json.py``. That folder is taken only if our own packages lie there, and then last.
     """
     given = [os.fsdecode(folder) for folder in sys.path]

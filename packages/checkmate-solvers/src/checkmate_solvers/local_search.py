@@ -92,7 +92,7 @@ class LocalSearch:
 
         Args:
             best: receives the sequences; its schedule and its seeds are where the first cycles start.
-            cycles: the most cycles; default as many as there is patience for.
+            cycles: the most cycles; None = limited by patience alone.
         """
         able = best.clock.has_time_to_judge(_STARTING) and has_machine_code(best, even_if_small=True)
         if not best.done and able:

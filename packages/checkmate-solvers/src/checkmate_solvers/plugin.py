@@ -1,4 +1,4 @@
-"""The plugin of this distribution: offers its solvers by name and a command, and imports none until used."""
+"""The plugin of this distribution: its solvers by name, and a command; imports nothing until it is used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JAIN = (
 
 @hookimpl
 def checkmate_register_solvers() -> list[SolverSpec]:
-    """``auto``, and the steps that it is made of."""
+    """``auto``, its steps, and the published methods."""
     return [
         SolverSpec(
             name="auto",
@@ -57,13 +57,13 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         ),
         SolverSpec(
             name="revolve",
-            summary="chains only: binomial checkpointing in closed form, with as many slots as fit",
+            summary="chains only: binomial checkpointing in closed form, with the most slots that fit",
             load=_revolve,
             cite="Griewank & Walther, Algorithm 799: revolve, ACM TOMS 26 (1), 2000",
         ),
         SolverSpec(
             name="checkmate-milp",
-            summary="the MILP of the Checkmate paper, up to some 300 ops, and a bound for all schedules",
+            summary="the MILP of the Checkmate paper, up to about 300 ops, and a bound for all schedules",
             load=_checkmate_milp,
             guarantee="bound",
             cite=_JAIN,

@@ -73,7 +73,7 @@ def test_outputs_pass_workspace_and_come_back_after_the_last_op() -> None:
     assert solve(Problem(graph=graph, budget=7, fixed_order=True)).cost == 2
 
 
-def test_where_it_starts_is_a_whole_solution() -> None:
+def test_its_start_is_a_whole_solution() -> None:
     """With the hint alone, and no search, CP-SAT has the schedule that it starts from."""
     from ortools.sat.python import cp_model
 
@@ -93,16 +93,16 @@ def test_each_solution_is_reported_and_no_bound_is_claimed() -> None:
     solution = RetentionIntervals(warm_start=False).solve(problem)
     assert solution.status is Status.FEASIBLE
     assert solution.bound == graph.ideal_cost
-    costs = [told.incumbent for told in seen if told.incumbent is not None]
+    costs = [report.incumbent for report in seen if report.incumbent is not None]
     assert costs[-1] == solution.cost
     assert costs == sorted(costs, reverse=True)
     assert seen[-1].step.endswith("no op runs more than 2 times")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_what_a_listener_raises_comes_out(threads: int) -> None:
-    def interrupt(told: Progress) -> None:
-        if told.step == "retention-intervals":
+def test_an_exception_of_a_listener_comes_out(threads: int) -> None:
+    def interrupt(report: Progress) -> None:
+        if report.step == "retention-intervals":
             raise KeyboardInterrupt
 
     problem = Problem(graph=chain(12), budget=7, threads=threads, on_progress=interrupt)
@@ -110,7 +110,7 @@ def test_what_a_listener_raises_comes_out(threads: int) -> None:
         RetentionIntervals(warm_start=False).solve(problem)
 
 
-def test_what_is_too_large_for_the_time_has_no_answer() -> None:
+def test_a_graph_too_large_for_the_time_has_no_answer() -> None:
     graph = transformer(24)
     problem = Problem(graph=graph, budget=keep_all_peak(graph) // 2, time_limit=1)
     assert RetentionIntervals(warm_start=False).solve(problem).status is Status.UNKNOWN

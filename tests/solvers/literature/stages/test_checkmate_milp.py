@@ -65,7 +65,7 @@ def test_the_relaxation_in_stages_is_below_every_schedule(problem: Problem) -> N
     ("budget", "plain", "tight", "best"), [(4, 22, 23, 26), (5, 21, 22, 22), (6, 20, 21, 21), (8, 18, 19, 19)]
 )
 def test_the_chain_of_the_paper(budget: int, plain: int, tight: int, best: int) -> None:
-    """Eight layers of unit cost and size; the tight relaxation is the optimum, but for the least budget."""
+    """Eight layers of unit cost and size; the tight relaxation is the optimum, except at the least budget."""
     graph = chain(8)
     shape = Shape(graph=graph, room=budget)
     for strengthened, value in ((False, plain), (True, tight)):

@@ -36,7 +36,7 @@ def test_repair_finds_a_schedule_where_no_rounding_fits() -> None:
 
 @settings(max_examples=40)
 @given(problem=problems(training_steps(max_layers=3), fixed_order=True))
-def test_more_ways_to_round_are_never_dearer(problem: Problem) -> None:
+def test_more_ways_to_round_never_cost_more(problem: Problem) -> None:
     deterministic = LpRounding(margins=(0.0,), thresholds=0, samples=0, repair=False)
     published = LpRounding(thresholds=0, repair=False)
     costs = [solver.solve(problem).cost for solver in (LpRounding(), published, deterministic)]

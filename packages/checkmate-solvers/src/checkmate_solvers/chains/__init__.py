@@ -1,4 +1,4 @@
-"""Chains: what they are, the binomial schedules of revolve, and a dynamic programme for unequal layers."""
+"""Chains: their structure, the binomial schedules of revolve, a dynamic programme for unequal layers."""
 
 from checkmate_solvers.chains.dynamic import ChainDP
 from checkmate_solvers.chains.revolve import Revolve

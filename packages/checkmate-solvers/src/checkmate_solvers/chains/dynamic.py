@@ -1,23 +1,23 @@
 """The cheapest schedule of a chain among the nested ones, by dynamic programming over intervals.
 
 Let V(i, j, m) be the least cost of running the backward ops of sections j … i + 1 if state i is resident, the
-gradient has come to section j, and m bytes are there for both and for everything else. What is kept next is
-the choice; C is the cost of the forward ops that run up to there:
+gradient has come to section j, and m bytes are available for both and for everything else. The choice is what
+to keep next; C is the cost of the forward ops that run up to there:
 
 - *checkpoint* k: run sections i + 1 … k, keep state k: V(k, j, m − x_i) + V(i, k, m) + C.
-- *save* k: the same, but keep all that the backward ops of section k read; reverse what is behind k, run
+- *save* k: the same, but keep all that the backward ops of section k read; reverse the sections behind k, run
   these backward ops, go on from i: V(k, j, m − x_i − s_k) + V(i, k − 1, m) + C. It needs k = i + 1, or
   backward ops that don't read state k − 1.
-- *leave* i: save k = i + 1 where nobody reads state i again, so that it is freed: V(k, j, m − s_k) + C.
+- *leave* i: save k = i + 1 where state i is not read again, so that it is freed: V(k, j, m − s_k) + C.
 - *pass*: run the backward ops of section j at once, if they read nothing of the forward pass.
 
 The rule "checkpoint" is Griewank's (1992). "Save", and sizes and costs that differ, are due to Beaumont,
 Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal checkpointing for heterogeneous chains: how to train deep
-neural networks with limited memory" (hal-02352969, 2019; ACM TOMS 2024). There, what is saved always includes
-both ends of a layer; the rest is ours, for layers whose backward ops read less.
+neural networks with limited memory" (hal-02352969, 2019; ACM TOMS 2024). There, saving always includes both
+ends of a layer; the rest is ours, for layers whose backward ops read less.
 
-*What is proved.* V is the optimum over the schedules that these rules make. In them whatever is kept stays
-until the backward pass has come to it. With unequal sizes it can pay to free a checkpoint before, and the
+*Proof.* V is the optimum over the schedules that these rules make. In them every kept tensor stays until the
+backward pass has come to it. With unequal sizes it can pay to free a checkpoint before, and the
 problem without that rule is NP-hard (same paper). So V is no bound, and the solver claims none.
 """
 
@@ -42,7 +42,7 @@ __all__ = ["ChainDP", "NestedSchedules"]
 
 _FEW_SECTIONS = 32
 _MORE_BYTES = 1.15
-"""How far over the budget the programme looks where bytes are rounded up, and so seem more than they are."""
+"""Factor of the budget up to which the programme looks where bytes are rounded up, and so overestimated."""
 _ROUNDED_TRIES = 12
 
 _Floats = npt.NDArray[np.float64]
@@ -52,10 +52,10 @@ _Floats = npt.NDArray[np.float64]
 class ChainDP:
     """The dynamic programme, for chains of any length.
 
-    A chain of more layers than ``sections`` is cut into so many sections, first into 32 of them. Bytes are
-    counted in units: their greatest common divisor if the budget has at most ``units`` of them, so that
-    nothing is rounded, else a larger one, and what is kept is rounded up. A graph that is no chain has the
-    answer unknown, unless the base order fits as it is.
+    A chain of more layers than ``sections`` is cut into that many sections, first into 32. Bytes are counted
+    in units: their greatest common divisor if the budget has at most ``units`` of them, so that nothing is
+    rounded; else a larger unit, and kept bytes are rounded up. For a graph that is no chain the answer is
+    unknown, unless the base order fits as it is.
 
     Attributes:
         sections: the most; time grows with its third power.
@@ -70,12 +70,12 @@ class ChainDP:
     units: int = 600
 
     def __post_init__(self) -> None:
-        """Reject nothing at all."""
+        """Reject less than one section or unit."""
         if self.sections < 1 or self.units < 1:
             raise ValueError(f"sections is {self.sections} and units {self.units}, both must be ≥ 1")
 
     def solve(self, problem: Problem) -> Solution:
-        """The cheapest within the budget of what the programme finds; of few sections if the time is up."""
+        """The cheapest schedule of the programme within the budget; with few sections if the time is up."""
         return explained(cheapest(problem, self._sequences(problem)))
 
     def _sequences(self, problem: Problem) -> Iterator[Sequence[int]]:
@@ -97,7 +97,7 @@ _Rule = Literal["turn", "pass", "checkpoint", "save", "leave"]
 
 
 class _Found(NamedTuple):
-    """A rule, the k that it is about, and what the interval costs with it."""
+    """A rule, its k, and the cost of the interval with it."""
 
     cost: float
     rule: _Rule
@@ -110,14 +110,14 @@ class NestedSchedules:
     Args:
         rows: the sections.
         room: bytes for everything but ``rows.base_size``.
-        most_units: how many different budgets are told apart, at most.
+        most_units: the most different budgets.
         deadline: give up at this time, as ``time.monotonic()`` counts.
 
     Raises:
         TimeoutError: if the time is up.
 
     Attributes:
-        budgets: bytes that each column of the table stands for, ascending, the last being ``room``.
+        budgets: bytes of each column of the table, ascending, the last being ``room``.
         exact: whether no number of bytes is rounded.
     """
 
@@ -180,18 +180,18 @@ class NestedSchedules:
         return ops
 
     def _best(self, i: int, j: int, m: int) -> _Found:
-        """The rule with which the interval begins; of equally good ones the first."""
+        """The best rule for the interval; of equally good ones the first."""
         found = [_Found(float(cost[0]), *which) for cost, which in self._rules(i, j, m, m + 1)]
         return min(found, key=lambda each: each.cost)
 
     def _rules(self, i: int, j: int, low: int, high: int) -> Iterator[tuple[_Floats, tuple[_Rule, int]]]:
-        """What each rule costs for the budgets ``low`` … ``high`` − 1, and its k.
+        """The cost of each rule for the budgets ``low`` … ``high`` − 1, and its k.
 
         Of all checkpoints together the least cost is given; the k is that of the first budget.
         """
         first, last, n_rows = self.rows[i], self.rows[j - 1], j - i
         x, gradients = self._state[i], last.gradients
-        kept = i > 0 and self.rows[i - 1].keeps_output  # for what comes behind this interval
+        kept = i > 0 and self.rows[i - 1].keeps_output  # for the sections behind this interval
         finish = x + first.back if kept else first.finish
         budgets = self.budgets[low:high]
         if n_rows == 1:
@@ -243,7 +243,7 @@ class NestedSchedules:
         return cost
 
     def _less(self, i: int, j: int, units: int, low: int, high: int) -> _Floats:
-        """V(i, j) for the budgets ``low`` … ``high`` − 1, each less so many units."""
+        """V(i, j) for the budgets ``low`` … ``high`` − 1, each less ``units``."""
         value = np.full(high - low, np.inf)
         start = max(low, units)
         if start < high:
@@ -265,7 +265,7 @@ class NestedSchedules:
 def _schedules(
     problem: Problem, chain: Chain, most: int, units: int, keep_all: int, deadline: float
 ) -> Iterator[Sequence[int]]:
-    """What the programme finds with at most so many sections."""
+    """Schedules of the programme with at most ``most`` sections."""
     rows = sections(chain, _cuts(chain, most))
     room = problem.budget - rows.base_size
     if room < 0:
@@ -285,7 +285,7 @@ def _schedules(
 
 
 def _cuts(chain: Chain, most: int) -> list[int]:
-    """Where sections end: evenly spread, as many as there are layers or as are allowed."""
+    """The ends of sections: evenly spread, at most ``most``, and at most one for each layer."""
     p = chain.length
     n = min(p, most)
     return [round(p * (k + 1) / n) for k in range(n)]

@@ -1,4 +1,4 @@
-r"""What every schedule of a chain costs at least: binomial checkpointing as a lower bound.
+r"""Binomial checkpointing as a lower bound on the cost of every schedule of a chain.
 
 Put a pebble on i while anything of state x_i is resident. A run of f_i, and nothing else, puts one on i, and
 needs one on i − 1. In the backward pass ops read x_p, then x_{p−1}, … x_1; let c be the most states up to x_i
@@ -27,9 +27,9 @@ _ROUNDING = 2.0**-48
 
 
 def binomial_bound(problem: Problem) -> float:
-    """Lower bound on the cost of what runs again; 0 if the graph is no chain.
+    """Lower bound on the cost of all recomputation; 0 if the graph is no chain.
 
-    It is attained where all layers are alike, and weak where they are not.
+    It is attained where all layers are equal, and weak where they are not.
 
     >>> from checkmate.generators import chain
     >>> binomial_bound(Problem(graph=chain(8), budget=4))
@@ -40,14 +40,14 @@ def binomial_bound(problem: Problem) -> float:
         return 0.0
     graph, p = problem.graph, chain.length
     slots = min(_slots(problem, chain, visits) for visits in _visits(chain))
-    if not 0 < slots < p:  # with none, a visit is impossible, which is for others to prove
+    if not 0 < slots < p:  # with none, a visit is impossible: other bounds prove that
         return 0.0
     extra = float((forward_steps(p + 1, slots) - p) * min(graph.ops[v].cost for v in chain.forward))
     return extra if extra.is_integer() else max(extra - _ROUNDING * (extra + graph.ideal_cost), 0.0)
 
 
 def _visits(chain: Chain) -> Iterator[list[int]]:
-    """For each state x_1 … x_p an op outside the row that reads it, if any: the first one, or the last."""
+    """For each state x_1 … x_p the first op outside the row that reads it, if any; then the last ones."""
     readers: list[list[int]] = [[] for _ in chain.graph.tensors]
     for v in sorted(itertools.chain.from_iterable(chain.blocks)):
         for t in chain.graph.ops[v].inputs:
@@ -58,7 +58,7 @@ def _visits(chain: Chain) -> Iterator[list[int]]:
 
 
 def _slots(problem: Problem, chain: Chain, visits: list[int]) -> int:
-    """How many states there is room for at any visit, at most; all of them if the order is not certain."""
+    """The most states that fit at any visit; all of them if the order of visits is not certain."""
     certain = len(visits) == chain.length
     for a, b in itertools.pairwise(reversed(visits)):
         certain = certain and (a == b or (a < b and (problem.fixed_order or _leads(problem.graph, a, b))))
@@ -86,7 +86,7 @@ def _leads(graph: DFGraph, a: int, b: int) -> bool:
 
 
 def _room(problem: Problem, chain: Chain, at: int) -> int:
-    """Bytes for states while an op runs, beside what else it needs."""
+    """Bytes for states while an op runs, beside its outputs, workspace and other inputs."""
     graph, op = problem.graph, problem.graph.ops[at]
     made_in_row = chain.forward[-1]
     others = [t for t in op.inputs if graph.producer[t] > made_in_row]

@@ -6,7 +6,7 @@ the longest chain that can be reversed. A chain of l steps with β(c, r − 1) <
     t(l, c) = r l − β(c + 1, r − 1)
 
 forward steps, and no schedule of checkpoints needs fewer. One that attains it stores a checkpoint after
-k = min(β(c, r − 1), l − β(c − 1, r − 1)) steps, reverses what is behind it with the c − 1 slots that are
+k = min(β(c, r − 1), l − β(c − 1, r − 1)) steps, reverses the steps behind it with the c − 1 slots that are
 left, frees it, and reverses the first k steps with all c.
 
 Source: Griewank and Walther, "Algorithm 799: revolve: an implementation of checkpointing for the reverse or
@@ -33,15 +33,15 @@ from checkmate_solvers.chains.structure import Chain, NoChain, explained, recogn
 __all__ = ["Revolve", "binomial_sequence", "forward_steps"]
 
 _MOST_OPS = 2_000_000
-"""A sequence that is longer is not written down: with too few slots it grows with the square of the chain."""
+"""Longer sequences are not built: with too few slots they grow with the square of the chain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revolve:
-    """The closed form, with as many slots as the budget has room for.
+    """The closed form, with the most slots that the budget has room for.
 
-    On a chain of unequal layers it counts slots as if they were equal; the judge says what fits. On a graph
-    that is no chain the answer is unknown, unless the base order fits as it is.
+    On a chain of unequal layers slots count as if they were equal, and the simulator decides what fits. On a
+    graph that is no chain the answer is unknown, unless the base order fits as it is.
 
     Attributes:
         slots: c, the input's included; None tries every number, the largest first, until one fits.
@@ -54,12 +54,12 @@ class Revolve:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        """Reject less than the slot of the input."""
+        """Reject less than one slot, that of the input."""
         if self.slots is not None and self.slots < 1:
             raise ValueError(f"slots is {self.slots}, must be ≥ 1: the first holds the input of the chain")
 
     def solve(self, problem: Problem) -> Solution:
-        """The first that fits."""
+        """The schedule with the most slots that fits."""
         return explained(cheapest(problem, self._sequences(problem)))
 
     def _sequences(self, problem: Problem) -> Iterator[Sequence[int]]:
@@ -86,7 +86,7 @@ def forward_steps(length: int, slots: int) -> int:
 def binomial_sequence(chain: Chain, slots: int) -> list[int]:
     """The ops of the schedule, in order, for :meth:`checkmate.Schedule.from_sequence`.
 
-    A layer of which its backward ops read what it makes, and not only its input, runs just before them.
+    If the backward ops of a layer read its outputs, and not only its input, the layer runs just before them.
     """
     sequence: list[int] = []
     stack = [(0, chain.length + 1, slots)]
@@ -105,9 +105,9 @@ def binomial_sequence(chain: Chain, slots: int) -> list[int]:
 
 
 def _fitting(problem: Problem, chain: Chain) -> Iterator[Sequence[int]]:
-    """Schedules up to the first that fits: more slots cost less, so it is the cheapest of them."""
+    """Schedules, the last of which has the most slots that fit: more slots cost less."""
     deadline = time.monotonic() + problem.time_limit
-    low, high = 1, chain.length + 1  # halve first: what is held grows with the slots, or nearly so
+    low, high = 1, chain.length + 1  # halve: the peak grows with the slots, or nearly so
     while low < high and time.monotonic() < deadline:
         slots = (low + high + 1) // 2
         if forward_steps(chain.length + 1, slots) > _MOST_OPS:

@@ -1,12 +1,12 @@
-"""Sections of a chain, and what each holds: the numbers that the dynamic programme works with.
+"""Sections of a chain, and the bytes of each: the numbers that the dynamic programme works with.
 
 A section is a few layers in a row, or just one. Between two sections the chain can be checkpointed; inside
 one, either nothing is kept, or everything that its backward ops read. The last section is the turn: it has
-backward ops only. Bytes are those of the judge: tensor by tensor, freed as early as is legal.
+backward ops only. Bytes are counted as the simulator does: tensor by tensor, freed as early as is legal.
 
-What backward ops make is held by nobody's choice: each runs once, in order. So what the backward pass holds
-when it comes to a section is a number, r. Graph outputs that the forward pass makes count as held from the
-start, which is the case from their first run on.
+Each backward op runs once, in order, so there is no choice about its outputs: the backward pass holds a fixed
+number of bytes, r, when it comes to a section. Graph outputs that the forward pass makes count as held from
+the start, which is the case from their first run on.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Section:
         state: bytes of y; 0 for the turn.
         reads_input: whether a backward op reads x.
         keeps_output: whether a backward op reads y.
-        saved: bytes that the backward ops read of what ``forward`` makes, y left out.
+        saved: bytes of the outputs of ``forward`` that the backward ops read, y left out.
         saves: whether they read any of it, y included.
         walk: peak of ``forward`` if only y is kept of it, x being held and not counted.
         leave: the same, x being counted, and freed as soon as it has been read.
-        save: peak of ``forward`` if y and what is saved are kept, x being held and not counted.
+        save: peak of ``forward`` if y and the saved outputs are kept, x being held and not counted.
         back: peak of ``backward``, r counted, x not; r alone if there is no backward op.
         finish: the same, x being counted until it has been read for the last time.
         gradients: r, bytes that the backward pass holds when it comes to this section.
@@ -133,12 +133,12 @@ class _Bytes:
         return sum(self.held[t] for t in tensors)
 
     def fresh(self, v: int) -> int:
-        """What op ``v`` adds while it runs."""
+        """Bytes that op ``v`` adds while it runs."""
         op = self.graph.ops[v]
         return sum(self.graph.tensors[t].size for t in op.outputs) + op.workspace
 
     def peak(self, ops: Sequence[int], *, start: set[int], end: set[int]) -> int:
-        """Each op run once, with ``start`` resident at first, and of that and what they make ``end`` kept."""
+        """Peak of running each op once: ``start`` is resident at first, and ``end`` is kept."""
         last = {t: k for k, v in enumerate(ops) for t in self.graph.ops[v].inputs}
         resident, worst = self.total(start), 0
         counted = set(start)
@@ -153,9 +153,9 @@ class _Bytes:
         return worst
 
     def gradients(self, chain: Chain) -> list[tuple[int, int]]:
-        """For each backward op in order: what the backward pass holds before it, and while it runs.
+        """For each backward op in order: bytes that the backward pass holds before it, and while it runs.
 
-        One entry more stands for the end.
+        One more entry is for the end.
         """
         ops = [v for block in reversed(chain.blocks) for v in block]
         last = {t: k for k, v in enumerate(ops) for t in self.graph.ops[v].inputs}
@@ -171,7 +171,7 @@ class _Bytes:
         return [*rows, (resident, resident)]
 
     def peak_behind(self, ops: Sequence[int], saved: set[int], gradients: Sequence[tuple[int, int]]) -> int:
-        """Backward ops, ``saved`` being freed tensor by tensor as they have read it."""
+        """Peak of backward ops; each tensor of ``saved`` is freed after its last read."""
         last = {t: k for k, v in enumerate(ops) for t in self.graph.ops[v].inputs if t in saved}
         resident, worst = self.total(saved), gradients[0][0]
         for k, v in enumerate(ops):

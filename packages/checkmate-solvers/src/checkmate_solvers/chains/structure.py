@@ -1,13 +1,13 @@
 """A training chain: forward ops f₁ … f_p in a row, and backward blocks b_{p+1}, b_p … b₁, one for each layer.
 
 f_i reads only what f_{i−1} makes, graph inputs apart; the *state* x_i is what f_{i+1} reads of it. A block is
-a list of ops, perhaps empty, that run one after the other. Those of b_q read graph inputs, what backward ops
-before them made, and of the forward pass nothing but x_{q−1} (the layer's input), x_q (its output) and what
-else f_q makes (masks, means). b_{p+1} has no forward op: it is the turn, where the loss is.
+a list of ops, perhaps empty, that run one after the other. The ops of b_q read graph inputs, outputs of
+earlier backward ops, and of the forward pass only x_{q−1} (the layer's input), x_q (its output) and the other
+outputs of f_q (masks, means). b_{p+1} has no forward op: it is the turn, where the loss is.
 
-That is a matter of who reads what, and of which ops may run again: names and flags are not looked at. The row
-of forward ops ends with the last one that something else than its successor reads. Ops that no graph output
-needs are left out.
+Only reads, and whether ops may run again, decide this: names and flags are not looked at. The row of forward
+ops ends with the last one that has a reader other than its successor. Ops that no graph output needs are left
+out.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from checkmate.analysis import needed_ops
 __all__ = ["Chain", "NoChain", "explained", "recognise"]
 
 _LEAST_SHARE = 4
-"""At least one op in so many stands in the row, or the graph is no chain: a step has a forward op, at most
-three backward ops (of the input, the weight, the bias), for each layer."""
+"""At least one op in this many is in the row, or the graph is no chain: a training step has a forward op and
+at most three backward ops (of the input, the weight, the bias) for each layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,13 +58,13 @@ class NoChain:
 
 
 def recognise(graph: DFGraph) -> Chain | NoChain:
-    """Read a graph as a chain, or say why it is none; in time linear in the graph.
+    """Read a graph as a chain, or give the reason why it is none; in time linear in the graph.
 
     >>> from checkmate.generators import chain, transformer
     >>> recognise(chain(3)).blocks
     ((), (6,), (5,), (3, 4))
     >>> recognise(transformer(2)).reason
-    "only the first 3 of 67 ops stand in a row: op 3 'layer0.attention.key' does not continue it"
+    "only the first 3 of 67 ops are in a row: op 3 'layer0.attention.key' does not continue it"
     """
     order = np.flatnonzero(needed_ops(graph)).tolist()
     reading = _Reading.of(graph, order)
@@ -74,9 +74,7 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
         return NoChain("no op in a row from the start is read by anything but the op after it")
     if p * _LEAST_SHARE < len(order):
         follows = graph.op_label(order[longest]) if longest < len(order) else "nothing"
-        return NoChain(
-            f"only the first {p} of {len(order)} ops stand in a row: {follows} does not continue it"
-        )
+        return NoChain(f"only the first {p} of {len(order)} ops are in a row: {follows} does not continue it")
     states = ((), *(reading.state(i) for i in range(1, p + 1)))
     blocks: list[list[int]] = [[] for _ in range(p + 1)]
     layer = p + 1
@@ -90,7 +88,7 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
 
 
 def explained(solution: Solution) -> Solution:
-    """The same; if nothing is known, it says so where the graph is no chain."""
+    """The same solution; an unknown one with the reason, if the graph is no chain."""
     read = recognise(solution.problem.graph) if solution.status is Status.UNKNOWN else None
     if isinstance(read, NoChain):
         return Solution.unknown(solution.problem, reason=f"the graph is no chain: {read.reason}")
@@ -99,7 +97,7 @@ def explained(solution: Solution) -> Solution:
 
 @dataclass(slots=True)
 class _Reading:
-    """The needed ops in base order, numbered from 1, and who reads what among them."""
+    """The needed ops in base order, numbered from 1, and the readers of each tensor among them."""
 
     graph: DFGraph
     order: list[int]
@@ -116,7 +114,7 @@ class _Reading:
         return cls(graph, order, number, readers)
 
     def row(self) -> int:
-        """How many ops from the first on read what their predecessor makes, and may run again."""
+        """The number of ops from the first on that read only their predecessor, and may run again."""
         for i, v in enumerate(self.order):
             sources = {int(self.graph.producer[t]) for t in self.graph.ops[v].inputs} - {-1}
             if sources != ({self.order[i - 1]} if i else set()) or not self.graph.ops[v].recomputable:
@@ -124,16 +122,16 @@ class _Reading:
         return len(self.order)
 
     def is_kept(self, i: int) -> bool:
-        """Whether something other than op i + 1 reads what op i makes."""
+        """Whether an op other than i + 1 reads an output of op i."""
         return any(k != i + 1 for t in self._outputs(i) for k in self.readers[t])
 
     def state(self, i: int) -> tuple[int, ...]:
-        """What op i + 1 reads of op i; all that is read, if it reads nothing."""
+        """The outputs of op i that op i + 1 reads; if it reads none, all outputs that are read."""
         read = [t for t in self._outputs(i) if self.readers[t]]
         return tuple(t for t in read if i + 1 in self.readers[t]) or tuple(read)
 
     def layer(self, v: int, current: int, states: Sequence[tuple[int, ...]]) -> int | NoChain:
-        """The layer of backward op ``v``: the last up to ``current`` that has all that it reads."""
+        """The layer of backward op ``v``: the last up to ``current`` that has all of its inputs."""
         graph, p = self.graph, len(states) - 1
         reads = [(t, self.number.get(int(graph.producer[t]), p + 1)) for t in graph.ops[v].inputs]
         reads = [(t, i) for t, i in reads if i <= p]

@@ -18,7 +18,7 @@ __all__ = ["Highs", "lowered"]
 _FEASIBILITY = 1e-6
 """HiGHS's tolerance on integers and rows."""
 _OPTIMALITY = 1e-7
-"""HiGHS's tolerance on reduced costs: so much a column, of range [0, 1], may be worth more than it counts."""
+"""HiGHS's tolerance on reduced costs: a column of range [0, 1] may gain this much more."""
 _ROUNDING = 1e-13
 """Relative error that sums in float64 may have; generous."""
 _LEAST_S = 0.05
@@ -29,13 +29,13 @@ class Highs:
     """HiGHS, one thread.
 
     Attributes:
-        nodes: the most branch-and-bound nodes; None = as many as the time allows.
+        nodes: the most branch-and-bound nodes; None = limited by time alone.
     """
 
     nodes: int | None = None
 
     def solve(self, program: Program, *, time_limit: float, gap: float) -> Outcome:
-        """Solve it. The bound of a linear program is computed from its dual solution, whatever HiGHS says."""
+        """Solve it; the bound of a linear program is computed here, from HiGHS's dual solution."""
         time_limit = max(time_limit, _LEAST_S)
         if program.integral.any():
             return self._whole(program, time_limit, gap)
@@ -61,12 +61,12 @@ class Highs:
 
 
 def _infeasible(result: OptimizeResult) -> bool:
-    """Status 2 also stands for "HiGHS rejects the model"."""
+    """Whether HiGHS proved that; SciPy gives a rejected model the same status 2."""
     return bool(result.status == 2 and "infeasible" in result.message)
 
 
 def lowered(dual: float, program: Program) -> float:
-    """The bound of branch and bound, less what the tolerances may have added to it."""
+    """The bound of branch and bound, less the most that the tolerances may have added to it."""
     priced = int(np.count_nonzero(program.objective))
     return dual - abs(dual) * _FEASIBILITY - _FEASIBILITY - priced * _OPTIMALITY
 

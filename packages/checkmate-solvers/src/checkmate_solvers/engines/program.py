@@ -1,9 +1,9 @@
-r"""A mixed-integer linear program, and what an engine that solves it has to say.
+r"""A mixed-integer linear program, and the outcome of an engine that solves it.
 
     min c·x    subject to    lower ≤ A x ≤ upper,    least ≤ x ≤ most,    x_j whole where asked
 
-A :class:`Backend` is one engine, and knows nothing of graphs. A :class:`Draft` is a program in the making,
-many columns and rows at a time.
+A :class:`Backend` is one engine, and knows nothing of graphs. A :class:`Draft` collects the columns and rows
+of a program, many at a time.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Program:
     integral: npt.NDArray[np.bool_]
 
     def relaxed(self) -> Self:
-        """The same as a linear program."""
+        """The linear relaxation: no column has to be whole."""
         return replace(self, integral=np.zeros_like(self.integral))
 
     def costing(self, least: float) -> Self:
-        """The same with one more row: the objective is at least ``least``."""
+        """This program with one more row: the objective is at least ``least``."""
         return replace(
             self,
             matrix=csr_array(vstack([self.matrix, csr_array(self.objective[None, :])])),
@@ -55,16 +55,15 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What an engine found.
+    """The result of an engine.
 
     Attributes:
         values: of the columns, within the engine's tolerances; None if it found none.
-        bound: no solution is below; −∞ if nothing is known, ∞ if there is no solution. The engine's
-            tolerances are already taken off.
-        finished: whether the engine came to its end: the gap that was asked for is closed, or there is no
-            solution.
-        prices: of the rows, for a linear program: what its bound gains for each unit by which both ends of
-            the row are raised, so negative where the upper one binds; None if the engine does not say.
+        bound: lower bound on the objective of any solution, the engine's tolerances taken off; −∞ if nothing
+            is known, ∞ if there is no solution.
+        finished: whether the engine came to its end: the requested gap is closed, or there is no solution.
+        prices: of the rows of a linear program: the gain of its bound for each unit by which both ends of the
+            row are raised, so negative where the upper one binds; None if the engine has none.
     """
 
     values: _Floats | None
@@ -74,13 +73,13 @@ class Outcome:
 
 
 class Backend(Protocol):
-    """One engine. It is a value, as solvers are: its fields are its settings."""
+    """One engine: a value whose fields are its settings, as a solver is."""
 
     def solve(self, program: Program, *, time_limit: float, gap: float) -> Outcome:
         """Solve the program; as a linear one if no column has to be whole.
 
         Args:
-            program: what to solve.
+            program: the program.
             time_limit: seconds.
             gap: relative distance of objective and bound at which to stop.
         """
@@ -91,7 +90,7 @@ class Draft:
     """Columns and rows, added in blocks of any shape."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start without columns and rows."""
         self._columns: list[tuple[_Floats, _Floats, _Floats, npt.NDArray[np.bool_]]] = []
         self._bounds: list[tuple[_Floats, _Floats]] = []
         self._entries: list[tuple[Ids, Ids, _Floats]] = []
@@ -146,7 +145,7 @@ class Draft:
         self._entries.append((rows[present], columns[present], values[present]))
 
     def program(self) -> Program:
-        """What was drafted."""
+        """The finished program."""
         least, most, cost, integral = (np.concatenate(parts) for parts in zip(*self._columns, strict=True))
         lower, upper = (np.concatenate(parts) for parts in zip(*self._bounds, strict=True))
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))

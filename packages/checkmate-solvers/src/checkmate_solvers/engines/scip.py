@@ -1,7 +1,7 @@
 """SCIP as it comes with OR-Tools, reached through its MathOpt: branch and bound, in the extra ``ortools``.
 
 MathOpt has more engines. They are not offered: on the paper's program of 65 ops CP-SAT found nothing within a
-minute, where SCIP had a schedule; and HiGHS comes with SciPy, too.
+minute, where SCIP found a schedule; and HiGHS comes with SciPy, too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MOST_SEED = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scip:
-    """SCIP, one thread. Programs without whole columns go to :class:`Highs`, which proves its bounds.
+    """SCIP, one thread. Linear programs go to :class:`Highs`, whose bounds are proved.
 
     Attributes:
-        nodes: the most branch-and-bound nodes; None = as many as the time allows.
+        nodes: the most branch-and-bound nodes; None = limited by time alone.
         seed: of its random choices, ≥ 0.
 
     Raises:
@@ -43,7 +43,7 @@ class Scip:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Better now than when there is something to solve."""
+        """Check for OR-Tools now, before there is a problem to solve."""
         require_ortools()
 
     def solve(self, program: Program, *, time_limit: float, gap: float) -> Outcome:

@@ -1,4 +1,4 @@
-"""Standard output while a native library runs: HiGHS leaves lines there that no option of it turns off.
+"""Standard output while a native library runs: HiGHS writes lines there that none of its options turns off.
 
 They are written by C, below Python's ``sys.stdout``: file descriptor 1 itself must point elsewhere, and C's
 buffer must be emptied before it points back.
@@ -21,9 +21,9 @@ _saved = -1
 
 @contextlib.contextmanager
 def native_output_on_stderr() -> Iterator[None]:
-    """Send what is written to file descriptor 1 to standard error.
+    """Redirect file descriptor 1 to standard error inside this block.
 
-    The descriptor belongs to the whole process: what other threads write to it meanwhile goes there too.
+    The descriptor belongs to the whole process: output of other threads goes there as well.
     Threads may be inside at the same time; the last one out restores it. Without the two descriptors, as in a
     program without a console, nothing is done.
     """
@@ -57,6 +57,6 @@ def _leave() -> None:
 
 
 def _flush() -> None:
-    """Write out what C still holds back; Windows shares no C library between extensions to ask that of."""
+    """Empty C's buffers; not on Windows, where extensions share no C library."""
     if os.name == "posix":
         ctypes.CDLL(None).fflush(None)

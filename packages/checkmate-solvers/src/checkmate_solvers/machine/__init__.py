@@ -1,1 +1,1 @@
-"""Local search over sequences of ops with repeats; nothing here is imported until a solver is loaded."""
+"""Local search over sequences of ops with repeats, as machine code."""

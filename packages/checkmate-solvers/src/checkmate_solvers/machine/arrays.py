@@ -1,7 +1,7 @@
 """A sequence of computes as arrays, for machine code: the graph, the nodes, the blocks that hold them.
 
 A *node* is one compute in the sequence; its id stays while it is there. Each node makes one copy of each
-output; ``death`` is the node that reads that copy last, or the node itself if nobody does. The nodes stand in
+output; ``death`` is the node that reads that copy last, or the node itself if no other does. The nodes are in
 blocks of at most 64, and the *position* of a node is ``64 · block + index``, so positions compare like places
 in the sequence. A block knows the most memory of its nodes: adding bytes to a stretch of the sequence touches
 two blocks and one number for each block between. The last node is the *end*, an op that reads all outputs.
@@ -30,7 +30,7 @@ ANY_BUDGET = 2**62
 BLOCK = 64
 """Most nodes of a block."""
 FILLED = 32
-"""Nodes of a block after the nodes were laid out anew."""
+"""Nodes of a block after a new layout."""
 SHIFT, INSIDE = 6, BLOCK - 1
 """``position >> SHIFT`` is the block, ``position & INSIDE`` the index in it."""
 
@@ -39,7 +39,7 @@ LENGTH, BLOCKS, FREE, LOGGED, REPEATED, MARK, ROUND, BEST_LENGTH = range(8)
 that run several times, the last mark given out, rounds of the search, length of ``State.best``."""
 COST, BEST, LITTLE, TEMPERATURE = range(4)
 """Entries of ``State.totals``: the cost of the sequence, and of ``State.best`` (infinite if there is none); a
-little cost, so that of two drops for nothing the one that frees more is taken; the temperature."""
+small cost, so that of two drops without cost the one that frees more bytes wins; the temperature."""
 
 
 class State(NamedTuple):
@@ -62,8 +62,8 @@ class State(NamedTuple):
         free: stack of unused node ids.
         at, mem: of each position: the node there, and its memory without ``add`` of its block.
         add, most, filled: of each block: bytes to add, most memory of a node, how many nodes.
-        log: what to undo: node and −1 of an insertion; op and following node of a removal.
-        repeated, rank: ops that run several times, and where each stands in that list.
+        log: edits to undo: node and −1 of an insertion; op and following node of a removal.
+        repeated, rank: ops that run several times, and the place of each in that list.
         marks: of each op, for sets: in the set if equal to the current mark.
         found, stack, order: room for lists of ops or nodes.
         best: ops of the cheapest sequence within the budget.

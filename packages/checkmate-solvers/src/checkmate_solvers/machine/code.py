@@ -1,6 +1,6 @@
 """The machine code of the local search in this process: loaded once, as soon as it is compiled.
 
-Solvers ask with :func:`available` and go on without it until then; :func:`machine_code` waits.
+Solvers ask :func:`available` and work without it until then; :func:`machine_code` waits.
 :mod:`checkmate_solvers.machine.compilation` compiles.
 """
 
@@ -43,10 +43,10 @@ _here = _MachineCode()
 
 
 def available(left_s: float) -> Entry | None:
-    """The machine code, or None if it can't be loaded within ``left_s`` seconds, as it is not yet compiled.
+    """The machine code, or None if it is not compiled yet, or can't be loaded within ``left_s`` seconds.
 
-    The first to ask on a machine starts the process that compiles it. If that fails, or Numba is broken, a
-    warning says so, once.
+    The first call on a machine starts the process that compiles it. If that fails, or Numba is broken, one
+    warning is logged.
     """
     if _here.entry is None and not _here.failure and left_s > _LOAD_S:
         try:
@@ -64,7 +64,7 @@ def available(left_s: float) -> Entry | None:
 
 
 def is_awaited() -> bool:
-    """Whether there is no machine code yet, but some process compiles it."""
+    """Whether there is no machine code yet, but a process compiles it."""
     return _here.entry is None and not _here.failure and compilation.is_compiling()
 
 
@@ -82,7 +82,7 @@ def machine_code() -> Entry:
 
 
 def check() -> None:
-    """Import Numba and all that becomes machine code, and raise what that raises."""
+    """Import Numba and the modules that become machine code; their errors pass through."""
     with _no_configuration_from_here():
         import_module("checkmate_solvers.machine.entry")
 
@@ -114,7 +114,7 @@ def _load() -> Entry:
 def _no_configuration_from_here() -> Iterator[None]:
     """Keep Numba from reading ``.numba_config.yaml`` in the current folder while it is imported.
 
-    It does so where PyYAML is installed; PyYAML is out of reach meanwhile.
+    It does so where PyYAML is installed, so PyYAML is hidden meanwhile.
     """
     if "numba" in sys.modules or not os.path.exists(".numba_config.yaml"):
         yield

@@ -1,4 +1,4 @@
-"""Compiling the local search: once on a machine, in a process of its own, while solvers go on without it.
+"""Compiling the local search: once on a machine, in a process of its own, while solvers work without it.
 
 Numba unpickles what it finds in its cache, so the machine code is kept in a folder that only this user can
 write: ``machine-code`` in the user's cache directory of this platform. In it there is one folder for each
@@ -6,7 +6,8 @@ combination of our sources, their place, Numba, Python and processor. Where no s
 temporary one serves, until this process exits.
 
 The process that compiles outlives the one that started it, or short commands would start over for ever. It
-takes half a minute of one core and holds no pipe or terminal. Of several, one compiles and the others wait.
+takes half a minute of one core and holds no pipe or terminal. If several run, one compiles and the others
+wait.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ __all__ = ["discard", "folder", "is_compiled", "is_compiling", "is_interpreted",
 
 _PROGRAM = "from checkmate_solvers.machine.compilation import serve; serve()"
 _PYTHON = {"code.py", "compilation.py", "driver.py", "reference.py"}
-"""Files of this folder that are no part of the machine code."""
+"""Files of this folder that are not part of the machine code."""
 _log = logging.getLogger(__name__)
 _started: list[subprocess.Popen[bytes]] = []
 
 
 def is_compiled() -> bool:
-    """Whether the machine code is there, or none is wanted."""
+    """Whether the machine code is compiled, or compilation is turned off."""
     return is_interpreted() or any(folder().glob("*/*.nbc"))
 
 
 def is_interpreted() -> bool:
-    """Whether ``NUMBA_DISABLE_JIT`` asks for the same functions in plain Python."""
+    """Whether ``NUMBA_DISABLE_JIT`` turns compilation off: the same functions run as plain Python."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
@@ -84,7 +85,7 @@ def discard() -> None:
 
 @cache
 def folder() -> Path:
-    """Where the machine code of these sources, this Numba and this processor is kept; made if needed."""
+    """The folder for the machine code of these sources, this Numba and this processor; made if needed."""
     kept = Path(platformdirs.user_cache_dir("checkmate", appauthor=False), "machine-code")
     place = kept / _key()
     try:
@@ -117,21 +118,18 @@ def _key() -> str:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features().flatten()
-    entry = Path(__file__).with_name(
-        "entry.py"
-    )  # by its place and time Numba tells whether a cache is its own
+    entry = Path(__file__).with_name("entry.py")  # Numba recognises its cache by this file's place and time
     stamp = f"{entry} {entry.stat().st_mtime_ns} {entry.stat().st_size}"
     parts = (metadata.version("numba"), sys.implementation.cache_tag, platform.machine(), features, stamp)
-    return hashlib.sha256(sources() + "\n".join([*parts, binding.get_host_cpu_name()]).encode()).hexdigest()[
-        :20
-    ]
+    stamps = "\n".join([*parts, binding.get_host_cpu_name()])
+    return hashlib.sha256(sources() + stamps.encode()).hexdigest()[:20]
 
 
 def _make_private(path: Path) -> None:
     """Make a folder that this user alone can write.
 
     Raises:
-        OSError: if that can't be had.
+        OSError: if that is impossible.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.stat()
@@ -144,7 +142,7 @@ def _make_private(path: Path) -> None:
 
 @contextlib.contextmanager
 def _lock(place: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold the lock of a folder, which ends with the process; yields whether it could be had."""
+    """Hold the lock of a folder, which ends with the process; yields whether this process holds it."""
     try:
         import fcntl
     except ImportError:  # Windows: two processes then compile twice
@@ -160,6 +158,6 @@ def _lock(place: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> None:
-    """At exit: the process goes on, and Popen need not warn of that."""
+    """At exit: let the process go on, without a warning from Popen."""
     if process.poll() is None:
         process.returncode = 0

@@ -1,7 +1,7 @@
 """One sequence of ops in the compiled kernel: bring it within a budget, and search around it.
 
-Work is counted in steps and rounds, never in seconds, and each chance comes from the seed: how the work is
-cut into pieces, between which the clock is looked at, does not change what is found.
+Work is counted in steps and rounds, never in seconds, and random choices come from the seed. The clock is
+only looked at between pieces of the work, and the cuts between pieces do not change the result.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Driver:
         deadline: Deadline = NEVER,
         on_better: Callable[[], object] = lambda: None,
     ) -> None:
-        """Search around the current sequence, which is within the budget, as each round leaves it.
+        """Run rounds of local search from the current sequence, which must be within the budget.
 
         Args:
             budget: bytes.
@@ -118,7 +118,7 @@ class Driver:
             cooled: temperature at the end, relative to that.
             samples: how many ways to free bytes are compared, at most.
             deadline: stop when it has passed.
-            on_better: called after each piece in which a new best was found.
+            on_better: called after each piece of the work that found a new best.
         """
         self._state.totals[TEMPERATURE] = heat
         cooling = math.pow(cooled, 1 / max(rounds, 1))

@@ -1,8 +1,8 @@
-"""Making room at a position: drop a copy that idles there and bring it back later, or use it up before.
+"""Freeing bytes at a position: drop a copy that idles there and compute it again later, or read it earlier.
 
-*Drop*: the copy made at x idles at position p and is read next at y. Run its op again just before y, and with
-it whatever else it reads that is gone by then (the closure); or somewhere between p and y, where what it
-reads may still be there. If nothing reads the old copies, their compute goes: the drop was a postponement.
+*Drop*: the copy made at x idles at position p and is read next at y. Run its op again just before y, together
+with the ops of all inputs that are gone by then (the closure); or somewhere between p and y, where the inputs
+may still be there. If nothing reads the old copies, their compute goes: the drop was a postponement.
 
 *Advance*: the only node that still reads the copy after p moves to before p, so that the copy ends there.
 """
@@ -25,9 +25,9 @@ __all__ = ["discard", "has_room", "idle", "make_room"]
 
 _DROP, _ADVANCE = 1, 2
 _EARLY = 0.2
-"""How often a dropped copy comes back earlier than just before its next read."""
+"""Probability that a dropped copy comes back earlier than just before its next read."""
 _REACH = 0.1
-"""How often an old copy lives longer, rather than being computed again, although that does not fit."""
+"""Probability of keeping a copy alive although it exceeds the budget."""
 
 
 @compiled
@@ -39,7 +39,7 @@ def has_room(s: State) -> bool:
 
 @compiled
 def idle(s: State, node: int) -> bool:
-    """Whether nobody reads what a node makes, and it need not stay."""
+    """Whether no node reads the outputs of this one, and it may go."""
     v = s.op[node]
     if s.must[v] and s.prev[node] < 0:
         return False
@@ -51,7 +51,7 @@ def idle(s: State, node: int) -> bool:
 
 @compiled
 def discard(s: State, node: int) -> None:
-    """Remove a node, and all that only it had needed."""
+    """Remove a node, and all nodes that only it needed."""
     n, s.stack[0] = 1, node
     while n > 0:
         n -= 1
@@ -76,9 +76,9 @@ def discard(s: State, node: int) -> None:
 
 @compiled
 def _closure(s: State, v: int, y: int, budget: int, limit: float) -> tuple[int, float]:
-    """Ops to run just before node y so that v can run there: into ``found``, how many, and their cost.
+    """Write the ops to run just before node y so that v can run there to ``found``; return number and cost.
 
-    None if that costs more than ``limit``.
+    The number is 0 if that costs more than ``limit``.
     """
     s.counts[MARK] += 1
     mark, here = s.counts[MARK], s.pos[y]
@@ -107,7 +107,7 @@ def _closure(s: State, v: int, y: int, budget: int, limit: float) -> tuple[int, 
 
 @compiled
 def _sort(values: Ints, n: int) -> None:
-    """Sort the first n, which are few."""
+    """Sort the first n values by insertion: they are few."""
     for i in range(1, n):
         value, j = values[i], i
         while j > 0 and values[j - 1] > value:
@@ -118,7 +118,7 @@ def _sort(values: Ints, n: int) -> None:
 
 @compiled
 def _drop(s: State, n: int, y: int) -> None:
-    """Run the n ops of ``found`` just before node y; what nobody reads any more goes."""
+    """Run the n ops of ``found`` just before node y, and remove nodes whose outputs are no longer read."""
     _sort(s.found, n)
     for i in range(n):
         insert(s, s.found[i], y)
@@ -140,10 +140,10 @@ def _advance(s: State, node: int, y: int) -> None:
 
 @compiled
 def _return(s: State, t: int, p: int, last: int) -> int:
-    """Before which node a copy of tensor t that idles at p comes back; −1 if it is read at p.
+    """The node before which a copy of tensor t that idles at p comes back; −1 if it is read at p.
 
-    At its next read y or, at times, earlier: just after the stretch up to ``last`` or just after something
-    that its op reads is read for the last time.
+    It is the next read y or, at times, an earlier node: just after the stretch up to ``last``, or just after
+    the last read of an input of t's op.
     """
     y = first_read(s, t, p - 1)
     if y < 0 or s.pos[y] == p:
@@ -206,13 +206,13 @@ def _relief(s: State, node: int, y: int, p: int) -> int:
 
 @compiled
 def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: float) -> bool:
-    """Free bytes at position p: of some random drops and advances, do the one with the least cost per byte.
+    """Free bytes at position p: do the one of some random drops and advances with the least cost per byte.
 
     Args:
         s: the sequence.
         p: the position.
-        excess: bytes too many there.
-        budget: bytes; what surrounds p and exceeds it too counts.
+        excess: bytes over the budget there.
+        budget: bytes; all positions around p that exceed it count.
         samples: how many to compare.
         limit: most that it may cost.
 
@@ -241,17 +241,23 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
                     kind, what, where, least = _ADVANCE, death, start, score
         if seen >= samples:
             break
+    _carry_out(s, kind, what, where, budget)
+    return kind != 0
+
+
+@compiled
+def _carry_out(s: State, kind: int, what: int, where: int, budget: int) -> None:
+    """Do the chosen drop of an op, or advance of a node, to just before node ``where``; or nothing."""
     if kind == _DROP:
         n, _cost = _closure(s, what, where, budget, 1e308)
         _drop(s, n, where)
     elif kind == _ADVANCE:
         _advance(s, what, where)
-    return kind != 0
 
 
 @compiled
 def _stretch(s: State, p: int, budget: int) -> tuple[int, int]:
-    """The positions around p, from first to last, at which all is over the budget."""
+    """The first and the last position of the stretch around p in which every node is over the budget."""
     first, last = p, p
     while first > 0:
         before = preceding(s, first)
@@ -292,7 +298,7 @@ def _dropped(s: State, x: int, p: int, y: int, budget: int, limit: float) -> tup
 
 @compiled
 def _score(s: State, cost: float, freed: int, first: int, last: int) -> float:
-    """Cost per byte and position, with some noise; the less the better."""
+    """Cost per byte and position, with some noise; the lowest wins."""
     noise = 0.7 + 0.6 * draw(s.random)
     return float(cost + s.totals[LITTLE]) / (float(freed) * float(last - first + 1)) * noise
 

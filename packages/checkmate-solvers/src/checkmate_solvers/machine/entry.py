@@ -1,4 +1,4 @@
-"""What Python calls: one compiled entry, kept on disk once compiled.
+"""The one compiled function that Python calls, kept on disk once compiled.
 
 Numba notices when the file of a cached function changes, but not when a function that it calls does. So the
 entry closes over a digest of the sources of this package, which then is part of its key.
@@ -24,7 +24,7 @@ __all__ = ["Entry", "entry", "try_out"]
 
 
 class _HeldType(types.StructRef):
-    """One pointer to all arrays; machine code hands a tuple on array by array, which is slow."""
+    """One pointer to all arrays; machine code passes a tuple array by array, which is slow."""
 
 
 class _Held(structref.StructRefProxy):
@@ -37,7 +37,7 @@ _untyped.define_proxy(_Held, _HeldType, list(State._fields))
 
 
 class Entry(Protocol):
-    """Machine code for all of the search, in pieces of any size."""
+    """Machine code for the whole search, in pieces of any size."""
 
     def __call__(
         self,
@@ -49,16 +49,16 @@ class Entry(Protocol):
         cooling: float,
         samples: int,
     ) -> tuple[bool, int]:
-        """Load a sequence, repair it, run rounds; each only if asked for.
+        """Load a sequence, repair it, run rounds; each step is optional.
 
         Args:
             state: the arrays.
-            sequence: to load first, valid; empty = go on with what is there.
+            sequence: to load first, valid; empty = go on with the current one.
             budget: bytes beside the base bytes.
-            steps: the most steps of a repair; what it finds, trimmed, becomes the best. 0 = no repair.
+            steps: the most steps of a repair, whose result, trimmed, becomes the best. 0 = no repair.
             rounds: how many rounds follow; the sequence is within the budget then.
-            cooling: what each round multiplies the temperature by.
-            samples: how many ways to make room are compared.
+            cooling: factor of the temperature for each round.
+            samples: how many ways to free bytes are compared.
 
         Returns:
             Whether the repair succeeded, and how many rounds found a new best.
@@ -92,7 +92,7 @@ def entry(folder: Path) -> Entry:
     where = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": ""}
     configured: Any = numba.config
     before = {name: getattr(configured, name, "") for name in where}
-    vars(configured).update(where)  # whatever the environment or a file says
+    vars(configured).update(where)  # overrides the environment and files
     try:
         kept: Any = numba.njit(work, cache=True, error_model="numpy")
     finally:
@@ -102,6 +102,6 @@ def entry(folder: Path) -> Entry:
 
 
 def try_out(work: Entry) -> None:
-    """Call the entry once: what follows takes no time for compiling or loading."""
+    """Call the entry once, so that later calls spend no time on compiling or loading."""
     pair = DFGraph.from_nodes(cost=[1, 1], size=[1, 1], deps=[[], [0]])
     work(state_of(pair, fixed_order=False, seed=0), np.arange(2), ANY_BUDGET, 1, 1, 1.0, 1)

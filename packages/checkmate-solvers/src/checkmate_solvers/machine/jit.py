@@ -1,4 +1,4 @@
-"""Compilation: which functions become machine code, and random numbers that are the same without it.
+"""Functions that become machine code, and random numbers that are the same with and without it.
 
 Functions marked with :func:`compiled` may use each other, arrays and numbers, nothing else. Only the entries,
 which Python calls, are cached on disk (:mod:`checkmate_solvers.machine.entry`).
@@ -19,7 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile at the first call; under ``NUMBA_DISABLE_JIT=1`` leave it as it is."""
+    """Compile at the first call; ``NUMBA_DISABLE_JIT=1`` turns that off."""
     machine_code: _Function = numba.njit(function, error_model="numpy")
     return machine_code
 

@@ -1,4 +1,4 @@
-"""A sequence into the arrays and out of them."""
+"""Reading a sequence into the arrays, and out of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _replay(s: State, sequence: Ints) -> None:
 
 @compiled
 def read_out(s: State, into: Ints) -> int:
-    """Write the ops in order, the end left out; returns how many."""
+    """Write the ops in order, the end left out; return their number."""
     n = 0
     for block in range(s.counts[BLOCKS]):
         for p in range(block << SHIFT, (block << SHIFT) + s.filled[block]):

@@ -1,4 +1,4 @@
-"""The plain evaluator: one pass over the whole sequence, in Python; slow, short, and what tests trust."""
+"""The plain evaluator: one pass over the whole sequence, in Python; slow and short, for tests to trust."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Ruin and recreate, with annealing: one round takes computes away, makes room again, and is kept or undone.
+"""Ruin and recreate, with annealing: one round removes computes, frees bytes again, and is kept or undone.
 
-The sequence is within the budget before and after each round. A round may end dearer than it began by
-−T · ln(u), with u uniform in (0, 1) and T the temperature: Metropolis's rule, its threshold drawn first, so
-that hopeless rounds stop early.
+The sequence is within the budget before and after each round. A round may raise the cost by −T · ln(u), with
+u uniform in (0, 1) and T the temperature: Metropolis's rule, its threshold drawn first, so that hopeless
+rounds stop early.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ __all__ = ["repair", "run_rounds", "trim"]
 
 _TINY = 1e-9
 _STRICT = 0.9
-"""How often a step that leaves no less too much than before is undone."""
+"""Probability of undoing a step of a repair that does not reduce the bytes over the budget."""
 _CAREFUL, _MANY = 0.15, 8
-"""How often a round compares so many times as many ways to make room."""
+"""Probability that a round compares more ways to free bytes, and by which factor."""
 
 
 @compiled
@@ -74,15 +74,15 @@ def overflow(s: State, budget: int) -> float:
 
 
 @compiled
-def repair(s: State, budget: int, dearest: float, steps: int, samples: int) -> bool:
-    """Make room where there is none until all is within the budget; False if it can't, or costs too much."""
+def repair(s: State, budget: int, most_cost: float, steps: int, samples: int) -> bool:
+    """Free bytes until all is within the budget; False if that fails or costs too much."""
     area = overflow(s, budget)
     for _ in range(steps):
         p = _fullest(s, budget)
         excess = s.mem[p] + s.add[p >> SHIFT] - budget
         if excess <= 0:
             return True
-        limit = dearest - s.totals[COST]
+        limit = most_cost - s.totals[COST]
         if limit < 0.0 or not has_room(s):
             return False
         logged = s.counts[LOGGED]
@@ -134,7 +134,7 @@ def try_without(s: State, node: int, budget: int) -> bool:
 
 @compiled
 def trim(s: State, budget: int) -> None:
-    """Try to do without each repeated compute, in random order, until none can go."""
+    """Remove repeated computes, in random order, until the budget allows no further removal."""
     going = True
     while going and s.counts[REPEATED] > 0 and has_room(s):
         going = False
@@ -152,7 +152,7 @@ def trim(s: State, budget: int) -> None:
 
 @compiled
 def _ruin_scattered(s: State, many: int) -> None:
-    """Take away random repeated computes."""
+    """Remove random repeated computes."""
     for _ in range(many):
         if s.counts[REPEATED] > 0:
             discard(s, _again(s))
@@ -160,7 +160,7 @@ def _ruin_scattered(s: State, many: int) -> None:
 
 @compiled
 def _ruin_together(s: State, many: int) -> None:
-    """Take away a random repeated compute and others just before it."""
+    """Remove a random repeated compute and others just before it."""
     if s.counts[REPEATED] == 0:
         return
     node = _again(s)
@@ -182,7 +182,7 @@ def _ruin_together(s: State, many: int) -> None:
 
 @compiled
 def _ruin_op(s: State) -> None:
-    """Keep the copies of the dearest of a few repeated ops: take away all its computes but the first."""
+    """Remove all computes except the first of the most expensive of three random repeated ops."""
     v = -1
     for _ in range(3):
         w = s.repeated[int(draw(s.random) * s.counts[REPEATED])]
@@ -193,20 +193,20 @@ def _ruin_op(s: State) -> None:
 
 
 @compiled
-def _crowd(s: State, budget: int, dearest: float, samples: int) -> None:
-    """Make room at a random position that is nearly full: another drop may make one elsewhere needless."""
+def _crowd(s: State, budget: int, most_cost: float, samples: int) -> None:
+    """Free bytes at a random position that is nearly full: this may make a drop elsewhere needless."""
     block = int(draw(s.random) * s.counts[BLOCKS])
     if s.filled[block] == 0:
         return
     p = (block << SHIFT) + int(draw(s.random) * s.filled[block])
     held = s.mem[p] + s.add[block]
     if held > 0.8 * budget:
-        make_room(s, p, held, budget, samples, dearest - s.totals[COST])
+        make_room(s, p, held, budget, samples, most_cost - s.totals[COST])
 
 
 @compiled
 def _shift(s: State, budget: int) -> None:
-    """Move a random compute to another place between what it reads and who reads it."""
+    """Move a random compute to another place between its inputs and its readers."""
     if s.counts[REPEATED] > 0 and draw(s.random) < 0.5:
         node = _again(s)
     else:
@@ -264,34 +264,40 @@ def _place_between(s: State, low: int, high: int) -> int:
 
 
 @compiled
+def _change(s: State, kind: float, budget: int, most_cost: float, samples: int) -> None:
+    """Begin a round: make the change that the random number ``kind`` selects."""
+    if kind < 0.15:
+        _shift(s, budget)
+    elif kind < 0.35 or s.counts[REPEATED] == 0:
+        _crowd(s, budget, most_cost, samples)
+    elif kind < 0.7:
+        _ruin_together(s, 1 + int(8.0 * draw(s.random) ** 2))
+    elif kind < 0.8:
+        _ruin_op(s)
+    else:
+        _ruin_scattered(s, 1 + int(4.0 * draw(s.random) ** 2))
+
+
+@compiled
 def run_rounds(s: State, budget: int, rounds: int, cooling: float, samples: int) -> int:
-    """Some rounds; returns how many found a new best."""
+    """Run rounds; return how many found a new best."""
     better = 0
     for _ in range(rounds):
         s.counts[LOGGED] = 0
         s.totals[TEMPERATURE] *= cooling
         start = s.totals[COST]
-        dearest = start - s.totals[TEMPERATURE] * math.log(draw(s.random))
+        most_cost = start - s.totals[TEMPERATURE] * math.log(draw(s.random))
         kind = draw(s.random)
-        if kind < 0.15:
-            _shift(s, budget)
-        elif kind < 0.35 or s.counts[REPEATED] == 0:
-            _crowd(s, budget, dearest, samples)
-        elif kind < 0.7:
-            _ruin_together(s, 1 + int(8.0 * draw(s.random) ** 2))
-        elif kind < 0.8:
-            _ruin_op(s)
-        else:
-            _ruin_scattered(s, 1 + int(4.0 * draw(s.random) ** 2))
+        _change(s, kind, budget, most_cost, samples)
         if s.counts[LOGGED] == 0:
             continue
         many = _MANY * samples if draw(s.random) < _CAREFUL else 1 + int(draw(s.random) * samples)
-        fine = repair(s, budget, dearest, 64, many)
+        fine = repair(s, budget, most_cost, 64, many)
         if fine:
             for _try in range(4 if kind >= 0.35 else 12):
                 if s.counts[REPEATED] > 0 and has_room(s):
                     try_without(s, _again(s), budget)
-        if fine and s.totals[COST] <= dearest:
+        if fine and s.totals[COST] <= most_cost:
             if s.totals[COST] < s.totals[BEST] - _TINY * start:
                 trim(s, budget)
                 keep_best(s)

@@ -1,10 +1,10 @@
-"""Editing a sequence: insert or remove one compute, and know at once what memory it then takes.
+"""Editing a sequence: insert or remove one compute, and know its memory at once.
 
 A copy made by node x and last read by node d is resident at the positions of x to d. So an edit adds or takes
 the bytes of a few copies over stretches of the sequence, and nothing else; with n nodes it costs about √n.
 Every edit is logged, and undone by the opposite one.
 
-The base bytes (graph inputs, fixed size) are not counted here: budgets are what is left beside them.
+The base bytes (graph inputs, fixed size) are not counted here: budgets are bytes beside them.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def first_read(s: State, t: int, after: int) -> int:
 
 @compiled
 def insert(s: State, v: int, successor: int) -> int:
-    """Compute op ``v`` just before a node; what it reads must have been made before. Returns the node."""
+    """Compute op ``v`` just before a node; its inputs must have been made before. Returns the new node."""
     if s.filled[s.pos[successor] >> SHIFT] == BLOCK:
         lay_out(s)
     here = s.pos[successor]
@@ -211,7 +211,7 @@ def _link(s: State, node: int) -> None:
 
 @compiled
 def _copies_appear(s: State, node: int) -> None:
-    """Later reads of the previous copies are now reads of this node's; its own memory has no block yet."""
+    """Turn later reads of the previous copies into reads of this node's; its own memory has no block yet."""
     v, here, before = s.op[node], s.pos[node], s.prev[node]
     for i in range(s.makes_at[v], s.makes_at[v + 1]):
         t, k = s.makes[i], i - s.makes_at[v]
@@ -227,7 +227,7 @@ def _copies_appear(s: State, node: int) -> None:
 
 @compiled
 def remove(s: State, node: int) -> None:
-    """Take a compute out; copies of its op made before it must be there if anybody reads what it makes."""
+    """Remove a compute; if its outputs are read, an earlier compute of its op must be there."""
     v, here, before = s.op[node], s.pos[node], s.prev[node]
     successor = s.at[following(s, here)]
     _unlink(s, node)
@@ -285,7 +285,7 @@ def _note(s: State, what: int, successor: int) -> None:
 
 @compiled
 def undo(s: State, logged: int) -> None:
-    """Undo the edits after the first ``logged``; nodes have their ids again, for the stack is as it was."""
+    """Undo the edits after the first ``logged``; nodes get their old ids back, as the stack is restored."""
     for entry in range(s.counts[LOGGED] - 1, logged - 1, -1):
         s.counts[LOGGED] = entry
         what, successor = s.log[entry, 0], s.log[entry, 1]

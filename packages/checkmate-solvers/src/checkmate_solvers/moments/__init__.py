@@ -1,1 +1,1 @@
-"""Moments of a schedule: bounds and schedules from what is resident at a few of them."""
+"""Moments of a schedule: bounds and schedules from the tensors resident at a few of them."""

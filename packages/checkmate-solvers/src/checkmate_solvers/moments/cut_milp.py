@@ -197,15 +197,8 @@ class _Programs:
         return chosen
 
     def _cheap_dropped(self, candidates: Sequence[int], most: int) -> tuple[list[int], float]:
-        """Drop moments whose memory row has (almost) no shadow price; return the rest and their LP bound.
-
-        Of candidates whose order is not certain, the first ones are taken.
-        """
-        chosen: list[int] = []
-        for at in dict.fromkeys(candidates):
-            if self._in_line([*chosen, at]):
-                chosen.append(at)
-        chosen.sort()
+        """Drop moments whose memory row has (almost) no shadow price; return the rest and their LP bound."""
+        chosen = self._line(candidates)
         bound, worth = self._relaxed(chosen)
         if not math.isfinite(bound):
             return list(candidates[:1]), bound
@@ -249,6 +242,14 @@ class _Programs:
             problem = self.best.problem
             self._seen[at] = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
         return self._seen[at]
+
+    def _line(self, candidates: Sequence[int]) -> list[int]:
+        """Of the candidates, the first ones that come in a certain order."""
+        chosen: list[int] = []
+        for at in dict.fromkeys(candidates):
+            if self._in_line([*chosen, at]):
+                chosen.append(at)
+        return sorted(chosen)
 
     def _in_line(self, chosen: Sequence[int]) -> bool:
         """Whether it is certain in which order these moments come."""

@@ -31,7 +31,7 @@ from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
 __all__ = ["CutBound", "MinCut", "min_cut"]
 
 _WHOLE = 2**29
-"""What capacities are scaled to add up to at most, rounded down: SciPy's flows are int32."""
+"""Capacities are scaled to add up to at most this, and rounded down: SciPy's flows are int32."""
 _INFINITE = 2**30
 """More than any minimum cut; with a flow back along the same edge still an int32."""
 _MOST_STEPS = 40
@@ -130,7 +130,7 @@ def min_cut(moment: Moment, *, beyond: float = -math.inf) -> CutBound:
 
     Args:
         moment: the moment.
-        beyond: give up as soon as it is clear that the maximum is not above this.
+        beyond: give up as soon as the maximum is certainly not above this.
     """
     network = _Network(moment)
     roomy, (proved, tight) = network.keep_all(), network.keep_least()
@@ -158,10 +158,10 @@ def min_cut(moment: Moment, *, beyond: float = -math.inf) -> CutBound:
 
 
 class _Network:
-    """The flow network of a moment: source 0, sink 1, then ops and tensors that matter.
+    """The flow network of a moment: source 0, sink 1, then the ops and tensors that it decides.
 
     An op has two nodes: whether it runs after the moment, and whether it does so for the first time. The
-    latter is the sink for those that ran before.
+    latter is the sink for ops that ran before.
     """
 
     def __init__(self, moment: Moment) -> None:
@@ -199,7 +199,7 @@ class _Network:
         return self._line(self.moment.needed[self.tensors], again, late)
 
     def keep_least(self) -> tuple[int, _Line]:
-        """λ = ∞: whatever can run again does; resident is only what can't come back.
+        """λ = ∞: every op that can run again does; only tensors that can't come back are resident.
 
         Returns:
             A proved lower bound on the excess, and a cut near it; exact up to 2^29 bytes in all, beyond that
@@ -252,11 +252,11 @@ class _Network:
 
 
 def _relevant(moment: Moment) -> tuple[_Ids, _Ids, _Ids]:
-    """What the network is about.
+    """The nodes of the network.
 
     Returns:
-        Tensors that may be wanted after the moment, pinned ones left out; the ops that make them, and all of
-        which it is not sure when they first run; the latter alone.
+        Tensors that may be wanted after the moment, pinned ones left out; the ops that make them, with all
+        ops whose first run is not certainly before or after it; the latter alone.
     """
     graph, made = moment.graph, moment.made & ~moment.pinned
     wanted = moment.needed & made

@@ -1,9 +1,9 @@
-r"""One moment of a schedule: what is resident while op t runs for the first time, and what runs again after.
+r"""One moment of a schedule: the tensors resident while op t first runs, and the ops that run again later.
 
-Let A be ops that certainly ran before that moment, D ops that certainly run after it, and U all others but t.
-For an op o in U let a_o say that o first runs after the moment (a_o = 0 in A, 1 in D). For a tensor T made in
-A or U let x_T say that T is resident at the moment, and for an op o in A or U let r_o say that o runs after
-it though it ran before. Every schedule within the budget satisfies
+Let A be the ops that certainly ran before that moment, D the ops that certainly run after it, and U all
+others except t. For an op o in U, a_o = 1 if o first runs after the moment (a_o = 0 in A, 1 in D). For a
+tensor T made in A or U, x_T = 1 if T is resident at the moment; for an op o in A or U, r_o = 1 if o runs
+after it though it ran before. Every schedule within the budget satisfies
 
     x_T + r_p(T) + a_p(T) ≥ 1      if T is read in D or is a graph output           (p(T) makes T)
     x_T + r_p(T) + a_p(T) ≥ r_o and ≥ a_o      if o reads T
@@ -13,9 +13,9 @@ it though it ran before. Every schedule within the budget satisfies
     x_T = 1          if t reads T
     Σ |T| x_T ≤ budget − fixed bytes − graph inputs − outputs and workspace of t
 
-and costs at least Σ c_v over all needed ops v plus Σ c_o r_o. Whatever minimises that is therefore a lower
-bound, and its x a good plan. With a fixed order, A and D are the needed ops before and after t in the base
-order, and U is empty. If schedules may reorder, only ancestors and descendants of t are certain.
+and costs at least Σ c_v over all needed ops v plus Σ c_o r_o. The minimum of that sum is therefore a lower
+bound, and its x a good decision. With a fixed order, A and D are the needed ops before and after t in the
+base order, and U is empty. If schedules may reorder, only ancestors and descendants of t are certain.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Moment:
         after: D, shape ``[n_ops]``.
         unsure: U, shape ``[n_ops]``.
         needed: tensors made in A or U that are read in D or are graph outputs, shape ``[n_tensors]``.
-        pinned: tensors that t reads, but for graph inputs, shape ``[n_tensors]``.
+        pinned: tensors that t reads, graph inputs left out, shape ``[n_tensors]``.
         room: bytes for the tensors made in A or U while t runs, pinned ones included; negative if t can't
             run.
     """
@@ -66,7 +66,7 @@ class Moment:
 
     @property
     def pinned_size(self) -> int:
-        """Bytes of what t reads."""
+        """Bytes of the pinned tensors."""
         return int(self.graph.sizes[self.pinned].sum())
 
 
@@ -101,11 +101,11 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
 
 
 def crowded_ops(problem: Problem, most: int | None = None) -> list[int]:
-    """Ops during which keeping everything is over the budget.
+    """Ops during which the base order without recomputation is over the budget.
 
     Args:
         problem: graph and budget.
-        most: at most so many, the worst first, then others evenly spread; None = all, in base order.
+        most: how many, at most: the most crowded, then others evenly spread; None = all, in base order.
     """
     graph = problem.graph
     order = np.flatnonzero(needed_ops(graph))

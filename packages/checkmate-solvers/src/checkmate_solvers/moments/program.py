@@ -1,18 +1,18 @@
-r"""Several moments of a schedule as one program: what is resident at each, and what runs again in between.
+r"""Several moments of a schedule as one program: the tensors resident at each, and the runs in between.
 
 For moments t_1 < … < t_K, each with the variables and rows of :mod:`checkmate_solvers.moments.moment`,
-r_{k,o} says that op o runs again after t_k and before t_{k+1}; it runs for the first time there if
-a_{k,o} = 1 and a_{k+1,o} = 0. So after t_k, and before t_{k+1}, there is
+r_{k,o} = 1 if op o runs again after t_k and before t_{k+1}; it runs for the first time there if a_{k,o} = 1
+and a_{k+1,o} = 0. So after t_k, and before t_{k+1}, there is
 
     avail_{k,T} = x_{k,T} + r_{k,p(T)} + a_{k,p(T)} − a_{k+1,p(T)}          (at least 1 if p(T) = t_k)
 
-and what an op reads that runs there, first or again, and what is resident at t_{k+1}, must be available:
+A tensor must be available if it is read by an op that runs there, first or again, or resident at t_{k+1}:
 
     avail_{k,T} ≥ r_{k,o},   avail_{k,T} ≥ a_{k,o} − a_{k+1,o}     if o reads T
     avail_{k,T} ≥ x_{k+1,T}
 
 where a_{K+1,o} = 0. Graph outputs must be available in the end. The objective Σ c_o r_{k,o} is a lower bound
-on the cost of what runs again, and so is its minimum over fractions: stronger with every moment, for 2n
+on the cost of all recomputation, and so is its minimum over fractions: stronger with every moment, for 2n
 variables each instead of Checkmate's n². For fixed binary x and a the rows in r are differences, hence
 totally unimodular: r needs no integrality.
 """
@@ -32,7 +32,7 @@ from checkmate_solvers.moments.moment import Mask, Moment
 __all__ = ["Moments"]
 
 _MOST_UNITS = 2**18
-"""In how many units of memory the room at a moment is counted, at most."""
+"""The most units of memory in which the room at a moment is counted."""
 
 
 class Moments:
@@ -44,7 +44,7 @@ class Moments:
         r: columns of r, shape ``[n_moments, n_ops]``.
         a: columns of a, shape ``[n_moments + 1, n_ops]``.
         memory: the rows that hold each moment to its room, shape ``[n_moments]``.
-        unit: cost unit of the objective, the dearest op that may run again.
+        unit: cost unit of the objective, that of the most expensive op that may run again.
     """
 
     def __init__(self, moments: Sequence[Moment]) -> None:
@@ -72,7 +72,7 @@ class Moments:
         return self._draft.program()
 
     def kept(self, values: npt.NDArray[np.float64]) -> dict[int, Mask]:
-        """A solution's x as masks; what a moment says nothing about, or is made after it, is kept."""
+        """A solution's x as masks; tensors that a moment does not decide, or made after it, are kept."""
         chosen = np.append(values > 0.5, True)[self.x]
         late = np.append(values > 0.5, False)[self.a]
         chosen |= np.append(late, np.zeros((len(late), 1), dtype=np.bool_), axis=1)[:-1, self.graph.producer]
@@ -97,8 +97,8 @@ class Moments:
         """Σ |T| x_T ≤ room, in whole numbers up to 2^18.
 
         An engine compares with tolerances, of 1e-6 and less: a row that is full to the byte must not depend
-        on them. Sizes and room are divided by their greatest common divisor, then by what is still too much,
-        and rounded down: as x is binary, what fits still fits.
+        on them. Sizes and room are divided by their greatest common divisor, then by the factor that is still
+        needed, and rounded down: as x is binary, a choice that fits still fits.
         """
         moment, sizes = self.moments[k], self.graph.sizes
         there = (self.x[k] >= 0) & (sizes > 0) & (sizes <= moment.room)
@@ -109,7 +109,7 @@ class Moments:
         return int(row[0])
 
     def _order(self, k: int) -> None:
-        """What has not run makes nothing; what reads it has not run either; what ran has run."""
+        """An op that has not run makes nothing, and its readers have not run; one that ran stays so."""
         graph, draft, late = self.graph, self._draft, self.a[k]
         producer = graph.producer
         made_late = np.append(late, -1)[producer]
@@ -132,7 +132,7 @@ class Moments:
         return terms, (certain[maker] | (maker == self.moments[k].at)).astype(np.float64)
 
     def _runs(self, k: int) -> None:
-        """What ops read that run after t_k and before t_{k+1}."""
+        """Rows for the reads of ops that run after t_k and before t_{k+1}."""
         reader, read = self._reader[self._inner], self.graph.reads.indices[self._inner]
         terms, constant = self._available(k, read)
         missing = (constant < 1) | (self.a[k + 1, self.graph.producer[read]] >= 0)
@@ -149,7 +149,7 @@ class Moments:
         )
 
     def _carried(self, k: int) -> None:
-        """What is resident at the next moment, or asked for in the end."""
+        """Rows for tensors that are resident at the next moment, or graph outputs at the end."""
         graph = self.graph
         if k + 1 == len(self.moments):
             asked = np.array([t for t in graph.outputs if graph.producer[t] >= 0], dtype=np.int64)

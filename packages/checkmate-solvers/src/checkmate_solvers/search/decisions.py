@@ -1,7 +1,7 @@
 """From a decision to a schedule: follow it to the letter, and repair the sequence where it does not fit.
 
-Repair needs the compiled kernel. Without it, and in small graphs, where eviction is quick enough, evictions
-repair the decision instead.
+A decision says which tensors survive some moments. Repair needs the compiled kernel; without it, and in small
+graphs, where eviction is quick enough, evictions follow the decision within the budget instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORSE = 1.2
 """Evictions give up at this multiple of the incumbent's cost."""
 _WEIGHTS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
 _SHARE = 0.2
-"""Of the remaining time: what one pruning or eviction may use in a larger graph."""
+"""Share of the remaining time that one eviction may use in a larger graph; pruning half of it."""
 _JUDGED = 8
 """Following a decision takes about as long as judging this many schedules."""
 _PAUSE_S = 0.1

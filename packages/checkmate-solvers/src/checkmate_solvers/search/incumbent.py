@@ -26,7 +26,7 @@ class Incumbent:
         cost: of the cheapest schedule so far; infinite if there is none.
         bound: proved lower bound on the cost; infinite if the problem is proved infeasible.
         poll: called at each look at :attr:`done`, for news from another process.
-        provisional: why a later solve may find more, if so; the solution says it unless the gap is small.
+        provisional: a reason why a later solve may find more, or empty; reported unless the gap is small.
     """
 
     def __init__(self, problem: Problem) -> None:

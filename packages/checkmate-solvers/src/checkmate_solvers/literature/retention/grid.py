@@ -23,7 +23,7 @@ _SAFE = 2**60
 
 
 def event(stage: int, op: int) -> int:
-    """When an op runs that runs in this stage.
+    """The number of the moment at which an op runs in a stage.
 
     >>> [event(stage, op) for stage in range(3) for op in range(stage + 1)]
     [0, 1, 2, 3, 4, 5]
@@ -33,10 +33,10 @@ def event(stage: int, op: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Grid:
-    """What the model is about, in whole numbers.
+    """The ops, bytes and costs of the model, in whole numbers.
 
     Bytes are counted in units of their greatest common divisor, exactly. Only where bytes × events might
-    overflow 64 bits, the unit is a larger one, and bytes are rounded up.
+    overflow 64 bits, the unit is larger, and bytes are rounded up.
 
     Attributes:
         graph: all of its ops are needed.
@@ -67,7 +67,7 @@ class Grid:
 
     @cached_property
     def last_stage(self) -> list[int]:
-        """The last stage in which it can be of use to run an op, for each op."""
+        """For each op, the last stage in which running it can be of use."""
         last = list(range(self.graph.n_ops + 1))
         for v in range(self.graph.n_ops - 1, -1, -1):
             for u in self.graph.ops[v].outputs:
@@ -87,7 +87,7 @@ class Grid:
 
     @cached_property
     def passing(self) -> list[int]:
-        """Units that an op needs for the time of its run only: workspace, and outputs that nothing uses."""
+        """Units that an op needs only while it runs: workspace, and outputs without a reader."""
         ops = self.graph.ops
         return [
             self._units(op.workspace) + sum(self.sizes[u] for u in op.outputs if u not in self.readers)
@@ -101,15 +101,15 @@ class Grid:
 
     @cached_property
     def costs(self) -> list[int]:
-        """Cost of each op in whole units, 2^20 being the dearest's, or exactly if that takes fewer."""
+        """Cost of each op in whole units: exactly if the highest is at most 2^20, else that is 2^20."""
         costs = self.graph.costs
-        dearest = float(costs.max(initial=0.0)) or 1.0
-        if dearest <= 2**20 and all(cost.is_integer() for cost in costs.tolist()):
+        highest = float(costs.max(initial=0.0)) or 1.0
+        if highest <= 2**20 and all(cost.is_integer() for cost in costs.tolist()):
             return [int(cost) for cost in costs]
-        return [int(cost) for cost in np.rint(costs / dearest * 2**20)]
+        return [int(cost) for cost in np.rint(costs / highest * 2**20)]
 
     def runs(self, sequence: Sequence[int]) -> list[list[int]]:
-        """The events at which a sequence of ops runs each of them; what runs twice in a stage, runs once."""
+        """The events at which a sequence of ops runs each of them; two runs in one stage count as one."""
         runs: list[list[int]] = [[] for _ in range(self.graph.n_ops + 1)]
         runs[-1].append(self.end)
         stage = self.graph.n_ops

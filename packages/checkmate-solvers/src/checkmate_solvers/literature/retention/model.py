@@ -1,15 +1,15 @@
-r"""The model: when each op runs, at most C times, and until when each copy of what it makes is held.
+r"""The model: when each op runs, at most C times, and until when each copy of its outputs is held.
 
 Run r of op v starts at event s[v, r], if it takes place: a[v, r]. Run 0 does, at event(v, v); the others run
 again. A copy of tensor u, made by run r of its producer p, is held during [s[p, r], e[u, r]).
 
-    min Σ c_v Σ_{r ≥ 1} a[v, r]
-    a[v, r + 1] ≤ a[v, r],   s[v, r] < s[v, r + 1],   e[u, r] ≤ s[p, r + 1]         each if the later one runs
-    Σ_r b[u, j, i, r] = a[j, i]                                    each reader j of u, and each of its runs i
-    b[u, j, i, r] ⇒ a[p, r],  s[p, r] < s[j, i] < e[u, r]          it reads the copy r
-    Σ of the sizes of copies held, and of what passing ops need, ≤ room             at all events: cumulative
+    min Σ c_v Σ_{r ≥ 1} a[v, r] a[v, r + 1] ≤ a[v, r],   s[v, r] < s[v, r + 1],   e[u, r] ≤ s[p, r + 1]
+    each if the later one runs Σ_r b[u, j, i, r] = a[j, i]                                    each reader j of
+    u, and each of its runs i b[u, j, i, r] ⇒ a[p, r],  s[p, r] < s[j, i] < e[u, r]          it reads the copy
+    r Σ of the sizes of copies held, and of passing bytes of running ops, ≤ room        at all events:
+    cumulative
 
-Bartan et al. (ICML 2023) write the reads as one reservoir constraint per edge; the literals b say the same,
+Bartan et al. (ICML 2023) write the reads as one reservoir constraint per edge; the literals b are equivalent,
 and were two to five times as fast here. New are ops with several outputs, each held as long as it is needed;
 workspace; outputs that come back after the last op; ops that run once only.
 """
@@ -64,9 +64,9 @@ class Model:
         self.cp.minimize(self._cost)
 
     def start_from(self, sequence: Sequence[int]) -> None:
-        """Look for nothing dearer than a sequence of ops, and there first if it belongs to the space.
+        """Look for nothing more expensive than a sequence of ops; start there if it is in the model.
 
-        A hint that is not whole misleads CP-SAT, so none is given then.
+        A partial hint misleads CP-SAT: if the sequence is not in the model, no hint is given.
         """
         costs, events = self.grid.costs, self.grid.runs(sequence)
         self.cp.add(self._cost <= sum(costs[v] for v in sequence) - sum(costs))

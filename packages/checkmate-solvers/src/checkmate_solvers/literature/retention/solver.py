@@ -30,11 +30,11 @@ _MOST_SEED = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionIntervals:
-    """CP-SAT over retention intervals; the schedule that it starts from is an answer, too.
+    """CP-SAT over retention intervals; the schedule that it starts from can be the answer.
 
     Attributes:
         copies: C, how many times an op may run. With 1 nothing is recomputed.
-        warm_start: begin with what eviction finds; False = from nothing, as in the paper.
+        warm_start: begin with a schedule of eviction; False = from nothing, as in the paper.
 
     Raises:
         MissingDistributionError: if OR-Tools is not installed.
@@ -45,7 +45,7 @@ class RetentionIntervals:
     warm_start: bool = True
 
     def __post_init__(self) -> None:
-        """Reject what can't work."""
+        """Reject less than one run, and check for OR-Tools."""
         require_ortools()
         if self.copies < 1:
             raise ValueError(f"copies is {self.copies}, must be ≥ 1: an op runs at least once")
@@ -71,7 +71,7 @@ class RetentionIntervals:
         return best.solution()
 
     def _improve(self, best: Incumbent, needed: Needed, model: Model) -> None:
-        """Offer each solution as it comes, and the last once more, to be pruned."""
+        """Keep each solution as it comes, and offer the last one again, to be pruned."""
         from ortools.sat.python import cp_model
 
         if best.sequence is not None:
@@ -90,7 +90,7 @@ class RetentionIntervals:
         settings, problem = solver.parameters, best.problem
         settings.max_time_in_seconds = best.clock.left_s
         settings.num_workers = problem.threads
-        settings.interleave_search = problem.threads > 1  # the same answer each time
+        settings.interleave_search = problem.threads > 1  # deterministic
         settings.random_seed = problem.seed % _MOST_SEED
         status = solver.solve(model.cp, Offer())
         if status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):

@@ -1,4 +1,4 @@
-"""Programs in stages: what each stage computes (R), and what is retained into it (S)."""
+"""Programs in stages, over two matrices: R, the computes of a stage; S, the tensors retained into it."""
 
 from checkmate_solvers.literature.stages.checkmate_milp import CheckmateMilp
 from checkmate_solvers.literature.stages.lp_rounding import LpRounding

@@ -1,4 +1,4 @@
-"""The MILP of the Checkmate paper: what every stage computes and retains, n² decisions.
+"""The MILP of the Checkmate paper: n² decisions, what to compute and to retain in every stage.
 
 Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, section
 4; :mod:`checkmate_solvers.literature.stages.paper` has the rows. It is exact *in its space*: ops in base
@@ -32,10 +32,10 @@ class CheckmateMilp:
 
     Attributes:
         partitioned: frontier-advancing stages (the paper's section 4.6); False = its first formulation, in
-            which any stage may compute anything: hopeless beyond a few ops, but here to compare. Problems
+            which any stage may compute anything: hopeless beyond a few ops, for comparison only. Problems
             with a fixed order are always partitioned.
-        strengthened: with rows that cut off fractional solutions only, and one that says what the whole
-            schedule costs at least, if that is known.
+        strengthened: with rows that cut off fractional solutions only, and with the best known bound as a
+            row.
         proof: look for a bound that holds for all schedules first.
         gap: relative to the cost of the whole schedule, at which to stop.
         backend: solves the programs.
@@ -65,7 +65,7 @@ class CheckmateMilp:
         return best.solution()
 
     def _improve(self, best: Incumbent, needed: Needed, shape: Shape) -> None:
-        """Offer the best plan; if rounded bytes made it too large, the best with bytes rounded up."""
+        """Offer the best stage plan; if rounded bytes made it too large, the best with bytes rounded up."""
         if best.done:
             return
         model = paper_program(shape, strengthened=self.strengthened)

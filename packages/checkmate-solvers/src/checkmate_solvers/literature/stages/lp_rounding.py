@@ -1,17 +1,16 @@
 """Two-phase rounding: S from the linear relaxation of the paper's MILP, then the least R for it.
 
 Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, section
-5. The relaxation gives S* between 0 and 1; rounded, it says what is retained, and what must be computed
-follows (:meth:`checkmate.Plan.from_retained`). Rounding knows nothing of the budget, so the relaxation is
-also solved with less room, (1 − ε) times what there is. Three ways to round, the first and the last from the
-paper:
+5. The relaxation gives S* between 0 and 1. Rounded, it is a choice of what to retain, from which the computes
+follow (:meth:`checkmate.Plan.from_retained`). Rounding ignores the budget, so the relaxation is also solved
+with 1 − ε of the room. There are three ways to round, the first and the last from the paper:
 
 - S = 1 where S* > 1/2;
 - the same with other thresholds;
 - S = 1 with probability S*.
 
-Where plans do not fit, the paper has no schedule. Here they are repaired: what the plan keeps at a few
-moments is followed as far as the budget allows (:func:`checkmate.heuristics.evicting_sequence`).
+Where stage plans do not fit, the paper has no schedule. Here they are repaired: the tensors that the plan
+keeps at a few moments are kept as far as the budget allows (:func:`checkmate.heuristics.evicting_sequence`).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _PROVING = 0.3
 """Share of the time that the bound may take."""
 _MOMENTS = 5
 _DIGITS = 6
-"""To which S* is rounded: nearer to a threshold than that, an engine's arithmetic would decide."""
+"""Decimals of S*: with more of them, an engine's arithmetic would decide near a threshold."""
 _Floats = npt.NDArray[np.float64]
 
 
@@ -49,7 +48,7 @@ class LpRounding:
         margins: ε, in the order in which they are tried.
         thresholds: how many thresholds between 0 and 1 are tried beside 1/2.
         samples: how many random roundings are tried.
-        repair: repair plans that do not fit; False = as in the paper.
+        repair: repair stage plans that do not fit; False = as in the paper.
         strengthened: relax the strengthened MILP; False = the paper's.
         backend: solves the relaxations.
     """
@@ -78,7 +77,7 @@ class LpRounding:
         return best.solution()
 
     def _improve(self, best: Incumbent, needed: Needed, shape: Shape, random: np.random.Generator) -> bool:
-        """Relax, round, offer; False if there is no relaxation, so that less room would give none either."""
+        """Relax, round, offer; False if the relaxation, also with less room, has no solution."""
         model = paper_program(shape, strengthened=self.strengthened)
         outcome = self.backend.solve(model.program.relaxed(), time_limit=best.clock.left_s, gap=0.0)
         if outcome.values is None:
@@ -108,7 +107,7 @@ class LpRounding:
 
 
 def _retained(shape: Shape, kept: Mask) -> Mask:
-    """S for all tensors of the graph: what can't be computed again is kept, whatever was rounded."""
+    """S for all tensors of the graph; outputs of ops that run once only are always kept."""
     graph = shape.graph
     retain = np.zeros((graph.n_ops, graph.n_tensors), dtype=np.bool_)
     retain[:, shape.kept] = kept
@@ -119,7 +118,7 @@ def _retained(shape: Shape, kept: Mask) -> Mask:
 
 
 def _moments(problem: Problem, needed: Needed, retain: Mask) -> dict[int, Mask]:
-    """What the plan keeps at the most crowded moments, in terms of the whole graph."""
+    """The tensors that the plan keeps at the most crowded moments, in terms of the whole graph."""
     plan = {}
     for at in crowded_ops(problem, _MOMENTS):
         keep = np.ones(problem.graph.n_tensors, dtype=np.bool_)

@@ -14,8 +14,8 @@ of op k. In a stage ops run in base order, each at most once.
 
 The last as in the paper, with κ the most hazards: 1 − F ≤ hazards ≤ κ (1 − F). *Strengthened*, it is
 
-    F[t, u, k] ≤ R[t, k],   Σ_k F[t, u, k] + S[t + 1, u] ≤ 1,   Σ_{k < j} F[t, u, k] + R[t, j] ≤ 1,
-    Σ_k F[t, u, k] + S[t + 1, u] ≤ R[t, p(u)] + S[t, u]             only what is there can be freed or kept
+    F[t, u, k] ≤ R[t, k],   Σ_k F[t, u, k] + S[t + 1, u] ≤ 1,   Σ_{k < j} F[t, u, k] + R[t, j] ≤ 1, Σ_k F[t,
+    u, k] + S[t + 1, u] ≤ R[t, p(u)] + S[t, u]             only a resident tensor can be freed or kept
 
 which leaves the same schedules, cuts off fractional points, and needs no whole F. Numbers of equations: Jain
 et al., "Checkmate", MLSys 2020.
@@ -41,7 +41,7 @@ class PaperProgram:
 
     Attributes:
         shape: stages, tensors, units.
-        program: in cost units of the shape; frontier-advancing, it counts only what runs again.
+        program: in cost units of the shape; with frontier-advancing stages it counts recomputation only.
         compute: columns R, shape ``[n_stages, n_ops]``.
         retain: columns S, shape ``[n_stages + 1, m]``.
     """
@@ -52,7 +52,7 @@ class PaperProgram:
     retain: Ids
 
     def plan(self, values: npt.NDArray[np.float64]) -> Plan:
-        """The plan that a whole solution stands for."""
+        """The stage plan of a whole solution."""
         shape = self.shape
         retain = np.zeros((shape.n_stages, shape.graph.n_tensors), dtype=np.bool_)
         retain[:, shape.kept] = self.retained(values) > 0.5

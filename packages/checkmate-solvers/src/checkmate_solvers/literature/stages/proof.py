@@ -1,8 +1,8 @@
-r"""What every schedule costs at least, if its first runs come in base order: a relaxation in stages.
+r"""A lower bound on the cost of all schedules whose first runs come in base order: a relaxation in stages.
 
 Unlike in the paper's program, ops may run in any order within a stage, and many times; stage t ends with the
-first run of op t. For such a schedule within the budget let R[t, k] say that op k runs in stage t, S[t, u]
-that tensor u is resident right after the last step of stage t − 1, and Q[t, u] that one copy of u is resident
+first run of op t. For such a schedule within the budget let R[t, k] = 1 if op k runs in stage t, S[t, u] = 1
+if tensor u is resident right after the last step of stage t − 1, and Q[t, u] = 1 if one copy of u is resident
 throughout stage t. Then
 
     R[t, j] ≤ R[t, p(u)] + S[t, u]                     j reads u
@@ -68,13 +68,13 @@ def prove(
 
 
 def recompute_gap(best: Incumbent, gap: float) -> float:
-    """A gap relative to the whole cost as one relative to the cost of what runs again; at most 5 %."""
+    """A gap relative to the whole cost as one relative to the recomputation; at most 5 %."""
     again = best.bound - best.base
     return min(gap * best.bound / again, _WIDEST_GAP) if again > 0 else _WIDEST_GAP
 
 
 def proof_program(shape: Shape) -> Program:
-    """Build the program, in cost units of the shape; it counts only what runs again."""
+    """Build the program, in cost units of the shape; it counts recomputation only."""
     draft = Draft()
     compute, retain = shape.computes(draft), shape.retains(draft)
     here, following = retain[:-1], retain[1:]

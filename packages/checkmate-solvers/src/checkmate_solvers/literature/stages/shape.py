@@ -1,6 +1,6 @@
 r"""Stages, and which cells of R and S there are: the part that all programs in stages share.
 
-Stages t = 0 … T − 1 follow each other. R[t, k] says that stage t computes op k; S[t, u] that tensor u is held
+Stages t = 0 … T − 1 follow each other. R[t, k] = 1 if stage t computes op k; S[t, u] = 1 if tensor u is held
 from stage t − 1 into stage t, or for t = T at the end. *Frontier-advancing* stages (Jain et al., "Checkmate",
 MLSys 2020, equations 8a–8c): stage t is that in which op t first runs, so R[t, t] = 1, and nothing of a
 larger number was there before. One stage more follows the last op where an output may have to come back after
@@ -24,7 +24,7 @@ from checkmate_solvers.engines.program import Draft, Ids
 __all__ = ["NEEDED", "Needed", "Shape", "Uses"]
 
 NEEDED = 6
-"""A graph is cut to what is needed in about the time that judging this many schedules takes."""
+"""A graph is cut to its needed part in about the time that judging this many schedules takes."""
 
 _MOST_UNITS = 2**18
 _MOST_ENTRIES = 3_000_000
@@ -34,7 +34,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Needed:
-    """A graph without the ops that no output needs, and without what those make.
+    """A graph without the ops that no graph output needs, and without their outputs.
 
     Attributes:
         graph: of the needed ops alone, in base order.
@@ -74,7 +74,7 @@ class Needed:
         return cls(graph, ops, tuple(tensors), in_one_order)
 
     def sequence(self, plan: Plan) -> list[int]:
-        """What a plan of this part computes, as ops of the whole graph."""
+        """The computes of a stage plan of this part, as ops of the whole graph."""
         return [self.ops[v] for v in lower(plan).sequence.tolist()]
 
 
@@ -100,9 +100,9 @@ class Shape:
     Attributes:
         graph: all of its ops are needed.
         room: bytes beside graph inputs and ``fixed_size``.
-        partitioned: frontier-advancing stages; else as many as there are ops, and any may compute anything.
-        roundup: round bytes up, so that what fits by this count really fits; else down, so that what really
-            fits also fits by this count.
+        partitioned: frontier-advancing stages; else one for each op, and any may compute anything.
+        roundup: round bytes up, so that a schedule that fits by this count fits; else down, so that every
+            schedule that fits also fits by this count.
     """
 
     graph: DFGraph
@@ -119,7 +119,7 @@ class Shape:
 
     @cached_property
     def kept(self) -> Ids:
-        """The tensors that S is about: made by ops, and read or asked for; shape ``[m]``."""
+        """The tensors of S: made by ops, and read or graph outputs; shape ``[m]``."""
         used = np.zeros(self.graph.n_tensors, dtype=np.bool_)
         used[self.graph.reads.indices] = True
         used[list(self.graph.outputs)] = True
@@ -137,7 +137,7 @@ class Shape:
 
     @cached_property
     def uses(self) -> Uses:
-        """Who makes and reads them."""
+        """The ops that make and read them."""
         reads = self.graph.reads
         readers = np.repeat(np.arange(self.graph.n_ops), np.diff(reads.indptr))
         place = np.full(self.graph.n_tensors, -1, dtype=np.int64)
@@ -149,13 +149,13 @@ class Shape:
 
     @cached_property
     def reads(self) -> Uses:
-        """Who reads them."""
+        """The ops that read them."""
         reading = self.uses.op != self.maker[self.uses.tensor]
         return Uses(self.uses.tensor[reading], self.uses.op[reading])
 
     @cached_property
     def exact(self) -> bool:
-        """Whether no bytes are lost in rounding."""
+        """Whether bytes are counted without rounding."""
         return self._unit == self._divisor
 
     @cached_property
@@ -178,7 +178,7 @@ class Shape:
 
     @cached_property
     def cost_unit(self) -> float:
-        """The dearest op that has a variable."""
+        """Cost of the most expensive op that has a variable."""
         priced = [op.cost for op in self.graph.ops if op.recomputable or not self.partitioned]
         return max(priced, default=0.0) or 1.0
 
@@ -193,7 +193,7 @@ class Shape:
         return self.entries <= min(_MOST_ENTRIES, _ENTRIES_PER_S * seconds)
 
     def computes(self, draft: Draft) -> Ids:
-        """Columns R, shape ``[n_stages, n_ops]``; the objective: what runs again, or all that runs."""
+        """Columns R, shape ``[n_stages, n_ops]``; objective: the cost of recomputation, or of all runs."""
         stage, op = np.ogrid[: self.n_stages, : self.graph.n_ops]
         costs = self.graph.costs / self.cost_unit
         if not self.partitioned:
