@@ -1,11 +1,12 @@
-"""What the bytes and ops of a traced step are to the model: their kinds, and their names in it."""
+"""The account of a traced step: the kinds of its bytes, and the names of its tensors in the model."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import nn
@@ -18,29 +19,105 @@ from checkmate_torch.private import FakeTensor
 from checkmate_torch.storages import allocated_bytes, storage_key, storages_of
 from checkmate_torch.tracing import TracedGraph
 
-__all__ = [
-    "account_of",
-    "held_before",
-    "held_besides",
-    "kinds_of",
-    "module_of",
-    "named",
-    "optimizer_bytes",
-    "owned_by",
-]
+__all__ = ["Holdings", "module_of", "named", "optimizer_bytes"]
 
 _ROOT = re.compile(r"^L\['\w+'\]\.?")
-"""How Dynamo names the model itself."""
+"""Dynamo's name for the model itself."""
 
 
-def account_of(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Kind, int]) -> Account:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Holdings:
+    """The storages that a step holds from its start: those of its module, and those that its graph takes.
+
+    Attributes:
+        inputs: the example inputs of the graph.
+        owned: storage key → kind and bytes of each storage of the module: parameters, buffers, gradients.
+        given: storage key → tensor, for each tensor among the example inputs.
+        fixed: bytes that the step holds throughout and its graph does not show, by kind.
+    """
+
+    inputs: Sequence[object]
+    owned: Mapping[int, tuple[Kind, int]]
+    given: Mapping[int, torch.Tensor]
+    fixed: Mapping[Kind, int]
+
+    @classmethod
+    def of(cls, module: nn.Module | None, inputs: Sequence[object], fixed: Mapping[Kind, int]) -> Self:
+        """The holdings of a step.
+
+        Args:
+            module: the module that is trained; None = unknown.
+            inputs: the example inputs of the graph.
+            fixed: further bytes that the step holds, by kind.
+        """
+        owned = _owned_by(module)
+        given = {storage_key(x): x for x in inputs if isinstance(x, torch.Tensor)}
+        besides = dict(fixed)
+        for key, (kind, size) in owned.items():
+            if key not in given:
+                besides[kind] = besides.get(kind, 0) + size
+        return cls(inputs=inputs, owned=owned, given=given, fixed=besides)
+
+    def with_buffers(self, size: int) -> Self:
+        """The holdings with further bytes of buffers."""
+        return replace(self, fixed={**self.fixed, Kind.BUFFERS: self.fixed.get(Kind.BUFFERS, 0) + size})
+
+    @property
+    def size(self) -> int:
+        """Bytes that the graph does not show."""
+        return sum(self.fixed.values())
+
+    @property
+    def batch(self) -> list[torch.Tensor]:
+        """The tensors among the example inputs that are neither parameters nor the module's."""
+        items = self.given.items()
+        return [x for key, x in items if key not in self.owned and not isinstance(x, nn.Parameter)]
+
+    def allocated(self) -> tuple[torch.device, int]:
+        """The device of the step, and the bytes of it that are allocated there before it starts."""
+        device = next((x.device for x in self.given.values() if x.dim()), torch.device("cpu"))
+        later = (Kind.RESERVE, Kind.OPTIMIZER)
+        besides = sum(size for kind, size in self.fixed.items() if kind not in later)
+        real = (x for x in self.given.values() if not isinstance(x, FakeTensor))
+        return device, besides + sum(map(allocated_bytes, real))
+
+    def account(self, traced: TracedGraph) -> Account:
+        """The account of the traced step; AOTAutograd says which example input a primal is."""
+        kinds: dict[Node, Kind] = {}
+        for node in traced.primals:
+            index = getattr(node.meta.get("desc"), "idx", None)
+            value = self.inputs[index] if index is not None and index < len(self.inputs) else None
+            if isinstance(value, torch.Tensor):
+                known = Kind.PARAMETERS if isinstance(value, nn.Parameter) else Kind.BATCH
+                kinds[node] = self.owned.get(storage_key(value), (known, 0))[0]
+        return _account(traced, kinds, self.fixed)
+
+
+def _owned_by(module: nn.Module | None) -> dict[int, tuple[Kind, int]]:
+    """Kind and bytes of every storage that a module holds: parameters, buffers, gradients so far."""
+    if module is None:
+        return {}
+    parameters = list(module.parameters())
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    owned: dict[int, tuple[Kind, int]] = {}
+    for kind, tensors in (
+        (Kind.PARAMETERS, parameters),
+        (Kind.BUFFERS, module.buffers()),
+        (Kind.EARLIER_GRADIENTS, gradients),
+    ):
+        for tensor in tensors:
+            owned.setdefault(storage_key(tensor), (kind, allocated_bytes(tensor)))
+    return owned
+
+
+def _account(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Kind, int]) -> Account:
     """The account of a traced step.
 
     Args:
         traced: the step.
         inputs: the kind of each primal; others are the batch.
-        fixed: what is resident throughout, as far as it is known; the rest of ``graph.fixed_size`` is
-            held to replay random numbers.
+        fixed: bytes that are resident throughout, by kind, as far as known; the rest of
+            ``graph.fixed_size`` is held to replay random numbers.
     """
     graph = traced.graph
     kinds = [Kind.ACTIVATION_GRADIENTS if op.backward else Kind.ACTIVATIONS for op in graph.ops]
@@ -66,74 +143,13 @@ def account_of(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[
     )
 
 
-def owned_by(module: nn.Module | None) -> dict[int, tuple[Kind, int]]:
-    """Kind and bytes of every storage that a module holds: parameters, buffers, gradients so far."""
-    if module is None:
-        return {}
-    parameters = list(module.parameters())
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    owned: dict[int, tuple[Kind, int]] = {}
-    for kind, tensors in (
-        (Kind.PARAMETERS, parameters),
-        (Kind.BUFFERS, module.buffers()),
-        (Kind.EARLIER_GRADIENTS, gradients),
-    ):
-        for tensor in tensors:
-            owned.setdefault(storage_key(tensor), (kind, allocated_bytes(tensor)))
-    return owned
-
-
-def held_besides(
-    owned: Mapping[int, tuple[Kind, int]],
-    given: Mapping[int, torch.Tensor],
-    *,
-    reserve: int,
-    optimizer_bytes: int,
-) -> dict[Kind, int]:
-    """Bytes that a step holds and its graph does not show, by kind.
-
-    Args:
-        owned: what a module holds, as :func:`owned_by` returns it.
-        given: the tensors that the graph takes, by the keys of their storages.
-        reserve: bytes reserved by the user.
-        optimizer_bytes: bytes of the optimizer's state.
-    """
-    fixed = {Kind.RESERVE: reserve, Kind.OPTIMIZER: optimizer_bytes}
-    for key, (kind, size) in owned.items():
-        if key not in given:
-            fixed[kind] = fixed.get(kind, 0) + size
-    return fixed
-
-
-def held_before(given: Iterable[torch.Tensor], fixed: Mapping[Kind, int]) -> tuple[torch.device, int]:
-    """The device of a step, and the bytes of it that are there already; what is to come is not counted."""
-    tensors = list(given)
-    device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
-    besides = sum(size for kind, size in fixed.items() if kind not in (Kind.RESERVE, Kind.OPTIMIZER))
-    return device, besides + sum(allocated_bytes(x) for x in tensors if not isinstance(x, FakeTensor))
-
-
-def kinds_of(
-    traced: TracedGraph, example_inputs: Sequence[object], owned: Mapping[int, tuple[Kind, int]]
-) -> dict[Node, Kind]:
-    """What each primal is to the module: AOTAutograd tells which example input it stands for."""
-    kinds: dict[Node, Kind] = {}
-    for node in traced.primals:
-        index = getattr(node.meta.get("desc"), "idx", None)
-        value = example_inputs[index] if index is not None and index < len(example_inputs) else None
-        if isinstance(value, torch.Tensor):
-            known = Kind.PARAMETERS if isinstance(value, nn.Parameter) else Kind.BATCH
-            kinds[node] = owned.get(storage_key(value), (known, 0))[0]
-    return kinds
-
-
 def named(traced: TracedGraph, example_inputs: Sequence[object], module: nn.Module | None) -> DFGraph:
     """The graph of a traced step, in which inputs and their gradients have their names in the module.
 
     Args:
         traced: the step.
-        example_inputs: what AOTAutograd was given.
-        module: whose parameters and buffers are among them; other inputs are numbered.
+        example_inputs: the inputs that AOTAutograd got.
+        module: the owner of the parameters and buffers among them; other inputs are numbered.
     """
     owned = [*module.named_parameters(), *module.named_buffers()] if module is not None else []
     known = {storage_key(value): name for name, value in owned}

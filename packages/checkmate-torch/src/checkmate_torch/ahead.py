@@ -108,8 +108,8 @@ def plan(
     settings.setdefault("workspaces", None)
     options = Options.parse(budget=budget, **settings)
     traced = _traced(model, example_inputs, loss, options)
-    options = _in_bytes(options, model, example_inputs)
-    return decide_step(options, traced.graph, traced.account, throw=throw)
+    allocated = _allocated(model, example_inputs)
+    return decide_step(options, traced.graph, traced.account, allocated, throw=throw)
 
 
 def budget_in_bytes(budget: Budget, model: nn.Module, example_inputs: object = ()) -> Budget:
@@ -118,7 +118,8 @@ def budget_in_bytes(budget: Budget, model: nn.Module, example_inputs: object = (
     Raises:
         BudgetError: if the free memory of the device is unknown.
     """
-    return _in_bytes(Options.parse(budget=budget), model, example_inputs).budget
+    device, resident = _allocated(model, example_inputs)
+    return in_bytes(Options.parse(budget=budget), device, resident, partial(obtainable_bytes, device)).budget
 
 
 class Frontend:
@@ -189,13 +190,12 @@ def _arguments(example_inputs: object) -> tuple[tuple[object, ...], dict[str, ob
     return (example_inputs,), {}
 
 
-def _in_bytes(options: Options, model: nn.Module, example_inputs: object) -> Options:
-    """The options with a budget in bytes, for the device of a model; fake tensors hold no memory there."""
+def _allocated(model: nn.Module, example_inputs: object) -> tuple[torch.device, int]:
+    """The device of a model, and the bytes that it and its inputs hold there; fake tensors hold none."""
     values = [*model.parameters(), *model.buffers(), *tree_leaves(_arguments(example_inputs))]
     tensors = [x for x in values if isinstance(x, Tensor) and not x.is_meta]
     device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
-    resident = resident_bytes([x for x in tensors if not isinstance(x, FakeTensor)])
-    return in_bytes(options, device, resident, partial(obtainable_bytes, device))
+    return device, resident_bytes([x for x in tensors if not isinstance(x, FakeTensor)])
 
 
 def _twin(model: nn.Module, mode: FakeTensorMode) -> nn.Module:

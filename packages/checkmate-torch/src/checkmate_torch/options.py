@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from checkmate.framework import Options as CommonOptions
 from checkmate.framework import Settings, TracingSettings
+from checkmate.report import Kind
 from checkmate.units import parse_bytes
 from checkmate_torch.account import optimizer_bytes
 from checkmate_torch.distributed import GroupChoice, checked_group
@@ -54,6 +55,11 @@ class Options(CommonOptions):
     process_group: GroupChoice = "alone"
     lowering: Lowering = "eager"
     _spelled: ClassVar[Mapping[str, str]] = {"optimizer_bytes": "optimizer"}
+
+    @property
+    def fixed(self) -> dict[Kind, int]:
+        """Bytes that the step holds besides its graph, by kind."""
+        return {Kind.RESERVE: self.reserve, Kind.OPTIMIZER: self.optimizer_bytes}
 
     @classmethod
     def parse(

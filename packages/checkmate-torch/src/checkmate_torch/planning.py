@@ -9,7 +9,7 @@ pass run as they are.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from checkmate import (
     InfeasibleBudgetError,
     NoPlanError,
     Problem,
+    Schedule,
     Solution,
     UnsupportedModelError,
     keep_all_peak,
@@ -31,15 +32,7 @@ from checkmate.framework import decide, in_bytes
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import parse_budget
-from checkmate_torch.account import (
-    account_of,
-    held_before,
-    held_besides,
-    kinds_of,
-    module_of,
-    named,
-    owned_by,
-)
+from checkmate_torch.account import Holdings, module_of, named
 from checkmate_torch.costs import price
 from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.distributed import Ranks, bucket_bytes, decided_together, priced_together
@@ -48,7 +41,6 @@ from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
 from checkmate_torch.private import compile_joint
 from checkmate_torch.snapshot import Snapshot, predicted_snapshot
-from checkmate_torch.storages import storage_key
 from checkmate_torch.tracing import TracedGraph, trace_joint
 
 __all__ = [
@@ -60,6 +52,7 @@ __all__ = [
     "log_plan",
     "price_step",
     "refuse_nested",
+    "schedule_of",
 ]
 
 _log = logging.getLogger(__name__)
@@ -68,13 +61,13 @@ _OF_INDUCTOR = ("Inductor orders and frees in its own way: the prediction is no 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class StepPlan:
-    """What was decided for one traced graph.
+    """The decision for one traced graph.
 
     Attributes:
         traced: the joint graph and its DFGraph.
-        solution: the judged schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
-        account: what each byte is held for.
-        lowering: how its graphs run; only ``"eager"`` ones follow the schedule to the letter.
+        solution: the checked schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
+        account: the use of each byte.
+        lowering: how its graphs run; only ``"eager"`` graphs follow the schedule to the letter.
         plain_peak: predicted peak of plain PyTorch, in bytes; None where that is the graph's base order.
     """
 
@@ -86,20 +79,20 @@ class StepPlan:
 
     @property
     def modules(self) -> list[str]:
-        """Where in the model each op of the graph comes from, as far as PyTorch knows; else empty."""
+        """The part of the model that each op of the graph comes from, as far as PyTorch knows; else empty."""
         return [module_of(node) for node in self.traced.nodes]
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What else must be known of the predicted peak."""
+        """Further facts about the predicted peak."""
         return _OF_INDUCTOR if self.lowering == "inductor" else ()
 
 
 class Viewable(HasPlans[StepPlan]):
-    """Something with plans, which PyTorch's memory viewer can show too."""
+    """An object with plans, which PyTorch's memory viewer can show too."""
 
     def memory_snapshot(self, *, plan: int = -1) -> Snapshot:
-        """The predicted timeline as PyTorch's memory viewer reads it; tensors are coloured by what they are.
+        """The predicted timeline as PyTorch's memory viewer reads it; tensors are coloured by kind.
 
         ``torch.cuda._memory_viz.trace_plot(compiled.memory_snapshot())`` makes a page of it.
 
@@ -116,7 +109,7 @@ class Viewable(HasPlans[StepPlan]):
 
 
 class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
-    """Leaves Dynamo once a step is traced, before anything is planned or run."""
+    """Raised to leave Dynamo once a step is traced, before anything is planned or run."""
 
     def __init__(self, traced: TracedGraph, account: Account) -> None:
         super().__init__("traced")
@@ -129,7 +122,7 @@ class Planner:
 
     Attributes:
         options: how to plan.
-        module: whose parameters, buffers and gradients are resident too where the graph does not take them.
+        module: its parameters, buffers and gradients are resident too where the graph does not take them.
         only_trace: raise :class:`TracingDone` with the first graph instead of planning it.
         plans: one for each traced graph with a backward pass, in the order of tracing.
     """
@@ -154,37 +147,29 @@ class Planner:
         example_inputs: Sequence[object],
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
-        """Split a joint graph so that what is saved and what is recomputed follow the best schedule."""
+        """Split a joint graph so that the saved and the recomputed tensors follow the best schedule."""
         refuse_nested(joint_inputs)
         options = self.options
-        owned = owned_by(self.module)
-        given = {storage_key(x): x for x in example_inputs if isinstance(x, torch.Tensor)}
-        fixed = held_besides(
-            owned, given, reserve=options.reserve, optimizer_bytes=options.optimizer_bytes
-        ) | {Kind.BUCKETS: bucket_bytes()}
+        holdings = Holdings.of(self.module, example_inputs, options.fixed | {Kind.BUCKETS: bucket_bytes()})
         traced = trace_joint(
             joint,
             n_primals=len(joint_inputs[0]),
             n_forward_outputs=num_fwd_outputs,
-            reserve=sum(fixed.values()),
+            reserve=holdings.size,
             loss_bytes=options.loss_bytes,
             name=type(self.module).__name__ if self.module is not None else "",
         )
         graph = named(traced, example_inputs, self.module)
         traced = replace(traced, graph=price_step(options, graph, traced.nodes))
-        account = account_of(traced, kinds_of(traced, example_inputs, owned), fixed)
+        account = holdings.account(traced)
         if self.only_trace:
             raise TracingDone(traced, account)
-        device, resident = held_before(given.values(), fixed)
-        options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
-        solution = decide_step(options, traced.graph, account)
-        if solution.schedule is None:
-            raise RuntimeError("solve returned no schedule and raised nothing")
-        modules = emit(traced, solution.schedule)
+        solution = decide_step(options, traced.graph, account, holdings.allocated())
+        modules = emit(traced, schedule_of(solution))
         self.plans.append(
             StepPlan(traced=traced, solution=solution, account=account, lowering=options.lowering)
         )
-        log_plan(self.plans, owned, given)
+        log_plan(self.plans, holdings)
         return modules
 
 
@@ -215,6 +200,7 @@ def decide_step(
     options: Options,
     graph: DFGraph,
     account: Account,
+    allocated: tuple[torch.device, int],
     *,
     plain: PlainOrder | None = None,
     fixed_order: bool = True,
@@ -223,9 +209,10 @@ def decide_step(
     """The best schedule within the budget, the same on all ranks that plan together.
 
     Args:
-        options: how to plan; the budget is not ``"auto"`` any more.
+        options: how to plan.
         graph: priced.
         account: the uses of its bytes, for the error.
+        allocated: the device of the step, and the bytes of it that are allocated there already.
         plain: PyTorch's own order, if it is not the base order; a budget that is a share is one of its peak.
         fixed_order: whether first runs keep the base order.
         throw: False = without a schedule return a solution that says so, instead of raising.
@@ -235,6 +222,8 @@ def decide_step(
             gradients and other tensors that are no activations, it says so.
         RankError: if not all ranks that plan together ask.
     """
+    device, resident = allocated
+    options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
     budget = parse_budget(options.budget, keep_all_peak(graph) if plain is None else plain.peak(graph))
     problem = Problem(graph=graph, budget=budget, time_limit=options.time_limit, fixed_order=fixed_order)
 
@@ -248,22 +237,23 @@ def decide_step(
 
 
 def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:
-    """Raise if AOTAutograd asks about a region of its own, of which it tells no inputs."""
+    """Raise if AOTAutograd asks about a nested region, for which it names no inputs."""
     if not joint_inputs:
         raise UnsupportedModelError(
             "a region under torch.compiler.nested_compile_region can't be planned: call it without"
         )
 
 
-def log_plan(
-    plans: Sequence[StepPlan],
-    owned: Mapping[int, tuple[Kind, int]],
-    given: Mapping[int, torch.Tensor],
-    of: str = "",
-) -> None:
-    """Tell of the latest plan, for the shapes of the batch; a second one is worth a warning."""
-    batch = [x for key, x in given.items() if key not in owned and not isinstance(x, nn.Parameter)]
-    label = ", ".join(str(tuple(x.shape)) for x in batch)
+def schedule_of(solution: Solution) -> Schedule:
+    """The schedule of a solution that must have one."""
+    if solution.schedule is None:
+        raise RuntimeError("solve returned no schedule and raised nothing")
+    return solution.schedule
+
+
+def log_plan(plans: Sequence[StepPlan], holdings: Holdings, of: str = "") -> None:
+    """Log the latest plan with the shapes of its batch: the first as information, others as warnings."""
+    label = ", ".join(str(tuple(x.shape)) for x in holdings.batch)
     level = logging.INFO if len(plans) == 1 else logging.WARNING
     text = repr(plans[-1].solution)  # handlers may keep the record: it must not hold the plan
     _log.log(level, "plan %d, %sfor %s: %s", len(plans), of, label, text)

@@ -17,27 +17,25 @@ from torch.fx import Graph, GraphModule
 from torch.optim import Optimizer
 
 from checkmate import Budget, UnsupportedModelError
-from checkmate.framework import Settings, in_bytes
+from checkmate.framework import Settings
 from checkmate.heuristics import PlainOrder
-from checkmate.report import Kind
-from checkmate_torch.account import (
-    account_of,
-    held_before,
-    held_besides,
-    kinds_of,
-    named,
-    optimizer_bytes,
-    owned_by,
-)
+from checkmate_torch.account import Holdings, named, optimizer_bytes
 from checkmate_torch.capture import captured
-from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
-from checkmate_torch.planning import StepPlan, Viewable, decide_step, log_plan, price_step, refuse_nested
+from checkmate_torch.planning import (
+    StepPlan,
+    Viewable,
+    decide_step,
+    log_plan,
+    price_step,
+    refuse_nested,
+    schedule_of,
+)
 from checkmate_torch.private import TangentAOTInput, compile_joint, mark_boxed, tree_map_only
 from checkmate_torch.safety import is_new_statistic
-from checkmate_torch.storages import allocated_bytes, storage_key
+from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.updates import UnsupportedOptimizerError, Updates, settings_of
 from checkmate_torch.whole import emit_step, renamed, trace_step
 
@@ -201,7 +199,7 @@ class _StepPlanner:
     Attributes:
         options: how to plan.
         updates: of the optimizer.
-        module: whose parameters and buffers are resident too where the graph does not take them.
+        module: its parameters and buffers are resident too where the graph does not take them.
         plans: one for each traced graph, in the order of tracing.
     """
 
@@ -230,9 +228,7 @@ class _StepPlanner:
         """Let the forward graph be the whole step; the backward graph, which never runs, is empty."""
         refuse_nested(joint_inputs)
         options = self.options
-        owned = owned_by(self.module)
-        given = {storage_key(x): x for x in example_inputs if isinstance(x, Tensor)}
-        fixed = held_besides(owned, given, reserve=options.reserve, optimizer_bytes=options.optimizer_bytes)
+        holdings = Holdings.of(self.module, example_inputs, options.fixed)
         backward = _nothing_left(joint, num_fwd_outputs)
         step = trace_step(
             joint,
@@ -240,28 +236,26 @@ class _StepPlanner:
             n_forward_outputs=num_fwd_outputs,
             updates=self.updates,
             price=partial(price_step, options),
-            reserve=sum(fixed.values()),
+            reserve=holdings.size,
             name=type(self.module).__name__,
         )
         step = renamed(step, named(step.traced, example_inputs, self.module))
         statistics = [n.meta["val"] for n in joint.graph.nodes if is_new_statistic(n)]
-        fixed[Kind.BUFFERS] = fixed.get(Kind.BUFFERS, 0) + sum(map(allocated_bytes, statistics))
-        account = account_of(step.traced, kinds_of(step.traced, example_inputs, owned), fixed)
-        device, resident = held_before(given.values(), fixed)
-        options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
+        holdings = holdings.with_buffers(sum(map(allocated_bytes, statistics)))
+        account = holdings.account(step.traced)
         # Early updates need room for temporaries: where it is missing and PyTorch's own order fits, that
         # order is the best.
         plain = PlainOrder(order=step.plain)
-        solution = decide_step(options, step.traced.graph, account, plain=plain, fixed_order=False)
-        if solution.schedule is None:
-            raise RuntimeError("solve returned no schedule and raised nothing")
-        forward = emit_step(step, solution.schedule)
+        solution = decide_step(
+            options, step.traced.graph, account, holdings.allocated(), plain=plain, fixed_order=False
+        )
+        forward = emit_step(step, schedule_of(solution))
         updated.update(step.parameters)
         plain_peak = plain.peak(step.traced.graph)
         self.plans.append(
             StepPlan(traced=step.traced, solution=solution, account=account, plain_peak=plain_peak)
         )
-        log_plan(self.plans, owned, given, of="of a step ")
+        log_plan(self.plans, holdings, of="of a step ")
         return forward, backward
 
 
