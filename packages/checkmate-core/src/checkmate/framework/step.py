@@ -30,7 +30,11 @@ class TracedStep:
     account: Account
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph in the wire format: JSON, or msgpack if the name ends in ``.msgpack``."""
+        """Write the graph in the wire format.
+
+        Args:
+            path: of the file; msgpack if its name ends in ``.msgpack``, else JSON.
+        """
         write_graph(path, self.graph)
 
     def __repr__(self) -> str:
