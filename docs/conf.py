@@ -42,7 +42,7 @@ nb_execution_mode = "off"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-autodoc_mock_imports = ["keras", "tensorflow", "torch"]  # their packages are read, and need not be installed
+autodoc_mock_imports = ["keras", "sympy", "tensorflow", "torch"]  # the site is built without frameworks
 napoleon_use_ivar = True  # fields of dataclasses are listed once
 
 

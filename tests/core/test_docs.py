@@ -1,4 +1,4 @@
-"""The documentation hangs together: the index leads to every page, every relative link leads somewhere."""
+"""The documentation is consistent: the index links every page by its title, and every link has a target."""
 
 from __future__ import annotations
 
@@ -29,9 +29,17 @@ def prose(page: Path) -> str:
 
 
 def links(page: Path) -> list[str]:
-    """What its links and pictures point to, but for addresses with a scheme."""
-    told = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "code", prose(page)))
-    return [link for link in told if not re.match(r"[a-z]+:", link)]
+    """Targets of its links and pictures, without those that have a scheme."""
+    found = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "code", prose(page)))
+    return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+
+def title(page: Path) -> str:
+    """The first heading of a page or notebook."""
+    text = page.with_suffix(".py").read_text(encoding="utf-8") if page.suffix == ".ipynb" else prose(page)
+    found = re.search(r"^(?:# )?# (.*)$", text, flags=re.MULTILINE)
+    assert found is not None, f"{name(page)} has no title"
+    return found[1]
 
 
 def linked_from(page: Path) -> set[Path]:
@@ -39,7 +47,7 @@ def linked_from(page: Path) -> set[Path]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What its headings are linked by, as code hosts make it of their words."""
+    """Anchors of its headings, as code hosts make them of the words."""
     titles = re.findall(r"^#+ (.*)$", prose(page), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -54,7 +62,7 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 
 def test_the_index_links_every_page() -> None:
-    """Results have an index of their own."""
+    """Results have their own index."""
     linked = {target for index in (INDEX, RESULTS) for target in linked_from(index)}
     assert [name(page) for page in (*PAGES, *NOTEBOOKS) if page != INDEX and page not in linked] == []
 
@@ -71,6 +79,24 @@ def test_a_notebook_is_its_source_executed(page: Path) -> None:
     assert not [shown for cell in code for shown in cell.outputs if shown.output_type == "error"]
 
 
+def test_the_index_and_the_sidebar_call_a_page_by_its_title() -> None:
+    """Links inside a sentence may have other words; those that begin an item of the index may not."""
+    listed = re.findall(
+        r"^ *- \[(.*?)\]\(([^)#\s]+)\)", INDEX.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    named = {path: words for words, path in listed}
+    assert {path: title(INDEX.parent / path) for path in named} == named
+    assert "title:" not in (INDEX.parent / "_toc.yml").read_text(encoding="utf-8"), "it would replace titles"
+
+
+def test_hooks_and_ci_use_the_same_ruff() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    pinned = re.findall(
+        r"^ruff==.*$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert set(re.findall(r"ruff==[\d.]+", hooks)) == set(pinned) != set()
+
+
 def test_every_public_name_of_core_is_in_the_reference() -> None:
     pattern = r"^\.\. (?:autoclass|autoexception|autofunction|py:data):: (\w+)$"
     documented = re.findall(pattern, API.read_text(), flags=re.MULTILINE)
@@ -79,10 +105,10 @@ def test_every_public_name_of_core_is_in_the_reference() -> None:
 
 
 def test_the_index_lists_every_decision_by_its_number() -> None:
-    told = re.findall(r"\[(\d{4}): [^]]*\]\(adr/(\d{4})-", INDEX.read_text(encoding="utf-8"))
+    listed = re.findall(r"\[(\d{4}): [^]]*\]\(adr/(\d{4})-", INDEX.read_text(encoding="utf-8"))
     numbers = [page.name[:4] for page in PAGES if page.parent.name == "adr"]
     assert numbers == [f"{k:04}" for k in range(1, len(numbers) + 1)]
-    assert told == [(number, number) for number in numbers]
+    assert listed == [(number, number) for number in numbers]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
