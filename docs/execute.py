@@ -1,9 +1,9 @@
-"""A tutorial as it runs: the cells of NAME.py, in jupytext's percent format, and what they show: NAME.ipynb.
+"""Execute a tutorial: NAME.py has its cells, in jupytext's percent format; NAME.ipynb gets their outputs too.
 
     python docs/execute.py docs/tutorial/five-minutes-with-keras.py     # nox -s notebooks does it
 
-What libraries say on stderr is left out, and nothing is written unless all cells run. The file differs from
-one run to the next only where what the cells show does.
+Output of libraries on stderr is left out, and nothing is written unless all cells run. Two runs write the same
+file if the cells show the same outputs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 
 
 def executed(source: Path) -> nbformat.NotebookNode:
-    """The notebook of a percent script, after all of its cells have run."""
+    """Run all cells of a percent script, and return the notebook."""
     notebook = jupytext.read(source)
     notebook.metadata.clear()
     NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False).execute()

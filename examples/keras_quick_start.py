@@ -1,8 +1,8 @@
-"""The quick start of the Checkmate paper's system: a Keras model trained within a byte budget, in one line.
+"""The quick start of the original Checkmate: one call trains a Keras model within a byte budget.
 
     python examples/keras_quick_start.py [BUDGET]
 
-Data and labels are made up and there is one small network, so that it runs anywhere in a minute.
+Data and labels are synthetic and the network is small, so this runs on any machine in a minute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BATCH, SIDE, CLASSES = 16, 64, 10
 
 
 def dataset(batches: int) -> tf.data.Dataset:
-    """Images whose class is where they are brightest."""
+    """Images whose class is the position of a bright stripe."""
     generator = tf.random.Generator.from_seed(1)
     labels = generator.uniform([batches * BATCH], 0, CLASSES, tf.int32)
     stripes = tf.one_hot(labels * SIDE // CLASSES, SIDE)[:, None, :, None]
@@ -34,7 +34,7 @@ def main(budget: str = "60%", batches: int = 20) -> list[float]:
     loss = keras.losses.SparseCategoricalCrossentropy()
     optimizer = keras.optimizers.Adam(1e-3)
 
-    # The one line: trace, measure, solve. The specs name the batch's size; sample tensors would do, too.
+    # The one call: trace, measure, solve. The specs name the batch's size; sample tensors work too.
     image_spec, label_spec = train_ds.element_spec
     train_iteration_fn = checkmate.tf2.compile(
         model, loss, optimizer, input_spec=image_spec, label_spec=label_spec, budget=budget

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # Five minutes with Keras
 #
-# You train a network within a byte budget: first with `fit`, as you are used to, then with a training loop of your own. Install it
-# from a clone of the repository, with TensorFlow or beside the one that is there:
+# You train a network within a byte budget: first with Keras' `fit`, then with a training loop of your own. Install Checkmate
+# from a clone of the repository; without `[cpu]` it uses the TensorFlow that is installed:
 #
 # ```sh
 # pip install './packages/checkmate-core[plot]' ./packages/checkmate-solvers './packages/checkmate-tf[cpu]'    # or [gpu]
 # ```
 #
-# ## 1. A model, as ever
+# ## 1. A model
 
 # %%
 import keras
@@ -39,7 +39,7 @@ model.compile(
 )
 
 # %% [markdown]
-# ## 2. One line more, and `fit`
+# ## 2. One more line, and `fit`
 
 # %%
 import checkmate
@@ -49,19 +49,19 @@ history = model.fit(images, labels, batch_size=32, epochs=2, verbose=0)
 history.history
 
 # %% [markdown]
-# The first batch is traced, its ops are timed, and a schedule is found: that takes some seconds, once, and what was measured stays
-# on disk. From then on every step keeps the activations that the schedule keeps, and computes the others again when the backward
-# pass wants them. Losses, gradients, batch norm's averages and dropout's masks are those of the plain step.
+# For the first batch, Checkmate traces the step, times its ops and looks for a schedule. That takes some seconds, once: the
+# measurements are kept on disk. From then on every step keeps the activations that the schedule keeps, and computes the others again
+# when the backward pass needs them. Losses, gradients, batch norm's averages and dropout's masks equal those of the plain step.
 #
 # ## 3. What happened?
 #
-# There is a plan for batches of 32, and one for the last batch, which has 6. The report says where every byte of the peak is.
+# There is a plan for batches of 32, and one for the last batch of 6. The report shows where every byte of the peak is.
 
 # %%
 print(training.report(plan=0))
 
 # %% [markdown]
-# What is recomputed, and why: what the peak would be if it were kept.
+# The explanation lists the recomputed ops: times computed, bytes saved, extra seconds, and the peak if their results were kept.
 
 # %%
 print(training.explain(plan=0))
@@ -69,9 +69,9 @@ print(training.explain(plan=0))
 # %% [markdown]
 # `training.save_report("step.html")` makes a page with pictures.
 #
-# The budget is all that the step holds at once: variables, the optimizer's included, the batch, activations, gradients, workspaces.
-# `"70%"` is a share of the plain step's peak; `"8GiB"` is what you will write for a device; `"auto"`, the default, is what the
-# device has left. Measure it:
+# The budget bounds everything that the step holds at once: variables, the optimizer's included, the batch, activations, gradients,
+# workspaces. `"70%"` is a share of the peak of the same step without recomputation; for a device you would write a size, such as
+# `"8GiB"`; `"auto"`, the default, uses the memory that the device has left. Measure it:
 
 # %%
 batch = images[:32], labels[:32]
@@ -82,10 +82,10 @@ budget = training.plans[0].solution.problem.budget
 print(f"peak {meter.peak / 2**20:.1f} MiB, budget {budget / 2**20:.1f} MiB")
 
 # %% [markdown]
-# ## 4. Too little
+# ## 4. A budget that is too low
 #
-# A budget that can't be met is an error before anything is trained. It names the least budget that is known to work, and the op
-# that stands in the way.
+# A budget that can't be met raises an error before any training. It names the lowest budget known to work, and the op that
+# needs more.
 
 # %%
 checkmate.tf2.enable(model, budget="2 MB")
@@ -95,14 +95,14 @@ except checkmate.InfeasibleBudgetError as error:
     print(error)
 
 # %% [markdown]
-# `disable` brings the plain step back:
+# `disable` restores the plain step:
 
 # %%
 checkmate.tf2.disable(model)
 plain = model.fit(images, labels, batch_size=32, verbose=0)
 
 # %% [markdown]
-# Both steps over time, as measured:
+# Both steps over time, measured:
 
 # %%
 # %matplotlib inline
@@ -122,7 +122,7 @@ _ = plt.legend()
 # %% [markdown]
 # ## 5. A training loop of your own
 #
-# The paper's one line gives a function that trains one batch:
+# `checkmate.tf2.compile`, as in the original Checkmate, returns a function that trains on one batch:
 
 # %%
 import tensorflow as tf
@@ -143,8 +143,8 @@ for _ in range(10):
 float(first), float(last)
 
 # %% [markdown]
-# [examples/keras_quick_start.py](../../examples/keras_quick_start.py) is that with a data set. Whatever else computes losses and
-# gradients, several models, two optimizers, a gradient penalty, goes into a function:
+# [examples/keras_quick_start.py](../../examples/keras_quick_start.py) does the same with a data set. For other steps, such as several
+# models, two optimizers or a gradient penalty, write a function that computes losses and gradients:
 
 
 # %%
@@ -163,7 +163,7 @@ float(step(*batch))
 # %% [markdown]
 # ## Further
 #
-# - [Choose a budget](../how-to/choose-a-budget.md): what counts, and how low to go
-# - [Train with `fit`](../how-to/train-with-keras-fit.md): callbacks, validation, mixed precision, what is refused
-# - [Every argument](../reference/tensorflow.md); what is recomputed and what never, in
-#   [What happens to a TensorFlow step](../explanation/tensorflow.md)
+# - [Choose a budget](../how-to/choose-a-budget.md): which bytes count, and how low to go
+# - [Train with Keras' `fit` within a budget](../how-to/train-with-keras-fit.md): callbacks, validation, mixed precision, limits
+# - [TensorFlow API reference](../reference/tensorflow.md)
+# - [How a TensorFlow step runs](../explanation/tensorflow.md): what is recomputed, and what never

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # Five minutes with PyTorch
 #
-# You train a network within a byte budget: with the training loop that you have, then with the whole step in one graph. Install it
-# from a clone of the repository, and matplotlib for one picture:
+# You train a network within a byte budget: with the training loop that you have, then with the whole step in one graph. Install
+# Checkmate from a clone of the repository, with matplotlib for one picture:
 #
 # ```sh
 # pip install './packages/checkmate-core[plot]' ./packages/checkmate-solvers ./packages/checkmate-torch
 # ```
 #
-# ## 1. A model and its loop, as ever
+# ## 1. A model and its loop
 
 # %%
 import copy
@@ -47,10 +47,10 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3) ->
 
 
 # %% [markdown]
-# ## 2. One line more
+# ## 2. One more line
 #
-# `budget` is all that the step may hold at once: parameters, gradients, optimizer state, the batch, activations, workspaces. `"60%"`
-# is a share of the plain step's peak; `"8GiB"` is what you will write for a device.
+# `budget` bounds everything that the step holds at once: parameters, gradients, optimizer state, the batch, activations, workspaces.
+# `"60%"` is a share of the peak of the same step without recomputation; for a device you would write a size, such as `"8GiB"`.
 
 # %%
 import checkmate
@@ -61,9 +61,9 @@ compiled = checkmate.torch.compile(twin, budget="60%", optimizer=optimizer)
 losses = train(compiled, optimizer)
 
 # %% [markdown]
-# The first call traces the model, times its ops and looks for a schedule. That takes some seconds, once: what was measured stays
+# The first call traces the model, times its ops and looks for a schedule. That takes some seconds, once: the measurements are kept
 # on disk. From then on each step keeps the activations that the schedule keeps, and computes the others again when the backward
-# pass wants them. Nothing else changes: these are the losses of the plain model.
+# pass needs them. Nothing else changes: the losses equal those of the plain model.
 
 # %%
 plain_optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -73,7 +73,7 @@ list(zip(losses, plain_losses, strict=True))
 # %% [markdown]
 # ## 3. What happened?
 #
-# The report says where every byte of the peak is. Given a meter, it says the measured peak, too.
+# The report shows where every byte of the peak is. Given a meter, it shows the measured peak too.
 
 # %%
 with checkmate.torch.memory_meter(compiled, optimizer, images, labels) as meter:
@@ -81,13 +81,13 @@ with checkmate.torch.memory_meter(compiled, optimizer, images, labels) as meter:
 print(compiled.report(meter))
 
 # %% [markdown]
-# What is recomputed, and why: what the peak would be if it were kept.
+# The explanation lists the recomputed ops: times computed, bytes saved, extra seconds, and the peak if their results were kept.
 
 # %%
 print(compiled.explain())
 
 # %% [markdown]
-# Both steps over time, as measured:
+# Both steps over time, measured:
 
 # %%
 # %matplotlib inline
@@ -107,10 +107,10 @@ _ = plt.legend()
 # %% [markdown]
 # `compiled.save_report("step.html")` writes a page with all of this.
 #
-# ## 4. Too little
+# ## 4. A budget that is too low
 #
-# A budget that can't be met is an error before anything is trained. It names the least budget that is known to work, and the op
-# that stands in the way.
+# A budget that can't be met raises an error before any training. It names the lowest budget known to work, and the op that
+# needs more.
 
 # %%
 try:
@@ -121,8 +121,8 @@ except checkmate.InfeasibleBudgetError as error:
 # %% [markdown]
 # ## 5. The whole step in one graph
 #
-# `compile` leaves loss and optimizer to you, so every gradient waits for the optimizer. `compile_step` takes them in: each
-# parameter is updated as soon as its gradient is there. One call is one training step.
+# `compile` leaves loss and optimizer to you, so every gradient is held until the optimizer runs. `compile_step` includes them: each
+# parameter is updated as soon as its gradient is ready. One call is one training step.
 
 # %%
 step = checkmate.torch.compile_step(
@@ -136,7 +136,7 @@ first.item(), last.item()
 # %% [markdown]
 # ## Further
 #
-# - [Choose a budget](../how-to/choose-a-budget.md): what counts, and how low to go
-# - [Plan a model that doesn't fit](plan-a-model-that-does-not-fit.md), and the largest batch, without running anything
-# - [Train a whole step](../how-to/train-a-whole-step.md): gradient clipping, schedulers, checkpoints
-# - [Every argument](../reference/pytorch.md), and [what happens to a model](../explanation/pytorch.md)
+# - [Choose a budget](../how-to/choose-a-budget.md): which bytes count, and how low to go
+# - [Plan a model that doesn't fit](plan-a-model-that-does-not-fit.md), and find the largest batch, without running anything
+# - [Train a whole step within a budget](../how-to/train-a-whole-step.md): gradient clipping, schedulers, checkpoints
+# - [PyTorch API reference](../reference/pytorch.md), and [How a PyTorch step runs](../explanation/pytorch.md)
