@@ -72,7 +72,9 @@ def _happen(
 
 def _may_be_over(words: tuple[str, ...], number: signal.Signals, said: str) -> bool:
     """Whether 0 is right: the command was over before, or Ctrl-C ended a solve that had found something."""
-    return "heuristics" in words or (number == signal.SIGINT and "this is the best until then" in said)
+    return "heuristics" in words or (
+        number == signal.SIGINT and "this is the best schedule until then" in said
+    )
 
 
 CLASSES = (

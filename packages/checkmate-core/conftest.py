@@ -1,4 +1,4 @@
-"""Doctests import every module; a face can be imported only where its distribution and its framework are."""
+"""Doctests import every module; leave out framework interfaces whose distribution is not installed."""
 
 from importlib.util import find_spec
 

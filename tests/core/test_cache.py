@@ -302,7 +302,7 @@ def test_what_is_no_file_does_no_harm(cache: ScheduleCache, caplog: pytest.LogCa
     file.unlink()
     os.mkfifo(file)  # reading it would wait forever
     solve(CHAIN, "100%", solver=Counting(), cache=cache)
-    assert "no regular file" in caplog.text
+    assert "not a regular file" in caplog.text
     assert solve(CHAIN, "100%", solver=Counting(), cache=cache).origin["cache"] == str(file)
     file.unlink()
     file.mkdir()

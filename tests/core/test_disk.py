@@ -223,7 +223,7 @@ def test_a_file_that_grows_while_it_is_read_is_bounded_too(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(os, "read", lambda _number, size: bytes(size))
-    with pytest.raises(FormatError, match=r"file: more than the 3\.00 MiB that are read"):
+    with pytest.raises(FormatError, match=r"file: more than the limit of 3\.00 MiB"):
         read_file(tmp_path / "file", max_size=3 * 2**20)
 
 
@@ -233,7 +233,7 @@ def test_only_a_regular_file_is_read_and_none_is_waited_for(tmp_path: Path) -> N
     os.mkfifo(pipe)
     for file in (pipe, Path("/dev/zero"), Path("/dev/null"), Path("/dev/tty")):
         with pytest.raises(
-            (FormatError, OSError), match=r"(no regular file, and may never end: pipe)|/dev/tty"
+            (FormatError, OSError), match=r"(not a regular file, and may never end: pipe)|/dev/tty"
         ):
             read_file(file)
     with pytest.raises(IsADirectoryError, match=tmp_path.name):

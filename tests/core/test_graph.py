@@ -35,7 +35,7 @@ def op(**fields: Any) -> Op:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"tensors": (A,)}, r"tensors\[0\] \('a'\): has no producer and is no graph input"),
+        ({"tensors": (A,)}, r"tensors\[0\] \('a'\): has no producer and is not a graph input"),
         ({"tensors": (A,), "inputs": (0, 0)}, r"inputs lists a tensor twice"),
         ({"tensors": (A,), "inputs": (1,)}, r"inputs has the index 1, but there are 1 tensors"),
         ({"tensors": (A,), "inputs": (-1,)}, r"inputs has the index -1"),

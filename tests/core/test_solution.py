@@ -58,9 +58,9 @@ def test_what_a_solution_says() -> None:
     assert solution.gap == pytest.approx(3 / 7)
     assert solution.schedule == TWICE
     head, first, second = solution.explain().splitlines()
-    assert head.split() == ["op", "again", "makes", "extra", "cost"]
-    assert first.split()[:2] == ["attend", "1"]
-    assert second.split()[:2] == ["embed", "1"]
+    assert head.split() == ["op", "times", "bytes", "saved", "extra", "cost"]
+    assert first.split()[:2] == ["attend", "2"]
+    assert second.split()[:2] == ["embed", "2"]
     assert solution.explain(rows=1).endswith("… and 1 more")
     timed = Solution.found(Problem(graph=replace(GRAPH, cost_unit="s"), budget=12), TWICE)
     assert timed.explain().splitlines()[0] == f"{head} (s)"

@@ -113,7 +113,7 @@ def test_a_worker_that_dies_or_can_not_be_told_is_an_error(odd: Any) -> None:
         assert "pickle" in str(frontier.errors[0].error)
         frontier = sweep(CHAIN, [40, 24], [odd.Dies()], executor=executor)
         assert [type(failure.error).__name__ for failure in frontier.errors] == ["BrokenProcessPool"] * 2
-        assert all("asked twice, since processes of the pool died" in str(f.error) for f in frontier.errors)
+        assert all("tried twice, since processes of the pool died" in str(f.error) for f in frontier.errors)
         again = sweep(CHAIN, [40], ["keep-all"], executor=executor)
         assert [failure.solver for failure in again.errors] == ["keep-all"]
 
@@ -149,7 +149,7 @@ def test_what_dies_with_a_worker_is_asked_once_more(odd: Any) -> None:
         frontier = sweep(CHAIN, [24, 32, 40], ["heuristics"], executor=executor)
     assert frontier.answers == ()
     assert [str(failure.error) for failure in frontier.errors] == [
-        "asked twice, since processes of the pool died: BrokenExecutor: it died"
+        "tried twice, since processes of the pool died: BrokenExecutor: it died"
     ] * 3
 
 

@@ -124,8 +124,8 @@ def test_every_part_of_a_file_is_refused(which: tuple[str, Encoding]) -> None:
         (b"", "it is empty"),
         (b"\xef\xbb\xbf{}", "malformed.*: write UTF-8, without a byte order mark"),
         ('{"format": "checkmate.graph"}'.encode("utf-16"), "malformed.*: write UTF-8"),
-        (HEAD + b'"fixed_size": NaN}', "malformed.*: NaN and infinity are no JSON"),
-        (HEAD + b'"fixed_size": -Infinity}', "malformed.*: NaN and infinity are no JSON"),
+        (HEAD + b'"fixed_size": NaN}', "malformed.*: NaN and infinity are not JSON"),
+        (HEAD + b'"fixed_size": -Infinity}', "malformed.*: NaN and infinity are not JSON"),
         (HEAD + b'"hint": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion"),
         (HEAD + b'"hint": ' + b'{"a":' * 100_000, "recursion"),
         (HEAD + b'"fixed_size": ' + b"9" * 31 + b"}", "fixed_size"),
@@ -175,7 +175,7 @@ def test_a_key_that_stands_twice_is_refused(change: tuple[str, str], place: str)
     content = FILES["graph", "json"].decode().replace(*change, 1)
     with pytest.raises(FormatError) as caught:
         read_graph(content.encode())
-    assert str(caught.value) == f"<bytes>: a key stands twice in one object - at `{place}`"
+    assert str(caught.value) == f"<bytes>: a key occurs twice in one object - at `{place}`"
 
 
 @pytest.mark.parametrize("wide", [b"\x83", b"\xde\x00\x03", b"\xdf\x00\x00\x00\x03"])
@@ -202,11 +202,11 @@ def test_a_cost_that_is_no_number_is_refused_in_msgpack(cost: bytes) -> None:
 @pytest.mark.parametrize(
     ("hint", "complaint"),
     [
-        (b"\xd4\x05\x00", r"a Ext is no JSON value - at `\$\.meta\.hints\[0\]`"),
-        (b"\xd6\xff" + bytes(4), "a datetime is no JSON value"),
-        (b"\xc4\x01a", "a bytes is no JSON value"),
-        (b"\xcb\x7f\xf8" + bytes(6), "nan is no JSON value"),
-        (b"\x81\x01\x02", r"the key 1 is no text - at `\$\.meta\.hints\[0\]`"),
+        (b"\xd4\x05\x00", r"a Ext is not a JSON value - at `\$\.meta\.hints\[0\]`"),
+        (b"\xd6\xff" + bytes(4), "a datetime is not a JSON value"),
+        (b"\xc4\x01a", "a bytes is not a JSON value"),
+        (b"\xcb\x7f\xf8" + bytes(6), "nan is not a JSON value"),
+        (b"\x81\x01\x02", r"the key 1 is not text - at `\$\.meta\.hints\[0\]`"),
     ],
 )
 def test_hints_are_json_values(hint: bytes, complaint: str) -> None:

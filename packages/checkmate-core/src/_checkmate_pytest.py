@@ -1,6 +1,6 @@
-"""The pytest plugin of Checkmate's conformance suite; loaded in every run of pytest, so it imports nothing.
+"""The pytest plugin of Checkmate's conformance suite; loaded in every run of pytest, so its imports are lazy.
 
-Adds the options of ``pytest --pyargs checkmate.testing.suite``, and gives the suite what they name.
+It adds the options of ``pytest --pyargs checkmate.testing.suite``, and parametrizes the suite with them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KINDS = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--checkmate-solver NAME`` and its siblings."""
+    """Add ``--checkmate-solver NAME`` and its siblings."""
     group = parser.getgroup(
         "checkmate", "conformance of Checkmate plugins (--pyargs checkmate.testing.suite)"
     )
@@ -28,12 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             help=f"an installed {kind.replace('-', ' ')} to check; may be repeated",
         )  # fmt: skip
     group.addoption(
-        "--checkmate-examples", type=int, default=None, metavar="N", help="how many examples a check tries"
+        "--checkmate-examples", type=int, default=None, metavar="N", help="number of examples of a check"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse what can't be checked, before anything runs."""
+    """Refuse unknown names, before any test runs."""
     import pytest
 
     examples = config.getoption("--checkmate-examples")
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test of the suite once for each name that was given."""
+    """Run a test of the suite once for each name."""
     for fixture, registry in _KINDS.values():
         if metafunc.module.__name__ == _SUITE and fixture in metafunc.fixturenames:
             if not any(metafunc.config.getoption(other) for other, _ in _KINDS.values()):
@@ -61,7 +61,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the kinds of which none was named."""
+    """Deselect the kinds without a name."""
     fixtures = [fixture for fixture, _ in _KINDS.values()]
     idle = [
         item
@@ -80,5 +80,5 @@ def _nothing_to_check(registry: str) -> Exception:
 
     installed = [spec.name for spec in getattr(plugins, registry).specs()]
     return pytest.Collector.CollectError(
-        f"nothing to check: say which solver, as in --checkmate-solver NAME; installed: {installed}"
+        f"nothing to check: name a solver with --checkmate-solver NAME; installed: {installed}"
     )

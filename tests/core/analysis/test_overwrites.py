@@ -340,7 +340,7 @@ def test_an_order_that_reads_too_late_is_refused() -> None:
     training = chain(2)
     ops = list(training.graph.ops)
     ops[-1] = replace(ops[-1], inputs=(*ops[-1].inputs, 0))
-    with pytest.raises(ValueError, match=r"update 1.* reads what .*update 0.* overwrites"):
+    with pytest.raises(ValueError, match=r"update 1.* reads a tensor that .*update 0.* has overwritten"):
         with_writes_settled(replace(training.graph, ops=tuple(ops)), training.writes)
 
 

@@ -53,7 +53,7 @@ def test_what_may_never_end_or_begin_is_not_read(checkmate: Checkmate, graph: Pa
             result = checkmate(*arguments)
             assert (result.exit_code, result.stdout) == (2, "")
             assert result.stderr == (
-                f"Error: {path}: it is no regular file, and may never end: "
+                f"Error: {path}: it is not a regular file, and may never end: "
                 "pipe it to the command, and call it '-'\n"
             )
 
@@ -69,7 +69,7 @@ def test_what_is_too_large_is_refused_until_the_limit_is_raised(
     assert (refused.exit_code, "--max-size" in refused.stderr) == (2, True)
     assert checkmate(*asked, f"{size}B", input=graph.read_bytes()).exit_code == 0
     nonsense = checkmate(*asked, "60%")
-    assert (nonsense.exit_code, "'60%' is no size" in nonsense.stderr) == (2, True)
+    assert (nonsense.exit_code, "'60%' is not a size" in nonsense.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), CheckmateError("too much")])

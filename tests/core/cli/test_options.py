@@ -53,7 +53,7 @@ def test_two_outputs_of_one_name_are_refused(tmp_path: Path, exists: bool) -> No
         file.touch()
     for other in (file, tmp_path / "folder" / ".." / file.name):
         (tmp_path / "folder").mkdir(exist_ok=True)
-        with pytest.raises(click.BadParameter, match="another output goes there") as refused:
+        with pytest.raises(click.BadParameter, match="another output has the same path") as refused:
             distinct_files(output=file, plot=other)
         assert refused.value.param_hint == "'--plot'"
     distinct_files(output=file, plot=tmp_path / "other.html", third=None)

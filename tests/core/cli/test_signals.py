@@ -152,7 +152,7 @@ def test_solve_writes_the_best_so_far(
     for _ in range(times):
         process.send_signal(number)
     stdout, stderr = process.communicate()
-    assert (process.returncode, stderr) == (exit_code, "Interrupted: this is the best until then.\n")
+    assert (process.returncode, stderr) == (exit_code, "Interrupted: this is the best schedule until then.\n")
     assert json.loads(stdout)["peak"] == 40
     assert read_schedule(out, chain).sequence.tolist() == list(range(8))
 
@@ -175,7 +175,7 @@ def test_an_interrupt_that_python_drops_comes_again(start: Any, graph: Path, tmp
     process = start("solve", graph, "--budget", "100%", "--solver", "absent", "-o", out)
     until_it_works(process)
     process.send_signal(signal.SIGTERM)
-    assert process.communicate()[1] == "Interrupted: this is the best until then.\n"
+    assert process.communicate()[1] == "Interrupted: this is the best schedule until then.\n"
     assert process.returncode == 143
     assert out.exists()
 
@@ -251,7 +251,7 @@ module._latest = heard
     process.send_signal(signal.SIGTERM)
     stdout, stderr = process.communicate()
     assert process.returncode == 143
-    assert stderr.endswith("Interrupted after 1 of 3 answers: the frontier is of these.\n")
+    assert stderr.endswith("Interrupted after 1 of 3 answers: the frontier has only these.\n")
     facts = json.loads(stdout)
     assert json.loads(out.read_bytes()) == facts
     assert [answer["budget"] for answer in facts["answers"]] == [40]
@@ -268,7 +268,7 @@ def test_what_a_killed_process_was_asked_is_asked_once_more(start: Any, graph: P
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing has been heard in this process; afterwards neither."""
-    monkeypatch.setattr(signals, "_heard", signals._Heard())
+    monkeypatch.setattr(signals, "_received", signals._Received())
 
 
 @pytest.mark.usefixtures("silence")

@@ -57,7 +57,7 @@ def test_the_file_says_how_it_was_made(checkmate: Checkmate, graph: Path, tmp_pa
 def test_a_table_for_people(checkmate: Checkmate, graph: Path) -> None:
     solved = checkmate("solve", graph, "--budget", "32B", "--solver", "evict-belady")
     assert solved.exit_code == 0
-    for text in ("chain", "feasible", "32 B of 32 B (100.0%)", "overhead", "again"):
+    for text in ("chain", "feasible", "32 B of 32 B (100.0%)", "overhead", "times"):
         assert text in solved.stdout
 
 
@@ -211,18 +211,18 @@ def test_an_interrupted_solver_that_answers_is_no_failure(
     monkeypatch.setattr(api, "solve", lambda *_, **__: cut_short)
     out = tmp_path / "best.json"
     result = checkmate("solve", graph, "--budget", "80%", "-o", out)
-    assert (result.exit_code, result.stderr) == (0, "Interrupted: this is the best until then.\n")
+    assert (result.exit_code, result.stderr) == (0, "Interrupted: this is the best schedule until then.\n")
     assert read_schedule(out, chain) == best.schedule
 
 
 @pytest.mark.parametrize(
     ("report", "text"),
     [
-        (Progress(None, 0.0, 0.1, "min-cut"), "min-cut: nothing yet, bound 0 s"),
-        (Progress(float("inf"), 2.0, 0.1, "min-cut"), "min-cut: nothing yet, bound 2 s"),
+        (Progress(None, 0.0, 0.1, "min-cut"), "min-cut: no schedule yet, bound 0 s"),
+        (Progress(float("inf"), 2.0, 0.1, "min-cut"), "min-cut: no schedule yet, bound 2 s"),
         (Progress(4.0, 3.0, 0.1, "cut\nMILP"), "cut\\nMILP: best 4 s, bound 3 s, gap 25.0%"),
         (Progress(0.0, 0.0, 0.1, "free"), "free: best 0 s, bound 0 s, gap 0.0%"),
-        (Progress(None, float("inf"), 0.1, "proof"), "proof: nothing yet, bound none"),
+        (Progress(None, float("inf"), 0.1, "proof"), "proof: no schedule yet, bound none"),
     ],
 )
 def test_reports_of_solvers_are_one_line(report: Progress, text: str) -> None:

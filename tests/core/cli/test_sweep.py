@@ -90,7 +90,7 @@ def test_interrupted_is_exit_130_and_what_was_answered_is_written(
     files = ("-o", tmp_path / "frontier.json", "--plot", tmp_path / "frontier.html")
     swept = checkmate("sweep", graph, "--budgets", "80%,60%", "--solver", "heuristics", "--json", *files)
     assert swept.exit_code == 130
-    assert swept.stderr == "Interrupted after 1 of 2 answers: the frontier is of these.\n"
+    assert swept.stderr == "Interrupted after 1 of 2 answers: the frontier has only these.\n"
     facts = json.loads(swept.stdout)
     assert json.loads((tmp_path / "frontier.json").read_bytes()) == facts
     assert [answer["budget"] for answer in facts["answers"]] == [32]

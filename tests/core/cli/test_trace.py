@@ -51,7 +51,7 @@ def test_the_graph_is_written_and_shown(checkmate: Checkmate, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("layers", "is no MODULE:FACTORY"),
+        ("layers", "is not of the form MODULE:FACTORY"),
         ("absent:factory", "there is no module 'absent'"),
         ("needy:factory", "'needy' needs 'a_module_that_is_not_there'"),
         ("layers:two", "module 'layers' has no 'two'"),

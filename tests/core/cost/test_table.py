@@ -38,7 +38,7 @@ def test_a_new_unit_needs_every_op() -> None:
 def test_unknown_and_ambiguous_names_are_refused() -> None:
     with pytest.raises(CostError, match="no op 'conv'; did you mean 'conv1'"):
         TableCost(costs={"conv": 1}).annotate(NET)
-    with pytest.raises(CostError, match="no op 'softmax'; take it off"):
+    with pytest.raises(CostError, match="no op 'softmax'; remove it"):
         TableCost(costs={"softmax": 1}).annotate(NET)
     with pytest.raises(CostError, match="2 ops are called 'relu'"):
         TableCost(costs={"relu": 1}).annotate(NET)

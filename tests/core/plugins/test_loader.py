@@ -198,14 +198,14 @@ def test_a_spec_must_have_a_name_and_a_summary(plug: Callable[..., None], wrong:
     plug(("wrong", lambda: offering(wrong), "someone"))
     plugin = installed_plugins()[-1]
     assert plugin.error is not None
-    assert "whose name or summary is no line of text" in plugin.error
+    assert "whose name or summary is not one line of text" in plugin.error
 
 
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ((spec(), spec()), "two of the name 'mine'"),
-        ((SolverSpec(name="x", summary="x", load=KeepAll, requires=("scipy")),), "a comma lacks?"),  # type: ignore[arg-type]
+        ((spec(), spec()), "two specs of the name 'mine'"),
+        ((SolverSpec(name="x", summary="x", load=KeepAll, requires=("scipy")),), "is a comma missing"),  # type: ignore[arg-type]
     ],
 )
 def test_a_slip_in_a_spec_is_named(

@@ -27,7 +27,9 @@ def test_the_most_expensive_come_first_and_a_long_table_is_cut() -> None:
     explanation = explain(solution(timeline, timeline.peak))
     assert sum(row.again for row in explanation.rows) == timeline.recomputes == 25
     assert sum(row.paid for row in explanation.rows) == timeline.cost - timeline.graph.ideal_cost
-    assert [row.paid for row in explanation.rows] == sorted((row.paid for row in explanation.rows), reverse=True)
+    assert [row.paid for row in explanation.rows] == sorted(
+        (row.paid for row in explanation.rows), reverse=True
+    )
     lines = str(explanation).splitlines()
     assert repr(explanation) == str(explanation)
     assert len(lines) == 1 + 20 + 1

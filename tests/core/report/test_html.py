@@ -173,7 +173,7 @@ def test_large_schedules_are_drawn_in_groups_that_hide_no_excess(tmp_path: Path,
     assert len(data["step"]) == GROUPS
     assert data["memory"][data["peak"]] == max(data["memory"]) == timeline.peak
     assert f"{len(reading.ops):,} runs are drawn in 2,000 groups" in text
-    assert "more ops are left out; they paid" in text
+    assert "more ops are left out; their extra cost is" in text
     drawing = MemoryDrawing(reading, None)
     ends = [*drawing.bounds.tolist()[1:]]
     for a, b, run, share in zip(

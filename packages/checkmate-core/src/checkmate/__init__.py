@@ -1,8 +1,9 @@
 """Checkmate: train within a byte budget, by optimal tensor rematerialization.
 
 A training step is a :class:`DFGraph`; a :class:`Schedule` says in which order to compute and free its
-tensors, perhaps several times; :func:`simulate` judges it; :func:`solve` finds the cheapest one whose peak
-is within a budget. The faces ``checkmate.torch`` and ``checkmate.tf2`` do all of that to a real model.
+tensors, perhaps several times; :func:`simulate`, the judge, checks a schedule and measures its peak and cost;
+:func:`solve` finds the cheapest schedule whose peak is within a budget. ``checkmate.torch`` and
+``checkmate.tf2`` apply this to real models.
 """
 
 from __future__ import annotations
@@ -119,6 +120,6 @@ if not TYPE_CHECKING:  # hidden from type checkers, which must see a typing erro
 
 
 def __dir__() -> list[str]:
-    """Everything public; a face only where its distribution is installed."""
+    """All public names; ``torch`` and ``tf2`` only where their distributions are installed."""
     faces = [face for face, package in _FACES.items() if util.find_spec(package) is not None]
     return sorted([*__all__, *_LAZY, *faces])

@@ -17,7 +17,7 @@ __all__ = ["GraphBuilder"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """One op as it was written down."""
+    """One op as declared."""
 
     reads: tuple[str, ...]
     makes: tuple[str, ...]
@@ -28,10 +28,10 @@ class _Entry:
 
 
 class GraphBuilder:
-    """Builds a :class:`DFGraph` by name.
+    """Builds a :class:`DFGraph` from declarations by name.
 
-    Ops may be written in any order. If each stands after what it reads, that order becomes the base order;
-    if not, they are sorted, the earlier written first wherever there is a choice.
+    Ops may be declared in any order. If every op is declared after the producers of its inputs, that order is
+    the base order; otherwise they are sorted, keeping the order of declaration wherever there is a choice.
 
     Args:
         name: of the graph, for people.
@@ -62,7 +62,7 @@ class GraphBuilder:
         """A tensor that is resident from the start and never freed: a parameter, a buffer, the batch.
 
         Raises:
-            GraphError: if there is such a tensor already, or the size is none.
+            GraphError: if the name is taken, or the size can't be read.
         """
         self._new_tensor(name, size, f"input {name!r}")
         self._inputs.append(name)
@@ -81,20 +81,20 @@ class GraphBuilder:
         """One operation.
 
         Args:
-            name: its name, its own.
+            name: a unique name.
             reads: names of the tensors that it reads; they may be declared later.
             makes: the tensors that it makes, each with its size: bytes, or a size such as ``"4MiB"``.
-            cost: of one run, in the graph's ``cost_unit``.
-            workspace: bytes that it needs only while it runs.
+            cost: of one run, ≥ 0, in the graph's ``cost_unit``.
+            workspace: bytes, or a size, needed only while it runs.
             recomputable: False = runs at most once.
             backward: belongs to the backward pass.
 
         Raises:
-            GraphError: if the name is taken, a tensor has another maker, or the op reads what it makes.
+            GraphError: if the name is taken, a tensor has another producer, or the op reads its own output.
         """
         place = f"op {name!r}"
         if name in self._ops:
-            raise GraphError(f"{place} is there already: give each op a name of its own")
+            raise GraphError(f"{place} exists already: give each op a name of its own")
         if isinstance(reads, str):
             raise GraphError(f"{place}: reads is the string {reads!r}, must be a list: reads=[{reads!r}]")
         if not isinstance(makes, Mapping):
@@ -128,15 +128,15 @@ class GraphBuilder:
         """
         for name in names:
             if name in self._outputs:
-                raise GraphError(f"output {name!r} is there already: name each output once")
+                raise GraphError(f"output {name!r} exists already: name each output once")
             self._outputs[name] = None
 
     def build(self) -> DFGraph:
-        """The graph of all that was declared; the builder may go on and build again.
+        """The graph of all declarations; afterwards the builder can take more, and build again.
 
         Raises:
-            GraphError: at a tensor that nothing makes, at a cycle (it is named), where outputs were
-                forgotten, and at whatever else a :class:`DFGraph` refuses.
+            GraphError: if a tensor has no producer, at a cycle (it is named), without outputs, and wherever
+                :class:`DFGraph` raises it.
         """
         for op, entry in self._ops.items():
             for t in entry.reads:
@@ -147,7 +147,7 @@ class GraphBuilder:
             read = {t for entry in self._ops.values() for t in entry.reads}
             ends = [t for t in self._maker if t not in read]
             raise GraphError(
-                f"no outputs: name what must be there at the end with output(…); nobody reads {_listed(ends)}"
+                f"no outputs: name the tensors needed at the end with output(…); no op reads {_listed(ends)}"
             )
         index = {t: i for i, t in enumerate(self._sizes)}
         return DFGraph(
@@ -167,7 +167,7 @@ class GraphBuilder:
     def _check_free(self, name: str, place: str) -> None:
         if name in self._sizes:
             owner = f"op {self._maker[name]!r} makes it" if name in self._maker else "it is a graph input"
-            raise GraphError(f"{place}: there is a tensor {name!r} already: {owner}")
+            raise GraphError(f"{place}: tensor {name!r} exists already: {owner}")
 
     def _check_known(self, name: str, place: str) -> None:
         if name not in self._sizes:
@@ -176,7 +176,7 @@ class GraphBuilder:
             raise GraphError(f"{place} the unknown tensor {name!r}: {hint}")
 
     def _sorted(self) -> list[str]:
-        """The names of the ops in execution order: always the first written of those that are ready."""
+        """The names of the ops in execution order: of the ready ones, always the first declared."""
         rank = {name: i for i, name in enumerate(self._ops)}
         names = list(self._ops)
         sorter: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()

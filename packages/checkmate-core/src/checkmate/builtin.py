@@ -1,4 +1,4 @@
-"""The built-in plugin: registers what core ships like any third party's plugin registers its own."""
+"""The built-in plugin: it registers the solvers, cost models and exporters of core, as any plugin does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JAIN = "Jain et al. 2020, Checkmate: Breaking the Memory Wall, arXiv:1910.02653
 
 @hookimpl
 def checkmate_register_solvers() -> list[SolverSpec]:
-    """The heuristics: the best of them first."""
+    """The heuristics, the best one first."""
     return [
         SolverSpec(
             name="heuristics",
@@ -28,7 +28,7 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         ),
         SolverSpec(
             name="first-fit",
-            summary="any schedule that fits, quickly",
+            summary="any schedule within the budget, quickly",
             load=_lazily("heuristics.first_fit", "FirstFit"),
         ),
         SolverSpec(
@@ -62,19 +62,19 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         ),
         SolverSpec(
             name="checkpoint-last",
-            summary="keep only what the op before made: little memory at any cost",
+            summary="keep only the outputs of the op before: little memory at any cost",
             load=_lazily("heuristics.checkpoint_last", "CheckpointLast"),
             cite=_JAIN,
         ),
         SolverSpec(
             name="evict-belady",
-            summary="when memory is full, evict what is read last",
+            summary="when memory is full, evict the tensor whose next use is farthest away",
             load=_lazily("heuristics.eviction", "StaticEviction", rule="belady"),
             cite="Belady 1966, A study of replacement algorithms for a virtual-storage computer",
         ),
         SolverSpec(
             name="evict-dtr",
-            summary="when memory is full, evict what is large, stale and cheap to recompute",
+            summary="when memory is full, evict large, stale and cheap tensors",
             load=_lazily("heuristics.eviction", "StaticEviction", rule="dtr"),
             cite="Kirisame et al. 2021, Dynamic Tensor Rematerialization, arXiv:2006.09616",
         ),
@@ -83,7 +83,7 @@ def checkmate_register_solvers() -> list[SolverSpec]:
 
 @hookimpl
 def checkmate_register_cost_models() -> list[CostModelSpec]:
-    """Those that need no settings, and a roofline for each device of the table."""
+    """The cost models that need no settings, and a roofline for each device of the table."""
     return [
         CostModelSpec(name="unit", summary="every op costs 1", load=UnitCost),
         CostModelSpec(
@@ -93,7 +93,7 @@ def checkmate_register_cost_models() -> list[CostModelSpec]:
         ),
         CostModelSpec(
             name="quantised",
-            summary="costs rounded up to thousandths of the dearest",
+            summary="costs rounded up to thousandths of the largest",
             load=QuantisedCost,
         ),
         *(
@@ -124,7 +124,7 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
     return [
         ExporterSpec(
             name="html",
-            summary="a page of its own: memory with hover, what is recomputed and why",
+            summary="a self-contained page: memory over the step, recomputed ops and reasons",
             suffix=".html",
             load=_lazily("report.html", "HtmlReport"),
         ),
@@ -145,5 +145,5 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
 
 
 def _lazily(module: str, name: str, **settings: object) -> Callable[[], Any]:
-    """A thunk that imports ``checkmate.<module>`` only when it is called, and makes ``name(**settings)``."""
+    """A function that imports ``checkmate.<module>`` when it is called, and returns ``name(**settings)``."""
     return lambda: getattr(import_module(f"checkmate.{module}"), name)(**settings)

@@ -1,12 +1,12 @@
 """The schedule cache: a map from questions to claimed answers, one file each.
 
-    question = (graph digest, budget, fixed order, seed, time limit, threads, who is asked)
+    question = (graph digest, budget, fixed order, seed, time limit, threads, solver)
     file     = sha256(question).json
 
-A file is a schedule in the wire format; its ``meta`` repeats the question and says what the solver claimed.
-Nothing here is believed: a file that is no answer to the question that it is named after, or whose answer
-the judge rejects, is reported, ignored, and replaced by the next answer. Only schedules are kept; that
-there is none can't be replayed, so INFEASIBLE and UNKNOWN are asked again.
+A file is a schedule in the wire format; its ``meta`` repeats the question and holds the solver's claim. Files
+are not trusted: one that answers another question than its name says, or whose answer the judge rejects, is
+reported, ignored, and replaced by the next answer. Only schedules are kept: INFEASIBLE and UNKNOWN can't be
+checked by a replay, so the solver is asked again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from checkmate.solution import Solution
 __all__ = ["ScheduleCache", "default_directory", "identity_of"]
 
 Identity = Mapping[str, object]
-"""Who is asked, as JSON values: a solver's name and the version of its code, or its class and fields."""
+"""A solver as JSON values: its name and the version of its code, or its class and fields."""
 
 _STALE_S = 3600.0
 _DIGITS = frozenset("0123456789abcdef")
@@ -46,14 +46,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, init=False)
 class ScheduleCache:
-    """Schedules on disk; several processes may use one directory at once.
+    """Schedules on disk; several processes may share a directory.
 
     Args:
-        directory: where the files are; it is made when the first is written. None =
+        directory: of the files; it is made with the first one. None =
             :func:`default_directory`.
 
-    An entry is as old as the versions in its question: who changes a solver's code without a new version
-    calls :meth:`clear`. No failure of the disk fails a solve; it is logged as a warning.
+    The question holds versions, so a new version of a solver gets new entries; after changing the code of a
+    solver without a new version, call :meth:`clear`. Failures of the disk are logged as warnings and fail no
+    solve.
 
     >>> import tempfile
     >>> from checkmate import DFGraph, solve
@@ -68,20 +69,20 @@ class ScheduleCache:
     directory: Path
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
-        """Remember where; touch nothing."""
+        """Store the path; the disk is not touched."""
         object.__setattr__(self, "directory", default_directory() if directory is None else Path(directory))
 
     def find(self, problem: Problem, solver: Identity, judge: Callable[[Claim], Solution]) -> Solution | None:
         """The known answer of ``solver`` to ``problem``, or None.
 
         Args:
-            problem: the question; who listens to its progress makes no difference.
+            problem: the question; its ``on_progress`` makes no difference.
             solver: from :func:`identity_of`, or a name with versions.
-            judge: makes a solution of what was claimed, or raises ``SolverError``.
+            judge: makes a solution of a claim, or raises ``SolverError``.
 
         Returns:
-            what ``judge`` made of it; ``origin["cache"]`` names the file, ``seconds`` is the time that
-            the solver once took.
+            the solution from ``judge``; ``origin["cache"]`` names the file, ``seconds`` is the wall time of
+            the original solve.
         """
         question = _question(problem, solver)
         file = self._file(question)
@@ -103,7 +104,7 @@ class ScheduleCache:
     def store(self, solution: Solution, solver: Identity) -> None:
         """Keep a solution that has a schedule, under its own problem; others are not kept.
 
-        A reader sees the old file or the new one, never a part: it is written beside and moved in place.
+        The file is replaced atomically: readers see the old one or the new one.
         """
         if solution.schedule is None:
             return
@@ -116,7 +117,7 @@ class ScheduleCache:
             _log.warning("the schedule can't be cached in %s: %s", self.directory, error)
 
     def clear(self) -> int:
-        """Delete every entry, and what a writer that died left an hour ago or more; how many entries.
+        """Delete every entry, and partial files older than an hour; return the number of entries.
 
         Raises:
             OSError: if the directory may not be changed.
@@ -125,17 +126,17 @@ class ScheduleCache:
         for file in entries:
             file.unlink(missing_ok=True)
         for file in self.directory.glob(f"*{PART}"):
-            with contextlib.suppress(FileNotFoundError):  # its writer was alive
+            with contextlib.suppress(FileNotFoundError):  # its writer has just finished
                 if time.time() - file.stat().st_mtime > _STALE_S:
                     file.unlink()
         return len(entries)
 
     def __len__(self) -> int:
-        """Number of entries, sound or not."""
+        """Number of entries, valid or not."""
         return sum(1 for _ in self._entries())
 
     def __bool__(self) -> bool:
-        """An empty cache is a cache."""
+        """True, even of an empty cache."""
         return True
 
     def _entries(self) -> Iterator[Path]:
@@ -154,11 +155,11 @@ def default_directory() -> Path:
 
 
 def identity_of(solver: object) -> Identity | None:
-    """What tells a solver that is a value from others in any process, or None if nothing does.
+    """The identity of a solver in any process, or None if it has none.
 
-    Only a frozen dataclass whose fields are plain values (numbers, texts, enums, tuples and frozen
-    dataclasses of them) has one, and only if all their classes can be imported: code in ``__main__`` or
-    within a function has no version and often changes.
+    Only a frozen dataclass has one, whose fields are plain values (numbers, texts, enums, tuples and frozen
+    dataclasses of them), and whose classes can be imported: code in ``__main__`` or within a function has no
+    version and often changes.
 
     >>> from checkmate.heuristics import KeepAll
     >>> identity_of(KeepAll())["class"]
@@ -175,7 +176,7 @@ def _identity(value: object) -> dict[str, Any]:
     kind = type(value)
     parameters = getattr(kind, "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
-        raise TypeError(f"{value!r} is no frozen value")
+        raise TypeError(f"{value!r} is not a frozen dataclass")
     package = sys.modules.get(kind.__module__.partition(".")[0])
     return {
         "class": _place(kind),

@@ -1,4 +1,4 @@
-"""Facts that follow from a graph alone: computed once, kept as long as the graph."""
+"""Values that depend on a graph alone: computed once, kept as long as the graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Fact = TypeVar("_Fact")
 
 
 def derived(function: Callable[[DFGraph], _Fact]) -> Callable[[DFGraph], _Fact]:
-    """Keep what ``function`` returns for a graph, which never changes; it must be immutable as well."""
+    """Keep the result of ``function`` with the graph, which is immutable; the result must be, too."""
     name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)

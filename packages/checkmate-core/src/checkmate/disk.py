@@ -1,4 +1,4 @@
-"""Where Checkmate keeps what it has found out, and files: read up to a limit, written whole or not at all."""
+"""The cache directory, and files: read up to a size limit, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = [
 ENVIRONMENT_VARIABLE = "CHECKMATE_CACHE_DIR"
 
 PART = ".checkmate-part"
-"""How the name of a file ends that is being written."""
+"""Suffix of the name of a file that is being written."""
 
 MAX_SIZE = 256 * 2**20
-"""How many bytes of a file are read unless more are asked for: graphs of over a million ops are smaller."""
+"""The default limit on the bytes of a file: graphs of over a million ops are smaller."""
 
 _AT_ONCE = 2**20
 _PIPE = "pipe it to the command, and call it '-'"
@@ -52,23 +52,23 @@ def cache_directory() -> Path:
 
 
 def read_file(file: str | os.PathLike[str], *, max_size: int = MAX_SIZE) -> bytes:
-    """All bytes of a regular file; of anything else none, for it might never begin, or never end.
+    """All bytes of a regular file; pipes and devices are refused: reading them may block for ever.
 
     Args:
         file: the path.
         max_size: bytes; a larger file is refused.
 
     Raises:
-        FormatError: if it is no regular file or is too large; names it, and says what to do.
+        FormatError: if it is not a regular file, or is too large; names it, and says what to do.
         OSError: if it can't be read.
     """
     number = os.open(file, os.O_RDONLY | _BINARY | _WITHOUT_WAITING)
-    try:  # of what is open now: the path may lead elsewhere by now
+    try:  # not os.stat: the path may name another file by now
         found, name = os.fstat(number), excerpt(os.fspath(file))
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(file))
         if not stat.S_ISREG(found.st_mode):
-            raise FormatError(f"{name}: it is no regular file, and may never end: {_PIPE}")
+            raise FormatError(f"{name}: it is not a regular file, and may never end: {_PIPE}")
         if found.st_size > max_size:
             raise _too_large(name, max_size, found.st_size)
         return _bounded(partial(os.read, number), name, max_size)
@@ -77,7 +77,7 @@ def read_file(file: str | os.PathLike[str], *, max_size: int = MAX_SIZE) -> byte
 
 
 def read_stream(stream: BinaryIO, name: str, *, max_size: int = MAX_SIZE) -> bytes:
-    """All bytes that come from an open stream, which messages call ``name``; else as :func:`read_file`."""
+    """All bytes of an open stream, called ``name`` in messages; otherwise as :func:`read_file`."""
     return _bounded(stream.read, name, max_size)
 
 
@@ -86,7 +86,7 @@ def _bounded(read: Callable[[int], bytes], name: str, max_size: int) -> bytes:
     while left and (part := read(min(left, _AT_ONCE))):
         parts.append(part)
         left -= len(part)
-    if not left:  # it has no size, or grows
+    if not left:  # a stream, or a file that grew
         raise _too_large(name, max_size)
     return b"".join(parts)
 
@@ -94,26 +94,26 @@ def _bounded(read: Callable[[int], bytes], name: str, max_size: int) -> bytes:
 def _too_large(name: str, max_size: int, size: int | None = None) -> FormatError:
     given = "" if size is None else f" has {format_bytes(size)},"
     return FormatError(
-        f"{name}:{given} more than the {format_bytes(max_size)} that are read: if you trust it, raise the "
-        "limit with --max-size or max_size= (what is read needs several times its size of memory)"
+        f"{name}:{given} more than the limit of {format_bytes(max_size)}: if you trust it, raise the "
+        "limit with --max-size or max_size= (reading takes several times the size in memory)"
     )
 
 
 def replace_file(file: str | os.PathLike[str], content: bytes, *, follow: bool = True) -> None:
-    """Write a whole file: after any failure, even of the power, it is the old one or the new one.
+    """Write a file atomically: after any failure, a power cut included, it is the old or the new file, whole.
 
-    The content goes to a file beside, is flushed to the disk, and then takes the name. A new file gets the
-    permissions that ``open`` would give, an existing one keeps its own.
+    The content is written to another file in the same folder, flushed to the disk, and renamed. A new file
+    gets the permissions that ``open`` would give, an existing one keeps its own.
 
     Args:
         file: the path; its folder must exist and be writable.
         content: all bytes of the file.
-        follow: a symbolic link stays, its target is replaced; a stream (:func:`is_stream`) is written to
-            directly. False = the name is replaced, whatever it was, by a file that only this user can
-            read: for folders that are ours.
+        follow: True = a symbolic link stays and its target is replaced; a stream (:func:`is_stream`) is
+            written to directly. False = whatever has this name is replaced by a file that only this user
+            can read: for folders of Checkmate's own.
 
     Raises:
-        OSError: if it can't be written; names ``file``. Then nothing is left behind.
+        OSError: if it can't be written; names ``file``. No partial file is left behind.
     """
     try:
         if follow and is_stream(file):
@@ -130,7 +130,7 @@ def is_stream(file: str | os.PathLike[str]) -> bool:
     """Whether ``file`` is a device, a pipe, or the file to which standard output or error goes.
 
     Raises:
-        OSError: if it can't be looked at.
+        OSError: if its type can't be read.
     """
     found = _look(file)
     return found is not None and (not stat.S_ISREG(found.st_mode) or _standard(found) is not None)
@@ -144,7 +144,7 @@ def _look(file: str | os.PathLike[str]) -> os.stat_result | None:
 
 
 def _standard(found: os.stat_result) -> int | None:
-    """The descriptor of the standard output or error, if that is what was found."""
+    """The descriptor of standard output or error, if ``found`` is one of them."""
     for number in (1, 2):
         with contextlib.suppress(OSError):  # closed
             if os.path.samestat(os.fstat(number), found):
@@ -193,7 +193,7 @@ def _write_all(number: int, content: bytes) -> None:
 
 
 def _flush_folder(folder: str) -> None:
-    """Have the new name survive a power cut."""
+    """Make the rename survive a power cut."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -1,7 +1,7 @@
-"""Everything that Checkmate raises: one tree, so that ``except CheckmateError`` catches it all.
+"""The errors of Checkmate, in one tree: ``except CheckmateError`` catches all of them.
 
-Each error also subclasses the builtin that careful code would already catch, and its message says what
-happened, to which op, tensor or file, and what to do next.
+Each error also subclasses the builtin exception that matches it. Its message says what happened, to which op,
+tensor or file, and what to do next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 DISTRIBUTIONS = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "checkmate-tf")
-"""The distributions of this project, each a folder of its repository's ``packages``."""
+"""The distributions of this project, each a folder in ``packages`` of its repository."""
 
 
 class CheckmateError(Exception):
@@ -44,35 +44,35 @@ class GraphError(CheckmateError, ValueError):
 
 
 class FormatError(CheckmateError, ValueError):
-    """A file that is not in a wire format we read; the message names the place (``$.ops[3].cost``)."""
+    """A file in no known wire format; the message names the place (``$.ops[3].cost``)."""
 
 
 class PlanError(CheckmateError, ValueError):
-    """A plan that can't be executed, or matrices that are no plan; the message names stage and op."""
+    """A plan that can't be executed, or invalid matrices; the message names the stage and the op."""
 
 
 class CostError(CheckmateError, ValueError):
-    """A cost model whose settings make no sense, or that can't price this graph."""
+    """A cost model that has invalid settings, or can't price this graph."""
 
 
 class BudgetError(CheckmateError, ValueError):
-    """A budget or size that can't be read as bytes, or that makes no sense."""
+    """A budget or size that can't be read as bytes, or is out of range."""
 
 
 class NoPlanError(CheckmateError, LookupError):
-    """What was asked about has not been planned yet."""
+    """A report was asked for before there is a plan."""
 
 
 class PluginError(CheckmateError, LookupError):
-    """A plugin that was asked for is not installed, is ambiguous, or failed to load."""
+    """A plugin that is not installed, is offered twice, or failed to load."""
 
 
 class ProfilerBusyError(CheckmateError, RuntimeError):
-    """Nothing can be measured while another profiler, or another memory meter, is running."""
+    """A measurement was started while another profiler or memory meter is running."""
 
 
 class SolverError(CheckmateError, RuntimeError):
-    """A solver broke its contract: its answer did not pass the judge."""
+    """A solver failed, or its answer did not pass the judge."""
 
 
 class UnsupportedModelError(CheckmateError, NotImplementedError, ValueError):
@@ -101,7 +101,7 @@ class InvalidScheduleError(CheckmateError, ValueError):
     Attributes:
         step: index of the offending step; ``len(schedule)`` when the fault shows at the end.
         subject: the op or tensor at fault, as ``op 3 'conv1'`` or ``tensor 7 'x'``.
-        reason: one of the closed list :class:`Reason`.
+        reason: a member of :class:`Reason`.
     """
 
     def __init__(self, step: int, subject: str, reason: Reason) -> None:
@@ -118,10 +118,10 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
     Attributes:
         budget: the budget asked for, in bytes.
         minimum: the least budget, in bytes, for which a schedule is known; None if none is known.
-        floor: a proved lower limit in bytes: no schedule can need less.
-        bottleneck: name of the op whose working set makes that floor; None where it is the graph outputs.
-        proved: True when infeasibility is proved, False when we only found nothing.
-        reason: why the solver found nothing, if it said so.
+        floor: a proved lower limit, in bytes, of every schedule.
+        bottleneck: name of the op whose working set is that floor; None if the graph outputs are.
+        proved: True = infeasibility is proved; False = only no schedule was found.
+        reason: why the solver found no schedule, if it gave a reason.
     """
 
     def __init__(
@@ -134,8 +134,8 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         proved: bool,
         reason: str = "",
     ) -> None:
-        """Say what was asked, what is known to work, and which op stands in the way."""
-        verdict = "is proved infeasible" if proved else "was not met by any schedule that we found"
+        """Name the budget, the least budget known to work, and the op that sets the floor."""
+        verdict = "is proved infeasible" if proved else "was not met by any schedule that was found"
         known = "; no budget is known to work"
         advice = "Raise the budget, or make the batch or that op smaller."
         if minimum is not None:
@@ -161,12 +161,12 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
 
 
 def install_hint(requirement: str) -> str:
-    """How to install what is missing: distributions of this project from a clone, others by name.
+    """The command that installs a requirement: this project's distributions from a clone, others by name.
 
-    The names of ours are not published: on the package index anyone could register them.
+    The distributions of this project are not on the package index, where others could take their names.
 
     Args:
-        requirement: one or several, separated by spaces, as ``"checkmate-torch[demo]"`` or ``"numba"``.
+        requirement: one or several requirements, separated by spaces, as ``"checkmate-torch[demo] numba"``.
 
     >>> install_hint("numba")
     'pip install numba'

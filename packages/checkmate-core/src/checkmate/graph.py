@@ -1,9 +1,9 @@
 """The two-sided data-flow graph of a training step: ops, and the tensors that they read and make.
 
 Let V be the ops in a valid execution order and T the tensors. Each tensor is one storage of |t| bytes and
-is made by exactly one op, or is resident from the start. One op may make several tensors: that is where
-this graph departs from the one of the Checkmate paper (Jain et al., MLSys 2020, section 4.1), in which
-op and tensor are the same node; :meth:`DFGraph.from_nodes` builds that classic form.
+is made by exactly one op, or is resident from the start. One op may make several tensors. In the graph of the
+Checkmate paper (Jain et al., MLSys 2020, section 4.1) op and tensor are the same node;
+:meth:`DFGraph.from_nodes` builds that classic form.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Tensor:
     size: int
 
     def __post_init__(self) -> None:
-        """Hold a plain integer, so that sums don't wrap around."""
+        """Store a plain integer: NumPy's would wrap around in sums."""
         object.__setattr__(self, "size", _plain(self.size))
 
 
@@ -48,7 +48,7 @@ class Op:
         name: for people; need not be unique.
         inputs: indices of the tensors that it reads, each once.
         outputs: indices of the tensors that it makes, each once.
-        cost: what one run costs, ≥ 0, in the graph's ``cost_unit``.
+        cost: of one run, ≥ 0, in the graph's ``cost_unit``.
         workspace: bytes that it needs only while it runs.
         recomputable: False = runs at most once (randomness that can't be replayed, side effects,
             collectives, the loss boundary).
@@ -64,7 +64,7 @@ class Op:
     backward: bool = False
 
     def __post_init__(self) -> None:
-        """Hold plain numbers and tuples, whatever was given."""
+        """Store plain numbers and tuples."""
         object.__setattr__(self, "inputs", tuple(map(_plain, self.inputs)))
         object.__setattr__(self, "outputs", tuple(map(_plain, self.outputs)))
         for number in ("cost", "workspace", "recomputable", "backward"):
@@ -104,8 +104,8 @@ class DFGraph:
         name: for people.
 
     Raises:
-        GraphError: on a dangling index, a tensor with no or several producers, an op that stands before
-            its inputs, a negative size or cost, or a total too large to count (bytes: int64, cost: 1e300);
+        GraphError: on a dangling index, a tensor with no or several producers, an op before its
+            inputs, a negative size or cost, or a total too large to count (bytes: int64, cost: 1e300);
             the message names the place.
 
     >>> chain = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [1]])
@@ -122,7 +122,7 @@ class DFGraph:
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        """Hold tuples and plain integers, whatever was given; reject what is not a valid graph."""
+        """Store tuples and plain integers; reject an invalid graph."""
         object.__setattr__(self, "ops", tuple(self.ops))
         object.__setattr__(self, "tensors", tuple(self.tensors))
         object.__setattr__(self, "inputs", tuple(map(_plain, self.inputs)))
@@ -148,11 +148,11 @@ class DFGraph:
 
         Args:
             cost: cost of each node.
-            size: bytes of what each node makes.
+            size: bytes of the tensor that each node makes.
             deps: ``deps[i]`` are the nodes that node i reads, all < i.
             names: of the nodes; default ``"0"``, ``"1"``, ….
             backward: which nodes belong to the backward pass; default none.
-            outputs: nodes that must be resident at the end; default those that nobody reads.
+            outputs: nodes that must be resident at the end; default those that no node reads.
             fixed_size: bytes that are always resident.
             cost_unit: unit of ``cost``.
             name: of the graph.
@@ -184,7 +184,7 @@ class DFGraph:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: arrays that were derived would come back writeable."""
+        """Only the fields: derived arrays would be writeable after unpickling."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
@@ -282,12 +282,12 @@ class DFGraph:
 
 
 def _frozen(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-    """The same over memory that can't be made writeable again, not even by setting the flag."""
+    """A copy in immutable memory, which even setting the flag can't make writeable."""
     return np.frombuffer(array.tobytes(), dtype=array.dtype)
 
 
 def _plain(number: Any) -> Any:
-    """NumPy's numbers as Python's, which never wrap around; anything else as it is."""
+    """NumPy's numbers as Python's, which never wrap around; other values unchanged."""
     return number.item() if isinstance(number, np.generic) else number
 
 
@@ -300,7 +300,7 @@ def _validate(graph: DFGraph) -> None:
 
 
 def _check_totals(graph: DFGraph) -> None:
-    """Each size and cost is one, and no schedule holds more bytes than int64 can count.
+    """Every size and cost is in range, and no schedule holds more bytes than int64 can count.
 
     While an op runs, every tensor may be resident and its outputs twice.
     """
@@ -344,12 +344,12 @@ def _check_producers(graph: DFGraph) -> None:
     if not all(made):
         t = made.index(0)
         raise GraphError(
-            f"tensors[{t}] ({quoted(graph.tensors[t].name)}): has no producer and is no graph input"
+            f"tensors[{t}] ({quoted(graph.tensors[t].name)}): has no producer and is not a graph input"
         )
 
 
 def _check_order(graph: DFGraph) -> None:
-    """Every op stands after the producers of what it reads."""
+    """Every op comes after the producers of its inputs."""
     available = bytearray(graph.n_tensors)
     for t in graph.inputs:
         available[t] = 1

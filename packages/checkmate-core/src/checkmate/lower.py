@@ -1,15 +1,15 @@
-"""From what is kept to what is computed: the schedule of a plan, and op sequences from sets of kept tensors.
+"""From kept tensors to computed ops: the schedule of a plan, and op sequences from sets of kept tensors.
 
-Two ways to say what is kept:
+There are two descriptions of the kept tensors:
 
-- A :class:`~checkmate.plan.Plan` says for every stage what it computes and what is retained into it;
-  :func:`lower` checks that this can be executed, and adds the frees.
-- Some moments of the base order, each with a set of tensors, are enough where the rest follows. Run the base
-  order; just before the op of such a moment first runs, bring back what the set has gained since the moment
-  before, and forget every tensor made so far that is not in it; afterwards recompute what is missing, as late
-  as possible: just before the op that reads it, with everything that it needs in turn, in base order. Between
-  two moments no op runs again twice, so the cost is that of the base order plus, for each moment, that of the
-  closure of what is missed after it. Nothing of size ops × tensors is built, which is why solvers use it.
+- A :class:`~checkmate.plan.Plan` lists for every stage the ops that it computes and the tensors retained into
+  it; :func:`lower` checks that it can be executed, and adds the frees.
+- A *moment* is a position in the base order with a set of tensors. Run the base order. At a moment, just
+  before its op first runs, recompute the tensors that the set has gained since the moment before, and drop
+  every other tensor made so far. Afterwards recompute missing tensors as late as possible: just before the op
+  that reads them, with missing ancestors, in base order. Between two moments no op is recomputed twice. So
+  the cost is that of the base order plus, for each moment, that of the closure of the tensors missed after
+  it. No matrix of ops × tensors is built, which is why solvers use moments.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["lazy_sequence", "lower", "planned_chunks", "planned_sequence"]
 def lower(plan: Plan) -> Schedule:
     """The schedule of a plan: its stages one after the other, and every free as early as legal.
 
-    A tensor that the plan retains but nothing reads any more is freed all the same, so the peak is the least
-    of all schedules with these computes in this order. ``lower(Plan.of(graph, schedule))`` has the computes
+    A retained tensor that no later op reads is freed all the same, so the peak is the least of all schedules
+    with these computes in this order. ``lower(Plan.of(graph, schedule))`` has the computes
     of ``schedule``, in its order.
 
     Raises:
@@ -46,16 +46,16 @@ def lower(plan: Plan) -> Schedule:
 
 
 def lazy_sequence(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int) -> list[int]:
-    """The base order with one forgetting, and the recomputation that it makes necessary.
+    """The base order with one moment at which tensors are dropped, and the recomputation that follows.
 
-    Tensors that can't come back are never forgotten: graph inputs and what non-recomputable ops make.
-    Graph outputs that were forgotten are recomputed at the end at the latest.
+    Graph inputs and outputs of non-recomputable ops are never dropped. Dropped graph outputs are recomputed
+    at the end at the latest.
 
     Args:
         graph: the graph.
-        keep: which tensors survive the moment; shape ``[n_tensors]``. Entries of graph inputs and of
+        keep: which tensors are kept at the moment; shape ``[n_tensors]``. Entries of graph inputs and of
             tensors made at or after ``at`` don't matter.
-        at: the op before whose first run everything else is forgotten, 0 … n_ops.
+        at: the op before whose first run all other tensors are dropped, 0 … n_ops.
 
     Returns:
         Op indices with repeats, for :meth:`Schedule.from_sequence`.
@@ -71,7 +71,7 @@ def lazy_sequence(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int) -> list[
 
 
 def planned_sequence(graph: DFGraph, plan: Mapping[int, npt.NDArray[np.bool_]]) -> list[int]:
-    """As :func:`lazy_sequence`, with any number of moments: ``plan[at]`` is what survives moment ``at``."""
+    """As :func:`lazy_sequence` with any number of moments; ``plan[at]`` is ``keep`` of moment ``at``."""
     return [v for chunk in planned_chunks(graph, plan) for v in chunk]
 
 
@@ -95,7 +95,7 @@ def planned_chunks(graph: DFGraph, plan: Mapping[int, npt.NDArray[np.bool_]]) ->
 
 
 def _check(plan: Plan) -> None:
-    """Raise PlanError unless every stage has what it reads and retains, and the end what is asked for."""
+    """Raise PlanError unless the reads and retained tensors of every stage, and the outputs, are resident."""
     graph = plan.graph
     resident = graph.producer < 0
     ran = bytearray(graph.n_ops)
@@ -105,7 +105,7 @@ def _check(plan: Plan) -> None:
                 f"which stage {t - 1} neither computes nor retains" if t else "but nothing comes before it"
             )
             raise PlanError(f"stage {t} retains {graph.tensor_label(int(lost.argmax()))}, {before}")
-        # Op and its inputs may both run in this stage: producers stand before their readers in base order.
+        # Op and its inputs may both run in this stage: producers precede readers in base order.
         resident = retains | np.append(computes, True)[graph.producer]  # graph inputs: producer −1, the True
         for v in np.flatnonzero(computes).tolist():
             op = graph.ops[v]
@@ -127,14 +127,14 @@ def _check(plan: Plan) -> None:
 
 
 def _forget(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int, missing: bytearray) -> None:
-    """Mark as missing what ops before ``at`` made and may make again, unless it is kept."""
+    """Mark as missing the tensors that ops before ``at`` made and may make again, unless kept."""
     can_return = np.array([op.recomputable for op in graph.ops[:at]], dtype=np.bool_)
     made = np.flatnonzero((graph.producer >= 0) & (graph.producer < at) & ~keep)
     np.frombuffer(missing, dtype=np.bool_)[made[can_return[graph.producer[made]]]] = True
 
 
 def _restored(graph: DFGraph, wanted: Iterable[int], missing: bytearray) -> list[int]:
-    """The ops that bring back the wanted tensors, in base order; clears what they make in ``missing``."""
+    """The ops that recompute the wanted tensors, in base order; clears their outputs in ``missing``."""
     producer = graph.producer
     closure: list[int] = []
     stack = [t for t in wanted if missing[t]]

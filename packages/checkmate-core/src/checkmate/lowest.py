@@ -1,6 +1,6 @@
-"""The schedules of least peak that this process has met: a budget that it has named can be met again.
+"""The schedules of least peak that this process knows: a budget named in an error can be met again.
 
-Where a search for the least peak depends on time, the next one may reach less. So the best result so far is
+A search for the least peak that depends on time may reach less the next time. So the best result so far is
 kept, for each of the last graphs and each rule of order, and offered to solvers as ``Problem.start``.
 """
 
@@ -22,12 +22,12 @@ _lock = Lock()
 
 
 def remember_lowest(graph: DFGraph, schedule: object, *, fixed_order: bool) -> None:
-    """Keep a schedule if it is valid and no other is known with as low a peak.
+    """Keep a schedule if it is valid and has a lower peak than the one known.
 
     Args:
         graph: the graph.
-        schedule: the schedule; what is none is ignored.
-        fixed_order: whether first runs must keep the base order; what doesn't keep it is ignored then.
+        schedule: the schedule; any other object is ignored.
+        fixed_order: True = first runs must keep the base order; other schedules are ignored.
     """
     if not isinstance(schedule, Schedule) or (fixed_order and not schedule.keeps_base_order):
         return
@@ -47,7 +47,7 @@ def remember_lowest(graph: DFGraph, schedule: object, *, fixed_order: bool) -> N
 def lowest_known(graph: DFGraph, *, fixed_order: bool) -> Schedule | None:
     """The schedule of least peak that is known for this graph and this rule of order, or None."""
     orders = (True,) if fixed_order else (True, False)
-    if not _known:  # most often; a digest takes time
+    if not _known:  # the usual case; a digest takes time
         return None
     with _lock:
         found = [_known[key] for order in orders if (key := (graph.digest, order)) in _known]

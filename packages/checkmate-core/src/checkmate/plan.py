@@ -1,4 +1,4 @@
-"""A plan: two boolean matrices over stages, R (what is computed) and S (what is retained).
+"""A plan: two boolean matrices over stages, R (ops computed) and S (tensors retained).
 
 Time is cut into stages. R[t, v] = 1: stage t computes op v, all its ops in base order. S[t, u] = 1: tensor u
 is held from stage t − 1 into stage t. A plan can be executed if
@@ -8,9 +8,9 @@ is held from stage t − 1 into stage t. A plan can be executed if
 
 and every graph output is made in, or retained into, the last stage. These are the matrices and equations of
 Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, section
-4; there a tensor is its op, and there are as many stages as ops, stage t being that in which op t first runs.
-Schedules that compute in another order need more stages. Graph inputs are always resident: S doesn't show
-them. :func:`checkmate.lower` turns a plan into the schedule that it stands for.
+4. There a tensor is its op, and the number of stages equals the number of ops: op t first runs in stage t.
+Schedules that compute in another order need more stages. Graph inputs are always resident, and S leaves them
+out. :func:`checkmate.lower` turns a plan into its schedule.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _MOST_CELLS = 2**30  # of both matrices together; one byte each
 class Plan:
     """Which ops each stage computes, and which tensors are retained into it.
 
-    The matrices are dense, for pictures and formulations of up to some 20 000 ops; what is larger travels
-    as a :class:`~checkmate.schedule.Schedule`.
+    The matrices are dense, for pictures and formulations of up to some 20 000 ops; for more ops use a
+    :class:`~checkmate.schedule.Schedule`.
 
     Attributes:
         graph: the graph.
         compute: R; bool, shape ``[n_stages, n_ops]``, read-only.
-        retain: S; bool, shape ``[n_stages, n_tensors]``, read-only. Columns of graph inputs are false,
-            whatever was given.
+        retain: S; bool, shape ``[n_stages, n_tensors]``, read-only. Columns of graph inputs are
+            always false.
 
     Raises:
         PlanError: if a matrix has another shape or type, or if they have more than 2^30 entries.
@@ -75,26 +75,28 @@ class Plan:
 
     @classmethod
     def of(cls, graph: DFGraph, schedule: Schedule) -> Self:
-        """The plan of a schedule that the judge accepts: its computes, and what has to be held between them.
+        """The plan of a valid schedule: its computes, and the tensors that have to be held between them.
 
-        A stage ends with the first run of an op, and earlier where the next op does not stand after this
-        one in base order; so lowering the plan gives the same computes in the same order. When a schedule
-        first runs the ops in base order and recomputes in base order between two such runs, stage t is
-        that in which op t first runs, as in the paper. A tensor is retained into a stage if that stage or
-        a later one reads it, or it is needed at the end, before it is made again. What the schedule holds
-        beyond that doesn't show: its frees are not looked at.
+        A stage ends with the first run of an op, and also where the next op does not follow this one in base
+        order; so lowering the plan gives the same computes in the same order. If a schedule first runs the
+        ops in base order, and recomputes in base order between two first runs, then op t first runs in stage
+        t, as in the paper. A tensor is retained into a stage if that stage or a later one reads it, or it is
+        needed at the end, before it is made again. The frees of the schedule are ignored: the plan does not
+        show tensors that it holds longer.
 
         Args:
             graph: the graph.
             schedule: a valid schedule of it.
 
         Raises:
-            PlanError: if the schedule names an op that the graph lacks, or reads or ends without a tensor
-                that was never made; or as the class does.
+            PlanError: if the schedule computes an unknown op, or needs a tensor that was never made; or as
+                the class does.
         """
         sequence = schedule.sequence
         if len(sequence) and int(sequence.max()) >= graph.n_ops:
-            raise PlanError(f"the schedule computes {graph.op_label(int(sequence.max()))}: not of this graph")
+            raise PlanError(
+                f"the schedule computes {graph.op_label(int(sequence.max()))}, which this graph does not have"
+            )
         stages = _stages(sequence)
         n_stages = int(stages[-1]) + 1 if len(stages) else 0
         _check_cells(n_stages, graph)
@@ -104,22 +106,22 @@ class Plan:
 
     @classmethod
     def from_retained(cls, graph: DFGraph, retain: npt.NDArray[np.bool_]) -> Self:
-        """The cheapest plan that retains exactly this: R from S, as after rounding S in the paper.
+        """The cheapest plan that retains exactly these tensors: R from S, as after rounding S in the paper.
 
-        There are as many stages as ops. Stage t computes op t (R[t, t] = 1), and before it whatever else
-        is missing: what S gains at stage t + 1, after the last stage the graph outputs, and what those
-        computations read. As each tensor has one producer, there is one least such R: with any other
-        entry of R left out, the plan could not be executed.
+        The number of stages equals the number of ops. Stage t computes op t (R[t, t] = 1), and before it the
+        missing tensors: those that S gains at stage t + 1, after the last stage the graph outputs, and the
+        inputs of these computations. Each tensor has one producer, so this R is the unique least one: without
+        any of its entries, the plan could not be executed.
 
-        Source: section 5 of the paper (two-phase rounding), where the second phase is this one.
+        Source: section 5 of the paper, the second phase of two-phase rounding.
 
         Args:
             graph: the graph.
             retain: S; bool, shape ``[n_ops, n_tensors]``.
 
         Raises:
-            PlanError: if a tensor is retained into a stage before which its op can't have run, or if an op
-                that may run only once would have to run again; or as the class does.
+            PlanError: if a tensor is retained into a stage before its op has run, or if an op that may run
+                only once would have to run again; or as the class does.
 
         >>> graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [0, 1]])
         >>> keep_all = np.tri(3, k=-1, dtype=bool)
@@ -174,7 +176,7 @@ class Plan:
 
 
 def _matrix(given: npt.NDArray[np.bool_], shape: tuple[int, int], name: str) -> npt.NDArray[np.bool_]:
-    """A private copy, if it has the type and shape."""
+    """A private copy; PlanError if its type or shape differs."""
     array = np.asarray(given)
     if array.shape != shape or array.dtype != np.bool_:
         raise PlanError(f"{name} is of {array.dtype} with shape {array.shape}, must be of bool with {shape}")
@@ -200,7 +202,7 @@ def _stages(sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _live(graph: DFGraph, sequence: list[int], stages: list[int], n_stages: int) -> npt.NDArray[np.bool_]:
-    """S: from the stage after the one that makes a copy to the last that reads it."""
+    """S: each copy from the stage after its compute to the stage of its last read."""
     columns = np.zeros((graph.n_tensors, n_stages), dtype=np.bool_)
     dead = -1
     last_read = [dead] * graph.n_tensors
@@ -216,14 +218,14 @@ def _live(graph: DFGraph, sequence: list[int], stages: list[int], n_stages: int)
     for u in set(range(graph.n_tensors)).difference(graph.inputs):
         if last_read[u] != dead:
             raise PlanError(
-                f"the schedule needs {graph.tensor_label(u)} but hasn't made it: it isn't valid, and "
+                f"the schedule needs {graph.tensor_label(u)} but hasn't made it: it is invalid, and "
                 "checkmate.simulate names the step"
             )
     return columns.T
 
 
 def _missing(graph: DFGraph, t: int, kept: npt.NDArray[np.bool_], wanted: npt.NDArray[np.bool_]) -> list[int]:
-    """What stage t computes: op t, and the ops that make what is missing for it or for the next stage."""
+    """The ops of stage t: op t, and those that make the tensors missing for it or for the next stage."""
     computed = {t}
     stack = [*graph.ops[t].inputs, *np.flatnonzero(wanted & ~kept).tolist()]
     while stack:

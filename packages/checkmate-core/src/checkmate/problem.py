@@ -26,10 +26,10 @@ __all__ = ["OnProgress", "Problem", "Progress", "judging_s", "keep_all_peak"]
 def keep_all_peak(graph: DFGraph) -> int:
     """Peak, in bytes, of computing every op once in base order and freeing after the last use.
 
-    It is what "100 %" means wherever a budget is a share.
+    A budget that is a share, such as "60%", is a share of this peak.
 
     Raises:
-        TypeError: if it is no graph.
+        TypeError: if ``graph`` is not a DFGraph.
 
     >>> keep_all_peak(DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]]))
     6
@@ -42,7 +42,7 @@ def keep_all_peak(graph: DFGraph) -> int:
 
 
 def judging_s(graph: DFGraph) -> float:
-    """CPU seconds that it took to write down and judge the schedule that keeps everything."""
+    """CPU seconds for building and judging the schedule that keeps everything, measured once per graph."""
     return _keep_all(graph)[1]
 
 
@@ -60,7 +60,7 @@ class Progress(NamedTuple):
         incumbent: cost of the best schedule so far; None while there is none.
         bound: proved lower bound on the cost.
         seconds: since the solver started.
-        step: what the solver is doing, for people.
+        step: the current activity of the solver, for people.
     """
 
     incumbent: float | None
@@ -70,7 +70,7 @@ class Progress(NamedTuple):
 
 
 OnProgress = Callable[[Progress], None]
-"""Who listens to a running solver."""
+"""A function that takes the reports of a running solver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +80,15 @@ class Problem:
     Attributes:
         graph: the training step.
         budget: bytes, > 0; bounds everything resident, graph inputs and ``fixed_size`` included.
-        time_limit: seconds of wall time that a solver may use; it then returns the best so far. On a busy
-            machine, a solver that knows no schedule yet may look for one until it has used this much CPU
-            time (:class:`~checkmate.deadline.Deadline`).
+        time_limit: seconds of wall time, after which a solver returns its best schedule. On a busy machine, a
+            solver that has no schedule yet may search until it has used this much CPU time
+            (:class:`~checkmate.deadline.Deadline`).
         fixed_order: True = the first runs of the ops keep the base order.
-        seed: for every random choice; the same seed gives the same schedule while the time limit does
-            not cut in.
-        threads: how many threads or processes a solver may use.
+        seed: for every random choice; the same seed gives the same schedule unless the time limit ends the
+            search.
+        threads: number of threads or processes that a solver may use.
         on_progress: called with each :class:`Progress`; may be None.
-        start: a valid schedule of the graph that is known already, whatever its peak; may be None.
+        start: a known valid schedule of the graph, with any peak; may be None.
     """
 
     graph: DFGraph
@@ -101,7 +101,7 @@ class Problem:
     start: Schedule | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Reject senseless settings."""
+        """Reject settings of a wrong type or out of range."""
         budget: object = self.budget
         if isinstance(budget, bool) or not isinstance(budget, int) or budget <= 0:
             raise BudgetError(f"budget is {budget!r}, must be an integer > 0 (bytes)")

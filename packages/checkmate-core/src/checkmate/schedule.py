@@ -1,7 +1,7 @@
 """A schedule: a finite word over {compute(v) : v an op} ∪ {free(t) : t a tensor}.
 
-It is what solvers make, the judge replays, executors run and people exchange. An op may be computed many
-times; what that means, and which words are valid, :mod:`checkmate.simulate` says.
+Solvers make schedules, the judge replays them, executors run them, files hold them. An op may be computed
+many times; :mod:`checkmate.simulate` defines the meaning of a schedule, and which ones are valid.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["Compute", "Free", "Schedule", "Step"]
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Read as: run op ``op``; afterwards everything that it makes is resident."""
+    """Run op ``op``; afterwards all its outputs are resident."""
 
     op: int
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Read as: release the bytes of tensor ``tensor``."""
+    """Release the bytes of tensor ``tensor``."""
 
     tensor: int
 
@@ -42,7 +42,7 @@ class Schedule:
     """A sequence of steps, held as one read-only int64 array: ``op`` for a compute, ``~tensor`` for a free.
 
     Raises:
-        GraphError: if the codes are no one-dimensional array of integers that int64 can hold.
+        GraphError: if the codes are not a one-dimensional array of integers that int64 can hold.
 
     >>> schedule = Schedule.of([Compute(0), Compute(1), Free(0)])
     >>> list(schedule)
@@ -71,7 +71,7 @@ class Schedule:
         """The schedule of these steps.
 
         Raises:
-            GraphError: at a negative index, which would read as a step of the other kind.
+            GraphError: at a negative index, which would encode a step of the other kind.
         """
         codes = []
         for k, step in enumerate(steps):
@@ -86,10 +86,10 @@ class Schedule:
         """Compute these ops in this order and free every tensor as early as is legal.
 
         A read uses the latest copy. A copy is freed right after its last reader, or right after it was
-        made if nobody reads it, unless it is the last copy of a graph output.
+        made if no op reads it, unless it is the last copy of a graph output.
 
         Args:
-            graph: whose ops the indices are.
+            graph: the graph of these ops.
             sequence: op indices, with repeats for recomputation.
 
         >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
@@ -126,7 +126,7 @@ class Schedule:
 
     @property
     def keeps_base_order(self) -> bool:
-        """Whether the ops that it computes first run in base order.
+        """Whether the first runs of its ops are in base order.
 
         >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], []])
         >>> [Schedule.from_sequence(graph, s).keeps_base_order for s in ([0, 1, 0], [1, 0])]

@@ -1,8 +1,7 @@
 """The wire formats, version 1: a graph or a schedule as one JSON or msgpack object, for any language.
 
-:mod:`checkmate.wire` holds the formats; here graphs and schedules become such objects, and objects become
-graphs and schedules. A file that breaks a format raises an error that names the file and the place, as
-``$.ops[3].cost``.
+:mod:`checkmate.wire` defines the formats; this module converts graphs and schedules to and from them. A file
+that breaks a format raises an error that names the file and the place, as ``$.ops[3].cost``.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ __all__ = [
 ]
 
 Source = bytes | str | os.PathLike[str] | BinaryIO
-"""What a reader takes: the content, the path of a file, or an open binary stream such as
-``sys.stdin.buffer``; the content tells JSON from msgpack."""
+"""The argument of a reader: the content as bytes, the path of a file, or an open binary stream such as
+``sys.stdin.buffer``. JSON and msgpack are recognised by the content."""
 
 
 def read_graph(source: Source, *, max_size: int = MAX_SIZE) -> DFGraph:
@@ -45,9 +44,9 @@ def read_graph(source: Source, *, max_size: int = MAX_SIZE) -> DFGraph:
         max_size: bytes; a larger file or stream is refused.
 
     Raises:
-        FormatError: if it is no graph of a version that we know, which names the place; if it is larger
-            than ``max_size``, or a path of something that is no regular file.
-        GraphError: if it is well-formed but no valid graph: a cycle, a dangling index; names the place.
+        FormatError: if it is not a graph of a known version, with the place; if it is larger than
+            ``max_size``; if the path is not that of a regular file.
+        GraphError: if it is well-formed but not a valid graph (a cycle, a dangling index); names the place.
         OSError: if the file can't be read.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], name="tiny")
@@ -105,7 +104,7 @@ def graph_bytes(graph: DFGraph, *, format: Encoding = "json") -> bytes:
 def write_graph(path: str | os.PathLike[str], graph: DFGraph, *, format: Encoding | None = None) -> None:
     """Write the graph to a file; None = as msgpack if its name ends in ``.msgpack``, else as JSON.
 
-    Whatever fails, the file is the old one or the new one, whole.
+    After any failure the file is the old one or the new one, whole.
 
     Raises:
         FormatError: if a name can't be written as UTF-8.
@@ -123,7 +122,7 @@ def write_graph(path: str | os.PathLike[str], graph: DFGraph, *, format: Encodin
 
 
 def read_schedule(source: Source, graph: DFGraph, *, max_size: int = MAX_SIZE) -> Schedule:
-    """Read a schedule of ``graph``. Whether it is valid, the judge says.
+    """Read a schedule of ``graph``; :func:`checkmate.simulate` says whether it is valid.
 
     Args:
         source: as in :func:`read_graph`.
@@ -131,8 +130,8 @@ def read_schedule(source: Source, graph: DFGraph, *, max_size: int = MAX_SIZE) -
         max_size: as in :func:`read_graph`.
 
     Raises:
-        FormatError: if it is no schedule of a version that we know, or is one of another graph, or can't
-            be read as in :func:`read_graph`.
+        FormatError: if it is not a schedule of a known version, belongs to another graph, or as in
+            :func:`read_graph`.
         OSError: if the file can't be read.
     """
     return read_schedule_with_meta(source, graph, max_size=max_size)[0]
@@ -141,7 +140,7 @@ def read_schedule(source: Source, graph: DFGraph, *, max_size: int = MAX_SIZE) -
 def read_schedule_with_meta(
     source: Source, graph: DFGraph, *, max_size: int = MAX_SIZE
 ) -> tuple[Schedule, dict[str, Any]]:
-    """As :func:`read_schedule`, and the ``meta`` that came with it: hints, which nobody has checked."""
+    """As :func:`read_schedule`, and its ``meta``: hints that are not checked."""
     content, where = _content(source, max_size)
     wire = decoded(content, where, ScheduleV1)
     if wire.graph != graph.digest:
@@ -163,7 +162,7 @@ def schedule_bytes(
     """The schedule in the wire format; as JSON it is one line of UTF-8.
 
     Args:
-        schedule: what to write.
+        schedule: the schedule.
         graph: the graph that it is for; only its digest is written.
         meta: hints for people and tools, e.g. solver, budget, peak; JSON values. Non-finite floats
             become null.
@@ -180,7 +179,7 @@ def schedule_bytes(
         steps=tuple(steps),
         meta=dict(meta or {}),
     )
-    if format == "msgpack":  # so that both hold the same hints
+    if format == "msgpack":  # so that both encodings hold the same hints
         wire = decoded(encoded(wire, "json"), "<meta>", ScheduleV1)
     return encoded(wire, format)
 
@@ -202,7 +201,7 @@ def _encoding_of(path: str | os.PathLike[str]) -> Encoding:
 
 
 def _content(source: Source, max_size: int) -> tuple[bytes, str]:
-    """The bytes, and what messages call them."""
+    """The bytes, and their name in messages."""
     if isinstance(source, bytes):
         return source, "<bytes>"
     if isinstance(source, str | os.PathLike):

@@ -1,9 +1,9 @@
-"""The judge: replays a schedule on its graph, and is the only word on validity, cost and peak.
+"""The judge: it replays a schedule on its graph, and it alone decides on validity, cost and peak.
 
 State: the set R of resident tensors, at first the graph inputs. Memory = fixed_size + Σ_{t ∈ R} |t|.
 
 - compute(v): every input of v must be in R; if v is not recomputable it must not have run before. While it
-  runs, memory is that of R plus **all** of its outputs (freshly allocated, even if an older copy is
+  runs, memory is the memory of R plus **all** of its outputs (freshly allocated, even if an older copy is
   resident) plus its workspace. Afterwards its outputs are in R; older copies are dropped.
 - free(t): t must be in R and not be a graph input.
 - At the end every graph output must be in R.
@@ -28,14 +28,14 @@ __all__ = ["Timeline", "simulate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Timeline:
-    """What the judge saw: a valid schedule, step by step.
+    """The judge's record of a valid schedule, step by step.
 
     Attributes:
         graph: the graph.
         schedule: the schedule that was replayed.
-        memory: bytes held while each step runs (a compute: with its outputs and workspace; a free: what
-            is left after it); int64, shape ``[len(schedule)]``, read-only.
-        runs: how often each op was computed; int64, shape ``[n_ops]``, read-only.
+        memory: bytes held while each step runs (a compute: with its outputs and workspace; a free: after
+            it); int64, shape ``[len(schedule)]``, read-only.
+        runs: number of computes of each op; int64, shape ``[n_ops]``, read-only.
         peak: the largest memory seen, in bytes, the state before the first step included.
         cost: sum of the costs of all computes, in the graph's cost unit.
     """
@@ -62,20 +62,20 @@ class Timeline:
     def peak_op(self) -> int | None:
         """The op that runs at ``peak_step``; None for an empty schedule.
 
-        It is always an op: after a free no more is held than while the last op before it ran.
+        It is always an op: a free never holds more than while the last op before it ran.
         """
         return int(self.schedule.codes[self.peak_step]) if len(self.memory) else None
 
     @property
     def recomputes(self) -> int:
-        """How many computes were not the first of their op."""
+        """Number of computes that were not the first of their op."""
         return int(np.maximum(self.runs - 1, 0).sum())
 
     def resident_at(self, step: int) -> frozenset[int]:
         """The tensors resident just before ``step`` (0 … len(schedule), the last being the end).
 
         Raises:
-            IndexError: if there is no such step.
+            IndexError: if ``step`` is out of range.
         """
         if not 0 <= step <= len(self.schedule):
             raise IndexError(f"step is {step}, must be within 0 … {len(self.schedule)}")

@@ -1,4 +1,4 @@
-"""The answer to a problem: a judged schedule, a lower bound on the cost, and what is proved.
+"""The answer to a problem: a judged schedule, a lower bound on the cost, and the proofs.
 
 For the optimum c* of the problem: ``bound ≤ c* ≤ cost``; the gap is ``(cost − bound) / cost``.
 """
@@ -24,21 +24,21 @@ from checkmate.units import format_bytes
 __all__ = ["Solution", "Status"]
 
 _TOLERANCE = 1e-9
-"""Relative: costs are floats, so a cost this near to the bound counts as equal to it."""
+"""Relative rounding error of costs: a cost this close to the bound counts as equal to it."""
 
 
 class Status(StrEnum):
-    """What a solver knows of a problem."""
+    """The result of a search: what is found and what is proved."""
 
     OPTIMAL = "optimal"  # a schedule, proved cheapest
     FEASIBLE = "feasible"  # a schedule within the budget
-    INFEASIBLE = "infeasible"  # proved: there is none
-    UNKNOWN = "unknown"  # none found, nothing proved
+    INFEASIBLE = "infeasible"  # proved: there is no schedule
+    UNKNOWN = "unknown"  # no schedule found, nothing proved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Solution:
-    """What a solver found; make it with :meth:`found`, :meth:`infeasible` or :meth:`unknown`.
+    """A solver's answer; make it with :meth:`found`, :meth:`infeasible` or :meth:`unknown`.
 
     Attributes:
         problem: the question.
@@ -47,11 +47,12 @@ class Solution:
         bound: proved lower bound on the cost of any schedule within the budget.
         solver: name of the solver.
         seconds: wall time that the solver took.
-        origin: which step of the solver gave what, e.g. ``{"schedule": "min-cut", "bound": "cut-milp"}``;
-            the key ``"interrupted"`` where an interrupt ended the search, ``"provisional"`` where the
-            same solver may soon do better, and why, ``"reason"`` where it says why it has no schedule.
-        lowest: where there is no schedule, the valid one of least peak that the solver met, above the
-            budget; None if it met none.
+        origin: the step of the solver that gave the schedule, and the one that gave the bound, e.g.
+            ``{"schedule": "min-cut", "bound": "cut-milp"}``. Further keys: ``"interrupted"``: an interrupt
+            ended the search; ``"provisional"``: why the same solver may soon do better; ``"reason"``: why it
+            has no schedule.
+        lowest: without a schedule, the valid one of least peak, above the budget, that the solver met; None
+            if it met none.
     """
 
     problem: Problem
@@ -73,31 +74,32 @@ class Solution:
         solver: str = "",
         origin: Mapping[str, str] | None = None,
     ) -> Self:
-        """A schedule that the judge accepts and whose peak is within the budget.
+        """A solution with a schedule, which must be valid and have its peak within the budget.
 
         Args:
             problem: the question.
-            schedule: the answer, or what :func:`checkmate.simulate` gave for it, which saves a replay.
-            bound: a proved lower bound; the cost of running each needed op once is one for free.
+            schedule: the answer, or its timeline from :func:`checkmate.simulate`, which saves a replay.
+            bound: a proved lower bound, raised to the cost of running each needed op once.
             solver: name of the solver; ``checkmate.solve`` fills it in.
-            origin: which step of the solver gave what.
+            origin: as in the class.
 
         Raises:
             InvalidScheduleError: if the judge rejects the schedule.
-            SolverError: if its peak is over the budget, or its cost below the claimed bound, or that is nan.
+            SolverError: if its peak is over the budget, or the claimed bound is above its cost or not a
+                number.
         """
         timeline = schedule if isinstance(schedule, Timeline) else simulate(problem.graph, schedule)
         if timeline.graph is not problem.graph:
             timeline = simulate(problem.graph, timeline.schedule)
-        who = f"solver {solver!r}" if solver else "the solver"
+        author = f"solver {solver!r}" if solver else "the solver"
         if timeline.peak > problem.budget:
             raise SolverError(
-                f"{who} gave a schedule with a peak of {timeline.peak} bytes, "
+                f"{author} gave a schedule with a peak of {timeline.peak} bytes, "
                 f"over the budget of {problem.budget}"
             )
         if not bound <= timeline.cost * (1 + _TOLERANCE):
             raise SolverError(
-                f"{who} claims that no schedule costs less than {bound}, but its own costs {timeline.cost}"
+                f"{author} claims that no schedule costs less than {bound}, but its own costs {timeline.cost}"
             )
         bound = min(max(bound, float(problem.graph.costs[needed_ops(problem.graph)].sum())), timeline.cost)
         optimal = timeline.cost - bound <= _TOLERANCE * timeline.cost
@@ -112,7 +114,7 @@ class Solution:
 
     @classmethod
     def infeasible(cls, problem: Problem, *, solver: str = "") -> Self:
-        """Proved: no schedule is within the budget."""
+        """A proof that no schedule is within the budget."""
         return cls(problem=problem, status=Status.INFEASIBLE, bound=math.inf, solver=solver)
 
     @classmethod
@@ -125,7 +127,7 @@ class Solution:
         reason: str = "",
         lowest: Schedule | None = None,
     ) -> Self:
-        """No schedule found, and no proof that there is none; ``reason`` says why, where that is known."""
+        """No schedule, and no proof that there is none; ``reason`` says why, if that is known."""
         return cls(
             problem=problem,
             status=Status.UNKNOWN,
@@ -157,23 +159,23 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """``(cost − bound) / cost``: how far from the optimum we may at most be; 0 is proved optimal."""
+        """``(cost − bound) / cost``: the greatest possible distance from the optimum; 0 is proved optimal."""
         if self.timeline is None:
             return math.inf
         return (self.cost - self.bound) / self.cost if self.cost > 0 else 0.0
 
     @property
     def interrupted(self) -> bool:
-        """Whether an interrupt (Ctrl-C) ended the search, with the best until then, which no cache keeps."""
+        """Whether an interrupt (Ctrl-C) ended the search early; the cache does not keep such a solution."""
         return "interrupted" in self.origin
 
     @property
     def provisional(self) -> bool:
-        """Whether the same question may soon get a better answer, so that no cache keeps this one."""
+        """Whether the same problem may soon get a better answer; the cache does not keep such a solution."""
         return self.interrupted or "provisional" in self.origin
 
     def explain(self, rows: int = 10) -> str:
-        """The most expensive recomputations, ranked: how often, bytes made again, extra cost."""
+        """The recomputed ops, the most expensive first: times computed, bytes saved, extra cost."""
         if self.timeline is None:
             return f"no schedule ({self.status}): nothing to explain"
         graph, extra = self.problem.graph, np.maximum(self.timeline.runs - 1, 0)
@@ -182,16 +184,16 @@ class Solution:
         paid = extra * graph.costs
         ranked = [int(i) for i in np.argsort(-paid, kind="stable") if extra[i]]
         unit = f" ({graph.cost_unit})" if graph.cost_unit not in ("", "1") else ""
-        lines = [f"{'op':<40} {'again':>5} {'makes':>11} {'extra cost':>11}{unit}"]
+        lines = [f"{'op':<40} {'times':>5} {'bytes saved':>11} {'extra cost':>11}{unit}"]
         for i in ranked[:rows]:
             made = format_bytes(int(graph.sizes[graph.makes.row(i)].sum()))
-            lines.append(f"{graph.ops[i].name[:40]:<40} {extra[i]:>5} {made:>11} {paid[i]:>11.4g}")
+            lines.append(f"{graph.ops[i].name[:40]:<40} {extra[i] + 1:>5} {made:>11} {paid[i]:>11.4g}")
         if len(ranked) > rows:
             lines.append(f"… and {len(ranked) - rows} more")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        """A short table in one line."""
+        """Short: status, peak, overhead, gap, seconds."""
         head = f"<Solution: {self.status} by {clipped(self.solver) or '?'}"
         if self.timeline is None:
             return f"{head}, budget {format_bytes(self.problem.budget)}>"

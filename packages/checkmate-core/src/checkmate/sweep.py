@@ -1,9 +1,9 @@
-"""The frontier: which costs can be had at which peaks.
+"""The frontier: the least cost at each peak.
 
     c*(b) = min cost(σ)  over schedules σ with  peak(σ) ≤ b
 
-never rises with b. So a schedule found for a small budget serves a larger one, and a lower bound proved for
-a large budget holds for a smaller one: what one solve learns, all others use.
+never rises with b. So a schedule for a small budget also serves a larger one, and a lower bound for a large
+budget also holds for a smaller one: every solve contributes to all budgets.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _ROWS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A solver that gave no answer that we could use, and why.
+    """A solve without a usable answer, and the reason.
 
     Attributes:
-        budget: in bytes, that it was asked about.
-        solver: its name.
-        error: what went wrong.
+        budget: of the solve, in bytes.
+        solver: name of the solver.
+        error: the error.
     """
 
     budget: int
@@ -54,16 +54,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Frontier:
-    """What is known of one graph over all budgets.
+    """All answers for one graph over all budgets, and the best of them.
 
-    A lower bound that a schedule disproves is a lie: that answer becomes one of the ``errors``.
+    An answer whose lower bound is disproved by the schedule of another becomes one of the ``errors``.
 
     Attributes:
         graph: the graph.
         answers: every judged answer, those without a schedule included, in the order of the questions.
-        errors: what failed.
-        points: the answers that no other beats in both peak and cost, each restated for the least budget
-            that it serves, its own peak; peaks ascend, costs strictly descend.
+        errors: the failed solves.
+        points: the answers that no other beats in both peak and cost, each as the answer to the least budget
+            that it meets, its own peak; peaks ascend, costs strictly descend.
     """
 
     graph: DFGraph
@@ -72,13 +72,13 @@ class Frontier:
     points: tuple[Solution, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Sort out the lies, then the dominated."""
+        """Move disproved answers to the errors, then drop dominated ones."""
         best = _staircase(self.answers)
-        lies = {k: lie for k, answer in enumerate(self.answers) if (lie := _disproved(answer, best))}
-        honest = tuple(answer for k, answer in enumerate(self.answers) if k not in lies)
-        object.__setattr__(self, "answers", honest)
-        object.__setattr__(self, "errors", (*self.errors, *lies.values()))
-        points = tuple(self._restated(answer, max(answer.peak or 0, 1)) for answer in _staircase(honest))
+        wrong = {k: fault for k, answer in enumerate(self.answers) if (fault := _disproved(answer, best))}
+        sound = tuple(answer for k, answer in enumerate(self.answers) if k not in wrong)
+        object.__setattr__(self, "answers", sound)
+        object.__setattr__(self, "errors", (*self.errors, *wrong.values()))
+        points = tuple(self._restated(answer, max(answer.peak or 0, 1)) for answer in _staircase(sound))
         object.__setattr__(self, "points", points)
 
     def at(self, budget: Budget) -> Solution | None:
@@ -98,7 +98,7 @@ class Frontier:
         return self._restated(fitting[-1], size) if fitting else None
 
     def _restated(self, answer: Solution, budget: int) -> Solution:
-        """The schedule of ``answer`` for a budget that it serves, with all that is proved for that."""
+        """The schedule of ``answer`` as an answer to ``budget``, with the best bound proved for that."""
         proofs = [other for other in self.answers if other.problem.budget >= budget]
         proof = max(proofs, key=lambda other: other.bound, default=None)
         bound, origin = 0.0, answer.origin
@@ -131,15 +131,15 @@ class Frontier:
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """A sweep that Ctrl-C ended, and what was answered by then.
+    """Ctrl-C ended a sweep; the answers until then are kept.
 
     Attributes:
         frontier: of the answers and failures until then.
-        total: number of questions, answered or not.
+        total: number of solves, finished or not.
     """
 
     def __init__(self, frontier: Frontier, total: int) -> None:
-        """Say how far the sweep came."""
+        """Count the answers."""
         super().__init__(f"after {len(frontier.answers) + len(frontier.errors)} of {total} answers")
         self.frontier = frontier
         self.total = total
@@ -158,32 +158,32 @@ def sweep(
     cache: bool | ScheduleCache | None = None,
     on_progress: Callable[[int, int, Solution | Failure], None] | None = None,
 ) -> Frontier:
-    """Ask every solver about every budget, perhaps at once, and keep what no other answer beats.
+    """Solve for every budget with every solver, perhaps in parallel; keep the best answers.
 
     Args:
         graph: the training step.
-        budgets: each as in :func:`checkmate.solve`; twins are asked once.
-        solvers: names of installed solvers, or solvers themselves. Processes must be able to unpickle
-            the latter: one that can't dies of it, and with it the pool.
-        executor: runs the solves: a pool of threads or processes, or whatever gives futures as
-            ``concurrent.futures`` does; None = here, one after the other. Graphs and answers travel as
-            wire-format bytes, and answers are judged again here. The executor stays open. What it loses when
-            one of its processes dies, it is given once more; a ``ProcessPoolExecutor`` refuses it then.
+        budgets: each as in :func:`checkmate.solve`; duplicates are solved once.
+        solvers: names of installed solvers, or solvers themselves. Worker processes must be able to unpickle
+            the latter: a failure to do so breaks the pool.
+        executor: runs the solves: a pool of threads or processes, or any executor with futures as in
+            ``concurrent.futures``; None = this process, one after the other. Graphs and answers are sent as
+            wire-format bytes, and answers are judged again here. The executor stays open. Solves that are
+            lost because a process died are submitted once more, which a ``ProcessPoolExecutor`` refuses.
         time_limit: seconds for each solve.
         fixed_order: as in :func:`checkmate.solve`.
         threads: for each solve.
         seed: for each solve.
-        cache: as in :func:`checkmate.solve`; all workers share it.
-        on_progress: called here with ``(done, total, answer)`` after each answer or failure. If it
-            raises, or on Ctrl-C, what has not started is cancelled; what runs, runs on until its time
-            limit.
+        cache: as in :func:`checkmate.solve`; shared by all workers.
+        on_progress: called in this process with ``(done, total, answer)`` after each answer or failure. If it
+            raises, or on Ctrl-C, solves that have not started are cancelled; running ones continue to their
+            time limit.
 
     Returns:
-        the frontier. A solver that fails is among its ``errors`` and stops no other.
+        the frontier. A solver that fails is listed in its ``errors``; the other solves go on.
 
     Raises:
         BudgetError, PluginError, ValueError: as :func:`checkmate.solve`, before any solver starts.
-        SweepInterrupted: on Ctrl-C, a ``KeyboardInterrupt``; its ``frontier`` has what was answered by then.
+        SweepInterrupted: on Ctrl-C, a ``KeyboardInterrupt``; its ``frontier`` holds the answers until then.
 
     >>> from checkmate import DFGraph
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
@@ -219,7 +219,7 @@ def sweep(
     ]
     results: dict[int, Solution | Failure] = {}
     try:
-        with closing(_here(jobs) if executor is None else _there(jobs, executor)) as incoming:
+        with closing(_serially(jobs) if executor is None else _in_pool(jobs, executor)) as incoming:
             for k, result in incoming:
                 results[k] = result
                 if on_progress is not None:
@@ -230,7 +230,7 @@ def sweep(
 
 
 def _frontier(graph: DFGraph, results: Mapping[int, Solution | Failure]) -> Frontier:
-    """Of what came in, in the order of the questions."""
+    """The frontier of the results, in the order of the jobs."""
     ordered = [results[k] for k in sorted(results)]
     return Frontier(
         graph=graph,
@@ -243,17 +243,17 @@ def _frontier(graph: DFGraph, results: Mapping[int, Solution | Failure]) -> Fron
 class _Job:
     problem: Problem
     engine: Engine
-    arguments: dict[str, Any]  # of _answered: all that travels
+    arguments: dict[str, Any]  # of _answered: all that is sent
 
     def failed(self, error: BaseException) -> Failure:
         return Failure(budget=self.problem.budget, solver=self.engine.name, error=error)
 
     def result(self, answer: bytes | tuple[str, str]) -> Solution | Failure:
-        """Judge what came back."""
+        """Judge the answer."""
         if isinstance(answer, tuple):
             kind = getattr(errors, answer[0], SolverError)
-            is_ours = isinstance(kind, type) and issubclass(kind, (errors.PluginError, SolverError))
-            return self.failed((kind if is_ours else SolverError)(answer[1]))
+            known = isinstance(kind, type) and issubclass(kind, (errors.PluginError, SolverError))
+            return self.failed((kind if known else SolverError)(answer[1]))
         try:
             claim, _ = read_claim(answer, self.problem.graph)
             solution = judged(claim, self.engine.name, self.problem)
@@ -262,7 +262,7 @@ class _Job:
         return dataclasses.replace(solution, seconds=claim.seconds)
 
 
-def _here(jobs: list[_Job]) -> Generator[tuple[int, Solution | Failure], None, None]:
+def _serially(jobs: list[_Job]) -> Generator[tuple[int, Solution | Failure], None, None]:
     try:
         for k, job in enumerate(jobs):
             yield k, job.result(_answered(**job.arguments))
@@ -270,22 +270,22 @@ def _here(jobs: list[_Job]) -> Generator[tuple[int, Solution | Failure], None, N
         _graph.cache_clear()
 
 
-def _there(jobs: list[_Job], executor: Executor) -> Generator[tuple[int, Solution | Failure], None, None]:
-    """Give each as it comes. What is lost when a process dies is asked once more."""
-    lost = yield from _asked(jobs, range(len(jobs)), executor)
-    lost = yield from _asked(jobs, lost, executor)
+def _in_pool(jobs: list[_Job], executor: Executor) -> Generator[tuple[int, Solution | Failure], None, None]:
+    """Yield each result when it arrives; submit jobs that are lost because a process died once more."""
+    lost = yield from _submitted(jobs, range(len(jobs)), executor)
+    lost = yield from _submitted(jobs, lost, executor)
     for k, error in lost.items():
-        twice = f"asked twice, since processes of the pool died: {one_line(error)}"
+        twice = f"tried twice, since processes of the pool died: {one_line(error)}"
         yield k, jobs[k].failed(type(error)(twice))
 
 
-def _asked(
+def _submitted(
     jobs: list[_Job], numbers: Iterable[int], executor: Executor
 ) -> Generator[tuple[int, Solution | Failure], None, dict[int, BrokenExecutor]]:
-    """Submit some, give each as it comes; whatever ends this early cancels what has not started.
+    """Submit jobs and yield each result when it arrives; when ended early, cancel jobs that have not started.
 
     Returns:
-        those whose process died, or another one of the same pool.
+        the error of each job that was lost because a process of the pool died.
     """
     futures: dict[Future[bytes | tuple[str, str]], int] = {}
     lost: dict[int, BrokenExecutor] = {}
@@ -302,7 +302,7 @@ def _asked(
             except BrokenExecutor as error:
                 lost[k] = error
                 continue
-            except ANYTHING as error:  # it was cancelled, or can't be sent what it needs
+            except ANYTHING as error:  # it was cancelled, or its arguments can't be sent
                 result = jobs[k].failed(error)
             yield k, result
     finally:
@@ -314,14 +314,14 @@ def _asked(
 def _answered(
     *, graph: bytes, budget: int, solver: str | Solver, settings: dict[str, Any], cache: str | None
 ) -> bytes | tuple[str, str]:
-    """Solve, wherever this runs: an answer as bytes, or the kind and the text of an error.
+    """Solve, in a worker or in this process: an answer as bytes, or the class and the text of an error.
 
-    Errors travel as text, because an exception of foreign code may not survive a pickle.
+    Errors are sent as text, because an exception of foreign code may not survive a pickle.
     """
     try:
         store = ScheduleCache(cache) if cache is not None else None
         answer = solve(_graph(graph), budget, solver=solver, cache=store, throw=False, **settings)
-        if answer.interrupted:  # that was meant for the whole sweep
+        if answer.interrupted:  # the interrupt was meant for the whole sweep
             raise KeyboardInterrupt
         return claim_bytes(answer)
     except CheckmateError as error:
@@ -336,7 +336,7 @@ def _graph(content: bytes) -> DFGraph:
 
 
 def _staircase(answers: Iterable[Solution]) -> list[Solution]:
-    """Those with a schedule that no other beats in both: peaks ascend, costs strictly descend."""
+    """The answers with a schedule that none beats in both peak and cost; peaks ascend, costs descend."""
     stairs: list[Solution] = []
     found = [answer for answer in answers if answer.timeline is not None]
     for answer in sorted(found, key=lambda answer: (answer.peak or 0, answer.cost)):
@@ -346,7 +346,7 @@ def _staircase(answers: Iterable[Solution]) -> list[Solution]:
 
 
 def _disproved(answer: Solution, stairs: list[Solution]) -> Failure | None:
-    """A failure, if some schedule within the budget of ``answer`` costs less than its bound."""
+    """A failure, if some schedule within the budget of ``answer`` costs less than its lower bound."""
     cheapest = next((s for s in reversed(stairs) if (s.peak or 0) <= answer.problem.budget), None)
     if cheapest is None or answer.bound <= cheapest.cost * (1 + _TOLERANCE):
         return None

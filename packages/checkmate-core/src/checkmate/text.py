@@ -1,8 +1,8 @@
-"""Text from outside for people: any string as one visible line, costs with their unit.
+"""Text for people: any string as one visible line; bytes and costs with their units.
 
-Names of ops, messages and paths come from anywhere. What can't be seen (control characters, line breaks, lone
-surrogates, marks that turn the direction of the text) is written as an escape, so it can't break a file,
-command a terminal or forge a line.
+Names of ops, messages and paths come from files and other programs. Invisible characters (control characters,
+line breaks, lone surrogates, marks that change the direction of the text) are escaped, so that they can't
+corrupt a file, control a terminal or forge a line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LONGEST = 1000
 
 
 def printable(text: str) -> str:
-    r"""The text on one line; each character that can't be seen as ``\x1b`` or ``\u202e``.
+    r"""The text on one line, with an escape such as ``\x1b`` for each invisible character.
 
     >>> printable("conv\n1")
     'conv\\n1'
@@ -24,12 +24,13 @@ def printable(text: str) -> str:
 
 
 def clipped(text: str, length: int = 60) -> str:
-    """The text, printable, of at most ``length`` characters: both ends stay, the middle goes.
+    """The text, printable, of at most ``length`` characters: the middle is left out.
 
     >>> clipped("encoder.layers.11.attention", 15)
     'encoder…tention'
     """
-    return _shortened(printable(_shortened(text, 2 * length)), length)  # what is long is cut before the work
+    # Shortened before escaping, which is slow for long texts.
+    return _shortened(printable(_shortened(text, 2 * length)), length)
 
 
 def quoted(text: str, length: int = 60) -> str:
@@ -42,12 +43,12 @@ def quoted(text: str, length: int = 60) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The text, printable, for a message: of at most 1000 characters."""
+    """The text, printable, of at most 1000 characters, for a message."""
     return clipped(text, _LONGEST)
 
 
 def cost_text(cost: float, unit: str) -> str:
-    """A cost with its unit; short seconds as milli- or microseconds.
+    """A cost with its unit; less than a second in milli- or microseconds.
 
     >>> cost_text(0.00125, "s"), cost_text(12.5, "flop"), cost_text(3, "")
     ('1.25 ms', '12.5 flop', '3')
@@ -79,7 +80,7 @@ def format_bytes(size: int) -> str:
 
 
 def byte_unit(largest: int) -> tuple[int, str]:
-    """The binary unit to draw bytes up to ``largest`` in: how many bytes it has, and its name.
+    """The binary unit for drawing up to ``largest`` bytes: its size in bytes, and its name.
 
     >>> byte_unit(3 * 2**20)
     (1048576, 'MiB')

@@ -1,4 +1,4 @@
-"""The face of the ``checkmate-tf`` distribution: everything public in :mod:`checkmate_tf`."""
+"""The TensorFlow interface: all public names of :mod:`checkmate_tf`, from ``checkmate-tf``."""
 
 from checkmate.errors import MissingDistributionError, install_hint
 

@@ -1,4 +1,4 @@
-"""The face of the ``checkmate-torch`` distribution: everything public in :mod:`checkmate_torch`."""
+"""The PyTorch interface: all public names of :mod:`checkmate_torch`, from ``checkmate-torch``."""
 
 from checkmate.errors import MissingDistributionError, install_hint
 

@@ -23,11 +23,11 @@ _FACTORS = {"": 1, "b": 1} | {
     for power, prefix in enumerate("kmgtp")
     for suffix, base in (("ib", 1024), ("b", 1000))
 }
-_NUMBER = r"\s*(\d{1,999}(?:\.\d{1,999})?|\.\d{1,999})\s*"  # longer ones would take their time
+_NUMBER = r"\s*(\d{1,999}(?:\.\d{1,999})?|\.\d{1,999})\s*"  # a bound on the time that parsing takes
 _SIZE = re.compile(rf"{_NUMBER}([a-zA-Z]*)\s*")
 _PERCENT = re.compile(rf"{_NUMBER}%\s*")
 _LARGEST_SHARE = 10
-_LARGEST_SIZE = 2**63 - 1  # what the judge can count
+_LARGEST_SIZE = 2**63 - 1  # the judge counts bytes in int64
 _ADVICE = "write bytes (8589934592), a size ('8GiB', '512 MB') or a share ('60%', 0.6)"
 
 
@@ -38,12 +38,32 @@ def parse_bytes(text: int | str) -> int:
     (1536, 2000000, 7)
 
     Raises:
-        BudgetError: if the text is no size, is negative, or is more than 2^63 − 1 bytes.
+        BudgetError: if the text can't be read, or the size is negative or more than 2^63 − 1 bytes.
     """
-    given: object = text
+    return _size(text, "size")
+
+
+def parse_budget(budget: Budget, whole: int) -> int:
+    """Read a memory budget as bytes; shares are of ``whole``, the peak without recomputation.
+
+    >>> parse_budget("60%", whole=1000), parse_budget(0.5, whole=1000), parse_budget("1KiB", whole=1000)
+    (600, 500, 1024)
+
+    Raises:
+        BudgetError: if the budget can't be read, or is not positive.
+    """
+    value = _share(budget, whole)
+    if value is None:
+        value = _size(budget, "budget")
+    if value <= 0:
+        raise BudgetError(f"budget {budget!r} is {value} bytes: a budget must be positive; {_ADVICE}")
+    return value
+
+
+def _size(given: object, name: str) -> int:
     if isinstance(given, bool) or not isinstance(given, Integral | str):
-        raise BudgetError(f"{given!r} is no number of bytes: write an int or a size such as '8GiB'")
-    if isinstance(given, Integral):  # NumPy's integers are welcome
+        raise BudgetError(f'{name} must be a number of bytes or a size such as "8GiB"; got {given!r:.60}')
+    if isinstance(given, Integral):  # NumPy's included
         size = int(given)
     else:
         match = _SIZE.fullmatch(given)
@@ -58,27 +78,10 @@ def parse_bytes(text: int | str) -> int:
     return size
 
 
-def parse_budget(budget: Budget, whole: int) -> int:
-    """Read a memory budget as bytes; shares are of ``whole``, the peak of keeping everything.
-
-    >>> parse_budget("60%", whole=1000), parse_budget(0.5, whole=1000), parse_budget("1KiB", whole=1000)
-    (600, 500, 1024)
-
-    Raises:
-        BudgetError: if the budget can't be read, or is not positive.
-    """
-    value = _share(budget, whole)
-    if value is None:
-        value = parse_bytes(budget)  # type: ignore[arg-type]  # a float is always a share
-    if value <= 0:
-        raise BudgetError(f"budget {budget!r} is {value} bytes: a budget must be positive; {_ADVICE}")
-    return value
-
-
 def _share(budget: Budget, whole: int) -> int | None:
-    """Bytes of a budget given as a share of ``whole``, or None if it is an absolute one.
+    """Bytes of a budget that is a share of ``whole``, or None if the budget is absolute.
 
-    A float stands for the decimal number that it prints as: 0.29 of 100 bytes are 29.
+    A float counts as the decimal number that it prints: 0.29 of 100 bytes are 29.
     """
     given: object = budget
     if isinstance(given, str):
@@ -92,7 +95,7 @@ def _share(budget: Budget, whole: int) -> int | None:
         return None
     if share > _LARGEST_SHARE:
         raise BudgetError(
-            f"budget {budget!r:.40}: a float or percentage is a share of the keep-everything peak, "
+            f"budget {budget!r:.40}: a float or percentage is a share of the peak without recomputation, "
             f"at most {_LARGEST_SHARE:.0%}; for bytes pass an int"
         )
     return math.floor(share * whole)

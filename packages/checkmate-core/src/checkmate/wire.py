@@ -1,7 +1,7 @@
-"""The wire formats, version 1, as structs: what each key is called, its type, its default, its limits.
+"""The wire formats, version 1, as structs: the name, type, default and limits of each key.
 
-The structs below *are* the formats. A file is one of them in JSON or in msgpack, which hold the same tree;
-the first byte tells which it is, for a msgpack map never begins as JSON does.
+The structs below *are* the formats. A file is one of them in JSON or in msgpack, which hold the same tree.
+The first byte distinguishes them: a msgpack map never begins as JSON does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from checkmate.text import excerpt
 __all__ = ["Encoding", "GraphV1", "OpV1", "ScheduleV1", "TensorV1", "decoded", "encoded", "json_schemas"]
 
 Encoding = Literal["json", "msgpack"]
-"""How the tree is written down."""
+"""The encoding of the tree."""
 
 _LARGEST = 2**63 - 1
 _VERSION = 1
@@ -57,7 +57,7 @@ class OpV1(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphV1(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A training step as ops and tensors. What it can hold at once is less than 2^63 bytes."""
+    """A training step as ops and tensors. All that it can hold at once is less than 2^63 bytes."""
 
     format: Literal["checkmate.graph"]
     version: Literal[1]
@@ -71,7 +71,7 @@ class GraphV1(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ScheduleV1(msgspec.Struct, frozen=True, kw_only=True):
-    """What to compute and to free, step by step."""
+    """The computes and frees of a training step, in order."""
 
     format: Literal["checkmate.schedule"]
     version: Literal[1]
@@ -81,7 +81,7 @@ class ScheduleV1(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description='`["compute", op]` or `["free", tensor]`'),
     ]
     meta: Annotated[
-        dict[str, Any], Meta(description="hints on where it came from; nothing relies on it")
+        dict[str, Any], Meta(description="hints on where it came from; no program relies on it")
     ] = {}
 
 
@@ -107,10 +107,10 @@ def json_schemas() -> dict[str, dict[str, Any]]:
 
 
 def encoded(wire: msgspec.Struct, encoding: Encoding) -> bytes:
-    """Write the tree down.
+    """Encode the tree.
 
     Raises:
-        FormatError: at text that is no Unicode (a lone surrogate), or an unknown encoding.
+        FormatError: at text that is not Unicode (a lone surrogate), or an unknown encoding.
     """
     if encoding not in ("json", "msgpack"):
         raise FormatError(f"unknown encoding {encoding!r}: write 'json' or 'msgpack'")
@@ -121,14 +121,15 @@ def encoded(wire: msgspec.Struct, encoding: Encoding) -> bytes:
 
 
 def decoded(content: bytes, where: str, wire: type[_Wire]) -> _Wire:
-    """Read a tree, in whichever encoding it is, and check it against its format.
+    """Read a tree in either encoding, and check it against its format.
 
-    Format and version come first, so that a newer file says so and not that a key is missing.
+    Format and version are checked first, so that for a newer file the error names the version, not a missing
+    key.
 
     Args:
         content: the bytes.
-        where: what messages call them: a path.
-        wire: the format that is expected.
+        where: their name in messages: a path.
+        wire: the expected format.
 
     Raises:
         FormatError: names ``where`` and the place.
@@ -139,7 +140,9 @@ def decoded(content: bytes, where: str, wire: type[_Wire]) -> _Wire:
     packed = content[0] & 0xF0 == 0x80 or content[0] in (0xDE, 0xDF)
     codec: Any = msgspec.msgpack if packed else msgspec.json
     try:
-        header = codec.decode(content, type=_Header)  # walks all of it: a part, or a false length, ends here
+        header = codec.decode(
+            content, type=_Header
+        )  # walks all of it: truncated content, or a false length, fails here
         if header.format != expected:
             raise FormatError(f"{where}: this is a {header.format!r:.60}, not a {expected!r} - at `$.format`")
         if header.version != _VERSION:
@@ -155,42 +158,42 @@ def decoded(content: bytes, where: str, wire: type[_Wire]) -> _Wire:
             raise
         raise FormatError(f"{where}: {excerpt(str(error))}{_hint(content, str(error))}") from error
     if twice is not None:
-        raise FormatError(f"{where}: a key stands twice in one object - at `{excerpt(twice)}`")
+        raise FormatError(f"{where}: a key occurs twice in one object - at `{excerpt(twice)}`")
     return tree
 
 
 def _hint(content: bytes, message: str) -> str:
-    """What to do, where the decoder's words don't tell: programs write these and mean well."""
+    """Advice for frequent faults that the decoder's message doesn't explain."""
     if content.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         return ": write UTF-8, without a byte order mark"
     at = re.search(r"invalid character \(byte (\d+)\)", message)
     if at is not None and content.startswith((b"NaN", b"Infinity"), int(at[1])):
-        return ": NaN and infinity are no JSON"
+        return ": NaN and infinity are not JSON"
     return ""
 
 
 def _check_plain(value: object, place: str) -> None:
-    """Refuse what msgpack can hold and JSON can't."""
+    """Refuse values that msgpack can hold and JSON can't."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise ValueError(f"the key {key!r:.60} is no text - at `{place}`")
+                raise ValueError(f"the key {key!r:.60} is not text - at `{place}`")
             _check_plain(item, f"{place}.{key}")
     elif isinstance(value, list):
         for k, item in enumerate(value):
             _check_plain(item, f"{place}[{k}]")
     elif not (value is None or isinstance(value, bool | int | float | str)):
-        raise ValueError(f"a {type(value).__name__} is no JSON value - at `{place}`")
+        raise ValueError(f"a {type(value).__name__} is not a JSON value - at `{place}`")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no JSON value - at `{place}`")
+        raise ValueError(f"{value} is not a JSON value - at `{place}`")
 
 
 class _Pairs(list[Any]):
-    """A JSON object, with what stands twice in it."""
+    """A JSON object as pairs, so that repeated keys remain."""
 
 
 def _twice_json(content: bytes) -> str | None:
-    """The place of a key that stands twice in one object, or None."""
+    """The place of a key that occurs twice in one object, or None."""
     found = False
 
     def look(pairs: list[tuple[str, Any]]) -> None:
@@ -221,7 +224,7 @@ _LIST = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def _twice_packed(content: bytes) -> str | None:
-    """The same for msgpack: an object says how many keys it has. Hints are not looked into."""
+    """The same for msgpack, where a map declares its number of keys; hints are not checked."""
     top = _OBJECT.decode(content)
     if len(top) < _declared(content):
         return "$"
@@ -233,6 +236,6 @@ def _twice_packed(content: bytes) -> str | None:
 
 
 def _declared(packed: bytes | memoryview) -> int:
-    """How many keys a msgpack map says it has."""
+    """The number of keys that a msgpack map declares."""
     wide = {0xDE: 2, 0xDF: 4}.get(packed[0], 0)
     return int.from_bytes(packed[1 : 1 + wide], "big") if wide else packed[0] & 0x0F

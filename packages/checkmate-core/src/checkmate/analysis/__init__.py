@@ -1,4 +1,4 @@
-"""What a graph alone tells, before any solver: floors, lifetimes, late reads, and where it hangs together."""
+"""Analyses of a graph, without a solver: floors, lifetimes, articulation points, and writes in place."""
 
 from checkmate.analysis.articulation import articulation_points
 from checkmate.analysis.floors import Floor, first_run_sets, floor, needed_ops, working_sets

@@ -1,11 +1,11 @@
-"""Articulation points of the forward pass: the ops through which everything before must go to what follows.
+"""Articulation points of the forward pass: ops that connect the ops before them to those after them.
 
 Let F be the undirected graph whose vertices are the forward ops (``backward=False``), with an edge {u, v} if
-v reads a tensor that u makes. Graph inputs have no maker, so sharing a parameter or the batch joins nobody.
-An *articulation point* is an op whose removal leaves F with more connected components than it had.
+v reads a tensor that u makes. Graph inputs have no producer, so sharing a parameter or the batch adds no
+edge. An *articulation point* is an op whose removal leaves F with more connected components than it had.
 
-Two ops that read the same tensor are joined only through the op that makes it: a skip edge that starts at an
-op doesn't bypass that op, but does bypass all ops between it and the op at which it ends.
+Two ops that read the same tensor are joined only through its producer: a skip connection bypasses the ops
+between its start and its end, but not the op at its start.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = ["articulation_points"]
 
 
 def articulation_points(graph: DFGraph) -> tuple[int, ...]:
-    """The forward ops that hold the forward pass together, ascending.
+    """The articulation points of the forward pass, ascending.
 
     A depth-first search gives every op v the lowest time low(v) at which an op was entered that is next to a
     descendant of v; then u, not a root, is an articulation point if and only if some child v has low(v) ≥ the
     time at which u was entered, and a root if and only if it has several children (Hopcroft and Tarjan 1973,
     "Algorithm 447"). Time and memory are linear in the reads of the graph; there is no recursion.
 
-    Two things to know before keeping their outputs and nothing else: the two ends of a chain are none, as
-    nothing lies behind them; and an op that alone reads what a side branch makes is one, wherever it stands.
+    Before keeping only their outputs, note that the two ends of a chain are not articulation points, since
+    nothing lies behind them, and that the only reader of a side branch is one, at any place.
 
     >>> articulation_points(DFGraph.from_nodes(cost=[1] * 5, size=[1] * 5, deps=[[], [0], [1], [2, 1], [3]]))
     (1, 3)
@@ -60,7 +60,7 @@ def articulation_points(graph: DFGraph) -> tuple[int, ...]:
 
 
 def _forward_neighbours(graph: DFGraph) -> list[list[int]]:
-    """For each op its neighbours in F, one entry per read; nothing for backward ops."""
+    """The neighbours of each op in F, one entry per read; none for backward ops."""
     neighbours: list[list[int]] = [[] for _ in graph.ops]
     producer = graph.producer.tolist()
     for v, op in enumerate(graph.ops):

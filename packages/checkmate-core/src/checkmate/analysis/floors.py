@@ -1,10 +1,10 @@
-"""Proved lower limits for budgets: what every valid schedule holds while an op runs.
+"""Proved lower limits for budgets: the bytes that every valid schedule holds while an op runs.
 
-The *working set* of op v is what is resident whenever v runs: everything that can't be freed, its inputs, its
-outputs and its workspace. At the **first** run of v more is forced to be there. Let tensor t be made by an op
-u that may run only once, u an ancestor of v, and let t be a graph output or be read by a needed descendant w
-of v. Then u ran before v; every run of w comes after the first run of v; and t can't be made again. So t is
-resident throughout, and counts as well. The maximum over the ops that must run is the *floor*.
+The *working set* of op v is resident whenever v runs: everything that can't be freed, its inputs, its outputs
+and its workspace. At the **first** run of v further tensors must be resident. Let tensor t be made by an op u
+that may run only once, u an ancestor of v, and let t be a graph output or be read by a needed descendant w of
+v. Then u ran before v; every run of w comes after the first run of v; and t can't be made again. So t is
+resident in between, and counts as well. The maximum over the ops that must run is the *floor*.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from checkmate.graph import CSR, DFGraph
 
 __all__ = ["Floor", "first_run_sets", "floor", "needed_ops", "working_sets"]
 
-_MOST_TRACKED = 1024  # tensors made only once; to leave some out only lowers what is proved
+_MOST_TRACKED = 1024  # tensors made only once; leaving some out only lowers the floor
 
 
 class Floor(NamedTuple):
@@ -28,7 +28,7 @@ class Floor(NamedTuple):
 
     Attributes:
         size: bytes that every valid schedule holds at some moment.
-        bottleneck: the op that makes it so; None when the outputs held at the end do.
+        bottleneck: the op with this working set; None if the floor is the outputs held at the end.
     """
 
     size: int
@@ -82,9 +82,9 @@ def working_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
 def first_run_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
     """Bytes that every valid schedule holds while each op runs for the first time; shape ``[n_ops]``.
 
-    The working sets, and what was made by ops that run only once and is still needed; of that, the 1024
-    largest tensors, so that time stays linear in the graph. For ops that no schedule must run, the figure
-    means nothing.
+    They are the working sets, and tensors made by ops that run only once that are still needed; of these, the
+    1024 largest count, so that time stays linear in the graph. The figures of ops that no schedule must run
+    are meaningless.
     """
     sets = working_sets(graph)
     every = [t for op in graph.ops if not op.recomputable for t in op.outputs]
@@ -114,7 +114,7 @@ def _forced(graph: DFGraph, once_only: list[int]) -> list[int]:
         before[v] = _union(made_before[t] for t in op.inputs)
         for t in op.outputs:
             made_before[t] = before[v] | bit[t]
-    read_after = [0] * graph.n_tensors  # bits that the readers of t and their descendants read
+    read_after = [0] * graph.n_tensors  # bits of the tensors that the readers of t and their descendants read
     for v in range(graph.n_ops - 1, -1, -1):
         after[v] = _union(read_after[t] for t in graph.ops[v].outputs)
         if needed[v]:
@@ -132,7 +132,7 @@ def _union(masks: Iterable[int]) -> int:
 
 
 def _row_sums(rows: CSR, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The sum of each row; exact even where the running total wraps around, for differences do too."""
+    """The sum of each row; exact even if the running total wraps around, since differences wrap as well."""
     running = np.zeros(len(rows.indices) + 1, dtype=np.int64)
     np.cumsum(values[rows.indices], out=running[1:])
     return running[rows.indptr[1:]] - running[rows.indptr[:-1]]

@@ -1,8 +1,8 @@
-"""Liveness: from when to when each tensor is needed, if the ops run in a given order.
+"""Liveness: the interval in which each tensor is needed, if the ops run in a given order.
 
 A run of an op makes a new copy of each of its outputs. A read uses the latest copy. A copy lives from the run
-that makes it to its last read; the last copy of a graph output lives to the end. While run k goes on, memory
-is ``base_size`` + the sizes of all copies that live at k + the workspace of its op.
+that makes it to its last read; the last copy of a graph output lives to the end. During run k, memory is
+``base_size`` + the sizes of all copies that live at k + the workspace of its op.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["BudgetBounds", "Liveness", "budget_bounds", "liveness"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Liveness:
-    """What an order of ops holds, and when. Positions count the runs from 0; arrays are read-only int64.
+    """The memory and the lifetimes of an order of ops. Runs count from 0; arrays are read-only int64.
 
     Attributes:
         order: the op of each run, shape ``[n_runs]``.
         first: the run that first makes each tensor, −1 for graph inputs, ``n_runs`` if none does; shape
             ``[n_tensors]``.
-        last: the last run that reads it (that makes it, if none reads its last copy), ``n_runs`` for what
-            is there at the end: graph inputs and outputs, and what is never made; shape ``[n_tensors]``.
+        last: the last run that reads each tensor (that makes it, if none reads its last copy), ``n_runs`` for
+            graph inputs, graph outputs and tensors that are never made; shape ``[n_tensors]``.
         memory: bytes held during each run, shape ``[n_runs]``.
-        peak: the largest of them and of what is always resident.
+        peak: the largest of ``memory`` and ``base_size``.
     """
 
     order: npt.NDArray[np.int64]
@@ -43,18 +43,18 @@ class Liveness:
     peak: int
 
     def __repr__(self) -> str:
-        """Short: how many runs, and the peak."""
+        """Short: number of runs, and the peak."""
         return f"<Liveness: {len(self.order)} runs, peak {self.peak} bytes>"
 
 
 def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
     """The liveness of ``order``: op indices, with repeats for recomputation; default the base order.
 
-    Memory agrees with the judge's on ``Schedule.from_sequence(graph, order)``. Whether an op may run twice
-    and whether every graph output gets made is the judge's to say.
+    Memory equals the judge's for ``Schedule.from_sequence(graph, order)``. Whether an op may run twice, and
+    whether every graph output is made, is not checked: the judge does that.
 
     Raises:
-        GraphError: if an op reads what no earlier run made, or there is no such op.
+        GraphError: if an op reads a tensor that no earlier run made, or an index is out of range.
 
     >>> chain = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 2, 1], deps=[[], [0], [1]])
     >>> live = liveness(chain)
@@ -66,7 +66,7 @@ def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
     first = [n_runs] * graph.n_tensors
     for t in graph.inputs:
         first[t] = -1
-    last = [n_runs] * graph.n_tensors  # of the copy at hand
+    last = [n_runs] * graph.n_tensors  # of the latest copy
     change = [0] * (n_runs + 1)  # of the bytes held, on entering a run
     for k, v in enumerate(runs):
         if not 0 <= v < graph.n_ops:
@@ -102,12 +102,12 @@ def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
 
 
 class BudgetBounds(NamedTuple):
-    """Where the least budget of a graph lies.
+    """Bounds on the least budget of a graph.
 
     Attributes:
-        lower: bytes; proved: every valid schedule holds so many at some moment.
-        upper: bytes; known to be enough: the needed ops, once each, in base order.
-        bottleneck: the op that sets ``lower``; None when the outputs held at the end do.
+        lower: bytes that every valid schedule holds at some moment, a proved lower limit.
+        upper: bytes that are enough for running the needed ops once each, in base order.
+        bottleneck: the op that sets ``lower``; None if it is the outputs held at the end.
     """
 
     lower: int
@@ -116,7 +116,7 @@ class BudgetBounds(NamedTuple):
 
 
 def budget_bounds(graph: DFGraph) -> BudgetBounds:
-    """Bounds on the least budget that any schedule can keep, in time about linear in the graph.
+    """Bounds on the least budget of any schedule, in time about linear in the graph.
 
     :func:`checkmate.minimum_budget` searches between them.
 

@@ -1,26 +1,27 @@
-"""Writes in place, in a graph whose tensors never change: so ordered that no op reads too late.
+"""Writes in place, in a graph whose tensors never change: ordered so that no op reads an overwritten tensor.
 
-Let u overwrite the tensor s, and let r read s. A schedule may run r again, whenever something asks for what
-r made. Let D(r) be all ops that can cause that: the readers of what r makes and, where one of these may
-itself run again, the readers of what that one makes, and so on. D(r) is empty if r runs once.
+Let op u overwrite the tensor s, and let r read s. A schedule may run r again when another op needs its
+outputs. Let D(r) be all ops that can cause that: the readers of the outputs of r, for each of these that may
+itself run again the readers of its outputs, and so on. D(r) is empty if r runs once.
 
-Let W(u) be the readers r of s, but for u, with all of their D(r). The first runs of W(u) come before u in
-every valid schedule, whatever its order, if u reads something of each: of what it does not read anyway, a
-*token*, a tensor of no bytes. Let writes, and what makes graph outputs, or what writes read, tokens included,
-run once. Then in every valid schedule that computes nothing in vain, no run of a reader r of s but u comes
-after u. Proof: suppose that one does. It is not r's first. As it is not in vain, some w ∈ D(r) reads what it
-makes, later. Were that the first run of w, it would come before u. So w may run again, and the same holds for
-this run of w in the place of that of r, with D(w) ⊆ D(r). A schedule is finite, so this ends. ∎
+Let W(u) be the readers r of s other than u, with all of their D(r). Let u read at least one output of each of
+them: one that it reads anyway, or a *token*, a tensor of 0 bytes. Then the first runs of W(u) come before u
+in every valid schedule. Let writes run once, and also the producers of graph outputs and of the tensors that
+writes read, tokens included. Then in every valid schedule without computes in vain, no run of a reader r ≠ u
+of s comes after u. Proof: suppose that one does. It is not the first run of r. It is not in vain, so a later
+run of some w ∈ D(r) reads its output. If that were the first run of w, it would come before u. So w may run
+again, and the argument repeats with this run of w in place of that of r, with D(w) ⊆ D(r). A schedule is
+finite, so this ends. ∎
 
-Nothing here asks what s is. It may be a graph input, say a parameter, or a *version*: a tensor that an
-earlier write makes, of no bytes as the memory is the parameter's, in which whoever reads the parameter after
-that write finds its new value. A second write overwrites this version, for which it waits, and makes the next
-one. Each version has one maker, which runs once, and at most one write that overwrites it, so that the
-parameter holds the right value whenever one is read. A write may make other tensors besides.
+The tensor s may be a graph input, for example a parameter, or a *version*: a tensor of 0 bytes made by an
+earlier write; an op that reads it reads the parameter's new value, in the parameter's memory. A second write
+waits for this version, overwrites it, and makes the next one. Each version has one producer, which runs once,
+and at most one write overwrites it, so the parameter holds the right value at each read. A write may also
+make other tensors.
 
-That u waits for W(u) must not go round in a circle. Let the base order be one that reads nothing too late,
-and leave all ops but writes in it. A write then may wait until the first op that is no write reads what it
-makes, or what a write that must follow it makes; a reader r with a D(r) that goes on longer runs once.
+The waiting of u for W(u) must not be circular. Let no op of the base order read an overwritten tensor, and
+keep all ops except writes in that order. A write may then wait until the first op that is not a write reads
+its output, or the output of a write that must follow it; a reader r whose D(r) extends beyond that runs once.
 """
 
 from __future__ import annotations
@@ -41,27 +42,27 @@ __all__ = ["in_vain", "late_reads", "sequence_to_run", "with_writes_settled"]
 def with_writes_settled(
     graph: DFGraph, writes: Mapping[int, Sequence[int]], in_sequence: Sequence[int] = ()
 ) -> tuple[DFGraph, list[int]]:
-    """Let every write stand as early as is sound, whatever is recomputed around it, in any order.
+    """Move every write to the earliest place that is sound for all recomputation, in any order.
 
-    Ops of the backward pass that read what is overwritten run once if the write could else not follow them
-    at once; so do those that make what a write reads or waits for, or a graph output, and those that could be
-    asked for again after something that must follow the write. Other ops stay free to run again: the write
-    waits until nothing can ask for them.
+    These ops run once: readers of an overwritten tensor in the backward pass, if the write could otherwise
+    not directly follow them; producers of graph outputs and of the tensors that a write reads or waits for;
+    and ops that could be needed again after an op that must follow the write. All other ops may still be
+    recomputed: the write waits until no op can need them again.
 
     Args:
-        graph: the step, its base order being that of the program; writes may stand later than they need to.
+        graph: the step, in the order of the program; writes may come later than necessary.
         writes: op → the tensors that it overwrites: graph inputs, or versions of them that other writes
             make. Each tensor is overwritten at most once. Writes run once, whatever ``recomputable`` says.
-        in_sequence: ops whose first runs must keep their order, as they draw random numbers, for example.
+        in_sequence: ops whose first runs must keep their order, for example because they draw random numbers.
 
     Returns:
-        The graph with its ops in the new base order, and for each of them its index before. New tensors
-        stand last.
+        The graph with its ops in the new base order, and the former index of each op. New tensors are
+        appended.
 
     Raises:
-        ValueError: if two writes overwrite the same tensor; if an op reads what a write before it overwrites.
+        ValueError: if two writes overwrite the same tensor; if an op reads a tensor after its overwrite.
 
-    A weight whose update reads the momentum that another write has made:
+    The update of a weight reads the momentum that another write has made:
 
     >>> from checkmate import Op
     >>> names = ("weight", "momentum", "gradient", "rest", "new momentum", "new weight")
@@ -97,7 +98,7 @@ def with_writes_settled(
 
 
 def in_vain(graph: DFGraph, sequence: Sequence[int]) -> list[int]:
-    """The positions of computes in a sequence that nobody asked for: not first, and nobody reads them."""
+    """The positions of computes in vain in a sequence: recomputes whose outputs no later op reads."""
     first = dict(zip(reversed(sequence), reversed(range(len(sequence))), strict=True))
     wanted = np.zeros(graph.n_tensors, dtype=bool)
     wanted[list(graph.outputs)] = True
@@ -116,11 +117,11 @@ def in_vain(graph: DFGraph, sequence: Sequence[int]) -> list[int]:
 def late_reads(
     graph: DFGraph, sequence: Sequence[int], writes: Mapping[int, Sequence[int]]
 ) -> list[tuple[int, int]]:
-    """(position, write) of every compute in a sequence that reads what a write before it has overwritten.
+    """(position, write) of every compute in a sequence that reads a tensor after its overwrite.
 
     Args:
         graph: the step.
-        sequence: of ops, by which each write runs once.
+        sequence: op indices; each write runs once.
         writes: op → the tensors that it overwrites.
     """
     written: dict[int, int] = {}
@@ -134,15 +135,15 @@ def late_reads(
 def sequence_to_run(
     graph: DFGraph, sequence: Sequence[int], writes: Mapping[int, Sequence[int]]
 ) -> list[int]:
-    """A schedule's sequence without what is computed in vain, looked over once more before it runs.
+    """The sequence of a schedule without computes in vain, checked for late reads.
 
     Args:
-        graph: with settled writes.
+        graph: from :func:`with_writes_settled`.
         sequence: of a valid schedule.
         writes: op → the tensors that it overwrites.
 
     Raises:
-        RuntimeError: if an op reads what a write before it has overwritten.
+        RuntimeError: if an op reads a tensor after its overwrite.
     """
     vain = set(in_vain(graph, sequence))
     kept = [v for k, v in enumerate(sequence) if k not in vain]
@@ -152,7 +153,7 @@ def sequence_to_run(
 
 
 def _refuse(graph: DFGraph, writes: Mapping[int, Sequence[int]]) -> None:
-    """Raise unless each tensor is overwritten once, and the base order reads nothing too late."""
+    """Raise unless each tensor is overwritten at most once, and the base order has no late read."""
     by: dict[int, int] = {}
     for u, overwritten in writes.items():
         for t in overwritten:
@@ -165,7 +166,7 @@ def _refuse(graph: DFGraph, writes: Mapping[int, Sequence[int]]) -> None:
                 raise ValueError(f"{graph.op_label(u)} overwrites {graph.tensor_label(t)} before it is made")
             by[t] = u
     for v, u in late_reads(graph, range(graph.n_ops), writes):
-        raise ValueError(f"{graph.op_label(v)} reads what {graph.op_label(u)} overwrites")
+        raise ValueError(f"{graph.op_label(v)} reads a tensor that {graph.op_label(u)} has overwritten")
 
 
 def _readers(graph: DFGraph, tensors: Iterable[int], but: int) -> set[int]:
@@ -183,8 +184,8 @@ def _free_to_run_again(
 
     Args:
         graph: the step.
-        readers: write → the other ops that read what it overwrites, the writes in base order.
-        behind: write → these, and what makes what it reads or overwrites.
+        readers: write → the other readers of the tensors that it overwrites; the writes in base order.
+        behind: write → these, and the producers of the tensors that it reads or overwrites.
     """
     free = [op.recomputable for op in graph.ops]
     made_once = {*graph.outputs, *(t for u in readers for t in graph.ops[u].inputs)}
@@ -206,7 +207,7 @@ def _free_to_run_again(
 
 
 def _room(graph: DFGraph, behind: Mapping[int, set[int]]) -> dict[int, tuple[int, int]]:
-    """For each write the op that it could directly follow at the soonest, and the op that must follow it."""
+    """For each write the earliest op that it could directly follow, and the first op that must follow it."""
     soonest: dict[int, int] = {}
     for u, found in behind.items():
         soonest[u] = max((soonest.get(v, v) for v in found), default=-1)
@@ -220,7 +221,7 @@ def _room(graph: DFGraph, behind: Mapping[int, set[int]]) -> dict[int, tuple[int
 
 
 def _ancestors(graph: DFGraph) -> list[int]:
-    """For each op, itself and what must have run before it, as the bits of a number."""
+    """For each op, itself and its ancestors, as the bits of a number."""
     ancestors: list[int] = []
     for v, op in enumerate(graph.ops):
         ancestors.append(reduce(or_, (ancestors[u] for u in _makers(graph, op.inputs)), 1 << v))
@@ -228,7 +229,7 @@ def _ancestors(graph: DFGraph) -> list[int]:
 
 
 def _last_of(wanted: int, ancestors: list[int], v: int) -> list[int]:
-    """Those of the ops wanted before v that neither v nor another one of them brings along."""
+    """Of the ops wanted before v, those that are no ancestors of v or of another one of them."""
     last: list[int] = []
     wanted &= ~ancestors[v]
     while wanted:
@@ -242,7 +243,7 @@ def _bits(ops: Iterable[int]) -> int:
 
 
 def _with_tokens(graph: DFGraph, before: Mapping[int, Sequence[int]]) -> tuple[list[Op], list[Tensor]]:
-    """Ops and tensors, each op reading a token of the ops that must have run before it."""
+    """Ops and tensors, where each op reads a token of each op that must run before it."""
     ops, tensors = list(graph.ops), list(graph.tensors)
     for w in dict.fromkeys(w for found in before.values() for w in found):
         ops[w] = replace(ops[w], outputs=(*ops[w].outputs, len(tensors)))

@@ -1,4 +1,4 @@
-"""Budgets as they are typed: ``8GiB``, ``123456``, ``60%``, ``0.6``; many as a list or a range of shares."""
+"""Budgets on the command line: ``8GiB``, ``123456``, ``60%``, ``0.6``; or a list, or a range of shares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MANY = 10_000
 
 
 def budget_of(text: str) -> Budget:
-    """A budget as typed; a number with a point is a share, any other text goes to the parser of sizes.
+    """A budget as typed: a number with a point is a share; other text is left to the parser of sizes.
 
     >>> budget_of("0.6"), budget_of("60%"), budget_of("8GiB")
     (0.6, '60%', '8GiB')
@@ -24,13 +24,13 @@ def budget_of(text: str) -> Budget:
 
 
 def budget_list(text: str) -> list[Budget]:
-    """Budgets separated by commas; ``start:stop:count`` stands for so many shares, evenly spaced.
+    """Budgets separated by commas; ``start:stop:count`` means ``count`` evenly spaced shares.
 
     >>> budget_list("0.5:100%:3, 4GiB")
     [0.5, 0.75, 1.0, '4GiB']
 
     Raises:
-        BudgetError: if a range can't be read, or there is nothing between two commas.
+        BudgetError: if a range can't be read, or a budget is missing between two commas.
     """
     budgets: list[Budget] = []
     for part in text.split(","):

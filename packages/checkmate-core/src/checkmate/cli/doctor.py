@@ -1,4 +1,4 @@
-"""``checkmate doctor``: is the installation sound, and what to do if not?"""
+"""``checkmate doctor``: the faults of an installation, and what to do about them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["doctor"]
 @options.as_json
 @click.pass_context
 def doctor(ctx: click.Context, /, as_json: bool) -> None:
-    """Look for what is wrong with the installation: versions, plugins, what fails to load, the cache.
+    """Check the installation: versions, plugins, loading of libraries and solvers, the cache.
 
-    Exit codes: 0 nothing is wrong; 1 there is a problem, with what to do.
+    Exit codes: 0 no problem; 1 there is a problem, with advice.
     """
-    command_owners(ctx)  # asks the plugins for their commands: that may fail, too
+    command_owners(ctx)  # loads the commands of plugins, which may fail, too
     found = [*findings(), *_plugins(), *loading_findings()]
     problems = [finding for finding in found if finding.level == "problem"]
     if as_json:
@@ -46,7 +46,7 @@ def doctor(ctx: click.Context, /, as_json: bool) -> None:
 
 
 def _plugins() -> list[Finding]:
-    """Plugins that failed, and names that several of them claim."""
+    """The plugins, with their errors, and names that several of them offer."""
     found = []
     for plugin in installed_plugins():
         error = failure(plugin)
@@ -65,7 +65,7 @@ def _plugins() -> list[Finding]:
         Finding(
             level="problem",
             subject=f"{clash.kind} {clash.name!r}",
-            text=f"offered by {' and by '.join(clash.owners)}: nobody can use it",
+            text=f"offered by {' and by '.join(clash.owners)}: it is disabled",
             advice="uninstall all but one, or list the plugins to load in CHECKMATE_PLUGINS",
         )
         for clash in clashes()

@@ -1,9 +1,9 @@
-"""How a command ends when it does not end well: one line on stderr, and an exit code.
+"""The failures of a command: each is one line on stderr, and an exit code.
 
 1    no schedule: the budget is infeasible, or none was found; or the schedule is not valid
-2    bad input: what was given can't be used
-130  interrupted (128 + SIGINT); 143 and 129 after SIGTERM and SIGHUP: :mod:`checkmate.cli.signals` sees to it
-141  the reader of the output has gone (128 + SIGPIPE)
+2    bad input: an argument or file can't be used
+130  interrupted (128 + SIGINT); 143 and 129 after SIGTERM and SIGHUP (:mod:`checkmate.cli.signals`)
+141  the reader of the output has closed it (128 + SIGPIPE)
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class NoSchedule(click.ClickException):
 
 
 class NotValid(click.ClickException):
-    """The judge rejects a schedule: an answer, and no error."""
+    """The judge rejects a schedule, which is the answer of the command, not an error."""
 
     exit_code = 1
 
     def show(self, file: object = None) -> None:
-        """Only the line."""
+        """Print one line, without click's "Error:"."""
         click.echo(f"Not valid: {self.format_message()}", err=True)
 
 
 class BadInput(click.ClickException):
-    """What was given can't be used."""
+    """An argument or file can't be used."""
 
     exit_code = 2
 
@@ -47,14 +47,14 @@ class Interrupted(click.ClickException):
     exit_code = 130
 
     def show(self, file: object = None) -> None:
-        """Only the line: to be interrupted is no error."""
+        """Print one line; an interrupt is not an error."""
         start = "\n" if sys.stderr.isatty() else ""  # after the terminal's own ^C
         click.echo(start + self.format_message(), err=True)
 
 
 @contextmanager
 def clean_exits() -> Iterator[None]:
-    """Turn what users cause into one clear line and its exit code; a defect keeps its traceback."""
+    """Turn errors that users cause into one clear line and an exit code; a defect keeps its traceback."""
     try:
         yield
     except InfeasibleBudgetError as error:
@@ -66,6 +66,6 @@ def clean_exits() -> Iterator[None]:
     except (CheckmateError, OSError) as error:
         raise BadInput(str(error)) from error
     except MemoryError as error:
-        raise BadInput("there is not enough memory for this: give less, or use a larger machine") from error
+        raise BadInput("there is not enough memory: use a smaller graph, or a larger machine") from error
     except KeyboardInterrupt as error:
         raise Interrupted("Interrupted.") from error

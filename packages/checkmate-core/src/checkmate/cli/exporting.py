@@ -1,4 +1,4 @@
-"""Files that exporters write: made in an empty folder, and moved as a whole to where they belong."""
+"""Files that exporters write: made in an empty folder, then moved to their place, whole."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["exported"]
 
 @contextmanager
 def exported(output: Path, by: str) -> Iterator[Path]:
-    """Give a path to write to; once the block ends well, what is there replaces ``output``.
+    """Yield a path to write to; if the block succeeds, that file replaces ``output``.
 
-    The path has the same name, in an empty folder that is the current one meanwhile: exporters write as they
-    like, and libraries such as matplotlib look for their settings in the current folder.
+    The path has the same name, in an empty folder, which is the current folder inside the block: an exporter
+    may write partial files, and libraries such as matplotlib look for settings in the current folder.
 
     Args:
-        output: where the file belongs.
-        by: what messages call the code inside.
+        output: the final path.
+        by: the name in messages of the code inside the block.
 
     Raises:
-        PluginError: if the block fails in a way that no user can cause, or writes no file.
+        PluginError: if the block fails by a fault of its code, or writes no file.
         OSError: if the file can't be written.
     """
     with TemporaryDirectory(prefix="checkmate-") as folder:

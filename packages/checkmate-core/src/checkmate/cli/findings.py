@@ -1,7 +1,7 @@
-"""What can be wrong with an installation, as findings: each ok, a note or a problem, and what to do.
+"""Checks of an installation: each finding is ok, a note or a problem, with advice.
 
-Nothing heavy is imported here: versions come from the metadata of the installed distributions, and what
-loads is tried in other processes.
+Nothing heavy is imported here: versions come from the metadata of the installed distributions, and loading is
+tried in other processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXTRAS = {
     "testing": (("hypothesis", "pytest"), "the conformance kit"),
 }
 _LIBRARIES = ("matplotlib.figure", "numba", "ortools.sat.python.cp_model", "scipy.optimize")
-"""Modules that solvers and pictures need, of libraries that may be there; frameworks take too long."""
+"""Modules of optional libraries that solvers and pictures need; frameworks would take too long to load."""
 
 _VARIABLES = {PLUGINS_VARIABLE, CACHE_VARIABLE}
 _PREFIX = "CHECKMATE_"
@@ -41,13 +41,13 @@ _PREFIX = "CHECKMATE_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        level: ``"ok"``, ``"note"`` (worth knowing) or ``"problem"`` (something can't work).
-        subject: what was looked at.
-        text: what was found.
-        advice: what to do; empty if nothing.
+        level: ``"ok"``, ``"note"`` (worth knowing) or ``"problem"`` (a part can't work).
+        subject: the thing that was checked.
+        text: its state.
+        advice: what to do; may be empty.
     """
 
     level: Level
@@ -57,7 +57,7 @@ class Finding:
 
 
 def findings(checks: tuple[Callable[[], Iterator[Finding]], ...] | None = None) -> list[Finding]:
-    """Everything that was found, in the order of the checks."""
+    """The findings of all quick checks, in their order."""
     return [
         finding
         for check in checks
@@ -67,7 +67,7 @@ def findings(checks: tuple[Callable[[], Iterator[Finding]], ...] | None = None) 
 
 
 def distribution_versions() -> dict[str, str | None]:
-    """The version of each distribution that matters here; None if it is not installed."""
+    """The version of each distribution of interest; None if it is not installed."""
     return {name: _version(name) for name in (*DISTRIBUTIONS, *_OTHERS)}
 
 
@@ -114,7 +114,7 @@ def _listed(versions: dict[str, str] | dict[str, str | None]) -> str:
 
 
 def _import_name() -> Iterator[Finding]:
-    """Another distribution that installs a package ``checkmate`` writes into the same folder as ours."""
+    """Find other distributions with a package ``checkmate``, which are installed into the same folder."""
     owners = {*metadata.packages_distributions().get("checkmate", [])} - {"checkmate-core", "checkmate_core"}
     if owners:
         names = " ".join(sorted(owners))
@@ -133,13 +133,13 @@ def _highs() -> Iterator[Finding]:
         yield Finding(
             level="problem",
             subject="highspy, ortools",
-            text="both are installed, and the second of them to be imported in a process fails",
+            text="both are installed, and a process that imports one fails to import the other",
             advice="pip uninstall highspy (SciPy brings a HiGHS of its own)",
         )
 
 
 def _tensorflow() -> Iterator[Finding]:
-    """The one framework that its distribution does not bring, because it has several names."""
+    """Find a missing TensorFlow: it has several names, so ``checkmate-tf`` does not require it."""
     if _version("checkmate-tf") is not None and find_spec("tensorflow") is None:
         yield Finding(
             level="note",
@@ -162,7 +162,7 @@ def _solvers() -> Iterator[Finding]:
         )
     if len(installed_plugins()) == 1 and os.environ.get(PLUGINS_VARIABLE) is not None:
         yield Finding(
-            level="note", subject="plugins", text=f"{PLUGINS_VARIABLE} lets none but the built-in one in"
+            level="note", subject="plugins", text=f"{PLUGINS_VARIABLE} excludes all but the built-in plugin"
         )
 
 
@@ -175,7 +175,9 @@ def loading_findings() -> Iterator[Finding]:
                 level="note" if attempt.absent else "problem",
                 subject=attempt.thing,
                 text=f"fails to load: {attempt.error}",
-                advice="" if attempt.absent else "reinstall or upgrade what it names; all else works without",
+                advice=""
+                if attempt.absent
+                else "reinstall or upgrade the library in the message; other parts work without it",
             )
     loaded = [attempt.thing for attempt in tried if not attempt.error]
     if loaded:
@@ -201,7 +203,7 @@ def _cache() -> Iterator[Finding]:
             level="problem",
             subject="cache",
             text=f"{cache.directory} can't be written: {_not_writable(folder)}",
-            advice=f"change its permissions, or set {CACHE_VARIABLE} to a folder of yours",
+            advice=f"change its permissions, or set {CACHE_VARIABLE} to another folder",
         )
         return
     entries = len(cache)
@@ -214,7 +216,7 @@ def _not_writable(folder: Path) -> str:
 
 
 def environment_findings() -> Iterator[Finding]:
-    """The variables that begin with ``CHECKMATE_``; one that nobody reads is perhaps misspelt."""
+    """The environment variables ``CHECKMATE_*``; an unknown one may be misspelt."""
     for name in sorted(name for name in os.environ if name.startswith(_PREFIX)):
         if name in _VARIABLES:
             yield Finding(level="ok", subject=name, text=repr(os.environ[name]))

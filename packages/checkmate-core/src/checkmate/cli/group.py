@@ -1,4 +1,4 @@
-"""The group of all commands: built-in ones first, those of plugins on demand, each knowing its owner."""
+"""The group of all commands: the built-in ones, and those of plugins, loaded on demand, with their owners."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from checkmate.text import excerpt
 __all__ = ["App"]
 
 _ELSEWHERE = {"demo": ("checkmate-torch", "checkmate-solvers checkmate-torch[demo]")}
-"""Commands that we know to come with another distribution, and how to get them."""
+"""Commands of other distributions of this project, and the requirement to install for each."""
 
 
 _LOGGERS = ("checkmate", *(name.replace("-", "_") for name in DISTRIBUTIONS))
 
 
 class _EchoHandler(logging.Handler):
-    """Warnings of our packages, on stderr."""
+    """Prints the warnings of Checkmate's packages on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"{record.levelname.capitalize()}: {record.getMessage()}")
 
 
 class App(click.Group):
-    """A group that knows plugins' commands and how Checkmate's errors map to exit codes."""
+    """A command group that loads the commands of plugins and maps Checkmate's errors to exit codes."""
 
     _asked = False
     _turn = ""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Begin without plugins: only what they are needed for loads them."""
+        """Begin without plugins, which are loaded when needed."""
         super().__init__(*args, **kwargs)
         self._owners: dict[str, str] = {}
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a Checkmate error or an unusable file is one clear line, not a traceback."""
+        """Run a command; a Checkmate error or an unusable file becomes one line, not a traceback."""
         handler = _EchoHandler(logging.WARNING)
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(handler)
@@ -61,12 +61,12 @@ class App(click.Group):
                 logging.getLogger(name).removeHandler(handler)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Read the options that come before a command."""
+        """Read the options before the command."""
         with _printable():
             return super().make_context(*args, **kwargs)
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Add a command; the first of a name stays, so that no plugin replaces a built-in one."""
+        """Add a command; a name that exists is refused, so that no plugin replaces a built-in command."""
         key = name or cmd.name or ""
         if self.commands.get(key, cmd) is not cmd:
             raise PluginError(f"there is already a command {key!r}")
@@ -75,7 +75,7 @@ class App(click.Group):
             self._owners[key] = self._turn
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Built-in commands need no plugin; any other name is worth loading them."""
+        """The command of this name; plugins are loaded only if it is not built in."""
         command = super().get_command(ctx, cmd_name)
         if command is None:
             self._ask_plugins()
@@ -109,7 +109,7 @@ class App(click.Group):
 
 @contextmanager
 def _printable() -> Iterator[None]:
-    """Errors quote names, paths and arguments: whatever these hold, each is one line that can be seen."""
+    """Errors quote names, paths and arguments; make each message one printable line."""
     try:
         yield
     except click.ClickException as error:
@@ -118,7 +118,7 @@ def _printable() -> Iterator[None]:
 
 
 def _absent(command: str) -> CheckmateError:
-    """Why a known command is not there: its plugin is broken, or not installed."""
+    """The reason for a missing command: its plugin is broken, or not installed."""
     distribution, requirement = _ELSEWHERE[command]
     failed = {p.owner: p.error for p in installed_plugins() if p.error is not None} | command_errors()
     for owner, error in failed.items():

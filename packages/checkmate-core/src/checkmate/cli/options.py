@@ -1,4 +1,4 @@
-"""The arguments that several commands share, each read and refused in one way."""
+"""The options and arguments that several commands share, with their checks."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 Input = Path | BinaryIO
-"""What a command reads: a file, or the standard input."""
+"""The input of a command: a file, or standard input."""
 
 
 class _Input(click.Path):
-    """A file that is there, or ``-``; a folder or a missing one is refused before any work."""
+    """An existing file, or ``-``; folders and missing files are refused before any work."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, or the standard input as an open stream, once."""
+        """The path; or standard input as an open stream, which may be used once."""
         if value != "-":
             return super().convert(value, param, ctx)
         if sys.stdin is None:
@@ -66,11 +66,13 @@ def _size(_context: click.Context, option: click.Parameter, text: str) -> int:
     try:
         return parse_bytes(text)
     except BudgetError as error:
-        raise click.BadParameter(f"{text!r:.60} is no size: write bytes, or 1GiB.", param=option) from error
+        raise click.BadParameter(
+            f"{text!r:.60} is not a size: write bytes, or 1GiB.", param=option
+        ) from error
 
 
 def new_file(_context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse a file that can't be written: before the work, not after."""
+    """Refuse a file that can't be written, before the work."""
     if path is None:
         return None
     if not path.parent.is_dir():
@@ -86,10 +88,10 @@ def new_file(_context: click.Context, option: click.Parameter, path: Path | None
 
 
 def distinct_files(**outputs: Path | None) -> None:
-    """Refuse to write two files to one place; each argument is called as its option, without the dashes."""
+    """Refuse two outputs to one file; the name of each argument is its option without the dashes."""
     for (_, first), (name, second) in itertools.combinations(outputs.items(), 2):
         if first is not None and second is not None and not is_stream(first) and _same(first, second):
-            raise click.BadParameter(f"{second}: another output goes there.", param_hint=f"'--{name}'")
+            raise click.BadParameter(f"{second}: another output has the same path.", param_hint=f"'--{name}'")
 
 
 def _same(first: Path, second: Path) -> bool:
@@ -99,7 +101,7 @@ def _same(first: Path, second: Path) -> bool:
 
 
 def not_the_graph(path: Path | None, *read: Input | None) -> None:
-    """Refuse to write over what was read."""
+    """Refuse to overwrite an input."""
     for source in read:
         if path is not None and isinstance(source, Path) and path.exists() and path.samefile(source):
             what = "graph" if source is read[0] else "schedule"
@@ -113,19 +115,19 @@ max_size = click.option(
     default=f"{MAX_SIZE >> 20}MiB",
     show_default=True,
     callback=_size,
-    help="Read no larger file: what is read needs several times its size of memory.",
+    help="Refuse larger files: reading takes several times the size in memory.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def output(written: str) -> Callable[..., Any]:
-    """The option ``-o``, ``--output``; its help says what is written."""
+    """The option ``-o``, ``--output``, with the help text ``written``."""
     path = click.Path(dir_okay=False, path_type=Path)
     return click.option("-o", "--output", type=path, callback=new_file, help=written)
 
 
 def solving(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that solves: time_limit, fixed_order, seed, threads and cache."""
+    """The options of solving commands: time_limit, fixed_order, seed, threads and cache."""
     for option in reversed(_SOLVING):
         command = option(command)
     return command
@@ -156,6 +158,6 @@ _SOLVING = (
         "--cache/--no-cache",
         default=False,
         show_default=True,
-        help="Reuse and keep answers on disk ('checkmate doctor' says where).",
+        help="Look up and keep answers on disk ('checkmate doctor' says where).",
     ),
 )

@@ -1,4 +1,4 @@
-"""``checkmate plugins``: who offers what, what failed and why, and which names nobody can use."""
+"""``checkmate plugins``: the plugins with their offers, their errors, and conflicting names (disabled)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _REGISTRIES: Mapping[str, tuple[Registry[Any, Any], tuple[str, ...]]] = {
     "executors": (EXECUTORS, ()),
     "exporters": (EXPORTERS, ("suffix",)),
 }
-"""Each kind, and what is told of each of it beside name and summary."""
+"""Each kind, and the attributes that are listed of its specs."""
 
 
 class Clash(NamedTuple):
-    """A name that several plugins claim, so that nobody can use it."""
+    """A name that several plugins offer; it is disabled."""
 
     kind: str
     name: str
@@ -53,7 +53,7 @@ def clashes() -> list[Clash]:
 
 
 def failure(plugin: LoadedPlugin) -> str | None:
-    """Why a plugin, or only its commands, failed; None if all of it works. Ask for commands first."""
+    """The error of a plugin, or of its commands, which must be loaded; None if all of it works."""
     if plugin.error is not None:
         return plugin.error
     refused = command_errors().get(plugin.owner)
@@ -64,7 +64,7 @@ def failure(plugin: LoadedPlugin) -> str | None:
 @options.as_json
 @click.pass_context
 def plugins(ctx: click.Context, /, as_json: bool) -> None:
-    """List what is installed: plugins, broken ones too, and all that they offer.
+    """List the installed plugins, broken ones included, and everything that they offer.
 
     Exit code: 0, even if plugins are broken ('checkmate doctor' says 1 then).
     """
@@ -84,7 +84,7 @@ def plugins(ctx: click.Context, /, as_json: bool) -> None:
 
 
 def command_owners(ctx: click.Context) -> dict[str, str]:
-    """The plugin that added each command; from within another program's group, none are known."""
+    """The plugin that added each command; empty inside the command group of another program."""
     root = ctx.find_root().command
     return root.command_owners() if isinstance(root, App) else {}
 

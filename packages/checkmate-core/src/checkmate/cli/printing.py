@@ -1,4 +1,4 @@
-"""What commands print: the answer on stdout, as JSON for programs or as tables and lines for people."""
+"""The output of commands: the answer on stdout, as JSON for programs, or as tables and lines for people."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ Line = Sequence[tuple[str, str]]
 
 
 Lines = tuple[str, ...]
-"""The lines of a cell that has several."""
+"""A cell of several lines."""
 
 _OTHER = re.compile(r"[^\n -~]")
 
 
 class _Terminal(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to the caller: rich would exit with 1, which means something else here."""
+        """Raise: rich would exit with 1, which has another meaning here."""
         raise BrokenPipeError
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """Where text for people goes; plain text if it is no terminal. Brackets in names are no markup."""
+    """A console for text for people, without markup; plain text if stdout is not a terminal."""
     return _Terminal(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
 def terminal_width() -> int:
-    """Columns of stdout; 80 if it is no terminal and COLUMNS does not say otherwise."""
+    """Columns of stdout; 80 if it is not a terminal and COLUMNS is not set."""
     return terminal().width
 
 
@@ -67,9 +67,9 @@ def blocks_are_safe() -> bool:
 
 @contextmanager
 def foreign_code() -> Iterator[None]:
-    """While code of plugins runs, what it prints goes to stderr: stdout is for the answer alone.
+    """Send output of foreign code inside the block to stderr: stdout is for the answer only.
 
-    Where stdout is a real file, what worker processes print, too.
+    If stdout is a real file, this includes output of worker processes.
     """
     with ExitStack() as undo:
         try:
@@ -80,7 +80,7 @@ def foreign_code() -> Iterator[None]:
             os.dup2(sys.stderr.fileno(), number)
             undo.callback(os.dup2, kept, number)
             undo.callback(sys.stdout.flush)
-        except (AttributeError, OSError, ValueError):  # there is none, it is closed, or no real file
+        except (AttributeError, OSError, ValueError):  # missing, closed, or not a real file
             pass
         undo.enter_context(redirect_stdout(sys.stderr))
         yield
@@ -98,7 +98,7 @@ def json_bytes(facts: Mapping[str, object]) -> bytes:
 
 
 def _seen(found: re.Match[str]) -> str:
-    """A character of a JSON text; as its escape, if a terminal would not show it."""
+    """A character of a JSON text, escaped if it is invisible."""
     return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
 
 
@@ -115,7 +115,7 @@ def print_lines(lines: Iterable[Line]) -> None:
 
 
 def print_table(title: str, rows: Iterable[Sequence[str | Lines]], *, header: Sequence[str] = ()) -> None:
-    """Rows of cells under a title; nothing at all if there are no rows. A cell is one line, or several."""
+    """Rows of cells under a title; nothing without rows. A cell is one line, or several."""
     table = Table(*header, title=clipped(title), title_justify="left", show_header=bool(header))
     for row in rows:
         table.add_row(*map(_cell, row))

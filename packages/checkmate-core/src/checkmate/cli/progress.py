@@ -1,4 +1,4 @@
-"""What is shown on stderr while people wait: only if it is a terminal, and gone afterwards."""
+"""Progress on stderr: shown only on a terminal, and cleared at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def report_text(report: Progress, unit: str) -> str:
     """
     bound = cost_text(report.bound, unit) if math.isfinite(report.bound) else "none"
     if report.incumbent is None or not math.isfinite(report.incumbent):
-        return f"{printable(report.step)}: nothing yet, bound {bound}"
+        return f"{printable(report.step)}: no schedule yet, bound {bound}"
     gap = (report.incumbent - report.bound) / report.incumbent if report.incumbent > 0 else 0.0
     best = cost_text(report.incumbent, unit)
     return f"{printable(report.step)}: best {best}, bound {bound}, gap {max(gap, 0.0):.1%}"
@@ -34,11 +34,11 @@ def report_text(report: Progress, unit: str) -> str:
 
 @contextmanager
 def watching(unit: str, console: Console | None = None) -> Iterator[Callable[[Progress], None]]:
-    """Show one solver's reports while it works; on Ctrl-C say what it had.
+    """Show the reports of a solver while it works; on Ctrl-C, the last one.
 
     Args:
         unit: of the costs.
-        console: where to; stderr if None.
+        console: the output; None = stderr.
 
     Raises:
         Interrupted: in place of KeyboardInterrupt.
@@ -60,7 +60,7 @@ def watching(unit: str, console: Console | None = None) -> Iterator[Callable[[Pr
 
 @contextmanager
 def steps(what: str, console: Console | None = None) -> Iterator[Callable[[Progress], None]]:
-    """Show the step of each report that somebody makes while he works on ``what``."""
+    """Show the step of each report while ``what`` is in progress."""
     with _bar(SpinnerColumn(), TextColumn(what), TextColumn("{task.description}"), console=console) as bar:
         task = bar.add_task("", total=None)
 
@@ -72,7 +72,7 @@ def steps(what: str, console: Console | None = None) -> Iterator[Callable[[Progr
 
 @contextmanager
 def counting(what: str, console: Console | None = None) -> Iterator[Callable[[int, int, str], None]]:
-    """Show how many are done; call it with that number, how many there are, and what came last."""
+    """Show the number of finished solves; call the yielded function with (done, total, last answer)."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with _bar(*columns, console=console) as bar:
         task = bar.add_task("", total=None)

@@ -1,4 +1,4 @@
-"""``checkmate show``: a graph, or a schedule on it, as facts and a picture in the terminal, or as a file."""
+"""``checkmate show``: a graph, or a schedule of it, as tables and a picture in the terminal, or as a file."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ _COLOURS = {
 )
 @options.graph_file
 @click.argument("schedule", type=options.FILE, required=False)
-@click.option("--budget", help="Draw its line; the default is the budget that the schedule was made for.")
-@options.output("Write a file instead; its suffix says what ('checkmate plugins' lists the exporters).")
+@click.option("--budget", help="Draw this budget; default: the budget in the file of the schedule.")
+@options.output("Write a file instead; its suffix selects the exporter ('checkmate plugins' lists them).")
 @click.option("--format", "exporter", metavar="NAME", help="The exporter for --output, whatever the suffix.")
 @options.max_size
 @options.as_json
@@ -75,7 +75,7 @@ def show(
     max_size: int,
     as_json: bool,
 ) -> None:
-    """Show GRAPH, or what a SCHEDULE does on it: memory over time, its peak, what is recomputed.
+    """Show GRAPH, or a SCHEDULE of it: memory over time, the peak, the recomputed ops.
 
     Both are files, or - for standard input. Without a SCHEDULE, everything is kept and computed once.
 
@@ -119,7 +119,7 @@ def _everything(graph: DFGraph) -> tuple[Schedule, dict[str, Any]]:
 
 
 def _limit(budget: str | None, meta: dict[str, Any], graph: DFGraph) -> int | None:
-    """The budget to draw: the one given, else the one in the schedule's file, which is only a hint."""
+    """The budget to draw: the option, else the hint in the file of the schedule."""
     if budget is not None:
         return parse_budget(budget_of(budget), keep_all_peak(graph))
     hint = meta.get("budget")
@@ -127,7 +127,7 @@ def _limit(budget: str | None, meta: dict[str, Any], graph: DFGraph) -> int | No
 
 
 def graph_facts(graph: DFGraph) -> dict[str, Any]:
-    """What is known of a graph before any solver is asked, as plain values; sizes in bytes.
+    """Facts of a graph without solving, as plain values; sizes in bytes.
 
     ``minimum`` is the least budget for which a schedule was found within two seconds.
     """
@@ -157,7 +157,7 @@ def graph_facts(graph: DFGraph) -> dict[str, Any]:
 
 
 def timeline_facts(timeline: Timeline, budget: int | None) -> dict[str, Any]:
-    """What the picture shows, as plain values: one entry of ``memory`` and ``phases`` for each run."""
+    """The picture as plain values: one entry of ``memory`` and ``phases`` for each run."""
     reading, graph = Reading(timeline), timeline.graph
     run = reading.peak_run
     return {
@@ -189,14 +189,14 @@ def timeline_facts(timeline: Timeline, budget: int | None) -> dict[str, Any]:
 def print_graph(graph: DFGraph, facts: dict[str, Any]) -> None:
     """The facts as tables for people."""
     least, peak = facts["floor"], facts["keep_all_peak"]
-    by = f"op {clipped(facts['floor_op']['name'])!r}" if facts["floor_op"] else "what is held at the end"
+    by = f"op {clipped(facts['floor_op']['name'])!r}" if facts["floor_op"] else "the graph outputs"
     once = f"; {facts['once_only_ops']} may run only once" if facts["once_only_ops"] else ""
     rows = [
         ("ops", f"{facts['ops']}: {facts['forward_ops']} forward, {facts['backward_ops']} backward{once}"),
         ("tensors", f"{facts['tensors']}, {format_bytes(facts['tensor_bytes'])} together"),
         ("always resident", f"{format_bytes(facts['base_bytes'])}: inputs and fixed"),
         ("cost", f"{cost_text(facts['ideal_cost'], graph.cost_unit)}, each op once"),
-        ("peak", f"{format_bytes(peak)} if everything is kept: what 100% of a budget means"),
+        ("peak", f"{format_bytes(peak)} without recomputation: 100% of a budget"),
         ("floor", f"{format_bytes(least)}{_share(least, peak)}: no schedule can need less; set by {by}"),
         ("least budget", _known_to_work(facts["minimum"], least, peak)),
     ]
@@ -229,12 +229,12 @@ def _print_timeline(timeline: Timeline, budget: int | None) -> None:
     if len(held) > _ROWS:
         rest = sum(row.size for row in held[_ROWS:])
         rows.append((f"{len(held) - _ROWS} more", "", format_bytes(rest)))
-    print_table("what holds the peak", rows)
+    print_table("tensors at the peak", rows)
     again = reading.recomputations()
-    dear = [
+    ops = [
         (
             clipped(graph.ops[row.op].name),
-            f"{row.again}×",
+            str(row.again + 1),
             format_bytes(row.size),
             cost_text(row.paid, graph.cost_unit),
         )
@@ -242,8 +242,8 @@ def _print_timeline(timeline: Timeline, budget: int | None) -> None:
     ]
     if len(again) > _ROWS:
         paid = sum(row.paid for row in again[_ROWS:])
-        dear.append((f"{len(again) - _ROWS} more", "", "", cost_text(paid, graph.cost_unit)))
-    print_table("recomputed", dear, header=("op", "again", "brings back", "pays"))
+        ops.append((f"{len(again) - _ROWS} more", "", "", cost_text(paid, graph.cost_unit)))
+    print_table("recomputed", ops, header=("op", "times", "bytes saved", "extra cost"))
 
 
 def _headline(reading: Reading, budget: int | None) -> Iterator[Line]:

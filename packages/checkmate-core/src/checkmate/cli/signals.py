@@ -1,7 +1,7 @@
-"""What ends a command early: Ctrl-C, SIGTERM (``kill``, a cluster's queue) and SIGHUP (the terminal is gone).
+"""Signals that end a command: Ctrl-C, SIGTERM (``kill``, a cluster's queue) and SIGHUP (a closed terminal).
 
-The first raises KeyboardInterrupt: a search ends with the best so far, what was found is written, and the
-exit code is 128 + the signal's number. Another one ends the process at once, unless it comes within a second:
+The first signal raises KeyboardInterrupt: a search returns its best schedule, which is written, and the exit
+code is 128 + the signal's number. Another one ends the process at once, unless it comes within a second:
 ``timeout`` and some queues send each signal twice, to a process and to its group.
 """
 
@@ -26,31 +26,31 @@ _SOON_S = 0.01
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Received:
     number: int = 0
     at: float = 0.0
     pending: bool = False
     held_back: bool = False
 
 
-_heard = _Heard()  # signals belong to the process: so does this
+_received = _Received()  # one for the process, as signals are
 
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Interrupt what runs inside at the first signal. What is ignored, as SIGHUP by ``nohup``, stays so."""
+    """Interrupt the block at the first signal. Ignored signals, as SIGHUP under ``nohup``, stay ignored."""
     before = {}
-    if threading.current_thread() is threading.main_thread():  # no other may set handlers
-        heeded = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, _hear) for number in heeded}
+    if threading.current_thread() is threading.main_thread():  # only this thread may set handlers
+        handled = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, _receive) for number in handled}
         if _HAS_TIMER:
-            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _hear_again)
-    hook, sys.unraisablehook = sys.unraisablehook, _come_again
+            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _retry)
+    hook, sys.unraisablehook = sys.unraisablehook, _repeat_dropped
     try:
         yield
     finally:
         sys.unraisablehook = hook
-        if _heard.number and _HAS_TIMER:
+        if _received.number and _HAS_TIMER:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -58,38 +58,38 @@ def listening() -> Iterator[None]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let what runs inside finish: a signal interrupts at the end."""
-    before, _heard.held_back = _heard.held_back, True
+    """Delay the interrupt of a signal to the end of the block."""
+    before, _received.held_back = _received.held_back, True
     try:
         yield
     finally:
-        _heard.held_back = before
+        _received.held_back = before
     _interrupt()
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within :func:`held_back`, the part that a signal interrupts at once after all."""
-    before, _heard.held_back = _heard.held_back, False
+    """Inside :func:`held_back`, a block that a signal interrupts at once."""
+    before, _received.held_back = _received.held_back, False
     try:
         _interrupt()
         yield
     finally:
-        _heard.held_back = before
+        _received.held_back = before
 
 
 def _interrupt(frame: FrameType | None = None) -> None:
-    """Act on a signal, unless it is held back; ``frame`` is where the program is."""
-    if _heard.pending and not _heard.held_back:
+    """Raise for a pending signal, unless it is held back; ``frame`` is the interrupted one."""
+    if _received.pending and not _received.held_back:
         if _initialises_an_extension(frame):
-            _come_soon()
+            _retry_soon()
             return
-        _heard.pending = False
+        _received.pending = False
         raise KeyboardInterrupt
 
 
 def _initialises_an_extension(frame: FrameType | None) -> bool:
-    """Whether it is in a compiled module's import: that would end, but with an ImportError of its own."""
+    """Whether a compiled module is being imported, which would turn the interrupt into an ImportError."""
     while frame is not None:
         loads = frame.f_code.co_name in ("create_module", "exec_module")
         if _HAS_TIMER and loads and isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
@@ -98,38 +98,38 @@ def _initialises_an_extension(frame: FrameType | None) -> bool:
     return False
 
 
-def _come_soon() -> None:
+def _retry_soon() -> None:
     signal.setitimer(signal.ITIMER_REAL, _SOON_S)
 
 
-def _come_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Python drops what is raised in a finaliser or a callback, as an import has one: interrupt once more."""
-    if isinstance(dropped.exc_value, KeyboardInterrupt) and _heard.number and _HAS_TIMER:
-        _heard.pending = True
-        _come_soon()  # raised here, it would be dropped again
+def _repeat_dropped(dropped: sys.UnraisableHookArgs) -> None:
+    """Repeat an interrupt that Python dropped in a finaliser or a callback; imports have such callbacks."""
+    if isinstance(dropped.exc_value, KeyboardInterrupt) and _received.number and _HAS_TIMER:
+        _received.pending = True
+        _retry_soon()  # raised here, it would be dropped again
     else:
         sys.__unraisablehook__(dropped)
 
 
 def exit_code(code: str | int | None) -> str | int | None:
-    """The exit code of a command that ended with ``code``, in view of what was heard.
+    """The exit code of a command that ended with ``code``, after the signals received.
 
-    Ctrl-C is the wish of a person: a command that has an answer then, and ends with 0, did what was asked.
-    Other signals come from a program, and the exit code tells it that they were heeded.
+    Ctrl-C comes from a user: a command that still gives an answer, and ends with 0, has succeeded. Other
+    signals come from a program, which learns from the exit code that the signal was obeyed.
     """
-    if not _heard.number or (_heard.number == signal.SIGINT and not code):
+    if not _received.number or (_received.number == signal.SIGINT and not code):
         return code
-    return 128 + _heard.number
+    return 128 + _received.number
 
 
-def _hear(number: int, frame: FrameType | None) -> None:
-    if not _heard.number:
-        _heard.number, _heard.at, _heard.pending = number, time.monotonic(), True
+def _receive(number: int, frame: FrameType | None) -> None:
+    if not _received.number:
+        _received.number, _received.at, _received.pending = number, time.monotonic(), True
         _interrupt(frame)
-    elif time.monotonic() - _heard.at > _SAME_S:
+    elif time.monotonic() - _received.at > _SAME_S:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
 
-def _hear_again(_number: int, frame: FrameType | None) -> None:
+def _retry(_number: int, frame: FrameType | None) -> None:
     _interrupt(frame)

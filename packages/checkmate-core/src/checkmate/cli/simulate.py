@@ -1,4 +1,4 @@
-"""``checkmate simulate``: the judge's word on a schedule."""
+"""``checkmate simulate``: the judge's verdict on a schedule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["simulate"]
 @options.max_size
 @options.as_json
 def simulate(graph: options.Input, schedule: options.Input, max_size: int, as_json: bool) -> None:
-    """Judge SCHEDULE on GRAPH (files, or -): is it valid, what does it cost, what is its peak?
+    """Judge SCHEDULE on GRAPH (files, or -): its validity, cost and peak.
 
     Exit codes: 0 valid; 1 not valid; 2 bad input, such as a schedule of another graph.
     """

@@ -19,7 +19,7 @@ from checkmate.units import format_bytes
 
 __all__ = ["solution_facts", "solve"]
 
-_KEPT = ("solver", "budget", "peak", "cost", "bound", "status")  # in the schedule's file, as hints
+_KEPT = ("solver", "budget", "peak", "cost", "bound", "status")  # written to the schedule's file, as hints
 
 
 @click.command(
@@ -31,7 +31,7 @@ _KEPT = ("solver", "budget", "peak", "cost", "bound", "status")  # in the schedu
 )
 @options.graph_file
 @click.option(
-    "--budget", required=True, help="8GiB, 123456 (bytes), or a share of the keep-everything peak: 60%."
+    "--budget", required=True, help="8GiB, 123456 (bytes), or a share of the peak without recomputation: 60%."
 )
 @click.option("--solver", default="auto", show_default=True, help="'checkmate plugins' lists them.")
 @options.solving
@@ -53,8 +53,8 @@ def solve(
 ) -> None:
     """Find the cheapest schedule of GRAPH (a file, or -) whose peak is within the budget.
 
-    Ctrl-C and SIGTERM end the search: solvers that work step by step, as 'auto', then answer with the best
-    until then.
+    Ctrl-C and SIGTERM end the search: solvers that improve step by step, such as 'auto', then return their
+    best schedule.
 
     Exit codes: 0 a schedule was found; 1 the budget is infeasible, or none was found; 2 bad input; 143
     SIGTERM.
@@ -79,7 +79,7 @@ def solve(
         if output is not None and solution.schedule is not None:
             write_schedule(output, solution.schedule, whole, {key: facts[key] for key in _KEPT})
     if solution.interrupted:
-        click.echo("Interrupted: this is the best until then.", err=True)
+        click.echo("Interrupted: this is the best schedule until then.", err=True)
     if as_json:
         print_json(facts)
     if solution.schedule is None:

@@ -1,4 +1,4 @@
-"""``checkmate sweep``: many budgets, perhaps many solvers at once, and the frontier of what they found."""
+"""``checkmate sweep``: many budgets, perhaps with several solvers, and the frontier of the answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PICTURES = (".png", ".svg", ".pdf", ".html")
 
 
 def _picture(_context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse before the work what could not be drawn after it."""
+    """Refuse, before the work, a picture that could not be drawn."""
     if path is None:
         return None
     if path.suffix.lower() not in _PICTURES:
@@ -61,7 +61,11 @@ def _picture(_context: click.Context, option: click.Parameter, path: Path | None
     help="'checkmate plugins' lists them; may be given several times.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Solves at once, in processes."
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of solves at a time, each in a process.",
 )
 @options.solving
 @options.output("Write the frontier as JSON.")
@@ -85,9 +89,9 @@ def sweep(
     cache: bool,
     **settings: Any,
 ) -> None:
-    """Solve GRAPH (a file, or -) for many budgets: which overhead can be had at which peak?
+    """Solve GRAPH (a file, or -) for many budgets: the least overhead at each peak.
 
-    Ctrl-C and SIGTERM end it: what was answered by then is written and printed.
+    Ctrl-C and SIGTERM end it early: the answers until then are written and printed.
 
     Exit codes: 0 some budget was met; 1 none was; 2 bad input; 130 Ctrl-C; 143 SIGTERM.
     """
@@ -126,10 +130,10 @@ def sweep(
         about = f"solver {failure.solver!r} at {format_bytes(failure.budget)}"
         say(f"Warning: {about}: {failure.error}")
     if early is not None:
-        raise Interrupted(f"Interrupted {early}: the frontier is of these.")
+        raise Interrupted(f"Interrupted {early}: the frontier has only these.")
     if not frontier.points:
         raise NoSchedule(
-            "no schedule was found for any of these budgets: 'checkmate show' says what would do"
+            "no schedule was found for any of these budgets: 'checkmate show' names a budget that is enough"
         )
 
 
@@ -155,7 +159,7 @@ def frontier_facts(frontier: Frontier) -> dict[str, object]:
 
 
 def _print_frontier(frontier: Frontier) -> None:
-    """The best for each budget that was asked for, the largest first."""
+    """The best answer for each budget, the largest budget first."""
     asked = {a.problem.budget for a in frontier.answers} | {failure.budget for failure in frontier.errors}
     whole = keep_all_peak(frontier.graph)
     rows = []
@@ -177,7 +181,7 @@ def _print_frontier(frontier: Frontier) -> None:
 
 
 def _draw(frontier: Frontier, path: Path) -> None:
-    """The picture of the frontier; HTML tells of its schedule with the least peak, too."""
+    """The picture of the frontier; HTML also reports on its schedule with the least peak."""
     if path.suffix.lower() != ".html":
         from checkmate.report.plot_schedule import plot_frontier
 

@@ -1,8 +1,8 @@
 """Memory over time as lines of text: blocks on an axis, one column for each run or for several.
 
 Of the n runs of a schedule, column c of w shows those from ⌊c·n/w⌋ to ⌊(c+1)·n/w⌋, at least one: the most
-memory among them, so that no peak is lost, and the phase that most of them have. Memory is rounded up to
-the next part of a cell. Nothing here knows of terminals or colours.
+memory among them, so that no peak is lost, and their most frequent phase. Memory is rounded up to the next
+part of a cell. This module is independent of terminals and colours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from checkmate.units import format_bytes
 __all__ = ["ASCII", "BLOCKS", "Glyphs", "Line", "picture"]
 
 Line = list[tuple[str, str]]
-"""Pieces of text, each with what it is: forward, backward, recompute, over, budget, peak, axis or nothing."""
+"""Pieces of text, each with its style: forward, backward, recompute, over, budget, peak, axis or ""."""
 
 _PHASES = ("forward", "backward", "recompute")
 _LETTERS = "fbr"
@@ -29,7 +29,7 @@ _NARROWEST = 12  # columns of all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glyphs:
-    """What to draw with: ``levels[k]`` fills k parts of a cell, the last all of it."""
+    """The characters of the picture: ``levels[k]`` fills k parts of a cell, the last one all of it."""
 
     levels: str
     peak: str
@@ -58,14 +58,14 @@ def picture(
     Args:
         memory: bytes held during each run, int64, shape ``[n_runs]``.
         phases: 0 forward, 1 backward, 2 recomputation; of the same shape.
-        width: columns that each line may take, scale included, but never fewer than 12 for the curve.
+        width: columns of each line, scale included; the curve has at least 12.
         height: lines of the curve, ≥ 1.
         budget: bytes; None draws no line.
-        glyphs: what to draw with.
+        glyphs: the characters.
 
     Returns:
         ``height + 4`` lines: the peak's mark, the curve, the axis, one letter for the phase of each
-        column, and the numbers of the first and the last run; nothing if nothing runs.
+        column, and the numbers of the first and the last run; empty without runs.
 
     >>> lines = picture(np.array([4, 8]), np.array([0, 1]), width=30, height=2, glyphs=ASCII)
     >>> for line in lines:
@@ -103,7 +103,7 @@ def picture(
 def _columns(
     memory: npt.NDArray[np.int64], phases: npt.NDArray[np.int64], width: int
 ) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """The most memory and the commonest phase of each column; of equals the later phase, so that it shows."""
+    """The most memory and the most frequent phase of each column; among equals the later phase."""
     n = len(memory)
     count = min(width, n * _WIDEST)
     starts = np.arange(count) * n // count
@@ -121,7 +121,7 @@ def _cells(
     frame: tuple[int, int, int | None],
     glyphs: Glyphs,
 ) -> Iterator[tuple[str, str]]:
-    """One row of the curve, cell by cell; the budget's line shows where nothing stands before it."""
+    """One row of the curve, cell by cell; the line of the budget shows in empty cells."""
     scale, height, budget = frame
     full = len(glyphs.levels) - 1
     line = None if budget is None else _row(budget, scale, height)
@@ -135,18 +135,18 @@ def _cells(
 
 
 def _row(size: int, scale: int, height: int) -> int:
-    """The row, counted from the top, in which the curve of so many bytes ends."""
+    """The row, counted from the top, in which a curve of this height ends."""
     return height - max(1, -(-size * height // scale))
 
 
 def _ends(n: int, width: int) -> str:
-    """The numbers of the first and the last run, as far apart as the axis is long."""
+    """The numbers of the first and the last run, at the ends of the axis."""
     first, last = "run 0", f"run {n - 1}"
     room = width - len(first) - len(last)
     return f"{first}{' ' * room}{last}" if room > 0 else f"runs 0 to {n - 1}"
 
 
 def _joined(cells: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Neighbours of one style as one piece."""
+    """Join neighbours of one style."""
     for style, group in itertools.groupby(cells, key=lambda cell: cell[1]):
         yield "".join(text for text, _ in group), style

@@ -1,4 +1,4 @@
-"""``checkmate trace``: a program of a framework as a graph in a file; an option for each frontend."""
+"""``checkmate trace``: the graph of a program, as a file; each frontend has an option."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NO_FRONTEND = (
 
 
 class _OptionPerFrontend(click.Command):
-    """Offers ``--NAME PROGRAM`` for each frontend; asking for the parameters is what loads the plugins."""
+    """A command with an option ``--NAME PROGRAM`` for each frontend; listing them loads the plugins."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The options of the frontends, then the others."""
@@ -65,13 +65,13 @@ class _OptionPerFrontend(click.Command):
     callback=options.new_file,
     help="The graph; as msgpack if the name ends in .msgpack, else as JSON.",
 )
-@click.option("--cost-model", metavar="NAME", help="What ops cost; the frontend has a default.")
+@click.option("--cost-model", metavar="NAME", help="The cost of ops; each frontend has a default.")
 @options.as_json
 def trace(output: Path, cost_model: str | None, as_json: bool, **programs: str | None) -> None:
     """Trace one training step, without running it, and write its graph to a file.
 
-    MODULE:FACTORY names a function without arguments in a module that can be imported from here; what it must
-    return, the frontend's documentation says.
+    MODULE:FACTORY names a function without arguments, in an importable module; the documentation of the
+    frontend says what it must return.
 
     Exit codes: 0 ok; 2 bad input.
     """
@@ -99,7 +99,7 @@ def trace(output: Path, cost_model: str | None, as_json: bool, **programs: str |
 
 
 def _takes(function: Callable[..., object], argument: str) -> bool:
-    """Whether a function has such an argument, or any."""
+    """Whether a function accepts an argument of this name."""
     try:
         known = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -111,7 +111,7 @@ def _named(text: str) -> Callable[..., Any]:
     """The object that ``package.module:name`` names."""
     module, colon, name = text.partition(":")
     if not (module and colon and name):
-        raise BadInput(f"{text!r} is no MODULE:FACTORY, as in 'package.module:factory'")
+        raise BadInput(f"{text!r} is not of the form MODULE:FACTORY, as in 'package.module:factory'")
     try:
         found = _imported(module)
     except ModuleNotFoundError as error:
@@ -127,7 +127,7 @@ def _named(text: str) -> Callable[..., Any]:
 def _imported(module: str) -> ModuleType:
     """A module of the current folder, or else an installed one.
 
-    What it imports in turn is looked for in that folder last: nothing there hides an installed module.
+    Its own imports look in that folder last, so that no module there hides an installed one.
     """
     here, top = str(Path.cwd()), module.partition(".")[0]
     if here not in sys.path:

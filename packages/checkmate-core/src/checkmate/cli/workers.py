@@ -1,4 +1,4 @@
-"""The processes of ``sweep --jobs``: fresh, without code from the current folder, gone when the first is."""
+"""The processes of ``sweep --jobs``: spawned, without imports from the current folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 
 @contextmanager
 def workers(jobs: int) -> Iterator[Executor | None]:
-    """An executor, or None for one job; whatever ends it early ends its processes, too."""
+    """An executor, or None for one job; if the block fails, its processes are ended."""
     if jobs == 1:
         yield None
         return
@@ -36,7 +36,7 @@ def workers(jobs: int) -> Iterator[Executor | None]:
 
 
 class _Processes(Executor):
-    """A pool of processes; when one of them has died, and the pool with it, the next task starts another."""
+    """A pool of processes; if one of them dies, which breaks the pool, the next task starts another pool."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
@@ -44,7 +44,7 @@ class _Processes(Executor):
         self._pool = self._fresh()
 
     def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        with held_back(), _isolated():  # here processes start, as they are needed: each wholly or not at all
+        with held_back(), _isolated():  # may start a process, which must not be interrupted half-way
             try:
                 given = self._pool.submit(task, *args, **kwargs)
             except BrokenProcessPool:
@@ -61,17 +61,17 @@ class _Processes(Executor):
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
     def _fresh(self) -> ProcessPoolExecutor:
-        """Not forked: a process forked from one with threads may hang."""
-        with _isolated():  # here the process starts that tracks what the others share
+        """A new pool, spawned: a process forked from one with threads may hang."""
+        with _isolated():  # starts the process that tracks shared resources
             context = multiprocessing.get_context("spawn")
             return ProcessPoolExecutor(self._jobs, mp_context=context, initializer=_begin)
 
 
 def _beside(given: Future[Any]) -> Future[Any]:
-    """A future that gets what another gets, and can't be cancelled.
+    """A future with the outcome of ``given``, which can't be cancelled.
 
-    A pool that breaks while its own futures are cancelled does not clean up, and Python may hang at its exit:
-    python/cpython#108974, in Python 3.11.
+    If the futures of a pool are cancelled while it breaks, it does not clean up, and Python may hang at its
+    exit: python/cpython#108974, in Python 3.11.
     """
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
@@ -88,7 +88,7 @@ def _beside(given: Future[Any]) -> Future[Any]:
 
 @contextmanager
 def _isolated() -> Iterator[None]:
-    """Python started inside keeps the current folder off its path, and leaves Ctrl-C to the first process."""
+    """Processes started inside don't import from the current folder, and leave Ctrl-C to their parent."""
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if os.name == "posix" else None
@@ -104,13 +104,13 @@ def _isolated() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """What a process does first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes to all: only the first process listens
-    threading.Thread(target=_end_with_the_first, daemon=True).start()
+    """Initialise a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes to all processes: only the parent handles it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _end_with_the_first() -> None:
-    """However that ends: one that waits for work would wait forever, and hold its standard output open."""
-    if (first := multiprocessing.parent_process()) is not None:
-        first.join()
+def _end_with_parent() -> None:
+    """End with the parent, however it ends: a worker would wait for tasks forever, with its output open."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
         os._exit(1)

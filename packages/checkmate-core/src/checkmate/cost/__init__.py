@@ -1,8 +1,8 @@
 """Cost models: functions from a graph to the same graph with other costs, in another unit.
 
-Each is a frozen value with one method, ``annotate``. It changes the costs of the ops and the graph's
-``cost_unit``, and nothing else; so a schedule of the one graph is a schedule of the other. Frameworks measure
-ops themselves, and keep what they measured in :class:`MeasuredOps`.
+Each is a frozen value with one method, ``annotate``, which changes only the costs of the ops and the graph's
+``cost_unit``. So a schedule of one graph is also a schedule of the other. The framework packages measure ops
+themselves, and store the measurements in :class:`MeasuredOps`.
 """
 
 from checkmate.cost.devices import DEVICES, Device, device_in_table

@@ -1,8 +1,8 @@
-"""What some devices can do at most: FLOP/s for each number format, and bytes/s of their memory.
+"""Peaks of some devices: FLOP/s for each number format, and bytes/s of their memory.
 
-Dense figures: datasheets often print twice as much, for matrices with 2:4 sparsity. ``fp32`` is ordinary
-arithmetic; ``tf32``, ``bf16`` and ``fp16`` are the tensor cores'. Which of ``fp32`` and ``tf32`` a matmul or
-convolution of float32 tensors uses is a setting of the framework.
+Figures are dense: datasheets often print twice the value, for matrices with 2:4 sparsity. ``fp32`` is
+ordinary arithmetic; ``tf32``, ``bf16`` and ``fp16`` are the tensor cores'. Which of ``fp32`` and ``tf32`` a
+matmul or convolution of float32 tensors uses is a setting of the framework.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Device:
     Attributes:
         flops_per_s: number format → dense FLOP/s.
         bytes_per_s: memory bandwidth.
-        source: where the figures are printed.
+        source: the datasheet with the figures.
     """
 
     flops_per_s: Mapping[str, float]
@@ -51,17 +51,17 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
         "H200-141GB": _device(_H200, gigabytes_per_s=4800, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5),
     }
 )
-"""Name → :class:`Device`. Cards with the same chip in PCIe form are slower: give their figures yourself."""
+"""Name → :class:`Device`. PCIe cards with the same chip are slower: for them, make a Roofline of your own."""
 
 
 def device_in_table(name: str, gigabytes: float) -> str:
-    """The name in the table of the device that the driver calls so; of several, the nearest in memory.
+    """The entry of the table for a device name of the driver; of several, the nearest in memory.
 
     >>> device_in_table("NVIDIA A100-SXM4-80GB", 79.3), device_in_table("NVIDIA H200", 139.8)
     ('A100-80GB', 'H200-141GB')
 
     Raises:
-        CostError: if the table has none.
+        CostError: if no entry matches.
     """
     chip = {entry: entry.partition("-") for entry in DEVICES}
     found = [entry for entry, (model, _, _) in chip.items() if model in name.replace("-", " ").split()]

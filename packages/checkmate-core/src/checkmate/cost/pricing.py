@@ -1,4 +1,4 @@
-"""A graph with a new cost vector c ∈ ℝ₊ⁿ: what every cost model ends with."""
+"""A graph with a new cost vector c ∈ ℝ₊ⁿ: the last step of every cost model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LARGEST = sys.float_info.max
 
 
 def with_costs(graph: DFGraph, costs: Iterable[float], unit: str) -> DFGraph:
-    """The graph with these costs, one for each op, in this unit; all else is as it was.
+    """The graph with these costs, one for each op, in this unit; all else is unchanged.
 
     Raises:
-        CostError: if there are not as many costs as ops, or one is no number.
+        CostError: if the number of costs is not the number of ops, or a cost is not a number.
         GraphError: if a cost is negative, infinite or nan.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])

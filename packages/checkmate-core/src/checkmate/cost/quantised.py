@@ -1,10 +1,10 @@
 """Costs rounded up to integer multiples of a quantum q: c_q(v) = q ⌈c(v) / q⌉.
 
-For solvers that count in integers, and so that costs which differ by less than the noise of their measurement
-are equal. Rounding up never makes a computation free that is not.
+They suit solvers that count in integers, and make costs equal that differ by less than the noise of their
+measurement. Rounding up never makes a compute free.
 
-How far the optimum can move. Let σ be any schedule, and N(σ) its number of computes whose cost is no multiple
-of q. Each is dearer by less than q, hence
+The distance from the optimum is bounded. Let σ be any schedule, and N(σ) its number of computes whose cost is
+not a multiple of q. Rounding adds less than q to each, hence
 
     cost(σ) ≤ cost_q(σ) ≤ cost(σ) + q N(σ).
 
@@ -12,8 +12,8 @@ Let σ* be optimal for c, σ' for c_q, in the same budget. Then cost(σ') ≤ co
 
     cost(σ') ≤ cost(σ*) + q N(σ*):
 
-what is lost is at most one quantum for each compute of an optimal schedule. In the same way a lower bound b
-on cost_q gives the lower bound b − q N(σ*) on cost.
+the loss is at most one quantum for each compute of an optimal schedule. In the same way a lower bound b on
+cost_q gives the lower bound b − q N(σ*) on cost.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from checkmate.graph import DFGraph
 
 __all__ = ["QuantisedCost"]
 
-_ROUNDING = 1e-9  # a quotient this close to an integer, relatively, is taken for it
+_ROUNDING = 1e-9  # relative distance at which a quotient counts as an integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisedCost:
-    """Costs rounded up to multiples of ``quantum``, or of a ``levels``-th of the dearest op's cost.
+    """Costs rounded up to multiples of ``quantum``, or of a ``levels``-th of the largest cost of an op.
 
-    Whatever is optimal for the rounded costs is within ``quantum`` times the computes of an optimal schedule
-    of being optimal for the true ones; the module proves it. (All up to the rounding of floats: a cost less
-    than a billionth above a multiple is taken to be that multiple.) The unit stays.
+    The true cost of a schedule that is optimal for the rounded costs exceeds the optimum by at most
+    ``quantum`` times the number of computes of an optimal schedule; the module proves it. (Up to the rounding
+    of floats: a cost less than a billionth above a multiple counts as that multiple.) The unit stays.
 
     Attributes:
-        quantum: > 0, in the graph's cost unit; None = dearest cost / ``levels``.
+        quantum: > 0, in the graph's cost unit; None = largest cost / ``levels``.
         levels: > 0; None = 1000 if there is no ``quantum`` either.
 
     Raises:
-        CostError: if both are given, ``quantum`` is no finite number > 0, or ``levels`` no integer > 0.
+        CostError: if both are given, ``quantum`` is not a finite number > 0, or ``levels`` not an integer >
+            0.
 
     >>> graph = DFGraph.from_nodes(cost=[0.1, 1.0, 7.5], size=[4] * 3, deps=[[], [0], [1]])
     >>> [op.cost for op in QuantisedCost(quantum=0.5).annotate(graph).ops]
@@ -56,7 +57,7 @@ class QuantisedCost:
     levels: int | None = None
 
     def __post_init__(self) -> None:
-        """Reject senseless settings."""
+        """Reject invalid settings."""
         if self.quantum is not None and self.levels is not None:
             raise CostError(f"quantum {self.quantum!r} and levels {self.levels!r} are both given: give one")
         if self.quantum is not None:
@@ -66,10 +67,10 @@ class QuantisedCost:
             raise CostError(f"levels is {self.levels!r}, must be an integer > 0")
 
     def annotate(self, graph: DFGraph) -> DFGraph:
-        """The graph with rounded costs; one that costs nothing stays as it is.
+        """The graph with rounded costs; costs of 0 stay 0.
 
         Raises:
-            CostError: if a cost is more than 2^53 quanta, which a float can't tell apart.
+            CostError: if a cost is more than 2^53 quanta, beyond the precision of a float.
         """
         quantum = self.quantum_of(graph)
         return with_costs(graph, (_rounded_up(op.cost, quantum) for op in graph.ops), graph.cost_unit)

@@ -6,10 +6,10 @@ P is the peak FLOP/s, B the memory bandwidth, bytes(v) the sizes of what v reads
 Waterman and Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures",
 Communications of the ACM 52(4), 2009.
 
-It is optimistic: no kernel reaches the peaks; one may read an operand several times, and its workspace isn't
-counted; and an op may be several kernels. It is too dear only where an op touches a part of its operands, as
-an embedding does of its table, or finds them in a cache. What a schedule costs *relative* to another is
-nearer to the truth.
+It is optimistic: no kernel reaches the peaks, a kernel may read an operand several times, workspace isn't
+counted, and an op may be several kernels. It overestimates only ops that read a part of their operands, as an
+embedding does of its table, or find them in a cache. The *ratio* of the costs of two schedules is more
+accurate than the costs.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Roofline:
     Attributes:
         flops_per_s: peak arithmetic, > 0.
         bytes_per_s: peak memory bandwidth, > 0.
-        launch_s: seconds that every op takes on top; a few microseconds on GPUs.
+        launch_s: seconds added for every op; a few microseconds on GPUs.
 
     Raises:
-        CostError: if a rate is no finite number > 0, or ``launch_s`` no finite number ≥ 0.
+        CostError: if a rate is not a finite number > 0, or ``launch_s`` not a finite number ≥ 0.
 
     >>> graph = DFGraph.from_nodes(cost=[8e12, 1e6], size=[10**9, 10**9], deps=[[], [0]], cost_unit="flop")
     >>> timed = Roofline(flops_per_s=4e12, bytes_per_s=1e12).annotate(graph)
@@ -52,7 +52,7 @@ class Roofline:
     launch_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Reject senseless settings."""
+        """Reject invalid settings."""
         positive(self.flops_per_s, "flops_per_s")
         positive(self.bytes_per_s, "bytes_per_s")
         if self.launch_s != 0:
@@ -88,7 +88,7 @@ class Roofline:
 
     @classmethod
     def nearest(cls, device: str, dtype: str) -> Self:
-        """The same; for a format that the device has no unit for, that of ordinary arithmetic.
+        """As :meth:`of`; for a format without hardware support on the device, the figure of ``fp32``.
 
         Raises:
             CostError: if the table lacks the device.
@@ -108,7 +108,7 @@ class Roofline:
         if graph.cost_unit != "flop":
             raise CostError(
                 f"a roofline needs costs in 'flop', those of {graph!r} are in {graph.cost_unit!r}: "
-                "trace with FLOPs as costs, or if that is what they are, say so (cost_unit='flop')"
+                "trace with FLOPs as costs, or set cost_unit='flop' if they are FLOPs"
             )
         moved = _moved(graph, graph.reads) + _moved(graph, graph.makes)
         seconds = np.maximum(graph.costs / self.flops_per_s, moved / self.bytes_per_s) + self.launch_s

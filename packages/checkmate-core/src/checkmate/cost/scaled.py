@@ -13,10 +13,10 @@ __all__ = ["ScaledCost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledCost:
-    """Every cost times ``factor``, or times what makes the cost of computing every op once ``total``.
+    """Every cost times ``factor``, or scaled so that computing every op once costs ``total``.
 
-    Overheads, and which of two schedules is cheaper, stay as they are. With neither given, ``total`` is 1:
-    the cost of a schedule is then 1 + its overhead.
+    Overheads, and the ranking of schedules, do not change. Without either, ``total`` is 1: the cost of a
+    schedule is then 1 + its overhead.
 
     Attributes:
         factor: > 0; None = chosen so that the ideal cost is ``total``.
@@ -24,7 +24,7 @@ class ScaledCost:
         unit: of the new costs.
 
     Raises:
-        CostError: if both are given, or one is no finite number > 0.
+        CostError: if both are given, or one is not a finite number > 0.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 3], size=[4, 4], deps=[[], [0]], cost_unit="s")
     >>> [op.cost for op in ScaledCost().annotate(graph).ops]
@@ -38,7 +38,7 @@ class ScaledCost:
     unit: str = "1"
 
     def __post_init__(self) -> None:
-        """Reject senseless settings."""
+        """Reject invalid settings."""
         if self.factor is not None and self.total is not None:
             raise CostError(f"factor {self.factor!r} and total {self.total!r} are both given: give one")
         for name in ("factor", "total"):
@@ -49,7 +49,7 @@ class ScaledCost:
         """The graph with scaled costs.
 
         Raises:
-            CostError: if ``total`` is asked of a graph that costs nothing.
+            CostError: if ``total`` is given for a graph whose ops all cost 0.
             GraphError: if the new costs are too large.
         """
         if self.factor is not None:

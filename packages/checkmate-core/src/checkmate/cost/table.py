@@ -1,4 +1,4 @@
-"""Costs as a partial function from op names to numbers, for example what a profiler printed."""
+"""Costs from a table of op names and numbers, for example the output of a profiler."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["TableCost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCost:
-    """Costs from a table; ops that it doesn't list keep theirs, as long as the unit stays the same.
+    """Costs from a table; ops that are not listed keep their costs, if the unit stays the same.
 
     Attributes:
         costs: op name → cost of one run, in ``unit``.
-        unit: of the costs; None = that of the graph.
+        unit: of the costs; None = the unit of the graph.
 
     >>> graph = DFGraph.from_nodes(cost=[5, 7], size=[4, 4], deps=[[], [0]], names=["conv", "relu"])
     >>> [op.cost for op in TableCost(costs={"relu": 2}).annotate(graph).ops]
@@ -42,7 +42,7 @@ class TableCost:
         """The graph with the listed costs.
 
         Raises:
-            CostError: if the table lists a name that no op or several ops have, or what is no number, or
+            CostError: if a listed name belongs to no op or to several, a cost is not a number, or the table
                 changes the unit but leaves ops out.
             GraphError: if a cost is negative, infinite or nan.
         """
@@ -50,11 +50,13 @@ class TableCost:
         for name in self.costs:
             if ops[name] == 0:
                 close = difflib.get_close_matches(name, ops)
-                hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "take it off the table"
+                hint = (
+                    f"did you mean {' or '.join(map(repr, close))}?" if close else "remove it from the table"
+                )
                 raise CostError(f"costs: the graph has no op {name!r}; {hint}")
             if ops[name] > 1:
                 raise CostError(
-                    f"costs: {ops[name]} ops are called {name!r}: which one is meant can't be told; give "
+                    f"costs: {ops[name]} ops are called {name!r}, which makes the table ambiguous: give "
                     "them names of their own, or pass checkmate.cost.with_costs a cost for each"
                 )
         unit = graph.cost_unit if self.unit is None else self.unit

@@ -1,7 +1,7 @@
 """The roofline of a traced graph: each op at the peak of the number format that it computes in.
 
-A device of the table has its figures there; the CPU that a process runs on, which no table lists, is measured
-by the framework: one product of matrices, and one pass over memory.
+The peaks of a device come from the table. Those of the CPU of this process, which is in no table, are
+measured by the framework package: one product of matrices, and one pass over memory.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ __all__ = ["in_formats", "measured_roofline"]
 
 _SIDE = 768
 _MOVED = 2**26
-"""Bytes that the pass over memory reads, and as many that it writes."""
+"""Bytes that the pass over memory reads; it writes the same number."""
 _RUNS = 5
 
 
 def in_formats(
     counted: DFGraph, formats: Sequence[str | None], roofline: Callable[[str], Roofline]
 ) -> DFGraph:
-    """A graph with FLOPs as costs, in seconds.
+    """A graph whose costs are FLOPs, priced in seconds.
 
     Args:
         counted: the graph; its cost unit is ``"flop"``.
-        formats: the number format of each op; None = it costs nothing.
-        roofline: of a format.
+        formats: the number format of each op; None = the op costs 0.
+        roofline: the function from a format to its roofline.
 
     >>> counted = DFGraph.from_nodes(cost=[8.0, 8.0], size=[0, 0], deps=[[], [0]], cost_unit="flop")
     >>> timed = in_formats(counted, ["fp32", None], lambda form: Roofline(flops_per_s=4, bytes_per_s=1))
@@ -50,14 +50,14 @@ def measured_roofline(
     *,
     on_disk: bool,
 ) -> Roofline:
-    """The peaks of float32 that a machine reaches.
+    """The float32 peaks of a machine, measured.
 
     Args:
-        table: what was measured on it, and where that is kept.
-        moving: what the pass over memory is called in the table.
-        ready: (rows, numbers) ↦ a product of two matrices of so many rows and columns, and a pass over so
-            many numbers, to be run a few times; is called if one of them is not in the table.
-        on_disk: whether the table is read and added to.
+        table: the measurements of this machine.
+        moving: the name in the table of the pass over memory.
+        ready: (rows, numbers) ↦ two functions, a product of two ``rows`` × ``rows`` matrices and a pass over
+            ``numbers`` numbers, which are run a few times; called if one of them is not in the table.
+        on_disk: True = the table is read from disk, and new measurements are added to it.
     """
     product, moved = f"product of float32 matrices, {_SIDE} square", f"{moving} of {_MOVED} bytes"
     known = table.known() if on_disk else {}

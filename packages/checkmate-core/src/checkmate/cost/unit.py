@@ -14,8 +14,8 @@ __all__ = ["UnitCost"]
 class UnitCost:
     """Every op costs 1, so that the cost of a schedule is its number of computes; the unit is ``"1"``.
 
-    It is what one assumes when nothing is measured, and what much of the literature counts; it takes a
-    convolution to be as dear as a bias.
+    Much of the literature uses it, and it is the assumption without measurements. A convolution costs the
+    same as a bias.
 
     >>> UnitCost().annotate(DFGraph.from_nodes(cost=[5, 7], size=[4, 4], deps=[[], [0]]))
     <DFGraph '': 2 ops, 2 tensors, cost in 1>

@@ -1,4 +1,4 @@
-"""Graphs to try things on: chains, random graphs, and the training steps of well-known nets.
+"""Generated graphs: chains, random graphs, and the training steps of well-known networks.
 
 All are deterministic: the same arguments, seed included, give the same digest.
 """

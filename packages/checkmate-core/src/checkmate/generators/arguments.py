@@ -1,4 +1,4 @@
-"""The counts that generators take: whole numbers, not below a least one."""
+"""Checks of the counts that generators take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["check_counts"]
 
 
 def check_counts(where: str, *, least: int = 1, **counts: object) -> None:
-    """Refuse what is no whole number ≥ ``least``, with the names of generator and argument."""
+    """Raise GraphError unless each count is a whole number ≥ ``least``; it names generator and argument."""
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < least:
             raise GraphError(f"{where}: {name} is {count!r}, must be a whole number ≥ {least}")

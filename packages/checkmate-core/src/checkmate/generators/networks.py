@@ -1,4 +1,4 @@
-"""Training steps of well-known nets: flops and bytes follow from shapes alone.
+"""Training steps of well-known networks: flops and bytes follow from shapes alone.
 
 Activations are float32 in batch × channels × side × side, or batch × sequence × width. A multiply-add counts
 two flops; element-wise ops count a few per element (see the constants); moving data counts none. Batch,
@@ -61,7 +61,7 @@ class _ImageNet:
         return _Image(t, channels, 2 * x.side)
 
     def norm(self, name: str, x: _Image) -> _Image:
-        """Batch normalization: mean and deviation of each channel are kept for the backward pass."""
+        """Batch normalization: the backward pass needs mean and deviation of each channel."""
         weight = self.net.parameter(f"{name}.weight", FLOAT * 2 * x.channels)
         size = self.size(x.channels, x.side)
         flops = _NORM_FLOPS * size // FLOAT
@@ -74,7 +74,7 @@ class _ImageNet:
         return _Image(self.net.op(name, [x.t], size, size // FLOAT, saves_output=True), x.channels, x.side)
 
     def pool(self, name: str, x: _Image, stride: int = 2) -> _Image:
-        """Largest of each stride × stride: where it was is kept for the backward pass."""
+        """Maximum of each stride × stride: the backward pass needs its position."""
         side = x.side // stride
         size, flops = self.size(x.channels, side), self.batch * x.channels * x.side**2
         t = self.net.op(name, [x.t], size, flops, extra=size // FLOAT * _INDEX)
@@ -144,7 +144,7 @@ def unet(depth: int, *, batch: int = 8, channels: int = 64, side: int = 256, cla
         classes: channels of the prediction, which is for each pixel.
 
     Raises:
-        GraphError: on a number that is too small, or a side that can't be halved so often.
+        GraphError: on a number that is too small, or a side not divisible by 2^depth.
 
     >>> unet(4)
     <DFGraph 'unet4': 103 ops, 159 tensors, cost in flop>
@@ -178,8 +178,8 @@ def densenet(
     """One dense block (Huang et al., "Densely connected convolutional networks", 2017).
 
     Layer i joins the stem and the outputs of all layers before it (a copy), then norm, relu, convolution to
-    ``growth`` channels. The copies grow with the square of ``layers``; to compute them again is the saving of
-    Pleiss et al., "Memory-efficient implementation of DenseNets" (2017).
+    ``growth`` channels. The bytes of the copies grow with the square of ``layers``; recomputing them is the
+    method of Pleiss et al., "Memory-efficient implementation of DenseNets" (2017).
 
     Args:
         layers: number of layers, ≥ 0.
@@ -237,8 +237,8 @@ def transformer(
         d_model: width of an activation, divisible by ``heads``.
         heads: attention heads.
         vocabulary: number of different tokens.
-        dropout: True = drop elements of the attention weights and of both branches; what is drawn at random
-            can't be drawn again, so the masks must stay until the backward pass.
+        dropout: True = drop elements of the attention weights and of both branches; the random masks can't be
+            recomputed, so they stay until the backward pass.
 
     Raises:
         GraphError: on a number that is too small, or heads that don't divide the width.

@@ -1,8 +1,8 @@
 """Classic graphs, one op = one tensor: chains, and random graphs in layers, with a mirrored backward pass.
 
-The mirror of a forward graph (Jain et al., MLSys 2020, section 4.1): one loss, which reads the ends, and for
-every forward node v, in reverse, a node that reads v and the backward nodes of all readers of v (the loss,
-where v is an end).
+The mirror of a forward graph (Jain et al., MLSys 2020, section 4.1) is a loss, which reads the ends, and for
+every forward node v, in reverse, a node that reads v and the backward nodes of all readers of v (the loss, if
+v is an end).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGE = NormalDist(5000, 1000)
 
 
 def chain(layers: int, *, cost: Literal["unit", "random"] = "unit", size: int = 1, seed: int = 0) -> DFGraph:
-    """``layers`` ops in a row, a loss, and as many backward ops: 2·layers + 1 nodes of ``size`` bytes.
+    """``layers`` ops in a row, a loss, and ``layers`` backward ops: 2·layers + 1 nodes of ``size`` bytes.
 
     The linear graphs on which Griewank and Walther ("Algorithm 799: revolve", 2000) and Chen et al.
     ("Training deep nets with sublinear memory cost", 2016) count recomputation.
@@ -37,7 +37,7 @@ def chain(layers: int, *, cost: Literal["unit", "random"] = "unit", size: int = 
         seed: of the random costs.
 
     Raises:
-        GraphError: on a number or a word that makes no chain.
+        GraphError: on an invalid argument.
 
     >>> chain(8).n_ops, chain(8).ideal_cost
     (17, 17.0)
@@ -68,21 +68,21 @@ def random_layered(
 ) -> DFGraph:
     """A random graph in layers, with one source and one sink: the family of MOCCASIN's RL graphs.
 
-    Between source and sink stand layers of 1 to 2·width − 1 ops. An op reads each op of the layer before with
-    probability ``density``, and at least one; beside each such read stands, with probability
-    ``skips / (1 − skips)``, one from any earlier layer. The sink reads all that nobody else reads. Costs are
+    Between source and sink there are layers of 1 to 2·width − 1 ops. An op reads each op of the layer before
+    with probability ``density``, and at least one; with each such read comes, with probability ``skips / (1 −
+    skips)``, one from any earlier layer. The sink reads every op that no other op reads. Costs are
     whole numbers from 0 to 999, evenly distributed. Sizes are absolute values of a mixture of four normal
     distributions (means 500, 1000, 3000, 5000, deviations 500, 1000, 1000, 1000, weights .3, .3, .3, .1),
     rounded to tens.
 
     Such graphs come from Gagrani et al., "Neural topological ordering for computation graphs" (NeurIPS 2022),
     and Bartan et al., "Moccasin" (ICML 2023). With the defaults, the number of reads and the spread of sizes
-    are near those of the published RL1 (n = 100, 236 reads) and RL2 (n = 250, 944 reads); the rule for layers
-    is our own, and no graph is equal to theirs.
+    are near those of the published RL1 (n = 100, 236 reads) and RL2 (n = 250, 944 reads). The rule for layers
+    is our own, so the graphs differ from the published ones.
 
     Args:
         n: number of ops, ≥ 3; with ``training``, of forward ops.
-        seed: of everything random.
+        seed: of all random choices.
         width: mean number of ops in a layer, ≥ 1; default √n / 2.
         density: probability from 0 to 1.
         skips: share of reads that skip layers, from 0 to ½.
@@ -117,9 +117,9 @@ def random_layered(
 
 
 def _layered_reads(random: Random, n: int, width: int, density: float, skip: float) -> list[list[int]]:
-    """What each op reads: a source, layers, a sink.
+    """The reads of each op of source, layers and sink.
 
-    Only ``Random.random`` is used here, whose stream Python promises to keep.
+    Only ``Random.random`` is used: Python guarantees its stream.
     """
     deps: list[list[int]] = [[]]
     read: set[int] = set()

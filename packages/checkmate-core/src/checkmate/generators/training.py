@@ -1,9 +1,10 @@
-"""From a forward net to its training step: the reverse sweep of automatic differentiation, as a graph.
+"""From a forward network to its training step: the reverse sweep of automatic differentiation, as a graph.
 
 Each forward op y = f(x₁ … xₖ) gets one backward op. It reads the gradient of y and the tensors that the
 derivative of f needs (``saves``), makes the gradient of every xᵢ that has one, and costs the flops of f once
-for each of them: a matrix product has two such products behind it. Gradients of a tensor with several readers
-are summed in pairs, as they come. The graph's outputs are the loss and the gradients of all parameters.
+for each of them: the backward op of a matrix product computes two. Gradients of a tensor with several readers
+are summed in pairs, in the order in which they are made. The graph's outputs are the loss and the gradients
+of all parameters.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FLOAT = 4
 
 @dataclass(frozen=True, slots=True)
 class _Taped:
-    """What the reverse sweep has to know of one forward op."""
+    """One forward op, as recorded for the reverse sweep."""
 
     name: str
     reads: tuple[int, ...]
@@ -32,14 +33,14 @@ class _Taped:
 
 
 class ForwardNet:
-    """A forward pass in the making: each method adds to it and returns the index of the tensor it made.
+    """A forward pass under construction: each method adds an op, and returns the index of its output.
 
     Costs are flops. Parameters, the batch and the labels are graph inputs. Every op has to depend on a
     parameter and lead to the prediction.
     """
 
     def __init__(self, name: str) -> None:
-        """Begin an empty net."""
+        """Begin an empty network."""
         self._name = name
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
@@ -75,10 +76,10 @@ class ForwardNet:
         Args:
             name: of the op and of the tensor.
             reads: tensors that it reads.
-            size: bytes that it makes.
+            size: bytes of its output.
             flops: its cost.
-            saves: which tensors its backward op reads, beside the incoming gradient.
-            saves_output: whether that reads this op's output, too.
+            saves: tensors that its backward op reads, beside the incoming gradient.
+            saves_output: True = the backward op reads this op's output, too.
             extra: bytes of a by-product that only the backward op reads; 0 = none.
         """
         output = self._tensor(name, size)
@@ -89,7 +90,7 @@ class ForwardNet:
         return output
 
     def add(self, name: str, first: int, second: int) -> int:
-        """The sum of two tensors of one size; its gradient is theirs, so that it has no backward op."""
+        """The sum of two tensors of one size; it has no backward op, since its gradient is also theirs."""
         output = self._tensor(name, self._tensors[first].size)
         self._ops.append(
             Op(name=name, inputs=(first, second), outputs=(output,), cost=float(self._elements(output)))
@@ -109,7 +110,7 @@ class ForwardNet:
         """Add loss and backward pass.
 
         Args:
-            prediction: what the loss reads; its size is that of the first gradient.
+            prediction: the tensor that the loss reads; the first gradient has its size.
             labels: the other tensor that the loss reads.
         """
         loss = self._tensor("loss", FLOAT)

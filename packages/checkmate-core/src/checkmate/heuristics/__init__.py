@@ -1,4 +1,4 @@
-"""Published rules and simple ones: quick schedules without a proof.
+"""Heuristics, published and simple: quick schedules without a proof.
 
 Each class is a solver, a frozen value whose fields are its settings::
 

@@ -1,4 +1,4 @@
-"""The best of the rules of this package: what ``solver="auto"`` means when no real solver is installed."""
+"""The best of the built-in rules; ``solver="auto"`` falls back on it without ``checkmate-solvers``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["BestHeuristic"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestHeuristic:
-    """Try each rule in turn, quickest first, while there is time; take the cheapest schedule.
+    """Try each rule in turn, the quickest first, within the time limit; return the cheapest schedule.
 
-    Keep-all first: if it fits, nothing is better. First-fit, which tries more to meet a budget at all, only
-    if no other rule met it. ``Solution.origin["schedule"]`` names the rule.
+    Keep-all comes first: if it fits, it is optimal. First-fit, which tries hardest to meet the budget, comes
+    last, and only if no other rule has met it. ``Solution.origin["schedule"]`` names the rule.
     """
 
     def solve(self, problem: Problem) -> Solution:
-        """The cheapest of all; unknown if none fits, infeasible below the floor of the graph."""
+        """The cheapest schedule of all rules; unknown if none fits, infeasible below the floor."""
         rules: dict[str, Solver] = {
             "keep-all": KeepAll(),
             "chen-sqrt-n, one length": ChenSqrtN(sweep=False),

@@ -1,14 +1,13 @@
-"""Keep only what the op before made and compute everything else again: little memory, at any cost.
+"""Keep only the outputs of the op before, and recompute everything else: little memory, at any cost.
 
 *Published*: the strategy "checkpoint last node" of the code released with Jain et al. 2020 (the repository
-``parasj/checkmate``), an end of the scale opposite to keep-all. In the paper's matrices, stage t retains the
+``parasj/checkmate``), the opposite extreme of keep-all. In the paper's matrices, stage t retains the
 one value of op t − 1, S[t, t − 1] = 1 and nothing else, and R is the least that allows it: op t is preceded
 by all of its ancestors that are missing. On a chain that is the least memory, at quadratic cost; with skip
 edges, a recomputation holds several tensors at once, and other rules may need less.
 
-*Ours*: graph outputs, and what ops make that may run only once, are kept from when they are made: the graph
-asks for the former at the end, and the latter can't come back. An op with several outputs hands on all that
-it makes.
+*Ours*: graph outputs, and the outputs of ops that may run only once, are kept from when they are made: the
+former are needed at the end, the latter can't be recomputed. Of an op with several outputs, all are kept.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from checkmate.solution import Solution
 __all__ = ["CheckpointLast"]
 
 _MOST_COMPUTES = 2_000_000
-"""No schedule longer than this is written down: a chain of 2000 ops has one."""
+"""The longest schedule that is built: a chain of 2000 ops has one of this length."""
 _WRITING = 0.25
-"""The share of the time limit that writing the schedule may take: the rest is for judging it."""
+"""Share of the time limit for building the schedule; the rest is for judging it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLast:
-    """One schedule whatever the budget; unknown if that does not fit, or is too long to be written down.
+    """One schedule for every budget; the answer is unknown if it does not fit, or is too long.
 
     >>> chain = DFGraph.from_nodes(cost=[1] * 4, size=[1] * 4, deps=[[], [0], [1], [0, 2]])
     >>> CheckpointLast().solve(Problem(graph=chain, budget=3)).schedule.sequence
@@ -63,7 +62,7 @@ def _sequences(problem: Problem) -> Iterator[list[int]]:
 
 
 def _again(graph: DFGraph, v: int, resident: set[int]) -> list[int]:
-    """The ops that bring back what op v reads and what they read in turn, in base order."""
+    """The ops that recompute the inputs of op v and their own inputs, in base order."""
     ops: set[int] = set()
     stack = list(graph.ops[v].inputs)
     while stack:

@@ -1,25 +1,25 @@
 """Chen et al. 2016, "Training deep nets with sublinear memory cost": keep the outputs of some forward ops.
 
-The forward pass is cut into segments. What the last op of a segment makes is kept; whatever else a segment
-makes is forgotten, and computed once more when the backward pass comes to it.
+The forward pass is cut into segments. The outputs of the last op of a segment are kept; all others are
+dropped, and recomputed when the backward pass needs them.
 
-*Published.* Where to cut, two rules:
+*Published.* Two rules for the cuts:
 
 - √n, for a chain of n layers: every k-th op, k = √n. O(√n) memory for at most one more forward pass.
 - Greedy (algorithm 3, for layers of unequal size): walk through the ops and add up the bytes that they make;
   at the first candidate at which the sum exceeds b, cut, and start again from zero. b is searched.
 
-And two sets of candidates for cuts (Jain et al. 2020, section 6), for graphs that are no chains:
+And two sets of candidates for cuts (Jain et al. 2020, section 6), for graphs other than chains:
 
 - *linearized*: all forward ops, in base order, as if they were a chain;
-- *articulation*: the ops that hold the forward pass together, see :mod:`checkmate.analysis.articulation`.
+- *articulation*: the articulation points of the forward pass (:mod:`checkmate.analysis.articulation`).
 
 *Ours.* An op with several outputs keeps them all. The two ends of the forward pass are candidates too: the
-batch and the loss stand outside, so the ends part them from the rest. Whatever comes back comes back op by
-op, when it is read, not by whole segments. Each choice of cuts is tried in three versions: the last segment
-is not forgotten, as it is read at once; it is forgotten, as published; it is not, but what skip edges bring
-back before its segment's turn is forgotten once more when the backward pass enters an earlier segment. k and
-b are swept, and the cheapest schedule within the budget is taken.
+batch and the loss lie outside of it. Dropped tensors are recomputed one by one when they are read, not by
+whole segments. Each choice of cuts is tried in three versions: (1) the last segment is kept, as it is read at
+once; (2) it is dropped, as published; (3) it is kept, and tensors that skip connections recompute before the
+turn of their segment are dropped once more when the backward pass enters an earlier segment. k and b are
+swept, and the cheapest schedule within the budget is returned.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ __all__ = ["Candidates", "ChenGreedy", "ChenSqrtN"]
 Candidates = Literal["linearized", "articulation"]
 
 _SWEEP = 32
-"""How many segment lengths, or thresholds, a sweep tries at most."""
+"""Largest number of segment lengths, or thresholds, that a sweep tries."""
 _LONGEST = 3
-"""Without a sweep, schedules of more computes for each op than this are left out: judging them is slow."""
+"""Without a sweep, schedules with more computes per op than this are skipped: judging them is slow."""
 _LOOK = 4096
-"""Computes between two looks at the clock: smaller graphs always get one schedule."""
+"""Number of computes between two looks at the clock: smaller graphs always get one schedule."""
 _MOST_MOMENTS = 256
-"""A schedule that would forget more often than this is left out: each time costs a walk over the graph."""
+"""Schedules with more moments than this are skipped: each moment costs a pass over the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChenSqrtN:
-    """Cut at every k-th candidate; see the module for what is published and what is ours.
+    """Cut at every k-th candidate; the module separates the published part from ours.
 
-    A graph without backward ops has nothing to forget: it is computed once, in base order.
+    A graph without backward ops is computed once, in base order.
 
     Attributes:
-        candidates: where cuts may be, ``"linearized"`` or ``"articulation"``.
+        candidates: the possible cuts, ``"linearized"`` or ``"articulation"``.
         segment: k; None tries ⌈√(number of candidates)⌉ first and then up to 32 lengths.
-        sweep: False = with None, only that one length, and its first schedule that fits.
+        sweep: False = without ``segment``, only that one length, and its first schedule that fits.
 
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
     >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps, backward=[False] * 4 + [True] * 4)
@@ -81,7 +81,7 @@ class ChenSqrtN:
             raise ValueError(f"segment is {self.segment}, must be ≥ 1 candidate")
 
     def solve(self, problem: Problem) -> Solution:
-        """The cheapest that fits; when the time is up, of the segment lengths tried so far."""
+        """The cheapest schedule within the budget, of the segment lengths tried in time."""
         deadline = Deadline(problem.time_limit, patient=not self.sweep)
         graph, turn = problem.graph, _turn(problem.graph)
         places = _places(graph, self.candidates, turn)
@@ -95,13 +95,13 @@ class ChenSqrtN:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChenGreedy:
-    """Cut at the first candidate at which a segment exceeds b bytes; see the module.
+    """Cut at the first candidate at which a segment exceeds b bytes; the module describes the rule.
 
-    A graph without backward ops has nothing to forget: it is computed once, in base order.
+    A graph without backward ops is computed once, in base order.
 
     Attributes:
-        candidates: where cuts may be, ``"linearized"`` or ``"articulation"``.
-        threshold: b, in bytes; None tries 0, and up to 32 from the mean of all candidates to the whole.
+        candidates: the possible cuts, ``"linearized"`` or ``"articulation"``.
+        threshold: b, in bytes; None tries 0, and up to 32 values from the mean per candidate to the sum.
 
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
     >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps, backward=[False] * 4 + [True] * 4)
@@ -118,7 +118,7 @@ class ChenGreedy:
             raise ValueError(f"threshold is {self.threshold}, must be ≥ 0 bytes")
 
     def solve(self, problem: Problem) -> Solution:
-        """The cheapest that fits; when the time is up, of the thresholds tried so far."""
+        """The cheapest schedule within the budget, of the thresholds tried in time."""
         deadline = Deadline(problem.time_limit)
         graph, turn = problem.graph, _turn(problem.graph)
         places = _places(graph, self.candidates, turn)
@@ -130,7 +130,7 @@ class ChenGreedy:
 
 
 def _turn(graph: DFGraph) -> int:
-    """The first backward op: before it stand only forward ops."""
+    """The first backward op: all ops before it are forward ops."""
     return next((i for i, op in enumerate(graph.ops) if op.backward), graph.n_ops)
 
 
@@ -191,7 +191,7 @@ def _sequences(
 
 
 def _plans(graph: DFGraph, cuts: Sequence[int], turn: int) -> Iterator[dict[int, npt.NDArray[np.bool_]]]:
-    """For some backward ops, what is kept there; see the module for the three versions."""
+    """The three versions of the module, each as backward op → the tensors kept before it."""
     kept = graph.producer >= turn
     for v in cuts:
         kept[graph.makes.row(v)] = True
@@ -205,13 +205,13 @@ def _plans(graph: DFGraph, cuts: Sequence[int], turn: int) -> Iterator[dict[int,
 
 
 def _entered(graph: DFGraph, cuts: Sequence[int], kept: npt.NDArray[np.bool_], turn: int) -> list[int]:
-    """The backward ops, but the first, that are the first to read what is not kept of an earlier segment."""
+    """The later backward ops that are the first to read dropped tensors of an earlier segment."""
     segments = np.searchsorted(cuts, graph.producer)
     current, entered = len(cuts), []
     for v in range(turn, graph.n_ops):
         read = graph.reads.row(v)
-        forgotten = read[(graph.producer[read] >= 0) & ~kept[read]]
-        earliest = int(segments[forgotten].min(initial=current))
+        dropped = read[(graph.producer[read] >= 0) & ~kept[read]]
+        earliest = int(segments[dropped].min(initial=current))
         if earliest < current and v > turn:
             entered.append(v)
         current = earliest

@@ -1,6 +1,6 @@
-"""Feasibility only: is there any schedule within the budget? The cheapest question, answered the quickest.
+"""Feasibility only: is there any schedule within the budget? The answer is quick; its cost may be high.
 
-Its answer costs more than it must; bisecting over budgets asks it a dozen times.
+Bisections over budgets run it a dozen times.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _WEIGHTS = (
     Weights(1, 1, 1, stale=True),
 )
 _MORE_PERCENT = (2, 5, 9, 14, 19, 26)
-"""By how much a rule is told too large a budget when it finds nothing under the real one.
+"""By these percentages the budget of a rule is raised when it finds no schedule within the real one.
 
-Rules are not monotone: with more room they at times evict what turns out better, and stay below the real one.
+Rules are not monotone: with a larger budget they sometimes evict better, and stay within the real one.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFit:
-    """The first schedule that fits, of keep-all, three eviction rules, keeping nothing, and the rules again.
+    """The first schedule that fits, of keep-all, three eviction rules, recompute-all, and the rules again.
 
-    The second time the rules are told a larger budget.
+    The second time, the rules run with a larger budget.
     """
 
     def solve(self, problem: Problem) -> Solution:
-        """A schedule, however expensive; unknown if no rule finds one in time; infeasible below the floor."""
+        """A schedule of any cost; unknown if no rule finds one in time; infeasible below the floor."""
         graph, deadline = problem.graph, Deadline(problem.time_limit, patient=True)
         if problem.budget < floor(graph).size:
             return Solution.infeasible(problem)

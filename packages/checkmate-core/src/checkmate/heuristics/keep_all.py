@@ -1,4 +1,4 @@
-"""Keep everything: compute each op once, free each tensor after its last use. What frameworks do."""
+"""Keep everything: compute each op once, free each tensor after its last use, as frameworks do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["KeepAll"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepAll:
-    """The base order without recomputation: optimal if it fits, and the only answer that it has.
+    """The base order without recomputation, which is optimal if it fits.
 
     >>> from checkmate.graph import DFGraph
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])

@@ -1,4 +1,4 @@
-"""The order of the plain program, for a graph whose base order is another one; nothing is recomputed."""
+"""The order of the original program, if the base order of its graph is another; nothing is recomputed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["PlainOrder"]
 class PlainOrder:
     """One order of one graph's ops, without recomputation: optimal if it fits.
 
-    Updates of parameters that stand as early as they may
-    (:func:`~checkmate.analysis.with_writes_settled`) need room for what they compute. Where the base order is
-    over a budget for that reason, and the plain program's is not, nothing is better than the latter. Shares
-    are shares of its peak.
+    A base order with updates of parameters as early as possible
+    (:func:`~checkmate.analysis.with_writes_settled`) may need more memory than the program. If it exceeds a
+    budget for that reason, and the order of the program does not, the latter is optimal. Budgets given as
+    shares are shares of its peak.
 
     Attributes:
         order: every op of the graph once.
@@ -35,10 +35,10 @@ class PlainOrder:
     order: tuple[int, ...]
 
     def peak(self, graph: DFGraph) -> int:
-        """What the plain program holds at most, in bytes.
+        """The peak of this order, in bytes.
 
         Raises:
-            InvalidScheduleError: if an op stands before what it reads, or one is missing.
+            InvalidScheduleError: if an op comes before a producer of its inputs, or an op is missing.
         """
         return simulate(graph, Schedule.from_sequence(graph, self.order)).peak
 

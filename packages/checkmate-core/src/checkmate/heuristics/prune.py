@@ -1,8 +1,8 @@
-"""Pruning a sequence of computes: the memory profile of copies, and which computes it can do without.
+"""Pruning a sequence of computes: remove recomputes that the budget has room to avoid.
 
 Every compute makes one copy of each of its outputs; a read uses the latest copy. The copy made at position i
-and last read at position l is resident during [i, l]. Removing a compute at i prolongs the previous copies
-of what it makes, from their own last reads to i; where the budget has room for that, the compute is waste.
+and last read at position l is resident during [i, l]. Removing the compute at i keeps the previous copies of
+its outputs, from their own last reads to i; if the budget has room for them, the compute is waste.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ __all__ = ["pruned"]
 
 _MOST_PASSES = 4
 _STRUCK = -1
-"""Stands in a sequence where a compute was removed, so that positions keep their meaning."""
+"""Replaces a removed compute in a sequence, so that positions stay valid."""
 
 
 class _Copies(NamedTuple):
-    """Where the copies of a sequence live.
+    """Memory and lifetimes of the copies of a sequence.
 
     Attributes:
         memory: bytes during each compute, as the judge counts them; int64, shape ``[len(sequence)]``.
         last_read: for each position, the last read of each of its outputs, in the order of
-            ``op.outputs``; its own position if nobody reads it, ``len(sequence)`` if it must stay.
+            ``op.outputs``; its own position if no op reads it, ``len(sequence)`` if it is
+            needed at the end.
         previous: for each position, the position that made the previous copies of its outputs, or −1.
     """
 
@@ -44,14 +45,15 @@ def pruned(
 ) -> list[int]:
     """Remove every compute whose absence keeps the sequence valid and within the budget.
 
-    Computes that nobody reads go first, then the dearest ones; each removal can make others unread.
+    Computes whose outputs no op reads are removed first, then the most expensive ones; each removal can make
+    others unread.
 
     Args:
         graph: the graph.
         sequence: a valid sequence of ops with repeats, its peak within the budget.
         budget: bytes.
         fixed_order: keep all first runs of needed ops, and with them their order.
-        deadline: look no further when it has passed.
+        deadline: the time at which to stop.
     """
     must_run = needed_ops(graph).tolist() if fixed_order else [False] * graph.n_ops
     kept = list(sequence)
@@ -73,7 +75,7 @@ def pruned(
 
 
 def _strike_unread(graph: DFGraph, sequence: list[int], must_run: list[bool]) -> None:
-    """Strike computes of which no output is read, but no first run of an op that must run."""
+    """Strike computes with unread outputs, except first runs of ops that must run."""
     first: dict[int, int] = {}
     for i, v in enumerate(sequence):
         first.setdefault(v, i)
@@ -123,7 +125,7 @@ def _copies_of(graph: DFGraph, sequence: list[int]) -> _Copies:
 
 
 def _is_waste(graph: DFGraph, sequence: list[int], copies: _Copies, i: int, budget: int) -> bool:
-    """Whether the budget has room for the previous copies to last until those made at ``i`` would end."""
+    """Whether the budget has room to keep the previous copies instead of the compute at ``i``."""
     before = copies.previous[i]
     if before < 0:
         return False

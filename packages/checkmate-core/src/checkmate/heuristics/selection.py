@@ -1,4 +1,4 @@
-"""From candidate op sequences to one judged solution: the cheapest whose peak is within the budget."""
+"""The best of some op sequences: the cheapest one whose peak is within the budget, as a solution."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["cheapest"]
 def cheapest(problem: Problem, sequences: Iterable[Sequence[int]], *, first: bool = False) -> Solution:
     """Judge each op sequence, freed as early as is legal; return the cheapest that fits.
 
-    Among equally cheap ones the lowest peak wins, then the first; with ``first``, the first that fits.
-    Without any: infeasible if the budget is below the proved floor of the graph, else unknown.
+    Among equally cheap ones the lowest peak wins, then the first; with ``first``, the first that fits is
+    returned. If none fits: infeasible below the proved floor of the graph, else unknown.
 
     >>> from checkmate.graph import DFGraph
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])

@@ -99,10 +99,10 @@ EXPORTERS: Registry[ExporterSpec, Exporter] = Registry(
 
 
 def checked_cost_model(cost_model: object) -> str | CostModel:
-    """What a user passed to price a traced step with, if it can be one; a name is looked up on its use.
+    """``cost_model`` itself, if it is a name or a cost model; a name is looked up when it is used.
 
     Raises:
-        TypeError: if it is neither a name nor has a method ``annotate``.
+        TypeError: if ``cost_model`` is neither a name nor has a method ``annotate``.
     """
     if isinstance(cost_model, str):
         return cost_model
@@ -115,12 +115,12 @@ def checked_cost_model(cost_model: object) -> str | CostModel:
 
 
 def annotated(cost_model: str | CostModel, graph: DFGraph) -> DFGraph:
-    """The graph with the costs of a cost model, given by its name or itself.
+    """The graph with the costs of a cost model, which is given by name or as an object.
 
     Raises:
-        PluginError: if there is none of this name, or it fails to load.
-        CostError: what the model itself says, or that it failed, changed the graph that it was given or
-            returned none; names it.
+        PluginError: if no cost model has this name, or it fails to load.
+        CostError: if the model raises it, fails, changes the graph that it was given, or returns no graph;
+            names the model.
     """
     label = f"cost model {quoted(cost_model if isinstance(cost_model, str) else type(cost_model).__name__)}"
     model = COST_MODELS.load(cost_model) if isinstance(cost_model, str) else cost_model
@@ -139,13 +139,13 @@ def annotated(cost_model: str | CostModel, graph: DFGraph) -> DFGraph:
 
 
 def exporter_for(path: str | os.PathLike[str]) -> ExporterSpec:
-    """The exporter whose suffix the file's name ends with; of several suffixes the longest wins.
+    """The exporter for the suffix of a file; of several matching suffixes the longest wins.
 
     So ``run.perfetto.json`` goes to an exporter of ``.perfetto.json`` before one of ``.json``.
 
     Raises:
-        PluginError: if no suffix fits (the message lists those that are installed), or if the longest
-            belongs to several exporters.
+        PluginError: if no suffix matches (the message lists the installed ones), or if several exporters have
+            the longest.
     """
     file = os.path.basename(os.fspath(path)).lower()
     fitting = [spec for spec in EXPORTERS.specs() if file.endswith(spec.suffix.lower())]

@@ -37,17 +37,17 @@ def checkmate_register_cost_models() -> Iterable[CostModelSpec]:  # type: ignore
 
 @hookspec
 def checkmate_register_frontends() -> Iterable[FrontendSpec]:  # type: ignore[empty-body]
-    """The frontends that this plugin offers: what turns a program into a graph."""
+    """The frontends that this plugin offers; a frontend turns a program into a graph."""
 
 
 @hookspec
 def checkmate_register_executors() -> Iterable[ExecutorSpec]:  # type: ignore[empty-body]
-    """The executors that this plugin offers: what turns a traced program and a schedule into a callable."""
+    """The executors that this plugin offers; an executor makes a callable of a program and a schedule."""
 
 
 @hookspec
 def checkmate_register_exporters() -> Iterable[ExporterSpec]:  # type: ignore[empty-body]
-    """The exporters that this plugin offers: what writes a timeline to a file."""
+    """The exporters that this plugin offers; an exporter writes a timeline to a file."""
 
 
 @hookspec

@@ -1,8 +1,8 @@
-"""The isolating plugin loader: one broken plugin never stops another, and is never forgotten.
+"""The isolating plugin loader: a broken plugin is reported and stops no other.
 
-For each entry point of the group ``checkmate``: load it, register it, check that every hook it defines
-exists, ask it for what it offers. If any of these fails, that one plugin is dropped and kept with its error.
-Built-ins come first. Loading happens once, at the first lookup; the environment variable
+Each entry point of the group ``checkmate`` is loaded and registered; every hook that it defines must exist;
+then it is asked for its offers. If any of these fails, only that plugin is dropped, and listed with its
+error. Built-ins come first. Loading happens once, at the first lookup; the environment variable
 ``CHECKMATE_PLUGINS`` restricts it to a comma-separated list of entry-point names (empty: built-ins only).
 """
 
@@ -40,7 +40,7 @@ ENVIRONMENT_VARIABLE = "CHECKMATE_PLUGINS"
 
 Spec = SolverSpec | CostModelSpec | FrontendSpec | ExecutorSpec | ExporterSpec
 
-_BUILT_IN = "checkmate.builtin"  # by name: what it registers stands above plugins
+_BUILT_IN = "checkmate.builtin"  # by name: it imports modules above this one
 _KINDS: dict[str, type[Spec]] = {
     "solvers": SolverSpec,
     "cost_models": CostModelSpec,
@@ -53,11 +53,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedPlugin:
-    """One plugin and what became of it.
+    """One plugin, working or broken.
 
     Attributes:
         name: of its entry point.
-        distribution: that it came with, e.g. ``"checkmate-solvers 0.1.0"``.
+        distribution: of the plugin, e.g. ``"checkmate-solvers 0.1.0"``.
         offers: every spec that it registered; empty if it failed.
         error: why it failed, on one line; None if it works.
     """
@@ -69,7 +69,7 @@ class LoadedPlugin:
 
     @property
     def owner(self) -> str:
-        """How messages name it, as in ``'solvers' (checkmate-solvers 0.1.0)``."""
+        """Its name in messages, as in ``'solvers' (checkmate-solvers 0.1.0)``."""
         return f"{self.name!r} ({self.distribution})"
 
 
@@ -86,7 +86,7 @@ def register_commands(cli: Any, *, announce: Callable[[str], None] | None = None
         announce: called with the ``owner`` of each plugin before its turn.
 
     Returns:
-        the error, on one line, of each plugin that failed to, by its ``owner``.
+        the error, on one line, of each plugin whose commands failed, by its ``owner``.
     """
     manager, loaded, errors = _load()
     errors.clear()
@@ -104,15 +104,15 @@ def register_commands(cli: Any, *, announce: Callable[[str], None] | None = None
 
 
 def command_errors() -> dict[str, str]:
-    """What :func:`register_commands` returned last: plugins that work, save that their commands don't.
+    """The last result of :func:`register_commands`: plugins that work, but whose commands failed.
 
-    Empty before it is called: plugins are asked for commands only by a command line.
+    Empty before that call, which only the command line makes.
     """
     return dict(_load().command_errors)
 
 
 def reset() -> None:
-    """Forget what is loaded; the next lookup loads again. For tests, and after installing a plugin."""
+    """Unload all plugins; the next lookup loads them again. For tests, and after installing a plugin."""
     _load.cache_clear()
 
 
@@ -124,7 +124,7 @@ class _Candidate:
 
 
 ANYTHING: tuple[type[BaseException], ...] = (Exception, SystemExit)
-"""What foreign code may raise while it runs; a plugin that loads may raise still more, save Ctrl-C."""
+"""The exceptions of foreign code that are caught while it runs; while a plugin loads, all except Ctrl-C."""
 
 
 class _Loaded(NamedTuple):
@@ -145,11 +145,11 @@ def _load() -> _Loaded:
 
 
 def _candidates() -> Iterator[_Candidate]:
-    """Built-ins, then the wanted entry points; one that is wanted and not installed fails when loaded."""
+    """The built-ins, then the wanted entry points; one that is wanted but not installed fails when loaded."""
     yield _Candidate("built-in", "checkmate-core", lambda: import_module(_BUILT_IN))
     try:
         found = [_candidate(entry_point) for entry_point in metadata.entry_points(group=PROJECT)]
-    except Exception as error:  # noqa: BLE001 - of some distribution, perhaps of nobody's plugin
+    except Exception as error:  # noqa: BLE001 - malformed metadata of any distribution
         found = []
         yield _Candidate("entry points", "malformed metadata", partial(_fail, error))
     found.sort(key=lambda c: (c.distribution, c.name))
@@ -175,7 +175,7 @@ def _fail(error: Exception) -> object:
 
 
 def _isolated(manager: pluggy.PluginManager, candidate: _Candidate, key: str) -> LoadedPlugin:
-    """Load one plugin, under a key of its own; if it fails, the manager is left as if it did not exist."""
+    """Load one plugin, under a key of its own; if it fails, it is removed from the manager."""
     plugin = LoadedPlugin(name=clipped(candidate.name), distribution=clipped(candidate.distribution))
     try:
         manager.register(candidate.load(), name=key)
@@ -191,7 +191,7 @@ def _isolated(manager: pluggy.PluginManager, candidate: _Candidate, key: str) ->
 
 
 def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
-    """All specs that one plugin registers, each checked to be of the kind that its hook is for."""
+    """All specs that one plugin registers, each checked to be of the kind of its hook."""
     for kind, expected in _KINDS.items():
         hook, names = f"checkmate_register_{kind}", set[str]()
         for specs in _call(manager, plugin, hook):
@@ -199,14 +199,18 @@ def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
                 raise PluginError(f"{hook} returned {specs!r}, not an iterable of {expected.__name__}")
             for spec in specs:
                 if not isinstance(spec, expected):
-                    raise PluginError(f"{hook} returned {spec!r}, which is no {expected.__name__}")
+                    raise PluginError(f"{hook} returned {spec!r}, which is not a {expected.__name__}")
                 texts: tuple[object, ...] = (spec.name, spec.summary)
                 if not all(isinstance(text, str) and text.strip() and text.isprintable() for text in texts):
-                    raise PluginError(f"{hook} returned {spec!r}, whose name or summary is no line of text")
+                    raise PluginError(
+                        f"{hook} returned {spec!r}, whose name or summary is not one line of text"
+                    )
                 if not isinstance(spec.requires, tuple):
-                    raise PluginError(f"{hook} returned {spec!r}, whose requires is no tuple: a comma lacks?")
+                    raise PluginError(
+                        f"{hook} returned {spec!r}, whose requires is not a tuple: is a comma missing?"
+                    )
                 if spec.name in names:
-                    raise PluginError(f"{hook} returned two of the name {spec.name!r}")
+                    raise PluginError(f"{hook} returned two specs of the name {spec.name!r}")
                 names.add(spec.name)
                 suffix: object = getattr(spec, "suffix", ".")
                 if not isinstance(suffix, str) or not suffix.startswith("."):

@@ -1,7 +1,7 @@
-"""What really loads: solvers and libraries, tried in processes of their own, which foreign code may end.
+"""Attempts to load solvers and libraries, in processes of their own, since foreign code may end a process.
 
-Metadata says what is installed. A library whose import raises, ends the process or never returns shows only
-when it is loaded; here that happens away from the process that asks, and from the current folder.
+Metadata shows only that a library is installed. Whether its import raises, ends the process or never returns
+is seen only by loading it. That happens in another process, outside of the current folder.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ABSENT = (ModuleNotFoundError, MissingDistributionError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """How the loading of one thing ended.
+    """The result of loading one thing.
 
     Attributes:
         thing: ``"solver NAME"`` or ``"import MODULE"``.
         error: why it failed, on one line; empty if it loads.
-        absent: it fails only because a library that it needs is not installed.
+        absent: True = it fails only because a library that it needs is not installed.
     """
 
     thing: str
@@ -41,11 +41,11 @@ class Attempt:
 
 
 def attempts(things: Sequence[str], *, time_limit: float = _TIME_LIMIT_S) -> Iterator[Attempt]:
-    """Load things one after the other in another process; in a further one, if that ends too early.
+    """Load things one after the other in another process; if that process ends early, in a further one.
 
     Args:
         things: each ``"solver NAME"`` or ``"import MODULE"``.
-        time_limit: seconds that one process may take.
+        time_limit: seconds for one process.
 
     Yields:
         one attempt for each thing, in their order.
@@ -62,11 +62,11 @@ def attempts(things: Sequence[str], *, time_limit: float = _TIME_LIMIT_S) -> Ite
 
 
 def _tried(things: Sequence[str], time_limit: float) -> tuple[list[bytes], str]:
-    """A line for each thing that was loaded or failed; and how the process ended, if there are fewer."""
+    """One line for each thing that was loaded or failed; and how the process ended, if it ended early."""
     paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
     command = [sys.executable, "-P", "-m", __name__, *things]
-    with TemporaryDirectory(prefix="checkmate-") as folder:  # which holds no settings of any library
+    with TemporaryDirectory(prefix="checkmate-") as folder:  # empty, so that no library finds settings in it
         try:
             done = subprocess.run(
                 command,
@@ -85,11 +85,11 @@ def _tried(things: Sequence[str], time_limit: float) -> tuple[list[bytes], str]:
 
 def _main(things: Sequence[str]) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # for what foreign code prints
+    os.dup2(2, 1)  # so that output of foreign code goes to standard error
     for thing in things:
         answers.write(json.dumps(_outcome(thing)) + "\n")
         answers.flush()
-    os._exit(0)  # whatever threads or handlers foreign code has left
+    os._exit(0)  # without waiting for threads or handlers of foreign code
 
 
 def _outcome(thing: str) -> dict[str, object]:

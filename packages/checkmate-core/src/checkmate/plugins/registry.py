@@ -1,7 +1,7 @@
 """Lookup by name, the same for every kind of spec: name ↦ (plugin, spec), built-ins first.
 
-A name that one plugin offers can be asked for; a name that several offer is ambiguous, and an error that
-names the owners; an unknown name is an error that lists what is installed and what failed to load.
+A name that several plugins offer is ambiguous: using it raises an error that names the owners. An unknown
+name raises an error that lists the installed names and the plugins that failed to load.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _Thing = TypeVar("_Thing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry(Generic[_Spec, _Thing]):
-    """All installed things of one kind.
+    """The installed plugins of one kind, by name.
 
     Attributes:
-        kind: what messages call one of them, e.g. ``"solver"``.
+        kind: its name in messages, e.g. ``"solver"``.
         spec_type: class of its specs.
-        method: what a loaded one must be able to do, e.g. ``"solve"``.
+        method: that a loaded object must have, e.g. ``"solve"``.
     """
 
     kind: str
@@ -36,11 +36,11 @@ class Registry(Generic[_Spec, _Thing]):
     method: str
 
     def specs(self) -> tuple[_Spec, ...]:
-        """All that can be asked for by name, built-ins first; ambiguous names are left out."""
+        """The specs of all usable names, built-ins first; ambiguous names are left out."""
         return tuple(owners[0][1] for owners in self._owners().values() if len(owners) == 1)
 
     def ambiguous(self) -> dict[str, tuple[str, ...]]:
-        """Names that several plugins claim, with their owners."""
+        """Names that several plugins offer, with their owners."""
         return {
             name: tuple(plugin.owner for plugin, _ in owners)
             for name, owners in self._owners().items()
@@ -48,10 +48,10 @@ class Registry(Generic[_Spec, _Thing]):
         }
 
     def spec(self, name: str) -> _Spec:
-        """The one with this name.
+        """The spec of this name.
 
         Raises:
-            PluginError: if there is none, or if several plugins offer it.
+            PluginError: if no plugin, or more than one, offers it.
         """
         return self._owned(name)[1]
 
@@ -64,10 +64,10 @@ class Registry(Generic[_Spec, _Thing]):
         return self._owned(name)[0]
 
     def load(self, name: str) -> _Thing:
-        """The thing itself: looks up the spec and calls its ``load``.
+        """Look the spec up, and call its ``load``.
 
         Raises:
-            PluginError: as :meth:`spec`; or if ``load`` fails, or gives something without the method.
+            PluginError: as :meth:`spec`; or if ``load`` fails, or returns an object without ``method``.
         """
         plugin, spec = self._owned(name)
         label = f"{self.kind} {name!r} of {plugin.owner}"

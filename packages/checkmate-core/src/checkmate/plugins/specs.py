@@ -1,4 +1,4 @@
-"""What a plugin registers: light, frozen descriptions; nothing heavy is imported until ``load`` is called."""
+"""The specs that plugins register: light, frozen; nothing heavy is imported until ``load`` is called."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Solver(Protocol):
-    """Answers problems. A solver is a value: its fields are its settings, and it keeps no state."""
+    """Solves problems. A solver is a value: its fields are its settings, and it keeps no state."""
 
     def solve(self, problem: Problem) -> Solution:
         """Find a schedule; return ``Solution.found``, ``.infeasible`` (proved) or ``.unknown``."""
@@ -40,15 +40,15 @@ class Solver(Protocol):
 
 @runtime_checkable
 class MinimumBudgetSolver(Solver, Protocol):
-    """A solver that can also look for the least peak; of others, bisection finds it."""
+    """A solver that can also search for the least peak; for other solvers, core bisects the budget."""
 
     def minimum_budget(self, problem: Problem) -> Solution:
-        """Find a schedule with as low a peak as possible; the budget is known to be enough."""
+        """Find a schedule of least peak; the budget is known to be enough."""
         ...
 
 
 class CostModel(Protocol):
-    """Gives every op of a graph a cost, and the graph its cost unit."""
+    """Sets the cost of every op of a graph, and the cost unit."""
 
     def annotate(self, graph: DFGraph) -> DFGraph:
         """Return the graph with other costs; nothing else may change."""
@@ -56,7 +56,7 @@ class CostModel(Protocol):
 
 
 class Traced(Protocol):
-    """A traced program: its graph, and whatever the matching executor needs beside it."""
+    """A traced program: its graph, and further attributes for the matching executor."""
 
     @property
     def graph(self) -> DFGraph:
@@ -67,20 +67,20 @@ class Traced(Protocol):
 class Frontend(Protocol):
     """Traces a program of one framework into a graph.
 
-    ``checkmate trace --NAME MODULE:FACTORY`` calls it with what that names, with ``cost_model=`` if the user
-    asks for one, and with ``on_progress=`` if ``trace`` takes that.
+    ``checkmate trace --NAME MODULE:FACTORY`` passes that factory, ``cost_model=`` if the user chooses one,
+    and ``on_progress=`` if ``trace`` has that parameter.
     """
 
     def trace(self, program: Any, /, *args: Any, **kwargs: Any) -> Traced:
-        """Trace ``program``; the other arguments are the frontend's own."""
+        """Trace ``program``; other arguments are specific to the frontend."""
         ...
 
 
 class Executor(Protocol):
-    """Makes a schedule really happen."""
+    """Runs traced programs by schedules."""
 
     def bind(self, traced: Any, schedule: Schedule) -> Callable[..., Any]:
-        """A callable that runs the traced program as the schedule says."""
+        """A callable that runs the traced program in the order of the schedule, with its frees."""
         ...
 
 
@@ -91,11 +91,11 @@ class Exporter(Protocol):
         """Write ``timeline`` to ``file``.
 
         Args:
-            timeline: what the judge saw.
-            file: to write. On the command line it lies in an empty folder, which is the current one
-                meanwhile; once ``write`` returns, that one file replaces what the user named.
-            budget: bytes to draw or name beside the peak, where the format has a place for it; may be
-                smaller than the peak.
+            timeline: the judge's replay of the schedule.
+            file: the path to write. The command line passes a path in an empty folder, which is also the
+                current folder during the call; afterwards that file replaces the one that the user named.
+            budget: bytes to show beside the peak, if the format has a place for it; may be smaller than the
+                peak.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Pictures, reports, accounts and traces of judged schedules; only pictures as files need an extra."""
+"""Pictures, reports, accounts and traces of judged schedules; picture files need an extra."""
 
 from checkmate.report.account import Account, Kind
 from checkmate.report.dot import graph_dot

@@ -1,7 +1,7 @@
 """A graph in the DOT language of Graphviz: ops are nodes, each read of a tensor is an edge with its bytes.
 
-Forward and backward ops stand in a cluster each; graph inputs and outputs are nodes of their own. Drawn for a
-schedule, recomputed ops have a colour and say how often they ran. Language: graphviz.org/doc/info/lang.html.
+Forward and backward ops are a cluster each; graph inputs and outputs are nodes of their own. With a schedule,
+recomputed ops are coloured and labelled with their number of runs. Language: graphviz.org/doc/info/lang.html.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class GraphPicture:
     """The exporter of :func:`graph_dot`.
 
     Attributes:
-        max_ops: as there.
+        max_ops: as in :func:`graph_dot`.
     """
 
     max_ops: int | None = 2000
 
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
-        """Write the graph with its recomputed ops; the budget does not show."""
+        """Write the graph with its recomputed ops; the budget is ignored."""
         text = graph_dot(timeline.graph, timeline=timeline, max_ops=self.max_ops)
         replace_file(file, text.encode())
 
@@ -41,9 +41,9 @@ def graph_dot(graph: DFGraph, *, timeline: Timeline | None = None, max_ops: int 
 
     Args:
         graph: the graph.
-        timeline: colours the ops that it recomputes; None colours none.
-        max_ops: refuse a larger graph: Graphviz needs minutes and more to lay it out, and nobody can read
-            it. None = no limit.
+        timeline: its recomputed ops are coloured; None = no colours.
+        max_ops: the largest graph that is accepted: Graphviz needs minutes for larger ones, and the picture
+            is illegible. None = no limit.
 
     Raises:
         GraphError: if the graph has more than ``max_ops`` ops.
@@ -106,6 +106,6 @@ def _edge_label(graph: DFGraph, t: int) -> str:
 
 
 def _quoted(*rows: str) -> str:
-    r"""Rows of a label as one quoted string; no quote, escape or HTML entity in them has a meaning."""
+    r"""Rows of a label as one quoted string; quotes, escapes and HTML entities in them are literal."""
     safe = (row.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for row in rows)
     return '"' + "\\n".join(safe) + '"'

@@ -1,7 +1,7 @@
-"""What a sweep found, as lines over the budget: each solver's least overhead, and the proved bound below it.
+"""A sweep as lines over the budget: the least overhead of each solver, and the proved bound below it.
 
-A schedule for a budget serves every larger one, and a bound for a budget holds for every smaller one. So the
-overhead falls along each line, and so does the bound.
+A schedule for a budget also meets every larger one, and a bound for a budget also holds for every smaller
+one. So overhead and bound fall along each line.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Line(NamedTuple):
     overheads: list[float]
 
     def stairs(self) -> Line:
-        """The corners of the line: what a budget can, every larger one can."""
+        """The corners of the line, which falls in steps: a larger budget has the same schedule at least."""
         budgets = [budget for budget in self.budgets for _ in range(2)]
         overheads = [overhead for overhead in self.overheads for _ in range(2)]
         return Line(budgets[1:], overheads[:-1])
 
 
 def solver_lines(frontier: Frontier) -> dict[str, Line]:
-    """For each solver that found something: its least overhead at each budget that it was asked for."""
+    """For each solver with a schedule: its least overhead at each budget of the sweep."""
     lines: dict[str, Line] = {}
     for solver in sorted({answer.solver for answer in frontier.answers}):
         mine = [answer for answer in frontier.answers if answer.solver == solver]
@@ -46,9 +46,10 @@ def solver_lines(frontier: Frontier) -> dict[str, Line]:
 
 
 def gap_corners(frontier: Frontier) -> list[tuple[int, float, float]]:
-    """Corners (budget, proved bound, least overhead) of what lies between, budgets ascending.
+    """Corners (budget, proved bound, least overhead) of the gap between the two, budgets ascending.
 
-    Between two budgets the schedule of the smaller one is the best known, and the bound of the larger one.
+    Between two budgets, the best known schedule is that of the smaller one, the best bound that of the
+    larger.
     """
     lines, ideal = solver_lines(frontier).values(), frontier.graph.ideal_cost
     bounds = [(a.problem.budget, a.bound) for a in frontier.answers if math.isfinite(a.bound)]

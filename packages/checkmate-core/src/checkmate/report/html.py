@@ -1,8 +1,8 @@
-"""One HTML file about one judged schedule: when memory is held, by what, and what recomputing it buys.
+"""One HTML file about one judged schedule: memory over time by kind, and the recomputed ops with reasons.
 
-The file needs nothing else: no network (its own policy forbids any), no library, no font. Without JavaScript
-it is a static picture with tables; with it, the picture tells of each run what it holds. Names of ops and
-tensors are data and can't become markup or script.
+The file is self-contained: no network (its own policy forbids any), no library, no font. Without JavaScript
+it is a static picture with tables; with it, the picture shows the holders of memory at each run. Names of ops
+and tensors are data, and can't become markup or script.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HtmlReport:
     """The exporter of :func:`html_report`."""
 
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
-        """Write the report of ``timeline``; with a budget it shows the line, too."""
+        """Write the report of ``timeline``, with the line of the budget, if given."""
         html_report(timeline, file, budget=budget)
 
 
@@ -54,13 +54,12 @@ def html_report(
     frontier: Frontier | None = None,
     title: str = "",
 ) -> None:
-    """Write a report that any browser opens, by itself.
+    """Write a self-contained report for any browser.
 
     Args:
-        answer: a solution, or only what the judge saw of a schedule. A solution without a schedule gives a
-            page that says so.
-        file: where to.
-        budget: bytes, for a timeline; a solution knows its own.
+        answer: a solution, or a timeline. A solution without a schedule gives a page that says so.
+        file: the path to write.
+        budget: bytes, for a timeline; a solution has its own.
         frontier: a sweep of the same graph, drawn at the end.
         title: of the page; default the graph's name.
 
@@ -111,7 +110,7 @@ def _memory_section(drawing: MemoryDrawing) -> Iterable[str]:
     keys = [*zip(KINDS, _KIND_NAMES, strict=True), ("phase2", "recomputed (ribbon)")]
     note = (
         f" {n_runs:,} runs are drawn in {n_groups:,} groups, each as its highest run: the others have no "
-        "entry of their own in this file. Orange in the ribbon is the share that is recomputed."
+        "entry of their own in this file. Orange in the ribbon is the recomputed share."
         if n_groups < n_runs
         else ""
     )
@@ -153,7 +152,7 @@ def _legend(keys: Iterable[tuple[str, str]], with_budget: bool = False) -> str:
 
 
 def _scripts(drawing: MemoryDrawing) -> str:
-    """The data as a block that no browser runs, and the script that reads it."""
+    """The data as a block that browsers don't run, and the script that reads it."""
     reading = drawing.reading
     graph, shown = reading.timeline.graph, drawing.shown
     top = reading.largest_at(shown.tolist(), _TENSORS)
@@ -188,7 +187,7 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """As a content security policy names an inline block."""
+    """The name of an inline block in a content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 

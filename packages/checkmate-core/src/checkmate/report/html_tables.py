@@ -1,4 +1,4 @@
-"""The tables of the HTML report: the answer in figures, what is recomputed and why, what holds the peak."""
+"""The tables of the HTML report: the figures of the answer, the recomputed ops, the tensors at the peak."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOLDERS = 20
 
 
 def facts(answer: Solution | Timeline, budget: int | None) -> str:
-    """The answer in figures; of a bare timeline those that the judge knows."""
+    """The figures of the answer; for a bare timeline, those of the judge only."""
     solution = answer if isinstance(answer, Solution) else None
     timeline = answer.timeline if isinstance(answer, Solution) else answer
     rows: list[tuple[str, str]] = []
@@ -47,16 +47,16 @@ def facts(answer: Solution | Timeline, budget: int | None) -> str:
 
 
 def recompute_table(reading: Reading, budget: int | None) -> str:
-    """Each op that ran more than once: how often, what it paid, what that freed, and the reason."""
+    """Each recomputed op: times computed, extra cost, bytes saved, and the reason."""
     rows = reading.recomputations()
-    head = "<section><h2>What is recomputed, and why</h2>"
+    head = "<section><h2>Recomputed ops, and why</h2>"
     if not rows:
         return f"{head}<p>Nothing: every op runs at most once.</p></section>"
     graph, total = reading.timeline.graph, float(reading.starts[-1])
     table = [
         [
             clipped(graph.ops[row.op].name, 80),
-            f"{row.again:,}",
+            f"{row.again + 1:,}",
             cost_text(row.paid, graph.cost_unit),
             format_bytes(row.size),
             format_bytes(round(row.byte_time / total)) if total else "",
@@ -67,19 +67,21 @@ def recompute_table(reading: Reading, budget: int | None) -> str:
     note = ""
     if len(rows) > _ROWS:
         paid = cost_text(sum(row.paid for row in rows[_ROWS:]), graph.cost_unit)
-        note = f"<p>{len(rows) - _ROWS:,} more ops are left out; they paid {escape(paid)} together.</p>"
+        note = f"<p>{len(rows) - _ROWS:,} more ops are left out; their extra cost is {escape(paid)}.</p>"
     return (
-        f"{head}<p>The dearest first. <i>Frees</i>: the most bytes that were away at one time and came back. "
-        "<i>On average</i>: bytes away × how long, over the whole step.</p>"
-        + _table(("op", "again", "paid", "frees", "on average", "why"), table, numbers=range(1, 5))
+        f"{head}<p>The most expensive first. <i>Times</i>: computes of the op. <i>Bytes saved</i>: the most "
+        "that was freed at one time and recomputed later; <i>on average</i>: over the whole step.</p>"
+        + _table(
+            ("op", "times", "extra cost", "bytes saved", "on average", "why"), table, numbers=range(1, 5)
+        )
         + f"{note}</section>"
     )
 
 
 def _reason(reading: Reading, row: Recomputation, budget: int | None) -> str:
-    """What keeping it would have meant, each absence by itself."""
+    """The peak if the tensors had been kept instead, each absence by itself."""
     if row.first < 0:
-        return "nothing that is read again was away: this run bought nothing"
+        return "no later read needed it: this run saved nothing"
     first, last = reading.steps[row.first], reading.steps[row.end - 1]
     away = f"away during steps {first}–{last}" if first < last else f"away during step {first}"
     if row.at_peak:
@@ -92,7 +94,7 @@ def _reason(reading: Reading, row: Recomputation, budget: int | None) -> str:
 
 
 def holder_table(reading: Reading) -> str:
-    """What is resident during the run that sets the peak, the largest first."""
+    """The tensors held during the run that sets the peak, the largest first."""
     holders, peak = reading.holders(reading.peak_run), max(reading.timeline.peak, 1)
     by_kind: dict[str, int] = {}
     for holder in holders:
@@ -113,7 +115,7 @@ def holder_table(reading: Reading) -> str:
     note = f"<p>{len(rest):,} smaller ones are left out; they hold {size}.</p>" if rest else ""
     op = reading.timeline.graph.ops[int(reading.ops[reading.peak_run])]
     return (
-        "<section><h2>What holds the bytes of the peak</h2>"
+        "<section><h2>Tensors at the peak</h2>"
         f"<p>While {escape(clipped(op.name, 80))} runs (step {reading.steps[reading.peak_run]}): {kinds}.</p>"
         + _table(("what", "kind", "bytes", "share", ""), rows, numbers=(2, 3), markup=4)
         + f"{note}</section>"
@@ -130,7 +132,7 @@ def _bar(kind: str, share: float) -> str:
 def _table(
     head: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: Iterable[int] = (), markup: int = -1
 ) -> str:
-    """Cells are text and get escaped, but for those of column ``markup``."""
+    """Cells are text, which is escaped, except in the column ``markup``."""
     right = set(numbers)
 
     def cell(tag: str, k: int, text: str) -> str:

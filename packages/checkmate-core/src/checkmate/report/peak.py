@@ -1,4 +1,4 @@
-"""Where every byte of a peak is: peak = Σ over kinds of bytes held while the op at the peak runs."""
+"""The bytes of a peak by kind: peak = Σ over kinds of bytes held while the op at the peak runs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _NAME = 44
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PeakReport:
-    """Where every byte of a step's peak is; prints as a table.
+    """The bytes of a step's peak, by kind and tensor; prints as a table.
 
     Attributes:
         budget: bytes.
         peak: predicted, in bytes.
-        measured: by a meter, in bytes; None if nobody measured.
+        measured: peak measured by a meter, in bytes; None without a measurement.
         plain_peak: predicted peak of the step without recomputation, in bytes.
         overhead: extra cost of the recomputations, as a share of the plain step's cost.
         op: name of the op that runs at the peak.
         by_kind: bytes of each kind at the peak, largest first; together they are ``peak``.
         largest: name, kind and bytes of the largest tensors held at the peak, largest first.
-        status: what is proved of the schedule.
-        remarks: what else must be known of the prediction, a sentence each.
+        status: of the schedule.
+        remarks: on the prediction, a sentence each.
     """
 
     budget: int
@@ -78,14 +78,14 @@ def peak_report(
     plain_peak: int | None = None,
     remarks: Sequence[str] = (),
 ) -> PeakReport:
-    """Where the bytes of a solution's peak are.
+    """The bytes of a solution's peak, by kind and tensor.
 
     Args:
         solution: with a schedule.
-        account: what each byte is held for.
+        account: the kind of every byte.
         measured: peak of a step, in bytes.
-        plain_peak: of the plain program, in bytes; None = that of the base order, everything kept.
-        remarks: what else must be known of the prediction, a sentence each.
+        plain_peak: peak without recomputation, in bytes; None = that of the base order.
+        remarks: on the prediction, a sentence each.
 
     Raises:
         ValueError: if the solution has no schedule.

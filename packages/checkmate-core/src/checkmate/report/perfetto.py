@@ -2,8 +2,8 @@
 
 The format is the JSON object form of the Trace Event Format: runs of ops are complete events ("X") on tracks
 for forward, backward and recomputed; memory is a counter ("C") with one value for each step of the schedule,
-the judge's own. Its clock is in microseconds: costs in seconds are shown true to scale, costs in another unit
-so that the whole schedule takes one second, and ``otherData`` says what was done.
+from the judge. Its clock is in microseconds: costs in seconds are true to scale; costs in another unit are
+scaled so that the whole schedule takes one second. ``otherData`` states the scale.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class PerfettoTrace:
 
 
 def perfetto_trace(timeline: Timeline, *, budget: int | None = None) -> dict[str, Any]:
-    """The trace as plain values, ready for ``json.dumps``; events stand in the order of their time.
+    """The trace as plain values, ready for ``json.dumps``; events are in the order of their time.
 
     Args:
-        timeline: what the judge saw.
-        budget: bytes; becomes a counter of its own and an argument of every op. None leaves it out.
+        timeline: the judge's replay of the schedule.
+        budget: bytes; shown as a counter and as an argument of every op. None = left out.
 
     >>> from checkmate import DFGraph, Schedule, simulate
     >>> chain = DFGraph.from_nodes(cost=[2, 1], size=[4, 8], deps=[[], [0]], cost_unit="s")
@@ -68,10 +68,10 @@ def perfetto_trace(timeline: Timeline, *, budget: int | None = None) -> dict[str
 
 
 def _clock(reading: Reading) -> tuple[float, str]:
-    """Microseconds of the trace for one unit of cost (0: one for each run), and that in words."""
+    """Microseconds of the trace for one unit of cost (0: 1 µs for each run), and the scale in words."""
     unit, total = reading.timeline.graph.cost_unit, float(reading.starts[-1])
     if total == 0:
-        return 0.0, "nothing costs anything: each run is drawn as 1 µs"
+        return 0.0, "all costs are 0: each run is drawn as 1 µs"
     if unit in _MICROSECONDS:
         return _MICROSECONDS[unit], f"true to scale: costs are in {unit}"
     return 1e6 / total, f"not time: the whole schedule, {total:.6g} {printable(unit)}".rstrip() + ", is 1 s"

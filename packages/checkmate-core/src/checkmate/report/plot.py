@@ -1,7 +1,7 @@
 """Memory over time as a picture: bytes held on the vertical axis, time on the horizontal one.
 
 Needs matplotlib, of the extra ``checkmate-core[plot]``, imported in this file only. Every picture has a
-figure of its own, so no global state (pyplot, backends) is touched; equal input gives an equal file.
+figure of its own and uses no global state (pyplot, backends); equal input gives an equal file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNDATED: dict[str, dict[str, Any]] = {
 
 
 def blank_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches.
+    """An empty figure, its size in inches.
 
     Raises:
         MissingDistributionError: if matplotlib is not installed, or fails to load.
@@ -48,13 +48,13 @@ def blank_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], kind: str = "") -> None:
-    """Write a figure, undated, as ``kind``; default what the suffix of ``path`` says, else PNG."""
+    """Write a figure without its date, as ``kind``; default the suffix of ``path``, else PNG."""
     from matplotlib import rc_context
 
     suffix = Path(path).suffix.lower().removeprefix(".")
     kind = kind or (suffix if suffix in _UNDATED else "png")
     with warnings.catch_warnings(), rc_context({"svg.hashsalt": "checkmate"}):
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script the font lacks
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the font lacks a script
         figure.savefig(drawn := BytesIO(), format=kind, dpi=120, metadata=_UNDATED[kind])
     replace_file(path, drawn.getvalue())
 
@@ -72,7 +72,7 @@ def plot_memory(
     Args:
         curves: name → (times, bytes), both of the same length; bytes hold until the next time.
         budget: bytes; None draws no line.
-        path: of the picture; its suffix says the format, as in :func:`save_figure`.
+        path: of the picture; its suffix is the format, as in :func:`save_figure`.
         title: above the picture.
         time_label: of the horizontal axis.
 
@@ -86,7 +86,7 @@ def plot_memory(
         seconds, mib = np.asarray(times, dtype=float), np.asarray(sizes, dtype=float) / _MIB
         if len(seconds) != len(mib) or not len(mib):
             raise ValueError(
-                f"curve {name!r} has {len(seconds)} times and {len(mib)} sizes: as many, and ≥ 1"
+                f"curve {name!r} has {len(seconds)} times and {len(mib)} sizes: must be equal, and ≥ 1"
             )
         top = int(mib.argmax())
         (line,) = axes.step(

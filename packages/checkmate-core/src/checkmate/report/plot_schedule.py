@@ -1,7 +1,7 @@
 """Pictures of judged schedules: memory over time, the matrices R and S, overhead against the budget.
 
 They follow figures 5 and 7 of Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor
-Rematerialization", MLSys 2020. Names stand in them as plain text, never as formulas.
+Rematerialization", MLSys 2020. Names are drawn as plain text, never as formulas.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PHASES = {
 }
 _BASE = "#b8b8b8"
 _MARKERS = "osD^vP*X"
-_MOST_CELLS = 260  # along one side of a matrix picture, so that one of them can still be seen
+_MOST_CELLS = 260  # along one side of a matrix picture, so that a single one is visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class MemoryPicture:
     kind: str
 
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
-        """Draw ``timeline`` and, if it is known, the budget."""
+        """Draw ``timeline`` and, if given, the budget."""
         plot_timeline(timeline, file, budget=budget, kind=self.kind)
 
 
@@ -62,16 +62,16 @@ def plot_timeline(
 ) -> None:
     """Draw the memory held while each op runs, against the budget.
 
-    The horizontal axis is cumulative cost, or the count of runs if nothing costs anything. First runs of
-    forward and backward ops and recomputations have a colour each; what no schedule can free (inputs and
-    fixed bytes) is a grey band; the peak is marked with the op that runs then.
+    The horizontal axis is cumulative cost, or the number of runs if all costs are 0. First runs of forward
+    ops, first runs of backward ops and recomputations have a colour each. Graph inputs and fixed bytes, which
+    no schedule can free, are a grey band. The peak is marked with the op that runs then.
 
     Args:
-        timeline: what the judge saw.
+        timeline: the judge's replay of the schedule.
         path: of the picture.
         budget: bytes; None draws no line.
         title: above the picture; default the graph's name.
-        kind: ``"png"``, ``"svg"`` or ``"pdf"``; default what the suffix of ``path`` says, else PNG.
+        kind: ``"png"``, ``"svg"`` or ``"pdf"``; default the suffix of ``path``, else PNG.
 
     Raises:
         MissingDistributionError: if matplotlib is not installed.
@@ -126,13 +126,14 @@ def _mark_peak(axes: Any, reading: Reading, edges: npt.NDArray[np.float64], scal
 
 
 def plot_plan(plan: Plan | Timeline, path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Draw what each stage computes (R) and what is retained into it (S), stages from top to bottom.
+    """Draw the ops of each stage (R) and the tensors retained into it (S), stages from top to bottom.
 
-    In R the first run of an op is dark and a recomputation orange. Large matrices are drawn in blocks: in R
-    one is filled if anything in it is, and orange if a recomputation is; in S it is as dark as it is full.
+    In R the first run of an op is dark and a recomputation orange. Large matrices are drawn in blocks: in R a
+    block is filled if any of its entries is, and orange if one is a recomputation; in S its shade is its
+    share of entries.
 
     Args:
-        plan: or a timeline, whose schedule is then brought into stages.
+        plan: a plan, or a timeline, whose schedule is divided into stages.
         path: of the picture: SVG or PDF if its suffix says so, else PNG.
         title: above the picture; default the graph's name.
 
@@ -159,7 +160,7 @@ def plot_plan(plan: Plan | Timeline, path: str | os.PathLike[str], *, title: str
 def _draw_matrix(
     axes: Any, matrix: npt.NDArray[np.bool_], label: str, colour: str, *, whole_blocks: bool = False
 ) -> None:
-    """Lay a matrix on the picture, transparent where it is false; a large one in blocks of cells."""
+    """Draw a matrix, transparent where it is false; a large one in blocks of cells."""
     full = matrix.astype(np.float64)
     for axis, n in enumerate(matrix.shape):
         if n:
@@ -178,11 +179,11 @@ def _draw_matrix(
 def plot_frontier(frontier: Frontier, path: str | os.PathLike[str], *, title: str = "") -> None:
     """Draw the least overhead that each solver found against the budget, and the gap to the proved bound.
 
-    Below the shaded area no schedule can be: that is proved. A solver whose line ends has no answer for
-    smaller budgets.
+    It is proved that no schedule lies below the shaded area. Where the line of a solver ends, it has no
+    schedule for smaller budgets.
 
     Args:
-        frontier: what :func:`checkmate.sweep` returned.
+        frontier: from :func:`checkmate.sweep`.
         path: of the picture: SVG or PDF if its suffix says so, else PNG.
         title: above the picture; default the graph's name.
 
@@ -221,7 +222,7 @@ def plot_frontier(frontier: Frontier, path: str | os.PathLike[str], *, title: st
 
 
 def _plain(legend: Any) -> None:
-    """Labels as they are: a dollar sign starts no formula."""
+    """Draw labels as plain text: a dollar sign starts no formula."""
     for text in legend.get_texts():
         text.set_parse_math(False)
 

@@ -1,13 +1,13 @@
-"""A judged schedule read as time: what each run holds, of which kind, and when a tensor was away.
+"""A judged schedule over time: the bytes held during each run by kind, and the absences of tensors.
 
-Run k is the k-th compute of the schedule. Frees take no time and only shrink memory, so what happens to
-memory over time shows at the runs. A *stay* [a, b) is one copy of a tensor: made by run a, held up to and
-including run b − 1. For every run k whose op has workspace w::
+Run k is the k-th compute of the schedule. Frees take no time and only shrink memory, so the runs show memory
+over time. A *stay* [a, b) is one copy of a tensor: made by run a, held up to and including run b − 1. For
+every run k whose op has workspace w::
 
     memory[k] = fixed_size + Σ inputs + Σ {|t| : a stay of t contains k} + w
 
-Between two stays a tensor is *away*; a run that brings it back for somebody who reads it is what its absence
-costs, and its bytes times the time away are what the absence gives.
+Between two stays a tensor is *away*. An absence costs the run that recomputes the tensor for its next reader;
+it saves the tensor's bytes times the time away.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Bools = npt.NDArray[np.bool_]
 
 
 class Phase(IntEnum):
-    """What a run is: the first of a forward op, the first of a backward op, or one more of either."""
+    """The phase of a run: first run of a forward op, first run of a backward op, or recomputation."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -39,13 +39,13 @@ class Phase(IntEnum):
 
 
 class Stays(NamedTuple):
-    """All copies of tensors but those of graph inputs; one entry per copy, in the order of making.
+    """All copies of tensors except graph inputs; one entry per copy, in the order of making.
 
     Attributes:
-        tensor: of which the copy is; int64.
+        tensor: index of the tensor; int64.
         first: the run that makes it; int64.
-        end: one more than the last run that it is held during; int64.
-        used: whether a later run reads it, or it is what the step returns; bool.
+        end: one more than the last run during which it is held; int64.
+        used: whether a later run reads it, or it is a graph output at the end; bool.
     """
 
     tensor: _Ints
@@ -55,7 +55,7 @@ class Stays(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Something that holds bytes during one run: its name, its kind, its bytes."""
+    """A tensor, or another holder of bytes, during one run: its name, kind and bytes."""
 
     name: str
     kind: str
@@ -63,18 +63,18 @@ class Holder(NamedTuple):
 
 
 class Recomputation(NamedTuple):
-    """Why one op ran more than once.
+    """The reason why one op ran more than once.
 
     Attributes:
         op: its index.
-        again: how many runs were not the first.
-        paid: what they cost together.
-        size: bytes of what was away and is brought back, at most, at one time.
+        again: number of runs after the first.
+        paid: their cost.
+        size: the most bytes of its outputs that were away at one time and recomputed.
         byte_time: bytes × time away, summed over all absences; time in the graph's cost unit.
-        at_peak: bytes of it that were away during the run that sets the peak.
-        first: the first run of the longest absence (the one across the peak, if any); −1 if none was away.
-        end: the run that ended it.
-        without: the peak if one absence, the worst of them, had been a stay; 0 if nothing was away.
+        at_peak: bytes of its outputs that were away during the run that sets the peak.
+        first: the first run of the longest absence (or of one across the peak, if any); −1 without absences.
+        end: the run that ended that absence.
+        without: the peak if the tensor had been kept during one absence, at the worst; 0 without absences.
     """
 
     op: int
@@ -90,7 +90,7 @@ class Recomputation(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reading:
-    """A timeline by runs; all arrays have one entry per run unless said otherwise.
+    """A timeline by runs; arrays have one entry per run, unless their docstring says otherwise.
 
     >>> from checkmate import DFGraph, Schedule, simulate
     >>> chain = DFGraph.from_nodes(cost=[2, 1, 1], size=[4, 8, 2], deps=[[], [0], [0, 1]])
@@ -103,7 +103,7 @@ class Reading:
 
     @cached_property
     def steps(self) -> _Ints:
-        """The step of the schedule that each run is."""
+        """The step of the schedule of each run."""
         return np.flatnonzero(self.timeline.schedule.codes >= 0)
 
     @cached_property
@@ -113,7 +113,7 @@ class Reading:
 
     @cached_property
     def starts(self) -> npt.NDArray[np.float64]:
-        """When each run starts, in the graph's cost unit; one more entry: the end. Shape ``[n_runs + 1]``."""
+        """Start of each run, in the graph's cost unit, and the end of the last; shape ``[n_runs + 1]``."""
         return np.concatenate([[0.0], np.cumsum(self.timeline.graph.costs[self.ops])])
 
     @cached_property
@@ -123,7 +123,7 @@ class Reading:
 
     @property
     def peak_run(self) -> int:
-        """The first run at which memory is largest; −1 if nothing runs."""
+        """The first run at which memory is largest; −1 without runs."""
         return int(self.memory.argmax()) if len(self.memory) else -1
 
     @cached_property
@@ -153,7 +153,7 @@ class Reading:
                     used[current[t]] = True
             for t in graph.ops[code].outputs:
                 if t in current:
-                    end[current[t]] = run + 1  # while an op runs again, the older copy is still there
+                    end[current[t]] = run + 1  # while an op runs again, the older copy is still held
                 current[t] = len(tensor)
                 tensor.append(t)
                 first.append(run)
@@ -187,7 +187,7 @@ class Reading:
         return kinds | {"workspace": graph.workspaces[self.ops]}
 
     def largest_at(self, runs: Iterable[int], count: int) -> list[list[int]]:
-        """For each of these runs, ascending, the largest tensors held beside graph inputs, largest first."""
+        """The largest tensors held during each of these (ascending) runs, graph inputs excluded."""
         sizes = self.timeline.graph.sizes
         tensor, first, end, _ = (column.tolist() for column in self.stays)
         heap: list[tuple[int, int, int]] = []
@@ -222,7 +222,7 @@ class Reading:
         return sorted((row for row in rows if row.size), key=lambda row: -row.size)
 
     def recomputations(self) -> list[Recomputation]:
-        """One entry for each op that ran more than once, the dearest first."""
+        """One entry for each op that ran more than once, the most expensive first."""
         graph, runs = self.timeline.graph, self.timeline.runs
         away = self._absences()
         rows = []
@@ -232,7 +232,7 @@ class Reading:
         return sorted(rows, key=lambda row: (-row.paid, -row.byte_time, row.op))
 
     def _absences(self) -> dict[int, list[tuple[int, int, int]]]:
-        """By op: (tensor, first run away, run that brought it back) of every absence that somebody ended."""
+        """By op: (tensor, first run away, run that recomputed it) of every absence before a later read."""
         producer = self.timeline.graph.producer
         last_end: dict[int, int] = {}
         away: dict[int, list[tuple[int, int, int]]] = {}
@@ -265,7 +265,7 @@ class Reading:
         )
 
     def _highest(self, first: int, end: int) -> int:
-        """The most memory held during runs ``first … end − 1``, by a table of doubling windows."""
+        """The most memory held during runs ``first … end − 1``, from a table of doubling windows."""
         level = (end - first).bit_length() - 1
         window = self._windows[level]
         return int(max(window[first], window[end - (1 << level)]))

@@ -1,8 +1,7 @@
 """Pictures as inline SVG, drawn without any library: memory over time, and overhead against the budget.
 
-Colours come from the page's style sheet by class, so that they suit a light and a dark page. A picture shows
-at most ``GROUPS`` steps in time: more runs than that are drawn in groups, each as its highest run, so that no
-excess is hidden.
+Colours come from the page's style sheet by class, and suit light and dark pages. A picture shows at most
+``GROUPS`` steps in time: more runs are drawn in groups, each as its highest run, so that every peak shows.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _RIBBON = 9
 
 
 class _Frame(NamedTuple):
-    """The plotting area: what is at its left and right edge and at its top; the bottom is zero."""
+    """The plotting area: the values at its left and right edge and at its top; the bottom is zero."""
 
     low: float
     high: float
@@ -70,7 +69,7 @@ class _Frame(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MemoryDrawing:
-    """Memory while each op runs, by kind, with the budget; a ribbon below tells first runs from later ones.
+    """Memory while each op runs, by kind, with the budget; a ribbon below shows the phase of each run.
 
     Attributes:
         reading: of the judged schedule; it must run something.
@@ -88,7 +87,7 @@ class MemoryDrawing:
 
     @cached_property
     def shown(self) -> npt.NDArray[np.int64]:
-        """The run that each group is drawn as: its highest; shape ``[n_groups]``."""
+        """The highest run of each group, which is drawn; shape ``[n_groups]``."""
         memory = self.reading.memory
         pairs = pairwise(self.bounds.tolist())
         return np.array([a + int(memory[a:b].argmax()) for a, b in pairs], dtype=np.int64)
@@ -101,18 +100,18 @@ class MemoryDrawing:
 
     @property
     def timed(self) -> bool:
-        """Whether the horizontal axis is cumulative cost (else it counts runs: nothing costs anything)."""
+        """Whether the horizontal axis is cumulative cost; if all costs are 0, it counts runs."""
         return bool(self.reading.starts[-1] > 0)
 
     @property
     def frame(self) -> _Frame:
-        """Where things are."""
+        """The plotting area of this picture."""
         high = float(self.reading.starts[-1]) if self.timed else float(len(self.reading.ops))
         return _Frame(0.0, high, max(self.reading.timeline.peak, self.budget or 0, 1) * 1.08)
 
     @cached_property
     def edges(self) -> list[float]:
-        """Where each group begins, and the last one ends, in the picture's units."""
+        """The start of each group, and the end of the last one, in the picture's units."""
         at = self.reading.starts if self.timed else np.arange(len(self.reading.ops) + 1.0)
         return [round(self.frame.x(v), 2) for v in at[self.bounds].tolist()]
 

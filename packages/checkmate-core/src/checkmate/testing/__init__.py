@@ -1,7 +1,7 @@
-"""For tests of plugins and our own: strategies, the oracle, conformance classes, known optima.
+"""Tools for tests of plugins: strategies, the oracle, conformance classes, problems with known optima.
 
 Needs the extra ``checkmate-core[testing]``. ``pytest --pyargs checkmate.testing.suite
---checkmate-solver NAME`` checks an installed solver without any file.
+--checkmate-solver NAME`` checks an installed solver without a test file.
 """
 
 from importlib import util

@@ -1,4 +1,4 @@
-"""Counterexamples as Python code: what a report prints can be pasted into a test, and is the same object.
+"""Counterexamples as Python code: the printed expression, pasted into a test, makes an equal object.
 
 >>> from checkmate import DFGraph, Op, Problem, Schedule, Tensor
 >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
@@ -67,7 +67,7 @@ def _call(part: Op | Tensor) -> str:
 
 
 def _settings(value: Op | Tensor | DFGraph | Problem, skip: Iterable[str] = ()) -> list[str]:
-    """``name=value`` of each field that is not at its default."""
+    """``name=value`` of each field that differs from its default."""
     return [
         f"{f.name}={getattr(value, f.name)!r}"
         for f in fields(value)

@@ -1,11 +1,11 @@
-"""Problems with known optima: small, built in code, the same for every solver in any language.
+"""Problems with known optima: small, and built in code, so that any solver in any language can use them.
 
 The unit chain of n layers is the running example of the Checkmate paper: n forward ops, the loss, n backward
 ops, of unit cost and size; backward op i reads the gradient before it and the output of layer i. Its optima
-follow by arithmetic at the two ends: with n + 2 bytes nothing is computed twice (2n + 1), and with 3 bytes
-only the gradient, one output and what is made of them fit, so that each backward op computes its input from
-the start: 2n + 1 + n (n − 1) / 2. Between them they come from :func:`checkmate.testing.optimum`, an
-exhaustive search that a test repeats.
+follow by arithmetic at the two ends: with n + 2 bytes no op is computed twice (2n + 1). With 3 bytes only the
+gradient, one output and the tensor made of them fit, so each backward op computes its input from the start:
+2n + 1 + n (n − 1) / 2. In between they come from :func:`checkmate.testing.optimum`, an exhaustive search that
+a test repeats.
 """
 
 from __future__ import annotations

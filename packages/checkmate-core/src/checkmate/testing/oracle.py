@@ -1,15 +1,14 @@
-"""The exhaustive oracle: the true optimum of a tiny problem, by A* over everything that can be resident.
+"""The exhaustive oracle: the true optimum of a tiny problem, by A* over all sets of resident tensors.
 
-A state is (what is resident, what may no longer run). A move frees some tensors and computes one op. Three
-facts keep the search small and lose no optimum:
+A state is (the resident tensors, the ops that may no longer run). A move frees some tensors and computes one
+op. Three facts keep the search small without losing an optimum:
 
-- More resident is never worse, for whatever is resident can be freed at no cost. So a move frees an
-  inclusion-minimal set that makes room for its op, and nothing otherwise.
-- What ran matters only where the future depends on it: for ops that run once only, and with a fixed order for
-  which op is the next to run for the first time.
-- Every op on a path from what is resident to a missing output must still run. Their cost is a lower bound on
-  the rest that shrinks by at most the cost of the op that runs (a consistent heuristic), so the first goal
-  that leaves the queue is optimal (Hart, Nilsson, Raphael 1968).
+- More resident tensors are never worse, since tensors can be freed at no cost. So a move frees an
+  inclusion-minimal set that makes room for its op, or nothing.
+- Past runs matter only for ops that run once only and, with a fixed order, for the next first run.
+- Every op on a path from resident tensors to a missing output must still run. Their cost is a lower bound on
+  the remaining cost that shrinks by at most the cost of the op that runs (a consistent heuristic), so the
+  first goal that leaves the queue is optimal (Hart, Nilsson, Raphael 1968).
 
 With n ops that make one tensor each there are at most 2ⁿ states, 2ⁿ·n with a fixed order, and from each up
 to n · C(n, n/2) moves. Up to about 14 ops it takes milliseconds, rarely a second.
@@ -55,7 +54,7 @@ def cheapest_schedule(problem: Problem) -> Schedule | None:
 
 
 _State = tuple[int, int]
-"""Bits of the resident tensors; bits of the once-only ops that ran, or with a fixed order of all that ran."""
+"""Bits of the resident tensors; bits of the once-only ops that ran (with a fixed order, all that ran)."""
 
 
 @lru_cache(maxsize=4096)
@@ -97,7 +96,7 @@ def _path(came: dict[_State, tuple[_State, int]], state: _State) -> tuple[int, .
 
 @dataclass(slots=True)
 class _World:
-    """The rules of one problem, in bits."""
+    """The rules of one problem, on sets as bits."""
 
     problem: Problem
     sizes: list[int] = field(init=False)
@@ -122,7 +121,7 @@ class _World:
         return self.problem.graph.fixed_size + sum(self.sizes[t] for t in _bits(resident))
 
     def still(self, resident: int, ran: int) -> float:
-        """A lower bound on the cost from here: ops between what is resident and the missing outputs."""
+        """A lower bound on the remaining cost: the ops between resident tensors and missing outputs."""
         graph, missing, total = self.problem.graph, self.goal & ~resident, 0.0
         for v in reversed(self.needed):
             ran_before = ran >> v & 1

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: random two-sided graphs, problems about them, and schedules of them, valid and not.
+"""Hypothesis strategies: random two-sided graphs, problems about them, and valid and invalid schedules.
 
 All of them shrink towards few ops, sizes and costs of 0 and 1, and no special traits.
 Needs hypothesis, of the extra ``checkmate-core[testing]``.
@@ -36,13 +36,13 @@ _COSTS = st.sampled_from([0.0, 1.0, 2.0, 5.0, 0.25])
 def graphs(draw: st.DrawFn, *, min_ops: int = 1, max_ops: int = 8, recomputable: bool = False) -> DFGraph:
     """Graphs of every kind.
 
-    Ops with no, one or several outputs, with workspace, that run only once, that nobody needs; zero sizes
-    and costs; graph inputs, which may be outputs too; fixed bytes.
+    Ops with no, one or several outputs, with workspace, ops that run only once or that no output needs; zero
+    sizes and costs; graph inputs, which may be outputs too; fixed bytes.
 
     Args:
         draw: given by Hypothesis.
-        min_ops: at least so many ops.
-        max_ops: at most so many.
+        min_ops: least number of ops.
+        max_ops: largest number of ops.
         recomputable: True = every op may run many times.
     """
     n_ops = draw(st.integers(min_ops, max_ops))
@@ -78,14 +78,14 @@ def graphs(draw: st.DrawFn, *, min_ops: int = 1, max_ops: int = 8, recomputable:
 
 @st.composite
 def training_steps(draw: st.DrawFn, *, min_layers: int = 2, max_layers: int = 4) -> DFGraph:
-    """Chains of layers with mirrored backward and perhaps a skip edge: where recomputation really happens.
+    """Chains of layers with mirrored backward and perhaps a skip edge; small budgets need recomputation.
 
     Layer i's gradient reads the gradient before it and the layer's output; one op makes one tensor.
 
     Args:
         draw: given by Hypothesis.
-        min_layers: at least so many layers, each two ops.
-        max_layers: at most so many.
+        min_layers: least number of layers, each of two ops.
+        max_layers: largest number of layers.
     """
     layers = draw(st.integers(min_layers, max_layers))
     n = 2 * layers
@@ -100,14 +100,14 @@ def training_steps(draw: st.DrawFn, *, min_layers: int = 2, max_layers: int = 4)
 
 @st.composite
 def branches(draw: st.DrawFn, *, max_branches: int = 3, max_length: int = 3) -> DFGraph:
-    """Chains side by side, listed in turns, and an op that joins their ends: where the order decides.
+    """Parallel chains, listed in turns, and an op that joins their ends; here the order of ops matters.
 
-    To finish one branch before the next is begun holds less than to take turns; one op makes one tensor.
+    Finishing one branch before the next holds fewer bytes than taking turns; one op makes one tensor.
 
     Args:
         draw: given by Hypothesis.
-        max_branches: at most so many chains, and at least two.
-        max_length: at most so many ops in each.
+        max_branches: largest number of chains, ≥ 2.
+        max_length: largest number of ops in a chain.
     """
     lengths = draw(st.lists(st.integers(1, max_length), min_size=2, max_size=max_branches))
     turns = draw(st.permutations([branch for branch, length in enumerate(lengths) for _ in range(length)]))
@@ -126,8 +126,8 @@ def dressed(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
     """Graphs of ``source`` whose ops have traits that one op for one tensor does not show.
 
     Some ops get a workspace, run only once, or make a second tensor that a later op reads; there may be a
-    parameter, fixed bytes, one more graph output, and a backward pass that begins anywhere. What needed
-    recomputation mostly still does.
+    parameter, fixed bytes, one more graph output, and a backward pass that begins anywhere. Most problems
+    that needed recomputation still do.
     """
     graph = draw(source)
     ops, tensors = list(graph.ops), list(graph.tensors)
@@ -165,9 +165,9 @@ def dressed(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
 
 @st.composite
 def spread(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
-    """Graphs of ``source``, at times with costs of very unequal magnitude or sizes around a power of two.
+    """Graphs of ``source``, some with costs of very unequal magnitude or sizes around a power of two.
 
-    This is where rounded sizes and numerical tolerances prove what is not true.
+    These reveal false proofs by rounded sizes and numerical tolerances.
     """
     graph = draw(source)
     magnitudes = draw(st.sampled_from([[1.0], [1e-9], [1e-7, 1.0], [1.0, 1e7], [1.0, 1e4, 1e10]]))
@@ -184,7 +184,7 @@ def spread(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
 
 @st.composite
 def budgets(draw: st.DrawFn, graph: DFGraph) -> int:
-    """Budgets of ``graph``: from its proved floor to its keep-everything peak, seldom a byte too few."""
+    """Budgets of ``graph``: from its proved floor to its peak without recomputation, rarely a byte below."""
     low, high = max(1, floor(graph).size), max(1, keep_all_peak(graph))
     if draw(st.integers(0, 9)) == 9:
         return max(1, low - 1)
@@ -225,10 +225,10 @@ def _tiny() -> st.SearchStrategy[DFGraph]:
 
 @st.composite
 def valid_schedules(draw: st.DrawFn, graph: DFGraph) -> Schedule:
-    """Schedules that the judge accepts: the base order, with random frees and needless recomputations.
+    """Valid schedules: the base order, with random frees and needless recomputations.
 
-    What is freed comes back when it is read: only outputs of recomputable ops are freed before the end, and
-    by induction those can always be recomputed from what stays.
+    Freed tensors are recomputed when they are read: only outputs of recomputable ops are freed before the
+    end, and by induction those can always be recomputed from the rest.
     """
     steps: list[Step] = []
     resident = set(graph.inputs)

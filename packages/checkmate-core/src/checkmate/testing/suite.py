@@ -1,7 +1,7 @@
-"""The zero-file run: ``pytest --pyargs checkmate.testing.suite --checkmate-solver NAME``.
+"""Conformance tests without a file: ``pytest --pyargs checkmate.testing.suite --checkmate-solver NAME``.
 
 Also ``--checkmate-cost-model NAME`` and ``--checkmate-exporter NAME``; each may be given several times.
-``--checkmate-examples N`` sets how many examples a check tries.
+``--checkmate-examples N`` sets the number of examples of a check.
 """
 
 from __future__ import annotations

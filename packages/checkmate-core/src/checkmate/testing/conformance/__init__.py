@@ -1,4 +1,4 @@
-"""The conformance kit: subclass, override one maker, and pytest has the whole test class of a plugin."""
+"""The conformance kit: subclass, name the plugin or override one method, and pytest runs all its laws."""
 
 from checkmate.testing.conformance.cost_model import CostModelConformance
 from checkmate.testing.conformance.executor import ExecutorConformance

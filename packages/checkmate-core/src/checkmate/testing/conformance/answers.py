@@ -1,7 +1,7 @@
-"""What a solver answered to a problem, and which law the answer breaks: each fault has one name.
+"""A solver's answer to a problem, and the laws that it breaks: each fault has one name.
 
-Laws that stand on others are not blamed twice: the cost of an invalid schedule proves nothing, and an optimum
-that is claimed falsely is not a wrong bound too.
+A fault is reported once: the cost of an invalid schedule is not checked, and a falsely claimed optimum is not
+also a wrong bound.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer and the judge's word on it.
+    """An answer and the judge's verdict on it.
 
     Attributes:
-        problem: what was asked.
-        raw: what ``solve`` returned.
-        failure: why that is no answer at all; None if it is one.
+        problem: the problem.
+        raw: the value that ``solve`` returned.
+        failure: why that is not a valid answer; None if it is.
         judged: the judge's replay of the schedule; None without one, or if it is invalid.
         invalid: why the judge rejects the schedule.
     """
@@ -46,21 +46,21 @@ class Answer:
 
     @property
     def solution(self) -> Solution:
-        """The answer, if it is one."""
+        """The answer, if it is a Solution."""
         if self.failure is not None or not isinstance(self.raw, Solution):
             raise ConformanceError(self.failure)
         return self.raw
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the first runs keep the base order, where that was asked."""
+        """Whether the first runs keep the base order, if the problem fixes it."""
         if not self.problem.fixed_order or self.judged is None:
             return True
         return self.judged.schedule.keeps_base_order
 
     @property
     def cost(self) -> float:
-        """Cost of the schedule by the judge; infinite unless it is one that was asked for."""
+        """Cost of the schedule by the judge; infinite unless it solves the problem."""
         allowed = self.judged and self.judged.peak <= self.problem.budget and self.keeps_order
         return self.judged.cost if self.judged and allowed else math.inf
 
@@ -74,7 +74,7 @@ class Answer:
 
 
 def ask(solver: Solver, problem: Problem, *, slack_s: float) -> Answer:
-    """Let the solver answer, and the judge replay what it says.
+    """Run the solver, and judge its answer.
 
     Raises:
         NoAnswerInTime: if it takes longer than the time limit and ``slack_s``.
@@ -102,7 +102,7 @@ def _failure(problem: Problem, raw: object) -> str | None:
     if not isinstance(raw, Solution):
         return f"solve() returned a {type(raw).__name__}, not a Solution"
     if raw.status not in list(Status):
-        return f"the status is {raw.status!r}, which is no Status"
+        return f"the status is {raw.status!r}, which is not a Status"
     found = raw.status in (Status.OPTIMAL, Status.FEASIBLE)
     if found != (raw.timeline is not None):
         return f"the status is {raw.status}, but there is {'no' if found else 'a'} schedule"
@@ -113,12 +113,12 @@ def _failure(problem: Problem, raw: object) -> str | None:
 
 
 def exceeds(claim: float, truth: float) -> bool:
-    """Whether ``claim`` is larger, or no number, by more than rounding explains."""
+    """Whether ``claim`` is larger by more than rounding explains, or not a number."""
     return not claim <= truth + (_TOLERANCE * abs(truth) if math.isfinite(truth) else 0.0)
 
 
 def report(message: str, answer: Answer, *, oracle: bool = True) -> ConformanceError:
-    """The counterexample: the problem, the answer, and where it is small enough what is true."""
+    """The counterexample: the problem, the answer and, for small problems, the optimum."""
     lines = [message, "", f"problem = {problem_code(answer.problem)}", ""]
     if isinstance(answer.raw, Solution):
         raw = answer.raw
@@ -208,4 +208,4 @@ LAWS: Mapping[str, Callable[[Answer], str | None]] = {
     "infeasible": _false_infeasibility,
     "bound": _false_bound,
 }
-"""Each law that one answer can break, and what tells how."""
+"""The laws that a single answer can break, each with the function that finds the fault."""

@@ -22,18 +22,18 @@ __all__ = ["CostModelConformance"]
 class CostModelConformance(ManyExamples):
     """Override :meth:`cost_model`, or set ``cost_model_name``; and :meth:`graphs`, if it prices only some.
 
-    A model may refuse a graph with a ``CostError``; a check then passes over that graph.
+    A model may refuse a graph with a ``CostError``; a check then skips that graph.
 
     Attributes:
         cost_model_name: of an installed cost model.
-        examples: how many graphs a check tries; ``--checkmate-examples`` overrides it.
+        examples: number of graphs that a check tries; ``--checkmate-examples`` overrides it.
     """
 
     cost_model_name: str | None = None
     examples: int = 60
 
     def cost_model(self) -> CostModel:
-        """A new cost model; called many times."""
+        """A new cost model, for each example."""
         if self.cost_model_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set cost_model_name, or override cost_model()")
         return COST_MODELS.load(self.cost_model_name)
@@ -75,7 +75,7 @@ class CostModelConformance(ManyExamples):
         def check(graph: DFGraph, priced: DFGraph) -> None:
             unit: object = priced.cost_unit
             if not isinstance(unit, str):
-                raise _report(f"the cost unit is {unit!r}, no text", graph)
+                raise _report(f"the cost unit is {unit!r}, not a text", graph)
             for i, op in enumerate(priced.ops):
                 if not (math.isfinite(op.cost) and op.cost >= 0):
                     raise _report(f"{priced.op_label(i)} costs {op.cost!r}", graph)
@@ -83,23 +83,23 @@ class CostModelConformance(ManyExamples):
         self._check(check)
 
     def test_deterministic(self) -> None:
-        """Asked again, the costs are the same."""
+        """The same graph gets the same costs again."""
 
         def check(graph: DFGraph, priced: DFGraph) -> None:
             if (again := self._priced(graph)) != priced:
-                raise _report(f"asked again, the costs are others: {_costs(priced)}, {_costs(again)}", graph)
+                raise _report(f"priced again, the costs differ: {_costs(priced)}, {_costs(again)}", graph)
 
         self._check(check)
 
     def test_does_not_mutate(self) -> None:
-        """The graph that goes in stays what it was."""
+        """The input graph does not change."""
 
         def check(graph: DFGraph) -> None:
             asked, pristine = replace(graph), replace(graph)
             asked.costs  # noqa: B018 - derived now, so that it can be changed
             self._priced(asked)
             if asked != pristine or asked.costs.tobytes() != pristine.costs.tobytes():
-                raise _report("the graph that went in was changed; what it was is below", pristine)
+                raise _report("the input graph was changed; its former state is below", pristine)
 
         for_all(self.graphs(), check, count=self.examples)
 
@@ -112,12 +112,12 @@ class CostModelConformance(ManyExamples):
             except Exception as error:
                 raise ConformanceError(f"it can't be pickled: {type(error).__name__}: {error}") from error
             if type(model) is not type(self.cost_model()):
-                raise _report("after pickle it is another", graph)
+                raise _report("after pickle the costs differ", graph)
 
         self._check(check)
 
     def _priced(self, graph: DFGraph) -> DFGraph | None:
-        """What the model makes of the graph; None if it is no graph, which is for another check."""
+        """The priced graph; None if the model returns no graph, which another check reports."""
         try:
             answer: object = self.cost_model().annotate(graph)
         except Exception:  # noqa: BLE001 - what it may be is the model's choice

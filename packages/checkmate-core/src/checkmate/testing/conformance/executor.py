@@ -1,4 +1,4 @@
-"""The laws of executors: whatever the schedule, the results are those of the plain program."""
+"""The laws of executors: under every schedule, the results are those of the plain program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHARES = (0.0, 0.25, 0.5, 0.75)
 class ExecutorConformance:
     """Override :meth:`traced` and :meth:`run`; and :meth:`executor`, or set ``executor_name``.
 
-    If the order in which ops really run can be seen, override :meth:`ran` too.
+    If the order of the ops that really run is observable, override :meth:`ran` too.
 
     Attributes:
         executor_name: of an installed executor.
@@ -34,20 +34,20 @@ class ExecutorConformance:
     solver: str = "heuristics"
 
     def executor(self) -> Executor:
-        """A new executor; called many times."""
+        """A new executor, for each check."""
         if self.executor_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set executor_name, or override executor()")
         return EXECUTORS.load(self.executor_name)
 
     def traced(self) -> Traced:
-        """The traced program, made anew in each call."""
+        """A newly traced program."""
         raise NotImplementedError(f"{type(self).__name__}: override traced()")
 
     def run(self, bound: Callable[..., Any]) -> Sequence[Any]:
-        """Call what ``bind`` returned, always with the same arguments and from the same state.
+        """Call the callable from ``bind``, always with the same arguments and from the same state.
 
         Returns:
-            Everything that must be the same, as arrays or numbers: loss, gradients, updated statistics.
+            All results that must be the same, as arrays or numbers: loss, gradients, updated statistics.
         """
         raise NotImplementedError(f"{type(self).__name__}: override run()")
 
@@ -61,7 +61,7 @@ class ExecutorConformance:
         return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
     def test_runs(self) -> None:
-        """The schedule that computes everything once can be bound and run, and gives some result."""
+        """The schedule that computes everything once can be bound and run, and gives results."""
 
         def check() -> None:
             try:
@@ -74,7 +74,7 @@ class ExecutorConformance:
         required(check)
 
     def test_results_are_those_of_the_plain_schedule(self) -> None:
-        """For budgets down to the least for which a schedule is found, the results stay the same."""
+        """For budgets down to the least with a known schedule, the results stay the same."""
 
         def check() -> None:
             expected = self._plain()
@@ -106,7 +106,7 @@ class ExecutorConformance:
         required(check)
 
     def test_runs_the_schedule(self) -> None:
-        """The ops that really run are those of the schedule, in its order; skipped if that can't be seen."""
+        """The ops that really run are those of the schedule, in its order; skipped if :meth:`ran` is None."""
         bound = self._bound(self._everything(), self.traced())
         if bound is None or self._tried(bound) is None or self.ran(bound) is None:
             pytest.skip("ran() does not say which ops ran")
@@ -137,7 +137,7 @@ class ExecutorConformance:
         return Schedule.from_sequence(graph, range(graph.n_ops))
 
     def _schedules(self) -> Iterator[tuple[int, Schedule]]:
-        """A schedule for each of a few budgets, from the least that works to the plain peak."""
+        """Schedules for some budgets, from the least with a known schedule to the plain program's peak."""
         graph = self.traced().graph
         least = minimum_budget(graph).peak or floor(graph).size
         most = keep_all_peak(graph)

@@ -21,12 +21,12 @@ __all__ = ["ExporterConformance"]
 
 
 class ExporterConformance(ManyExamples):
-    """Override :meth:`exporter`, or set ``exporter_name``; and ``suffix``, which a spec says by itself.
+    """Override :meth:`exporter`, or set ``exporter_name``; and ``suffix``, unless a spec has it.
 
     Attributes:
         exporter_name: of an installed exporter.
-        suffix: what the names of its files end with.
-        examples: how many timelines a check tries; ``--checkmate-examples`` overrides it.
+        suffix: of the names of its files.
+        examples: number of timelines that a check tries; ``--checkmate-examples`` overrides it.
     """
 
     exporter_name: str | None = None
@@ -34,13 +34,13 @@ class ExporterConformance(ManyExamples):
     examples: int = 10
 
     def exporter(self) -> Exporter:
-        """A new exporter; called many times."""
+        """A new exporter, for each example."""
         if self.exporter_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set exporter_name, or override exporter()")
         return EXPORTERS.load(self.exporter_name)
 
     def test_writes_its_file(self) -> None:
-        """``write`` raises nothing and leaves a file that is not empty, whatever stood there before."""
+        """``write`` raises nothing and leaves a file that is not empty; an older file is replaced."""
 
         def check(timeline: Timeline) -> None:
             with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +57,7 @@ class ExporterConformance(ManyExamples):
         for_all(_timelines(), check, count=self.examples)
 
     def test_writes_nothing_else(self) -> None:
-        """No other file appears beside it."""
+        """The exporter writes no other file."""
 
         def check(timeline: Timeline) -> None:
             with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +69,7 @@ class ExporterConformance(ManyExamples):
         for_all(_timelines(), check, count=self.examples)
 
     def test_does_not_mutate(self) -> None:
-        """Timeline, schedule and graph stay what they were."""
+        """Timeline, schedule and graph do not change."""
 
         def check(timeline: Timeline) -> None:
             before = _content(timeline)
@@ -96,7 +96,7 @@ class ExporterConformance(ManyExamples):
 
 @st.composite
 def _timelines(draw: st.DrawFn) -> Timeline:
-    """Of valid schedules, of graphs with names of every kind."""
+    """Timelines of valid schedules, of graphs with names of every kind."""
     graph: DFGraph = draw(graphs())
     labels = draw(st.lists(names, min_size=3, max_size=8))
     graph = renamed(Problem(graph=graph, budget=1), labels).graph

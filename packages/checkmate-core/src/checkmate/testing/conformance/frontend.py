@@ -1,4 +1,4 @@
-"""The laws of frontends: a program goes in, a graph comes out that a judge and a solver can work with."""
+"""The laws of frontends: from a program comes a graph that the judge and solvers can use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FrontendConformance:
     frontend_name: str | None = None
 
     def frontend(self) -> Frontend:
-        """A new frontend; called many times."""
+        """A new frontend, for each check."""
         if self.frontend_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set frontend_name, or override frontend()")
         return FRONTENDS.load(self.frontend_name)
@@ -35,9 +35,9 @@ class FrontendConformance:
         raise NotImplementedError(f"{type(self).__name__}: override programs()")
 
     def test_traces(self) -> None:
-        """There is a program, and ``trace`` returns something with a DFGraph for each.
+        """There is a program, and ``trace`` returns an object with a DFGraph for each.
 
-        A DFGraph is valid by construction: its ops stand after what they read.
+        A DFGraph is valid by construction: its ops come after the producers of their inputs.
         """
 
         def check() -> None:
@@ -59,7 +59,7 @@ class FrontendConformance:
         required(check)
 
     def test_computes_something(self) -> None:
-        """Some op is needed for the graph outputs, and holds bytes: otherwise no budget means anything."""
+        """Some op is needed for the graph outputs and makes bytes: otherwise budgets are meaningless."""
 
         def check() -> None:
             for i, graph in self._graphs():
@@ -88,7 +88,7 @@ class FrontendConformance:
         required(check)
 
     def test_deterministic(self) -> None:
-        """Traced again, a program has the same digest: schedules are found again by it."""
+        """Traced again, a program has the same digest, which the cache of schedules relies on."""
 
         def check() -> None:
             for (i, one), (_, other) in zip(self._graphs(), self._graphs(), strict=True):
@@ -100,7 +100,7 @@ class FrontendConformance:
         required(check)
 
     def _graphs(self) -> Iterator[tuple[int, DFGraph]]:
-        """The graphs, numbered; programs that can't be traced are for another check."""
+        """The graphs, numbered; programs that can't be traced are skipped: another check reports them."""
         for i, (program, *others) in enumerate(self.programs()):
             try:
                 traced: Traced = self.frontend().trace(program, *others)

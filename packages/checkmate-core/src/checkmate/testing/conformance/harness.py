@@ -1,7 +1,7 @@
-"""How a check runs: over many examples, the same ones each time; a failure shows its smallest example only.
+"""The runner of checks: each tries many examples, always the same ones, and reports the smallest failing one.
 
 A check is an ordinary function of one example that raises :class:`ConformanceError`. Hypothesis finds an
-example for which it does, and shrinks it; pytest then prints the message alone, without a traceback of ours.
+example for which it does, and shrinks it; pytest then prints the message without a traceback.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from hypothesis.errors import Flaky
 __all__ = ["ConformanceError", "ManyExamples", "NoAnswerInTime", "for_all", "required", "within_time"]
 
 SHRINKING_S = 20.0
-"""Seconds for which a failing check looks for a smaller example."""
+"""Seconds that a failing check may spend on shrinking its example."""
 
 _Example = TypeVar("_Example")
 _Result = TypeVar("_Result")
 
 
 class ConformanceError(AssertionError):
-    """What a plugin did breaks a law; the message is the whole counterexample."""
+    """A plugin broke a law; the message is the whole counterexample."""
 
 
 class ManyExamples:
-    """What conformance classes that draw examples have in common.
+    """The base of conformance classes that draw examples.
 
     Attributes:
-        examples: how many a check tries, at most; ``--checkmate-examples`` overrides it.
+        examples: largest number of examples of a check; ``--checkmate-examples`` overrides it.
     """
 
     examples: int
@@ -46,11 +46,11 @@ class ManyExamples:
 
 
 class NoAnswerInTime(BaseException):
-    """A call did not return. No Exception, so that Hypothesis does not wait for smaller examples too."""
+    """A call did not return. Not an Exception, so that Hypothesis tries no smaller examples."""
 
 
 class _SmallEnough(BaseException):
-    """Ends the search for a smaller example; no Exception, so that Hypothesis lets it through."""
+    """Ends the shrinking; not an Exception, so that Hypothesis does not catch it."""
 
 
 def for_all(examples: st.SearchStrategy[_Example], check: Callable[[_Example], None], *, count: int) -> None:
@@ -81,12 +81,12 @@ def for_all(examples: st.SearchStrategy[_Example], check: Callable[[_Example], N
     since: list[float] = []
     try:
         required(every)
-    except Flaky:  # the same example passed when it was tried again: what was seen still counts
+    except Flaky:  # the same example passed when tried again; the first failure counts
         pytest.fail(messages[-1] if messages else "the same example behaves differently", pytrace=False)
 
 
 def required(check: Callable[[], None]) -> None:
-    """Run ``check``; fail the test with its message alone if it finds something."""
+    """Run ``check``; if it raises ConformanceError, fail the test with its message alone."""
     __tracebackhide__ = True
     found: str | None = None
     try:
@@ -98,10 +98,10 @@ def required(check: Callable[[], None]) -> None:
 
 
 def within_time(call: Callable[[], _Result], seconds: float) -> _Result:
-    """What ``call`` returns or raises; it runs in a thread of its own, so that a hang does not hang the test.
+    """Return or raise the outcome of ``call``, which runs in a thread, so that it can't hang the test.
 
     Raises:
-        NoAnswerInTime: when the time is up; the thread is left to itself.
+        NoAnswerInTime: after the time limit; the thread keeps running.
     """
     outcome: list[_Result] = []
     raised: list[BaseException] = []

@@ -1,6 +1,6 @@
 """The laws of solvers, c* being the optimum of a problem: bound ≤ c* ≤ cost, and no claim without proof.
 
-Subclass, say which solver, and pytest has the whole class::
+Subclass, name the solver, and pytest runs the whole class::
 
     class TestEverest(SolverConformance):
         solver_name = "everest"
@@ -39,18 +39,18 @@ __all__ = ["SolverConformance"]
 _TIME_LIMIT_S = 5.0
 _MANY_OPS = 300
 _memory: dict[object, dict[Problem, Answer]] = {}
-"""What the solver under test answered: many checks look at the same answers. One solver at a time."""
+"""Answers of the solver under test, which many checks share; of one solver at a time."""
 
 
 class SolverConformance(ManyExamples):
     """Override :meth:`solver`, or set ``solver_name``; every check explains itself when it fails.
 
     Attributes:
-        solver_name: of an installed solver; its spec then says what it guarantees.
-        guarantee: as in ``SolverSpec``: ``"exact"`` solvers must answer with proofs. None: as the spec says.
-        features: as in ``SolverSpec``: with ``"monotone"``, a larger budget never costs more. None: as the
-            spec says.
-        examples: how many problems a check tries, at most; ``--checkmate-examples`` overrides it.
+        solver_name: of an installed solver.
+        guarantee: as in ``SolverSpec``: ``"exact"`` solvers must answer with proofs. None = that of the spec.
+        features: as in ``SolverSpec``: with ``"monotone"``, a larger budget never costs more. None = those of
+            the spec.
+        examples: largest number of problems of a check; ``--checkmate-examples`` overrides it.
         slack_s: seconds after the time limit within which an answer must come.
     """
 
@@ -61,7 +61,7 @@ class SolverConformance(ManyExamples):
     slack_s: float = 15.0
 
     def solver(self) -> Solver:
-        """A new solver; called many times."""
+        """A new solver, for each example."""
         if self.solver_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set solver_name, or override solver()")
         return SOLVERS.load(self.solver_name)
@@ -120,7 +120,7 @@ class SolverConformance(ManyExamples):
         self._for_all(problems(time_limit=_TIME_LIMIT_S), check)
 
     def test_exact_solvers_prove(self) -> None:
-        """With the guarantee ``"exact"``, a tiny graph gets a proved optimum or a proved "infeasible"."""
+        """With the guarantee ``"exact"``, a tiny graph gets a proved optimum or a proof of infeasibility."""
         if self._guarantee != "exact":
             pytest.skip("the solver does not say that it is exact")
 
@@ -132,10 +132,10 @@ class SolverConformance(ManyExamples):
         self._for_all(problems(time_limit=_TIME_LIMIT_S), check)
 
     def test_budgets_agree(self) -> None:
-        """What is proved for a larger budget is at most what was found for a smaller one.
+        """The bound for a larger budget is at most the cost found for a smaller one.
 
-        On graphs that are less tiny. With the feature ``"monotone"``, what is found for the larger budget
-        costs no more either; other solvers are free to do worse.
+        The graphs are less tiny. With the feature ``"monotone"``, the cost found for the larger budget is not
+        higher either; other solvers may do worse.
         """
 
         def check(pair: tuple[Problem, int]) -> None:
@@ -152,7 +152,7 @@ class SolverConformance(ManyExamples):
         self._for_all(st.tuples(_larger_problems(), st.integers(0, 12)), check, share=2)
 
     def test_orders_agree(self) -> None:
-        """Where the order is free, what is proved holds in whatever order the ops are listed."""
+        """If the order is free, a proof holds for every order in which the ops are listed."""
 
         @st.composite
         def twins(draw: st.DrawFn) -> tuple[Problem, Problem]:
@@ -173,7 +173,7 @@ class SolverConformance(ManyExamples):
         self._for_all(twins(), check, share=2)
 
     def test_names(self) -> None:
-        """Names of the graph, its ops and tensors mean nothing: status and cost stay the same."""
+        """Names of the graph, its ops and tensors have no effect on status and cost."""
 
         def check(pair: tuple[Problem, list[str]]) -> None:
             self._same(pair[0], renamed(*pair), f"with the names {pair[1]!r} in turn")
@@ -183,7 +183,7 @@ class SolverConformance(ManyExamples):
         )
 
     def test_byte_scale(self) -> None:
-        """The unit of bytes means nothing: with all bytes × 2²⁰ status and cost stay the same."""
+        """The unit of bytes has no effect: with all bytes × 2²⁰ status and cost stay the same."""
 
         def check(problem: Problem) -> None:
             self._same(scaled(problem, 2**10), scaled(problem, 2**30), "with all bytes × 2^20")
@@ -197,7 +197,7 @@ class SolverConformance(ManyExamples):
         def check(problem: Problem) -> None:
             first, second = (self._ask(copied(problem)) for _ in range(2))
             if _content(first) != _content(second):
-                raise report(f"asked again, the answer is another: {_what(second)}", first)
+                raise report(f"solved again, the answer differs: {_what(second)}", first)
 
         self._for_all(_problems_of_any_size(), check, share=2)
 
@@ -217,7 +217,7 @@ class SolverConformance(ManyExamples):
         required(check)
 
     def test_does_not_mutate(self) -> None:
-        """Problem and graph are afterwards what they were before, derived arrays included."""
+        """Problem and graph do not change, derived arrays included."""
 
         def check(problem: Problem) -> None:
             asked, pristine = copied(problem), copied(problem)
@@ -244,12 +244,12 @@ class SolverConformance(ManyExamples):
                 ) from error
             copy = replace(answer, raw=back)
             if answer.failure is None and _content(copy) != _content(answer):
-                raise report("the solution is another after pickle", answer)
+                raise report("the solution differs after pickle", answer)
 
         self._for_all(problems(time_limit=_TIME_LIMIT_S), check, share=6)
 
     def test_empty_graphs(self) -> None:
-        """Graphs of no op, or of which nothing is asked, have a schedule: at least the empty one."""
+        """Graphs without ops or without outputs have a schedule, at least the empty one."""
         tensor, op = Tensor(name="t", size=1), Op(name="op", inputs=(), outputs=(0,), cost=1)
         for graph in (
             DFGraph(ops=(), tensors=()),
@@ -286,7 +286,7 @@ class SolverConformance(ManyExamples):
     def _same(self, problem: Problem, variant: Problem, how: str) -> None:
         plain, changed = self._answer(problem), self._answer(variant)
         if plain.failure is None and _what(plain) != _what(changed):
-            raise report(f"{how}, the answer is another: {_what(changed)}, not {_what(plain)}", plain)
+            raise report(f"{how}, the answer differs: {_what(changed)}, not {_what(plain)}", plain)
 
     def _for_all(
         self, examples: st.SearchStrategy[Any], check: Callable[[Any], None], *, share: int = 1
@@ -298,7 +298,7 @@ class SolverConformance(ManyExamples):
         return ask(self.solver(), problem, slack_s=self.slack_s)
 
     def _answer(self, problem: Problem) -> Answer:
-        """As :meth:`_ask`, but each problem is asked once."""
+        """As :meth:`_ask`, but each problem is solved once."""
         token = (type(self), self.solver_name)
         if token not in _memory:
             _memory.clear()
@@ -321,7 +321,7 @@ class SolverConformance(ManyExamples):
 
 
 def _larger_problems(*, fixed_order: bool | None = None) -> st.SearchStrategy[Problem]:
-    """Of 9 to 20 ops: more than those on which the oracle checks every claim."""
+    """Graphs of 9 to 20 ops, more than the oracle checks in full."""
     source = st.one_of(graphs(min_ops=9, max_ops=16), training_steps(min_layers=5, max_layers=10))
     return problems(source, fixed_order=fixed_order, time_limit=_TIME_LIMIT_S)
 
@@ -343,14 +343,14 @@ def _large_step() -> DFGraph:
 
 
 def _what(answer: Answer) -> str:
-    """Status and cost, in words; the cost rounded to what float sums agree on."""
+    """Status and cost in words; the cost without the digits in which float sums differ."""
     if answer.failure is not None:
         return answer.failure
     return f"{answer.solution.status}, cost {answer.solution.cost:.9g}"
 
 
 def _content(answer: Answer) -> tuple[object, ...]:
-    """All that an answer says, times left out."""
+    """All of an answer, except times."""
     if answer.failure is not None or not isinstance(answer.raw, Solution):
         return (answer.failure,)
     raw = answer.raw
@@ -358,7 +358,7 @@ def _content(answer: Answer) -> tuple[object, ...]:
 
 
 def _arrays(graph: DFGraph) -> tuple[object, ...]:
-    """The contents of everything that a graph derives, and whether it can be written."""
+    """The contents of all derived arrays of a graph, and whether they are writeable."""
     csr = (*graph.reads, *graph.makes, *graph.readers)
     arrays = (graph.sizes, graph.costs, graph.workspaces, graph.producer, *csr)
     return graph.digest, tuple((array.tobytes(), array.flags.writeable) for array in arrays)

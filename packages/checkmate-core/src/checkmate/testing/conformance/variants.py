@@ -1,6 +1,6 @@
-"""Problems that differ only in what must not matter: names, the unit of bytes, the order of the list.
+"""Equivalent problems: with other names, another unit of bytes, another order of the list.
 
-Each function gives an equivalent problem: schedules of the one are schedules of the other, up to renumbering.
+Schedules of an equivalent problem are schedules of the original one, up to renumbering.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["copied", "names", "random_order", "renamed", "reordered", "scaled"]
 names = st.sampled_from(
     ["", "a", "a", "loss", "dropout", "conv1/backward", "grad", "0", "ὕλη", "x" * 80, "a\nb"]
 )
-"""Names that a solver might mistake for meaning, or choke on."""
+"""Names that a solver might interpret, or fail on."""
 
 
 def copied(problem: Problem) -> Problem:
-    """The same problem with a graph of its own: nothing derived yet, nothing shared but names and numbers."""
+    """The same problem with a copy of the graph, without derived arrays."""
     return replace(problem, graph=replace(problem.graph))
 
 
@@ -50,7 +50,7 @@ def scaled(problem: Problem, factor: int) -> Problem:
 
 
 def reordered(problem: Problem, order: Sequence[int]) -> Problem:
-    """The same problem with its ops in another valid order, and its tensors numbered as they then appear."""
+    """The same problem with its ops in another valid order, and its tensors in the order of appearance."""
     graph = problem.graph
     ops = [graph.ops[i] for i in order]
     tensors = [*sorted(graph.inputs, reverse=True), *(t for op in ops for t in op.outputs)]
