@@ -2,8 +2,8 @@
 
     python docs/execute.py docs/tutorial/five-minutes-with-keras.py     # nox -s notebooks does it
 
-Output of libraries on stderr is left out, and nothing is written unless all cells run. Two runs write the same
-file if the cells show the same outputs.
+Output of libraries on stderr is left out, and nothing is written unless all cells run. Two runs write the
+same file if the cells show the same outputs.
 """
 
 from __future__ import annotations
