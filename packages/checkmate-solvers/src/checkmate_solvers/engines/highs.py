@@ -13,7 +13,7 @@ from scipy.sparse import vstack
 from checkmate_solvers.engines.program import Outcome, Program
 from checkmate_solvers.engines.silence import native_output_on_stderr
 
-__all__ = ["Highs", "lowered"]
+__all__ = ["LEAST_S", "Highs", "lowered"]
 
 _FEASIBILITY = 1e-6
 """HiGHS's tolerance on integers and rows."""
@@ -21,7 +21,8 @@ _OPTIMALITY = 1e-7
 """HiGHS's tolerance on reduced costs: a column of range [0, 1] may gain this much more."""
 _ROUNDING = 1e-13
 """Relative error that sums in float64 may have; generous."""
-_LEAST_S = 0.05
+LEAST_S = 0.05
+"""The least time limit that engines get, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Highs:
 
     def solve(self, program: Program, *, time_limit: float, gap: float) -> Outcome:
         """Solve it; the bound of a linear program is computed here, from HiGHS's dual solution."""
-        time_limit = max(time_limit, _LEAST_S)
+        time_limit = max(time_limit, LEAST_S)
         if program.integral.any():
             return self._whole(program, time_limit, gap)
         return _linear(program, time_limit)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from checkmate.errors import SolverError
-from checkmate_solvers.engines.highs import Highs, lowered
+from checkmate_solvers.engines.highs import LEAST_S, Highs, lowered
 from checkmate_solvers.engines.program import Outcome, Program
 from checkmate_solvers.extra import require_ortools
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Scip"]
 
-_LEAST_S = 0.05
 _MOST_SEED = 2**31
 
 
@@ -57,7 +56,7 @@ class Scip:
         from ortools.math_opt.python import mathopt
 
         settings = mathopt.SolveParameters(
-            time_limit=datetime.timedelta(seconds=max(time_limit, _LEAST_S)),
+            time_limit=datetime.timedelta(seconds=max(time_limit, LEAST_S)),
             relative_gap_tolerance=gap,
             node_limit=self.nodes,
             random_seed=self.seed % _MOST_SEED,

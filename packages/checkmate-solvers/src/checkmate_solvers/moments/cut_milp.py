@@ -27,8 +27,6 @@ __all__ = ["CutDecision", "CutMilp", "solve_cuts"]
 
 _GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
-_WIDEST_GAP = 0.05
-"""Relative to the recomputation."""
 _SLACK = 1e-3
 """A moment has no price if its room is worth less than this, relative to the room of the highest price."""
 _MOST_COLUMNS = 20_000
@@ -158,12 +156,11 @@ class _Programs:
         if decision is None or not decision.finished:
             if best.done or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
                 return None
-            again = max(best.bound - best.base, _GAP * best.bound, 1e-300)
             decision = self._decided[tuple(chosen)] = solve_cuts(
                 [self._moment(at) for at in chosen],
                 time_limit=best.clock.left_s / part,
                 nodes=self.nodes,
-                gap=min(_GAP * best.bound / again, _WIDEST_GAP),
+                gap=best.recompute_gap(_GAP),
             )
             self._prove(decision.recompute, len(chosen))
         if decision.keep is None or best.done:

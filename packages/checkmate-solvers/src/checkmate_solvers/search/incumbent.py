@@ -14,6 +14,8 @@ __all__ = ["Incumbent"]
 
 _GOOD_ENOUGH = 5e-4
 """Relative gap at which a search stops."""
+_WIDEST_GAP = 0.05
+"""Relative to the recomputation: the widest gap at which a program is solved."""
 
 
 class Incumbent:
@@ -66,6 +68,11 @@ class Incumbent:
         if math.isinf(self.cost):
             return math.inf
         return (self.cost - self.bound) / self.cost if self.cost > 0 else 0.0
+
+    def recompute_gap(self, gap: float) -> float:
+        """A gap relative to the whole cost as one relative to the recomputation; at most 5 %."""
+        again = self.bound - self.base
+        return min(gap * self.bound / again, _WIDEST_GAP) if again > 0 else _WIDEST_GAP
 
     @property
     def done(self) -> bool:

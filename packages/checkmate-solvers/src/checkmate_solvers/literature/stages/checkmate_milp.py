@@ -16,14 +16,11 @@ from checkmate.errors import PlanError
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.engines.program import Backend
 from checkmate_solvers.literature.stages.paper import paper_program
-from checkmate_solvers.literature.stages.proof import prove, recompute_gap
+from checkmate_solvers.literature.stages.proof import prove
 from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
 from checkmate_solvers.search import Incumbent, answer_easy_cases, offer
 
 __all__ = ["CheckmateMilp"]
-
-_PROVING = 0.4
-"""Share of the time that the bound may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +57,7 @@ class CheckmateMilp:
         )
         if shape.fits_in(problem.time_limit):
             if self.proof:
-                prove(best, needed, self.backend, time_limit=_PROVING * best.clock.left_s, gap=self.gap)
+                prove(best, needed, self.backend, gap=self.gap)
             self._improve(best, needed, shape)
         return best.solution()
 
@@ -73,7 +70,7 @@ class CheckmateMilp:
         if self.strengthened:
             known = best.bound - (best.base if shape.partitioned else 0.0)
             program = program.costing(known / shape.cost_unit * (1 - 1e-9))
-        gap = recompute_gap(best, self.gap) if shape.partitioned else self.gap
+        gap = best.recompute_gap(self.gap) if shape.partitioned else self.gap
         outcome = self.backend.solve(program, time_limit=best.clock.left_s, gap=gap)
         if outcome.values is None:
             return

@@ -32,8 +32,6 @@ from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, offer
 
 __all__ = ["LpRounding"]
 
-_PROVING = 0.3
-"""Share of the time that the bound may take."""
 _MOMENTS = 5
 _DIGITS = 6
 """Decimals of S*: with more of them, an engine's arithmetic would decide near a threshold."""
@@ -68,7 +66,7 @@ class LpRounding:
         needed = Needed.of(problem.graph)
         room = problem.budget - needed.graph.base_size
         if Shape(graph=needed.graph, room=room).fits_in(problem.time_limit):
-            prove(best, needed, self.backend, time_limit=_PROVING * best.clock.left_s)
+            prove(best, needed, self.backend)
             random = np.random.default_rng(problem.seed)
             for margin in self.margins:
                 shape = Shape(graph=needed.graph, room=int(room * (1 - margin)))

@@ -19,8 +19,6 @@ the base order.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from checkmate_solvers.engines.program import Backend, Draft, Program
@@ -29,15 +27,14 @@ from checkmate_solvers.moments.min_cut import min_cut
 from checkmate_solvers.moments.moment import crowded_ops, moment_at
 from checkmate_solvers.search import Incumbent
 
-__all__ = ["proof_program", "prove", "recompute_gap"]
+__all__ = ["proof_program", "prove"]
 
 _MOMENTS = 8
-_WIDEST_GAP = 0.05
+_SHARE = 0.4
+"""Of the remaining time, for the bound."""
 
 
-def prove(
-    best: Incumbent, needed: Needed, backend: Backend, *, time_limit: float, gap: float | None = None
-) -> None:
+def prove(best: Incumbent, needed: Needed, backend: Backend, *, gap: float | None = None) -> None:
     """Raise the bound by a relaxation that every schedule of the problem satisfies.
 
     Where schedules may reorder, a program in stages is none; minimum cuts at single moments take its place.
@@ -46,7 +43,6 @@ def prove(
         best: receives the bound.
         needed: the needed part of its graph.
         backend: solves the program.
-        time_limit: seconds.
         gap: relative to the cost of the whole schedule, at which to stop; None = solve the linear relaxation
             alone.
     """
@@ -56,21 +52,15 @@ def prove(
             cut = min_cut(moment_at(problem.graph, problem.budget, at, fixed_order=False))
             best.prove(cut.recompute, f"min-cut at {problem.graph.op_label(at)}")
         return
-    deadline = time.monotonic() + time_limit
+    deadline = best.clock.deadline.part(_SHARE)
     shape = Shape(graph=needed.graph, room=problem.budget - needed.graph.base_size)
     program = proof_program(shape)
-    outcome = backend.solve(program.relaxed(), time_limit=time_limit, gap=0.0)
+    outcome = backend.solve(program.relaxed(), time_limit=deadline.left_s, gap=0.0)
     best.prove(outcome.bound * shape.cost_unit, "stages, linear")
     if gap is not None and not best.done:
-        relative = recompute_gap(best, gap)
-        outcome = backend.solve(program, time_limit=deadline - time.monotonic(), gap=relative)
+        relative = best.recompute_gap(gap)
+        outcome = backend.solve(program, time_limit=deadline.left_s, gap=relative)
         best.prove(outcome.bound * shape.cost_unit, "stages")
-
-
-def recompute_gap(best: Incumbent, gap: float) -> float:
-    """A gap relative to the whole cost as one relative to the recomputation; at most 5 %."""
-    again = best.bound - best.base
-    return min(gap * best.bound / again, _WIDEST_GAP) if again > 0 else _WIDEST_GAP
 
 
 def proof_program(shape: Shape) -> Program:
