@@ -1,14 +1,15 @@
-"""The evaluation, experiment by experiment: asked, resumed, drawn, put into the documentation.
+"""The evaluation: run experiments, resume them, draw them, and put the results into the documentation.
 
     python benchmarks/evaluate.py --list
-    python benchmarks/evaluate.py --quick                            # a reduced version of everything
+    python benchmarks/evaluate.py --quick                            # a reduced version of every experiment
     python benchmarks/evaluate.py overhead -o benchmarks/results     # one experiment, as it is committed
+    python benchmarks/evaluate.py solvers --graphs DIR --budgets 0.8 0.5 --solvers auto checkmate-milp
     python benchmarks/evaluate.py --executor dask:tcp://HOST:8786    # on a cluster
-    python benchmarks/evaluate.py --pages                            # docs and README say what the files say
+    python benchmarks/evaluate.py --pages                            # update the tables of docs and README
 
-Each experiment leaves ``NAME.json`` and ``NAME.png`` in the output folder; some show another's rows in
-another light, and leave a picture at most. Ctrl-C loses at most the tasks that run; the same command goes on
-where it stopped, and asks again what ended in an error.
+Each experiment writes ``NAME.json`` and ``NAME.png`` into the output folder; an experiment that presents the
+rows of another writes a picture at most. Ctrl-C loses at most the running tasks; the same command resumes,
+and repeats tasks that ended in an error.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from evaluation import EXPERIMENTS, picture, tables
+from evaluation import EXPERIMENTS, picture, solvers, tables
 from evaluation.executors import executor_of
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, read_results
@@ -37,20 +39,21 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the command line asks for; returns the exit code."""
+    """Run the command line; returns the exit code."""
     asked = _parser().parse_args(arguments)
     if unknown := set(asked.experiments) - set(EXPERIMENTS):
         print(
             f"no experiment {', '.join(sorted(unknown))}: there are {', '.join(EXPERIMENTS)}", file=sys.stderr
         )
         return 2
+    experiments = _on_files(asked) if asked.graphs else EXPERIMENTS
     names = [
         name
-        for name in asked.experiments or EXPERIMENTS
-        if asked.needing is None or asked.needing in EXPERIMENTS[name].needs
+        for name in asked.experiments or experiments
+        if asked.needing is None or asked.needing in experiments[name].needs
     ]
     if asked.list:
-        print("".join(f"{name:<22}{EXPERIMENTS[name].about}\n" for name in names), end="")
+        print("".join(f"{name:<22}{experiments[name].about}\n" for name in names), end="")
         return 0
     if asked.pages:
         _fill_pages(asked.output or RESULTS)
@@ -60,17 +63,31 @@ def main(arguments: Sequence[str]) -> int:
     console, failed = Console(stderr=True), 0
     try:
         for name in names:
-            experiment = EXPERIMENTS[name]
+            experiment = experiments[name]
             facts = session("benchmarks/evaluate.py", arguments, experiment.seeds, experiment.packages)
             failed += _evaluate(experiment, asked, folder, facts, console)
     except KeyboardInterrupt:
-        console.print("[yellow]interrupted: the same command goes on from here[/]")
+        console.print("[yellow]interrupted: the same command resumes[/]")
         return 130
     if failed:
         console.print(
-            f"[red]{failed} tasks ended in an error: their rows say which; the same command asks again[/]"
+            f"[red]{failed} tasks ended in an error, see their rows; the same command repeats them[/]"
         )
     return 1 if failed else 0
+
+
+def _on_files(asked: argparse.Namespace) -> Mapping[str, Experiment]:
+    """Only the experiment *solvers*, on the graph files of a folder.
+
+    Raises:
+        SystemExit: if another experiment is asked for, or the folder has no graphs.
+    """
+    tasks = solvers.tasks_of(
+        asked.graphs, asked.budgets, asked.solvers, asked.time_limit, fixed_order=asked.fixed_order
+    )
+    if asked.experiments != ["solvers"] or not tasks:
+        raise SystemExit("--graphs needs the experiment solvers, and a folder with *.json graph files")
+    return {"solvers": replace(solvers.EXPERIMENT, tasks=lambda _quick: tasks)}
 
 
 def _evaluate(
@@ -80,10 +97,10 @@ def _evaluate(
     facts: dict[str, Any],
     console: Console,
 ) -> int:
-    """One experiment with its files; how many tasks failed."""
+    """Run one experiment and write its files; returns the number of failed tasks."""
     missing = [module for module in experiment.needs if importlib.util.find_spec(module) is None]
     if missing:
-        console.print(f"[yellow]{experiment.name}: left out, needs {', '.join(missing)}[/]")
+        console.print(f"[yellow]{experiment.name}: skipped, needs {', '.join(missing)}[/]")
         return 0
     source = experiment.source
     tasks, file = source.tasks(asked.quick), folder / f"{source.name}.json"
@@ -103,7 +120,7 @@ def _evaluate(
 
 
 def _show(experiment: Experiment, results: Results, folder: Path) -> None:
-    """The table on the terminal, the picture in the folder."""
+    """Print the table, write the picture."""
     said = "\n\n".join((experiment.title, experiment.markdown(results), conditions(results.sessions)))
     print(f"\n{said}\n", flush=True)
     figure = experiment.draw(results)
@@ -125,14 +142,20 @@ def _fill_pages(folder: Path) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     say = parser.add_argument
-    say("experiments", nargs="*", metavar="EXPERIMENT", help=f"of {', '.join(EXPERIMENTS)}; default: all")
+    say("experiments", nargs="*", metavar="EXPERIMENT", help=f"{', '.join(EXPERIMENTS)}; default: all")
     say("--quick", action="store_true", help="a reduced version of each")
     say("--executor", default="processes", help="here, processes (default), dask[:ADDRESS], ray[:ADDRESS]")
-    say("--jobs", type=int, default=os.cpu_count() or 1, help="how many tasks at once; default: one a core")
+    say("--jobs", type=int, default=os.cpu_count() or 1, help="tasks at once; default: one for each core")
     say("-o", "--output", type=Path, help="folder; default: evaluation/, with --quick evaluation-quick/")
-    say("--list", action="store_true", help="say what there is")
-    say("--needing", metavar="MODULE", help="only experiments that can't do without this module")
-    say("--pages", action="store_true", help="put results into docs and README; -o: the folder to read")
+    say("--list", action="store_true", help="list the experiments")
+    say("--needing", metavar="MODULE", help="only experiments that need this module")
+    say("--pages", action="store_true", help="update docs and README from the results in the output folder")
+    files = parser.add_argument_group("experiment solvers, on graph files")
+    files.add_argument("--graphs", type=Path, metavar="DIR", help="folder of graph files, NAME.json")
+    files.add_argument("--budgets", type=float, nargs="+", default=[0.8, 0.5, 0.3], help="shares of the peak")
+    files.add_argument("--solvers", nargs="+", default=solvers.SOLVERS, help="names, or module:Class")
+    files.add_argument("--time-limit", type=float, default=10.0, help="seconds for each solve")
+    files.add_argument("--fixed-order", action="store_true", help="first runs of ops keep the graph's order")
     return parser
 
 

@@ -1,10 +1,11 @@
-"""The evaluation: the experiments of the Checkmate paper and our own, asked again and shown side by side.
+"""The evaluation: the experiments of the Checkmate paper, repeated, and our own.
 
     Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020,
     arXiv:1910.02653.
 
-``experiment`` says what an experiment is, ``runner`` runs its tasks on any executor, ``results`` keeps the
-rows, ``pages`` puts them into the documentation; every other module is one experiment.
+``experiment`` defines an experiment, ``runner`` runs its tasks on any executor, ``results`` is the format of
+the rows, ``pages`` puts them into the documentation; ``solving`` runs one solve in a process of its own. Most
+other modules are one experiment each.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from evaluation import (
     ratios,
     readme,
     scaling,
+    solvers,
     torch_details,
 )
 from evaluation.experiment import Experiment
 from evaluation.results import read_results
 from faults import results as faults
 from pages import conditions
-from solvers import page, records
 
 __all__ = ["EXPERIMENTS", "tables"]
 
@@ -42,6 +43,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ratios.EXPERIMENT,
         matrices.EXPERIMENT,
         integrality.EXPERIMENT,
+        solvers.EXPERIMENT,
         scaling.EXPERIMENT,
         ablation.EXPERIMENT,
         *executions.EXPERIMENTS,
@@ -53,21 +55,21 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 
 
 def tables(folder: Path) -> dict[str, Callable[[], str]]:
-    """What pages may quote: by name, what makes the Markdown from the results files of a folder.
+    """The tables that pages can quote: by name, a function that makes the Markdown from results files.
 
     Args:
-        folder: of results files, ``NAME.json`` for each experiment that has rows of its own.
+        folder: of results files, ``NAME.json`` for each experiment with rows of its own.
     """
 
     def table_of(experiment: Experiment) -> Callable[[], str]:
-        def told() -> str:
+        def made_now() -> str:
             results = read_results(folder / f"{experiment.source.name}.json")
             return f"{experiment.markdown(results)}\n\n{conditions(results.sessions)}"
 
-        return told
+        return made_now
 
     made = {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}
     made["paper-graphs"] = lambda: paper_graphs.markdown(folder)
-    made["solvers"] = lambda: page.markdown(records.read_results(folder / "solvers.json"))
     made["faults"] = lambda: faults.markdown(folder / "faults.json")
-    return made | readme.tables(folder)
+    made["readme-torch"] = lambda: readme.markdown(folder)
+    return made

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from checkmate import DFGraph, Problem, Progress, generators, keep_all_peak
 from checkmate_solvers.auto import STEPS, Auto
-from evaluation.experiment import Experiment, Task
-from evaluation.results import Results, Row
+from evaluation.cases import GENERATED
+from evaluation.experiment import Experiment
+from evaluation.results import Results, Row, Task
 from pages import table
-from solvers.cases import GENERATED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ def measure(task: Task) -> Mapping[str, Any]:
 def _graph(name: str) -> DFGraph:
     network = name.removeprefix("zoo/")
     if network == name:
-        return GENERATED[name].graph()
+        return GENERATED[name]()
     import zoo
 
     return zoo.graph(network, level="layer")

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from evaluation.experiment import Experiment, Task
-from evaluation.results import Results, Row
+from evaluation.experiment import Experiment
+from evaluation.results import Results, Row, Task
 from pages import table
 from steps.process import LEAST, measured
 

@@ -1,4 +1,4 @@
-"""An experiment: questions that can be asked one by one, anywhere, and what their answers say together."""
+"""An experiment: tasks that any process can answer one by one, and the tables and pictures of the answers."""
 
 from __future__ import annotations
 
@@ -11,36 +11,33 @@ from machine import SOLVING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from evaluation.results import Results
+    from evaluation.results import Results, Task
 
-__all__ = ["Experiment", "Task"]
-
-Task = Mapping[str, Any]
-"""One question, as JSON values: what tells it from all others of its experiment, and nothing else."""
+__all__ = ["Experiment"]
 
 
 def no_picture(_: Results) -> None:
-    """There is nothing to draw."""
+    """Draw nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A figure or table: the questions, how one is answered, what is shown of the answers.
+    """A figure or table: its tasks, the way to answer one, and the presentation of the answers.
 
     Attributes:
-        name: that users type; names the files, too.
+        name: that users type; the name of the results file and the picture, too.
         title: of the page.
         about: one line.
-        tasks: all questions; with True, the few that a quick run asks.
-        measure: the answer to one of them, as JSON values. Called in whichever process has time for it, so
-            it takes all that it needs from the task, and writes nothing.
-        markdown: what the page says of the answers: tables, and what others have published beside them.
-        draw: the picture, if there is one to draw.
-        packages: whose versions stand in the results.
+        tasks: all tasks; with True, the few of a quick run.
+        measure: answers one task, as JSON values. It may run in any process, so it reads nothing but the
+            task, and writes nothing.
+        markdown: the tables of the answers, published figures beside them.
+        draw: the picture; None if there is none.
+        packages: whose versions are recorded.
         seeds: of the random choices of solvers and data; those of generated graphs are fixed.
-        needs: modules without which there is nothing to measure here.
-        alone: true where wall time is what is measured: its tasks run one after another.
-        rows_of: the experiment whose rows it shows in another light; None: it has rows of its own.
+        needs: modules that the experiment cannot run without.
+        alone: true where wall time is measured: tasks run one after another.
+        rows_of: the experiment whose rows this one presents; None if it has rows of its own.
     """
 
     name: str
@@ -58,13 +55,13 @@ class Experiment:
 
     @property
     def source(self) -> Experiment:
-        """Whose rows it shows, and whose name their file has."""
+        """The experiment that has the rows, and whose name the results file has."""
         return self.rows_of or self
 
     def seen_as(self, **shown: Any) -> Self:
-        """Another figure or table of the same rows: nothing is asked twice.
+        """Another figure or table of the same rows.
 
         Args:
-            shown: name, title, about, markdown, and what else is another than here.
+            shown: name, title, about, markdown, and any other field that differs.
         """
         return replace(self, **{"draw": no_picture, **shown}, rows_of=self.source)

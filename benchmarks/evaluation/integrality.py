@@ -20,8 +20,8 @@ from checkmate_solvers.engines import Highs
 from checkmate_solvers.engines.program import Outcome, Program
 from checkmate_solvers.literature.stages.paper import PaperProgram, paper_program
 from checkmate_solvers.literature.stages.shape import Needed, Shape
-from evaluation.experiment import Experiment, Task
-from evaluation.results import Results, Row
+from evaluation.experiment import Experiment
+from evaluation.results import Results, Row, Task
 from pages import table
 
 if TYPE_CHECKING:

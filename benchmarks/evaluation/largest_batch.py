@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import zoo
 from checkmate import DFGraph, Schedule, Status, Timeline, floor, simulate, solve
-from evaluation.experiment import Experiment, Task
-from evaluation.results import Results, Row
+from evaluation.experiment import Experiment
+from evaluation.results import Results, Row, Task
 from machine import SOLVING
 from pages import table
 

@@ -18,9 +18,9 @@ import numpy as np
 
 import zoo
 from checkmate import Plan
-from evaluation.experiment import Experiment, Task
+from evaluation.experiment import Experiment
 from evaluation.largest_batch import Search, judged
-from evaluation.results import Results, Row
+from evaluation.results import Results, Row, Task
 from machine import SOLVING
 from pages import table
 

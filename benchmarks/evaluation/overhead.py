@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import zoo
 from checkmate import floor, keep_all_peak, solve
 from checkmate.plugins import Solver
-from evaluation.experiment import Experiment, Task
-from evaluation.results import Results, Row
+from evaluation.experiment import Experiment
+from evaluation.results import Results, Row, Task
 from machine import SOLVING
 from pages import table
 

@@ -1,16 +1,17 @@
-"""What an experiment leaves behind: one row for each task, and what the figures depend on."""
+"""The results of an experiment: one row for each task, and the conditions of each run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from evaluation.experiment import Task
+__all__ = ["Results", "Row", "Task", "key_of", "read_results"]
 
-__all__ = ["Results", "Row", "key_of", "read_results"]
+Task = Mapping[str, Any]
+"""One question, as JSON values that distinguish it from the other tasks of its experiment."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -18,9 +19,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         task: the question.
-        result: the answer; empty if there is none.
-        error: why there is none.
-        seconds: that it took, in the process that did it.
+        result: the answer; empty after an error.
+        error: the reason why there is no answer.
+        seconds: the time that the answer took, in its process.
     """
 
     task: dict[str, Any]
@@ -38,8 +39,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag
 
     Attributes:
         experiment: its name.
-        quick: whether the questions are the few of a quick run.
-        sessions: machine, versions, commit, date and command of each run that added rows, in order.
+        quick: whether the tasks are those of a quick run.
+        sessions: facts about each run that added rows, as :func:`machine.session` returns them, in order.
         rows: in the order of the tasks.
         version: of this format.
     """
@@ -60,7 +61,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag
 
 
 def key_of(task: Task) -> str:
-    """What is equal for equal tasks."""
+    """A string that is equal for equal tasks."""
     return msgspec.json.encode(dict(task), order="sorted").decode()
 
 
@@ -68,6 +69,6 @@ def read_results(file: Path) -> Results:
     """Read a results file.
 
     Raises:
-        msgspec.ValidationError: if it is something else; names the place.
+        msgspec.ValidationError: if it is another kind of file; the message names the place.
     """
     return msgspec.json.decode(file.read_bytes(), type=Results)

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from evaluation.experiment import Experiment, Task
-from evaluation.results import Results, Row, key_of, read_results
+from evaluation.experiment import Experiment
+from evaluation.results import Results, Row, Task, key_of, read_results
 from results_file import write_results
 
 __all__ = ["answered", "run"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from evaluation.executions import STEPS_TORCH
-from evaluation.experiment import Experiment, Task
-from evaluation.results import Results, Row
+from evaluation.experiment import Experiment
+from evaluation.results import Results, Row, Task
 from pages import table
 from steps.process import LEAST, measured
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import evaluation
-from evaluation.experiment import Experiment, Task
-from evaluation.results import Results, read_results
+from evaluation.experiment import Experiment
+from evaluation.results import Results, Task, read_results
 from evaluation.runner import run
 
 TASKS = [{"n": n} for n in (3, 1, 2)]

@@ -1,7 +1,7 @@
-"""What others have published of their systems: extra cost in percent of computing every op once, and seconds.
+"""Published figures of other systems: extra cost in percent of computing every op once, and seconds.
 
-Their budgets are shares of the peak of the graph's own order. Their random layered graphs are not ours: of a
-kind, figures can be put side by side; of one graph, they can't.
+Budgets are shares of the peak of the graph's own order. The published random layered graphs are not ours:
+figures can be compared between kinds of graphs, not between single graphs.
 
 Sources:
     Checkmate: Jain et al., MLSys 2020, arXiv:1910.02653. Gurobi, 24 cores.
@@ -19,7 +19,7 @@ __all__ = ["KINDS", "LAYERED", "RATIOS", "Published"]
 
 
 class Published(NamedTuple):
-    """Extra cost in percent, and how long it took, in words."""
+    """Extra cost in percent, and the time as a text."""
 
     percent: float
     took: str
@@ -42,21 +42,12 @@ LAYERED: Mapping[str, Mapping[tuple[str, float], Published]] = {
     },
 }
 """By system, kind and share."""
-KINDS: Mapping[str, str] = {
-    "rl1": "RL1",
-    "rl100": "RL1",
-    "rl2": "RL2",
-    "rl250": "RL2",
-    "rl3": "RL3",
-    "rl500": "RL3",
-    "rl4": "RL4",
-    "rl1000": "RL4",
-}
-"""Names of graphs, ours and as they are often called, and their kind."""
+KINDS: Mapping[str, str] = {"rl1": "RL1", "rl2": "RL2", "rl100": "RL1", "rl250": "RL2"}
+"""Names of graphs, ours and common ones, and their kind."""
 RATIOS: Mapping[str, tuple[str, str]] = {
     "chen-sqrt-n-ap": ("AP √n", "1.14–1.54"),
     "chen-greedy-ap": ("AP greedy", "1.06–1.39"),
     "revolve": ("Griewank log n", "1.44–7.07"),
     "lp-rounding": ("two-phase LP rounding", "1.00–1.06"),
 }
-"""By our name of the solver: Checkmate's name of it, and its cost / optimum there (table 2)."""
+"""By our name of the solver: the Checkmate paper's name, and its cost / optimum (table 2)."""

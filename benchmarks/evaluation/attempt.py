@@ -1,9 +1,9 @@
-"""One solve in a process of its own: what ``measure`` starts, told by a JSON argument what to do.
+"""One solve in a process of its own, as :mod:`evaluation.solving` starts it with a task in JSON.
 
-The process pins itself to one core, solves two tiny graphs to have everything imported and compiled, then
-starts the clock. Each report of the solver is a line of a file at once: whoever finds the process dead knows
-how far it was. The operating system refuses it more memory than it may have, and ends it (SIGALRM) if it runs
-far too long: no solver can put that off.
+The process pins itself to one core, and solves two tiny graphs so that everything is imported and compiled
+before the clock starts. Each report of the solver is written as a line of a file at once, so that the parent
+knows the progress of a process that died. The operating system limits the memory, and ends the process by
+SIGALRM long after its time limit; a solver cannot prevent either.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WARM: tuple[tuple[Callable[[], DFGraph], float], ...] = (
 
 
 def main() -> None:
-    """Do the task of the command line; what is learned is appended to its file."""
+    """Run the task of the command line, and append each fact to its file."""
     task = json.loads(sys.argv[1])
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -49,19 +49,18 @@ def main() -> None:
 
         try:
             tell(result=measured(task, tell))
-        except Exception as error:  # noqa: BLE001  # whatever a solver raises is its row
+        except Exception as error:  # noqa: BLE001  # an exception of a solver is its result
             outcome = "not installed" if _is_missing(error) else "failed"
             tell(result={"outcome": outcome, "note": f"{type(error).__name__}: {error}"[:_LONGEST]})
 
 
 def measured(task: dict[str, Any], tell: Callable[..., None]) -> dict[str, Any]:
-    """Load, warm up, solve; the fields of the row."""
+    """Load, warm up and solve; return the fields of the result."""
     graph, solver = read_graph(Path(task["graph"])), named(task["solver"])
     ask = partial(solve, solver=solver, fixed_order=task["fixed_order"], seed=task["seed"], throw=False)
     for small, share in _WARM:
         with contextlib.suppress(Exception):
             ask(small(), share, time_limit=_WARM_S)
-    before = peak_rss()
     signal.setitimer(signal.ITIMER_REAL, task["kill_s"])
     clock = _CLOCKS[task["clock"]]
     started = clock()
@@ -73,7 +72,7 @@ def measured(task: dict[str, Any], tell: Callable[..., None]) -> dict[str, Any]:
     )
     seconds = clock() - started
     signal.setitimer(signal.ITIMER_REAL, 0.0)
-    return _fields(found, seconds) | {"rss_before": before, "peak_rss": peak_rss()}
+    return _fields(found, seconds) | {"peak_rss": peak_rss()}
 
 
 def named(solver: str) -> Solver:
@@ -86,7 +85,7 @@ def named(solver: str) -> Solver:
 
 
 def peak_rss() -> int:
-    """Bytes that this process has held at most; Linux also counts a parent's to ``ru_maxrss``, so ask it."""
+    """Largest resident memory of this process, in bytes; on Linux ``ru_maxrss`` includes the parent's."""
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -96,7 +95,7 @@ def peak_rss() -> int:
 
 
 def _listener(seconds: Callable[[], float], tell: Callable[..., None]) -> Callable[[Progress], None]:
-    """Passes on what is better than all before it, by our clock."""
+    """A listener that passes on each improvement, with the seconds of our clock."""
     best: list[float] = [math.inf, 0.0]
 
     def heard(report: Progress) -> None:
@@ -122,7 +121,7 @@ def _fields(found: Solution, seconds: float) -> dict[str, Any]:
 
 
 def _is_missing(error: BaseException) -> bool:
-    """Whether there is no solver of this name, or something that it imports is not installed."""
+    """Whether no solver has this name, or one of its imports is not installed."""
     cause, found = error.__cause__, isinstance(error, ImportError)
     if isinstance(error, PluginError) and cause is None:
         return True
