@@ -111,6 +111,16 @@ def test_the_index_lists_every_decision_by_its_number() -> None:
     assert listed == [(number, number) for number in numbers]
 
 
+def test_messages_that_a_symptom_quotes_exist() -> None:
+    page = (INDEX.parent / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
+    symptoms = re.findall(r"^\| (.*?) \|", page, flags=re.MULTILINE)
+    quoted = {
+        part.strip() for row in symptoms for words in re.findall(r'"(.+?)"', row) for part in words.split("…")
+    }
+    sources = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("packages/*/src/**/*.py"))
+    assert {part for part in quoted if part not in sources} == set() != quoted
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_page_begins_with_its_only_title(page: Path) -> None:
     assert page.read_text(encoding="utf-8").startswith("# ")
