@@ -1,4 +1,4 @@
-"""What a type checker sees of the public surface: read by mypy and pyright, never run.
+"""The public surface for type checkers: mypy and pyright check this file; it is never run.
 
 ``assert_type`` is checked exactly, and an ignore comment that ignores nothing is an error, so that each line
 here fails as soon as the type that a user sees changes.
@@ -14,7 +14,7 @@ import checkmate.torch as face
 from checkmate import torch as imported_face
 from checkmate.heuristics import ChenSqrtN
 from checkmate.plugins import Solver, SolverSpec, hookimpl
-from checkmate_tf import CompiledIteration, MemoryMeter, Plan, PlannedTraining
+from checkmate_tf import CompiledIteration, MemoryMeter, PlannedTraining, StepPlan
 from checkmate_torch import CompiledModule
 
 graph = checkmate.DFGraph.from_nodes(cost=[1, 1.5], size=[4, 2], deps=[[], [0]])
@@ -38,7 +38,7 @@ graph.ops = ()  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIss
 
 
 class Mine:
-    """A solver is whatever can solve."""
+    """Any class with ``solve`` is a solver."""
 
     def solve(self, problem: checkmate.Problem) -> checkmate.Solution:
         """Give up."""
@@ -61,6 +61,8 @@ assert_type(checkmate.torch.compile(Linear(1, 1), budget="8GiB"), CompiledModule
 assert_type(checkmate.torch.plan(Linear(1, 1), (), "auto"), checkmate.Solution)
 assert_type(checkmate.torch.trace(Linear(1, 1), ()).graph, checkmate.DFGraph)
 assert_type(checkmate.torch.max_batch_size(str, Linear(1, 1), "8GiB", 0.3).size, int)
+assert_type(checkmate.torch.compile(Linear(1, 1), "8GiB", time_limit=3.0, reserve="1MiB"), CompiledModule)
+wrong = checkmate.torch.compile(Linear(1, 1), "8GiB", solvr=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 assert_type(face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
 assert_type(imported_face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
 
@@ -68,7 +70,7 @@ with checkmate.tf2.memory_meter() as meter:
     assert_type(meter, MemoryMeter)
     assert_type(meter.peak, int)
 assert_type(checkmate.tf2.compile(object(), "mse", "adam", budget="8GiB"), CompiledIteration)
-assert_type(checkmate.tf2.plan(object(), "mse", "adam", None, None, "8GiB"), Plan)
+assert_type(checkmate.tf2.plan(object(), "mse", "adam", None, None, "8GiB"), StepPlan)
 assert_type(checkmate.tf2.trace(object(), "mse", "adam", None, None).graph, checkmate.DFGraph)
 assert_type(checkmate.tf2.enable(object(), budget="60%"), PlannedTraining)
 misspelt = checkmate.tf2.compille  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
