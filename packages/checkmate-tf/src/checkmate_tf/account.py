@@ -1,4 +1,4 @@
-"""What the bytes of a traced step are held for."""
+"""The use of each byte of a traced step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from checkmate import DFGraph
 from checkmate.report import Kind
-from checkmate_tf.reading import Buffer
+from checkmate_tf.capture import Captured
+from checkmate_tf.needs import Buffer
 from checkmate_tf.tracing import TracedGraph
 
 __all__ = ["kinds_of"]
@@ -17,42 +18,39 @@ def kinds_of(traced: TracedGraph, graph: DFGraph, optimizer: Collection[int] = (
 
     Args:
         traced: the step.
-        graph: its graph, or that with further tensors, which are of no bytes.
+        graph: its graph, possibly with further tensors, which are of no bytes.
         optimizer: ids of the handles of an optimizer's variables.
     """
-    captured, of_op = traced.captured, traced.graph
-    trained = {id(v.handle) for v in captured.variables if v.trainable}
-    handles = (
-        {
-            t.op.name: h
-            for t, h in zip(captured.inputs[-len(captured.captured) :], captured.captured, strict=True)
-        }
-        if captured.captured
-        else {}
-    )
     kinds = [Kind.UPDATES] * graph.n_tensors
-    for v in of_op.ops:
-        for t in v.outputs:
-            kinds[t] = Kind.ACTIVATION_GRADIENTS if v.backward else Kind.ACTIVATIONS
-    for u in traced.writes:
-        for t in of_op.ops[u].inputs:
-            made = of_op.producer[t]
-            if made >= 0 and of_op.ops[made].backward and of_op.tensors[t].size:
-                kinds[t] = Kind.GRADIENTS
-    for t in of_op.outputs:
+    for op in traced.graph.ops:
+        for t in op.outputs:
+            kinds[t] = Kind.ACTIVATION_GRADIENTS if op.backward else Kind.ACTIVATIONS
+    for t in _gradients(traced):
+        kinds[t] = Kind.GRADIENTS
+    for t in traced.graph.outputs:
         kinds[t] = Kind.OUTPUTS
+    variables = _kinds_of_variables(traced.captured, optimizer)
     for b, t in traced.tensor_of.items():
-        if b.kind != "output":
-            kinds[t] = Kind.UPDATES
         if b == Buffer(b.maker, "version", 0):
-            handle = id(handles.get(b.maker))
-            kinds[t] = (
-                Kind.OPTIMIZER
-                if handle in optimizer
-                else Kind.PARAMETERS
-                if handle in trained
-                else Kind.VARIABLES
-            )
-        elif t in of_op.inputs:
+            kinds[t] = variables.get(b.maker, Kind.VARIABLES)
+        elif t in traced.graph.inputs:
             kinds[t] = Kind.BATCH
+        elif b.kind != "output":
+            kinds[t] = Kind.UPDATES
     return tuple(kinds)
+
+
+def _gradients(traced: TracedGraph) -> set[int]:
+    """The tensors that updates read from backward ops."""
+    graph = traced.graph
+    read = {t for v in traced.writes for t in graph.ops[v].inputs if graph.tensors[t].size}
+    return {t for t in read if graph.producer[t] >= 0 and graph.ops[graph.producer[t]].backward}
+
+
+def _kinds_of_variables(captured: Captured, optimizer: Collection[int]) -> dict[str, Kind]:
+    """Placeholder of a captured handle → the kind of its variable."""
+    trained = {id(v.handle) for v in captured.variables if v.trainable}
+    placeholders = captured.inputs[len(captured.arguments) :]
+    handles = {t.op.name: id(h) for t, h in zip(placeholders, captured.captured, strict=True)}
+    kinds = dict.fromkeys(trained, Kind.PARAMETERS) | dict.fromkeys(optimizer, Kind.OPTIMIZER)
+    return {name: kinds[handle] for name, handle in handles.items() if handle in kinds}

@@ -1,12 +1,13 @@
-"""An order of a graph's ops in which little is held: next always the op that adds the least to what is held.
+"""An order of a graph's ops in which few bytes are held: the next op always adds the fewest bytes.
 
-What a graph's inputs hold is there all the time, so an op that has to allocate waits until those that free
-something, or need no room, have run.
+The inputs of the graph are resident all the time, so an op that has to allocate waits until the ops that free
+tensors, or need no room, have run.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from checkmate import DFGraph
 
@@ -14,7 +15,7 @@ __all__ = ["lean_order"]
 
 
 def lean_order(graph: DFGraph) -> list[int]:
-    """Every op once, each after those whose outputs it reads; of several, the first in the graph goes first.
+    """Every op once, each after those whose outputs it reads; of equal ops the first in the graph goes first.
 
     Two results, each added up from a square that is large:
 
@@ -26,32 +27,48 @@ def lean_order(graph: DFGraph) -> list[int]:
     >>> [graph.ops[v].name for v in lean_order(graph)]
     ['square a', 'sum a', 'square b', 'sum b']
     """
-    kept = {*graph.inputs, *graph.outputs}
-    readers = [graph.readers.row(t).tolist() for t in range(graph.n_tensors)]
-    unread = [len(found) for found in readers]
-    waits = [sum(graph.producer[t] >= 0 for t in op.inputs) for op in graph.ops]
-
-    def added(v: int) -> int:
-        op = graph.ops[v]
-        freed = (t for t in op.inputs if unread[t] == 1 and t not in kept)
-        return sum(graph.tensors[t].size for t in op.outputs) - sum(graph.tensors[t].size for t in freed)
-
-    ready = [(added(v), v) for v, n in enumerate(waits) if not n]
+    progress = _Progress(graph)
+    ready = [(progress.added(v), v) for v, n in enumerate(progress.waits) if not n]
     heapq.heapify(ready)
     order: dict[int, None] = {}
     while ready:
         _, v = heapq.heappop(ready)
-        if v in order:
-            continue
-        order[v] = None
-        for t in graph.ops[v].outputs:
-            for r in readers[t]:
-                waits[r] -= 1
-                if not waits[r]:
-                    heapq.heappush(ready, (added(r), r))
-        for t in graph.ops[v].inputs:
-            unread[t] -= 1
-            for r in readers[t] if unread[t] == 1 else ():
-                if r not in order and not waits[r]:
-                    heapq.heappush(ready, (added(r), r))
+        if v not in order:
+            order[v] = None
+            for u in progress.run(v):
+                if u not in order and not progress.waits[u]:
+                    heapq.heappush(ready, (progress.added(u), u))
     return list(order)
+
+
+class _Progress:
+    """Counts that change while the ops of a graph run.
+
+    Attributes:
+        waits: op → the number of its inputs that are not made yet.
+        unread: tensor → the number of ops that will still read it.
+    """
+
+    def __init__(self, graph: DFGraph) -> None:
+        self.graph = graph
+        self.kept = {*graph.inputs, *graph.outputs}
+        self.readers = [graph.readers.row(t).tolist() for t in range(graph.n_tensors)]
+        self.unread = [len(found) for found in self.readers]
+        self.waits = [sum(graph.producer[t] >= 0 for t in op.inputs) for op in graph.ops]
+
+    def added(self, v: int) -> int:
+        """Bytes of the outputs of op v, minus those of the inputs that it reads last."""
+        op, tensors = self.graph.ops[v], self.graph.tensors
+        freed = (t for t in op.inputs if self.unread[t] == 1 and t not in self.kept)
+        return sum(tensors[t].size for t in op.outputs) - sum(tensors[t].size for t in freed)
+
+    def run(self, v: int) -> Iterator[int]:
+        """Run op v; the ops that now wait for less, or would now free an input."""
+        for t in self.graph.ops[v].outputs:
+            for u in self.readers[t]:
+                self.waits[u] -= 1
+                yield u
+        for t in self.graph.ops[v].inputs:
+            self.unread[t] -= 1
+            if self.unread[t] == 1:
+                yield from self.readers[t]

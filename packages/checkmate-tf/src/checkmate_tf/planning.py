@@ -37,8 +37,8 @@ from checkmate_tf.account import kinds_of
 from checkmate_tf.capture import Captured
 from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.device import device_of_this_machine, obtainable_bytes
+from checkmate_tf.needs import SMALL, Buffer
 from checkmate_tf.program import Program, program
-from checkmate_tf.reading import SMALL, Buffer
 from checkmate_tf.residency import group_workspace, resident_bytes
 from checkmate_tf.storages import is_counted, lender
 from checkmate_tf.tracing import TracedGraph, trace
@@ -130,11 +130,11 @@ def plan_step(
         options: how to plan.
         optimizer: ids of the handles of an optimizer's variables.
         like: an earlier plan. It is used again if the step is the same on smaller tensors: the last batch of
-            an epoch needs no solver. A budget that is a share never becomes less than it was there.
+            an epoch needs no solver. A budget that is a share is never smaller than it was there.
 
     Raises:
         BudgetError: if the budget can't be read, or the free memory of the device is unknown.
-        InfeasibleBudgetError: if no schedule was found; says what budget would do.
+        InfeasibleBudgetError: if no schedule was found; names a budget that works.
     """
     traced = trace(captured)
     if like is not None and _is_smaller(traced, like.traced):
@@ -146,10 +146,29 @@ def plan_step(
 def price_step(
     captured: Captured, options: Options, *, optimizer: Collection[int] = ()
 ) -> tuple[DFGraph, Account]:
-    """The graph that a budget would be planned on, and the account of its bytes; arguments as above."""
+    """The graph that a plan would be made for, and the account of its bytes; arguments as above."""
     planner = _Planner(traced=trace(captured), options=options, optimizer=optimizer, least=0)
     graph, _ = planner.settled(planner.priced(planner.profiles()))
     return graph, planner.account(graph)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """A budget to meet.
+
+    Attributes:
+        graph: of the step, priced, its updates settled.
+        budget: in bytes.
+        as_traced: the order in which the step was traced.
+        plain_peak: as in :class:`StepPlan`.
+        made: (solution, account) ↦ plan.
+    """
+
+    graph: DFGraph
+    budget: int
+    as_traced: PlainOrder
+    plain_peak: int
+    made: Callable[[Solution, Account], StepPlan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,45 +205,49 @@ class _Planner:
                 expected=expected,
             )
 
-        return self._within(self._budget(graph, plain_peak), graph, as_traced, made, plain_peak)
+        budget = self._budget(graph, plain_peak)
+        return self._within(
+            _Task(graph=graph, budget=budget, as_traced=as_traced, plain_peak=plain_peak, made=made)
+        )
 
-    def _within(
-        self,
-        budget: int,
-        graph: DFGraph,
-        as_traced: PlainOrder,
-        made: Callable[[Solution, Account], StepPlan],
-        plain_peak: int,
-    ) -> StepPlan:
-        """A plan whose program is expected within a budget, small tensors included."""
+    def _within(self, task: _Task) -> StepPlan:
+        """A plan whose program is expected within the budget, small tensors included."""
         small, least = 0, None
         for attempt in range(1, _TRIES + 1):
-            solution, account = self._solved(graph, budget, small, as_traced)
+            solution, account = self._solved(task, small)
             if solution.timeline is not None:
-                plan = made(solution, account)
-                if plan.expected <= budget:
+                plan = task.made(solution, account)
+                if plan.expected <= task.budget:
                     return plan
                 # Also the bytes that the schedule left free: else the same schedule would be found again.
-                small += budget - solution.timeline.peak + attempt * (plan.expected - budget)
-            elif small and least is None and plain_peak > budget:
+                small += task.budget - solution.timeline.peak + attempt * (plan.expected - task.budget)
+            elif small and least is None and task.plain_peak > task.budget:
                 # Fewer bytes must do: reserve those that the schedule of least known peak leaves free.
-                least = made(minimum_budget(graph, time_limit=self.options.time_limit), self.account(graph))
-                small = budget - (least.solution.peak or 0)
+                least = self._least(task, self.options.time_limit)
+                small = task.budget - (least.solution.peak or 0)
             else:
                 break
             _log.info("%s reserved for small tensors", format_bytes(small))
             if small <= 0:
                 break
-        # With small tensors every schedule found is over the budget; other schedules may still meet it.
-        if small and plain_peak <= budget:
-            return made(*self._solved(graph, budget, 0, as_traced, plain=True))
-        if least is None:
-            seconds = self.options.time_limit * (1 if small else _ADVICE_SHARE)
-            least = made(minimum_budget(graph, time_limit=seconds), self.account(graph))
-        if (small or self.options.solver == "auto") and least.needed <= budget:
-            problem = replace(least.solution.problem, budget=budget)
+        return self._otherwise(task, solution, small, least)
+
+    def _otherwise(self, task: _Task, solution: Solution, small: int, least: StepPlan | None) -> StepPlan:
+        """The traced order, or the schedule of least known peak, if the budget allows one of them.
+
+        With ``small`` bytes for small tensors every schedule found is over the budget; these may meet it.
+        """
+        if small and task.plain_peak <= task.budget:
+            return task.made(*self._solved(task, 0, plain=True))
+        least = least or self._least(task, self.options.time_limit * (1 if small else _ADVICE_SHARE))
+        if (small or self.options.solver == "auto") and least.needed <= task.budget:
+            problem = replace(least.solution.problem, budget=task.budget)
             return replace(least, solution=replace(least.solution, problem=problem))
-        raise self._infeasible(solution, graph, budget, small, min(least.needed, plain_peak))
+        raise self._infeasible(task, solution, small, min(least.needed, task.plain_peak))
+
+    def _least(self, task: _Task, seconds: float) -> StepPlan:
+        """The plan of the schedule of least known peak."""
+        return task.made(minimum_budget(task.graph, time_limit=seconds), self.account(task.graph))
 
     def profiles(self) -> Mapping[tf.Operation, OpProfile]:
         if not self.options.workspaces and self.options.cost_model != "profiled":
@@ -267,32 +290,27 @@ class _Planner:
         kinds = kinds_of(self.traced, graph, self.optimizer)
         return Account(kinds=kinds, fixed={kind: size for kind, size in fixed.items() if size})
 
-    def _solved(
-        self, graph: DFGraph, budget: int, small: int, as_traced: PlainOrder, *, plain: bool = False
-    ) -> tuple[Solution, Account]:
+    def _solved(self, task: _Task, small: int, *, plain: bool = False) -> tuple[Solution, Account]:
         """Solve with ``small`` bytes reserved for small tensors; ``plain=True`` forces the traced order."""
         options = self.options
-        small = 0 if plain else small
-        account = self.account(graph, small)
-        graph = replace(graph, fixed_size=graph.fixed_size + small)
+        account = self.account(task.graph, small)
+        graph = replace(task.graph, fixed_size=task.graph.fixed_size + small)
         if plain:
-            options = replace(options, solver=as_traced, cache=False)
-        return decide(graph, budget, options, plain=as_traced, throw=False), account
+            options = replace(options, solver=task.as_traced, cache=False)
+        return decide(graph, task.budget, options, plain=task.as_traced, throw=False), account
 
-    def _infeasible(
-        self, solution: Solution, graph: DFGraph, budget: int, small: int, minimum: int
-    ) -> InfeasibleBudgetError:
+    def _infeasible(self, task: _Task, solution: Solution, small: int, minimum: int) -> InfeasibleBudgetError:
         """The error; a proof that holds with bytes reserved for small tensors does not hold without them."""
-        size, op = floor(graph)
+        size, op = floor(task.graph)
         error = InfeasibleBudgetError(
-            budget=budget,
+            budget=task.budget,
             minimum=minimum,
             floor=size,
-            bottleneck=graph.ops[op].name if op is not None else None,
+            bottleneck=task.graph.ops[op].name if op is not None else None,
             proved=not small and solution.status is Status.INFEASIBLE,
             reason=_SMALL_TENSORS if small else solution.origin.get("reason", ""),
         )
-        return self.account(graph).explained(error, graph)
+        return self.account(task.graph).explained(error, task.graph)
 
 
 def _as_traced(graph: DFGraph, order: Sequence[int]) -> PlainOrder:

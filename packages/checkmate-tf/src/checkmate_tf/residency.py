@@ -2,15 +2,16 @@
 
     M(k) = Σ buffers that are made by copies ≤ k and are read by copies ≥ k, or returned
 
-The judge's count is an upper bound of this one, but for what light ops make: here an op writes over a dying
-input where its kernel does. A variable whose old value is still needed is written to another place. What an
-op's branches hold is counted in the same way, as if they stood in its place: the one that holds most.
+The simulator's count is an upper bound of this one, except for the outputs of light ops: here an op writes
+over a dying input where its kernel does. A variable whose old value is still needed is written to another
+place. The bytes that an op's branches hold are counted in the same way, as if their ops replaced the op; the
+branch that holds the most counts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -24,57 +25,22 @@ from checkmate_tf.tracing import TracedGraph
 __all__ = ["group_workspace", "resident_bytes"]
 
 _LENT = -1
-"""Stands for the number of an output: what a copy lends to a later one."""
+"""Replaces the number of an output in the value that a copy lends to a later one."""
 
 
 def resident_bytes(
     program: Program, workspaces: Mapping[tf.Operation, int], given: Mapping[int, int] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Bytes held while each copy runs, int64 ``[n]``; without what is there from the start.
+    """Bytes held while each copy runs, int64 ``[n]``; without those that are resident from the start.
 
     Args:
-        program: what runs.
+        program: the copies.
         workspaces: bytes that an op needs only while it runs.
-        given: bytes of the inputs that nobody else needs, by their numbers: they count until they are read
-            for the last time.
+        given: bytes of the inputs that only this program needs, by their numbers: they count until their last
+            read.
     """
-    copies, given = program.copies, given or {}
-    buffers = _buffers(copies, given)
-    read = [{b for v in c.inputs if (b := buffers.of(v)) is not None} for c in copies]
-    for k, lent in _lent(copies).items():
-        buffers.sizes[lent] = workspaces.get(copies[lent.copy].op, 0)
-        read[k].add(lent)
-    own: list[list[Value]] = [[] for _ in copies]
-    for b in buffers.sizes:
-        if b.copy >= 0:
-            own[b.copy].append(b)
-    readers: dict[Value, int] = {}
-    for found in read:
-        for b in found:
-            readers[b] = readers.get(b, 0) + 1
-    kept = {buffers.of(v) for v in program.outputs}
-    held = sum(given.values())
-    seen = np.zeros(len(copies), dtype=np.int64)
-    for k, copy in enumerate(copies):
-        for old in buffers.overwritten.get(k, ()):
-            if readers.get(old, 0) or old in kept:
-                buffers.sizes[old] = nbytes(copies[old.copy].op.outputs[0])
-                held += buffers.sizes[old]
-        dying = {b for b in read[k] if readers[b] == 1 and b not in kept}
-        over = (b for i in takes_over(copy.op) if (b := buffers.of(copy.inputs[i])) in dying)
-        taken = next(over, None)
-        made = sum(buffers.sizes[b] for b in own[k])
-        held += made
-        further = 0 if Value(k, _LENT) in buffers.sizes else workspaces.get(copy.op, 0)
-        if copy.branches:
-            handed_over = _handed_over(copy, buffers, dying)
-            further += _in_branches(copy, workspaces, handed_over, made)
-        seen[k] = held + further - (buffers.sizes[taken] if taken is not None else 0)
-        for b in read[k]:
-            readers[b] -= 1
-        unread = (b for b in own[k] if b not in readers and b not in kept)
-        held -= sum(buffers.sizes[b] for b in (*dying, *unread))
-    return seen
+    replay = _Replay(program, workspaces, given or {})
+    return np.array([replay.run(k) for k in range(len(program.copies))], dtype=np.int64)
 
 
 def group_workspace(
@@ -84,12 +50,12 @@ def group_workspace(
 
     Args:
         traced: the step.
-        group: ops that run one after the other; all but what the last one makes is theirs alone.
-        size: of the outputs that it leaves, in bytes.
+        group: ops that run one after the other; only the outputs of the last one are read outside of it.
+        size: bytes of the outputs that it leaves.
         workspaces: as in :func:`resident_bytes`.
     """
     place = {op.name: k for k, op in enumerate(group)}
-    copies = [
+    copies = tuple(
         Copy(
             op=op,
             inputs=tuple(_inside(t, place) for t in op.inputs),
@@ -97,68 +63,135 @@ def group_workspace(
             branches=branch_programs(traced, op),
         )
         for op in group
-    ]
-    last = len(group) - 1
-    outputs = tuple(Value(last, i) for i, _ in enumerate(group[-1].outputs))
-    held = resident_bytes(Program(copies=tuple(copies), outputs=outputs), workspaces)
+    )
+    outputs = tuple(Value(len(group) - 1, i) for i, _ in enumerate(group[-1].outputs))
+    held = resident_bytes(Program(copies=copies, outputs=outputs), workspaces)
     return max(int(held.max()) - size, 0)
 
 
-def _handed_over(copy: Copy, buffers: _Buffers, dying: Set[Value]) -> dict[int, int]:
-    """Bytes of the arguments of a copy's branches that nobody else needs: a branch frees them."""
-    read = [buffers.of(v) for v in branch_arguments(copy.inputs)]
-    times = Counter(read)
-    return {i: buffers.sizes[b] for i, b in enumerate(read) if b is not None and b in dying and times[b] == 1}
+class _Replay:
+    """The buffers that are held while copies run, one after the other.
 
+    Attributes:
+        copies: of the program.
+        workspaces: bytes that an op needs only while it runs.
+        buffers: of all values.
+        made: copy → the buffers that it makes, a lent workspace included.
+        read: copy → the buffers that it reads.
+        readers: buffer → the number of copies that will still read it.
+        kept: the buffers that are returned.
+        held: bytes of the buffers that are resident now.
+    """
 
-def _in_branches(
-    copy: Copy, workspaces: Mapping[tf.Operation, int], given: Mapping[int, int], made: int
-) -> int:
-    """Bytes that the branches of a copy hold at most beside its inputs and what it makes."""
-    held = [int(resident_bytes(branch, workspaces, given).max(initial=0)) for branch in copy.branches]
-    return max(max(held) - sum(given.values()) - made, 0)
+    def __init__(
+        self, program: Program, workspaces: Mapping[tf.Operation, int], given: Mapping[int, int]
+    ) -> None:
+        self.copies, self.workspaces = program.copies, workspaces
+        self.buffers = _Buffers(program.copies, given)
+        self.read = [{b for v in c.inputs if (b := self.buffers.of(v)) is not None} for c in self.copies]
+        for k, lent in _lent(self.copies).items():
+            self.buffers.sizes[lent] = workspaces.get(self.copies[lent.copy].op, 0)
+            self.read[k].add(lent)
+        self.made: list[list[Value]] = [[] for _ in self.copies]
+        for b in self.buffers.sizes:
+            if b.copy >= 0:
+                self.made[b.copy].append(b)
+        self.readers = Counter(b for read in self.read for b in read)
+        self.kept = {self.buffers.of(v) for v in program.outputs}
+        self.held = sum(given.values())
+
+    def run(self, k: int) -> int:
+        """Run copy k, the next one; the bytes held while it runs."""
+        self._save_overwritten(k)
+        dying = {b for b in self.read[k] if self.readers[b] == 1 and b not in self.kept}
+        made = self._bytes(self.made[k])
+        self.held += made
+        seen = self.held + self._own_workspace(k) - self._taken_over(k, dying)
+        if self.copies[k].branches:
+            seen += self._in_branches(k, dying, made)
+        self.readers.subtract(self.read[k])
+        unread = {b for b in self.made[k] if not self.readers[b] and b not in self.kept}
+        self.held -= self._bytes(dying | unread)
+        return seen
+
+    def _bytes(self, buffers: Iterable[Value]) -> int:
+        return sum(self.buffers.sizes[b] for b in buffers)
+
+    def _save_overwritten(self, k: int) -> None:
+        """Count the values of variables that copy k overwrites, if they are still needed."""
+        for old in self.buffers.overwritten.get(k, ()):
+            if self.readers[old] or old in self.kept:
+                self.buffers.sizes[old] = nbytes(self.copies[old.copy].op.outputs[0])
+                self.held += self.buffers.sizes[old]
+
+    def _own_workspace(self, k: int) -> int:
+        """Workspace of copy k; 0 if it is lent to a later copy, because it is then among the buffers."""
+        return 0 if Value(k, _LENT) in self.buffers.sizes else self.workspaces.get(self.copies[k].op, 0)
+
+    def _taken_over(self, k: int, dying: Set[Value]) -> int:
+        """Bytes of the dying input that copy k writes its output over."""
+        copy = self.copies[k]
+        inputs = (self.buffers.of(copy.inputs[i]) for i in takes_over(copy.op))
+        return next((self.buffers.sizes[b] for b in inputs if b is not None and b in dying), 0)
+
+    def _in_branches(self, k: int, dying: Set[Value], made: int) -> int:
+        """Bytes that the branches of copy k hold at most beyond its inputs and its ``made`` bytes of outputs.
+
+        A branch frees the arguments that die with copy k.
+        """
+        copy, buffers = self.copies[k], self.buffers
+        arguments = [buffers.of(v) for v in branch_arguments(copy.inputs)]
+        times = Counter(arguments)
+        freed = {
+            i: buffers.sizes[b]
+            for i, b in enumerate(arguments)
+            if b is not None and b in dying and times[b] == 1
+        }
+        held = max(int(resident_bytes(run, self.workspaces, freed).max(initial=0)) for run in copy.branches)
+        return max(held - sum(freed.values()) - made, 0)
 
 
 class _Buffers:
-    """Which buffer every value lies in, and the bytes of each.
+    """The buffer of every value, and the bytes of each buffer.
 
-    What is read of a variable is of no bytes of its own, until the variable is written to.
+    The value read from a variable has no bytes of its own until the variable is written to.
+
+    Attributes:
+        sizes: buffer, named by its first value → bytes.
+        aliases: value in the buffer of another one → that buffer; None = resident from the start.
+        overwritten: copy that writes to variables → the values read from these before.
     """
 
-    def __init__(self) -> None:
-        self.sizes: dict[Value, int] = {}
+    def __init__(self, copies: Sequence[Copy], given: Mapping[int, int]) -> None:
+        self.sizes = {Value(-1 - k, 0): size for k, size in given.items()}
         self.aliases: dict[Value, Value | None] = {}
         self.overwritten: dict[int, list[Value]] = {}
+        current: dict[Value, Value] = {}  # handle of a variable → the value read from it since the last write
+        for k, copy in enumerate(copies):
+            if copy.op.type == "ReadVariableOp":
+                value = current.setdefault(copy.inputs[0], Value(k, 0))
+                self.aliases[Value(k, 0)] = value
+                self.sizes[value] = 0
+            else:
+                if written := [current.pop(v) for v in copy.inputs if v in current]:
+                    self.overwritten[k] = written
+                self._add_outputs(k, copy)
+
+    def _add_outputs(self, k: int, copy: Copy) -> None:
+        for i, output in enumerate(copy.op.outputs):
+            source = aliased_input(copy.op, i)
+            if source is not None:
+                self.aliases[Value(k, i)] = self.of(copy.inputs[source])
+            elif copy.op.type != "Const":
+                self.sizes[Value(k, i)] = nbytes(output)
 
     def of(self, value: Value) -> Value | None:
-        """The buffer of a value; None if it is there from the start."""
+        """The buffer of a value; None if it is resident from the start."""
         return self.aliases.get(value, value if value in self.sizes else None)
 
 
-def _buffers(copies: Sequence[Copy], given: Mapping[int, int]) -> _Buffers:
-    found = _Buffers()
-    found.sizes = {Value(-1 - k, 0): size for k, size in given.items()}
-    current: dict[Value, Value] = {}  # handle of a variable ↦ what is read of it now
-    for k, copy in enumerate(copies):
-        if copy.op.type == "ReadVariableOp":
-            value = current.setdefault(copy.inputs[0], Value(k, 0))
-            found.aliases[Value(k, 0)] = value
-            found.sizes[value] = 0
-            continue
-        written = [current.pop(v) for v in copy.inputs if v in current]
-        if written:
-            found.overwritten[k] = written
-        for i, output in enumerate(copy.op.outputs):
-            source = aliased_input(copy.op, i)
-            if source is not None and not (copy.heavy and copy.op.type == "ReadVariableOp"):
-                found.aliases[Value(k, i)] = found.of(copy.inputs[source])
-            elif copy.op.type != "Const":
-                found.sizes[Value(k, i)] = nbytes(output)
-    return found
-
-
 def _lent(copies: Sequence[Copy]) -> dict[int, Value]:
-    """The copies that use the workspace of an earlier one, and what that is."""
+    """Copies that use the workspace of an earlier one → that workspace."""
     found = {}
     for k, copy in enumerate(copies):
         if (before := lender(copy.op)) is not None:
@@ -169,7 +202,7 @@ def _lent(copies: Sequence[Copy]) -> dict[int, Value]:
 
 
 def _inside(tensor: tf.Tensor, place: Mapping[str, int]) -> Value:
-    """The value of a tensor that an op of a group reads, through the aliases between its ops."""
+    """The value of a tensor that an op of a group reads, looked up through aliases."""
     while (k := aliased_input(tensor.op, tensor.value_index)) is not None:
         tensor = tensor.op.inputs[k]
     return Value(place.get(tensor.op.name, -1), tensor.value_index)

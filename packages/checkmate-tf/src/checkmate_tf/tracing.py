@@ -1,28 +1,23 @@
 """From TensorFlow's ops to the graph that is planned.
 
-    op of the graph = a *group* of heavy ops: one, and before it those of its producers that nobody else asks
-
-A producer joins where TensorFlow writes the result over what it made, for then both need one buffer; and
-where it only prepares an update.
+op of the graph       a group of heavy ops (:mod:`checkmate_tf.grouping`)
+tensor of the graph   an argument, a variable, or a buffer that outlives the group that makes it
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
 
 from checkmate import DFGraph, Op, Tensor
 from checkmate_tf.capture import Captured
-from checkmate_tf.reading import SMALL, Buffer, Heavy, Reading, read
-from checkmate_tf.storages import calls_functions, is_elementwise, nbytes, takes_over
+from checkmate_tf.grouping import groups_of, in_sequence, results_first
+from checkmate_tf.needs import Buffer, Heavy, Needs, needs_of
+from checkmate_tf.storages import nbytes
 
 __all__ = ["TracedGraph", "trace"]
-
-_CLOSE = 4
-"""How many heavy ops on, at most, an op that writes over another one's output may stand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,10 +28,10 @@ class TracedGraph:
         captured: the ops.
         graph: without costs and workspaces.
         groups: the heavy ops of each op of the graph, in order.
-        tensor_of: the tensor of the graph that each buffer is.
+        tensor_of: buffer → its tensor of the graph.
         writes: op of the graph that updates variables → the versions that it overwrites; none of small ones.
         in_sequence: ops of the graph whose runs must keep their order.
-        reads_before: heavy op → light reads that must have been made when it runs.
+        reads_before: heavy op → light reads that must have run before it.
         branches: name of an op → its branches.
     """
 
@@ -60,118 +55,96 @@ class TracedGraph:
 
 def trace(captured: Captured, *, name: str = "") -> TracedGraph:
     """The graph of a captured step, its costs 0, its updates where they were traced."""
-    reading = read(captured.ops, captured.outputs)
-    returned = dict.fromkeys(b for t in captured.outputs for b in reading.needed(t))
-    groups = _results_first(_grouped(reading.heavy, returned), returned)
-    return _traced(captured, reading, groups, returned, name)
-
-
-def _traced(
-    captured: Captured,
-    reading: Reading,
-    groups: Sequence[Sequence[Heavy]],
-    returned: Mapping[Buffer, None],
-    name: str,
-) -> TracedGraph:
-    arguments = {Buffer(t.op.name, "output", 0): nbytes(t) for t in captured.inputs if t.dtype != tf.resource}
-    versions = {Buffer(handle, "version", 0): size for handle, size in reading.variables.items()}
-    tensors = [Tensor(name=b.maker, size=size) for b, size in (arguments | versions).items()]
-    tensor_of = {b: t for t, b in enumerate(arguments | versions)}
-    inputs = range(len(tensors))
-    ops: list[Op] = []
-    outputs: list[int] = []
+    needs = needs_of(captured.ops, captured.outputs)
+    returned = frozenset(b for t in captured.outputs for b in needs.of(t))
+    groups = results_first(groups_of(needs.heavy, returned), returned)
+    builder = _Builder(returned=returned)
+    inputs = [builder.add_tensor(b, b.maker, size) for b, size in _inputs(captured, needs).items()]
     for group in groups:
-        inside = {b for h in group for b in h.makes}
-        made = {b: size for h in group[:-1] for b, size in h.makes.items() if b.kind != "output"}
-        made |= group[-1].makes
-        for b, size in made.items():
-            tensor_of[b] = len(tensors)
-            if b in returned or b.kind != "output":
-                outputs.append(len(tensors))
-            tensors.append(Tensor(name=_label(b), size=size))
-        reads = dict.fromkeys(b for h in group for b in h.reads if b not in inside)
-        ops.append(
-            Op(
-                name=group[-1].op.name,
-                inputs=tuple(tensor_of[b] for b in reads),
-                outputs=tuple(tensor_of[b] for b in made),
-                cost=0,
-                recomputable=not any(h.once for h in group),
-            )
-        )
-    ops = _with_passes(
-        ops,
-        [
-            tensor_of[b]
-            for t in captured.outputs
-            if t.shape.rank == 0
-            for b in reading.needed(t)
-            if b.kind != "done"  # whatever is returned waits for all effects
-        ],
-    )
-    constants = sum(nbytes(op.outputs[0]) for op in captured.ops if op.type == "Const")
+        builder.add_group(group)
     graph = DFGraph(
-        ops=tuple(ops),
-        tensors=tuple(tensors),
+        ops=_with_passes(builder.ops, [builder.tensor_of[b] for b in _returned_scalars(captured, needs)]),
+        tensors=tuple(builder.tensors),
         inputs=tuple(inputs),
-        outputs=tuple(dict.fromkeys(outputs)),
-        fixed_size=constants,
+        outputs=tuple(builder.outputs),
+        fixed_size=sum(nbytes(op.outputs[0]) for op in captured.ops if op.type == "Const"),
         name=name,
     )
     return TracedGraph(
         captured=captured,
         graph=graph,
         groups=tuple(tuple(h.op for h in group) for group in groups),
-        tensor_of=tensor_of,
-        writes={
-            v: tuple(t for h in group for b in h.overwrites if (t := tensor_of[b]) not in ops[v].outputs)
-            for v, group in enumerate(groups)
-            if any(b.kind == "version" for h in group for b in h.makes)
-        },
-        in_sequence=tuple(v for v, group in enumerate(groups) if any(h.in_sequence for h in group)),
-        reads_before=reading.reads_before,
+        tensor_of=builder.tensor_of,
+        writes=builder.writes,
+        in_sequence=tuple(in_sequence(groups)),
+        reads_before=needs.reads_before,
         branches={op: tuple(map(trace, found)) for op, found in captured.branches.items()},
     )
 
 
-def _with_passes(ops: Sequence[Op], scalars: Sequence[int]) -> list[Op]:
-    """The ops, those marked as backward that the returned scalars, the loss and the like, don't need."""
-    if not scalars:
-        return list(ops)
-    needed = set(scalars)
-    found: list[Op] = []
-    for op in reversed(ops):
-        forward = bool(needed & set(op.outputs))
-        if forward:
-            needed.update(op.inputs)
-        found.append(op if forward else replace(op, backward=True))
-    return found[::-1]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Builder:
+    """Builds a graph, group by group.
 
-
-def _results_first(groups: list[list[Heavy]], returned: Mapping[Buffer, None]) -> list[list[Heavy]]:
-    """The groups in an order in which what is returned, but for what updates make, comes before all else.
-
-    Metrics may be traced after the updates. An update would then have to wait for them, and so all gradients:
-    for a metric asks for what the model computes, which may be computed again.
+    Attributes:
+        returned: the buffers that the step returns.
+        tensors: of the graph, so far; likewise below.
+        tensor_of: buffer → its tensor.
+        ops: their costs 0.
+        outputs: the tensors that are resident at the end: those returned, and effects.
+        writes: as in :class:`TracedGraph`.
     """
-    maker = {b: k for k, group in enumerate(groups) for h in group for b in h.makes}
-    needs = [{maker[b] for h in group for b in h.reads if b in maker} - {k} for k, group in enumerate(groups)]
-    updated: set[int] = set()
-    for k, group in enumerate(groups):
-        if needs[k] & updated or any(h.overwrites for h in group):
-            updated.add(k)
-    in_sequence = [k for k, group in enumerate(groups) if any(h.in_sequence for h in group)]
-    for j, k in pairwise(in_sequence):
-        needs[k].add(j)
-    read = [maker[b] for b in returned if b in maker and b.kind != "done"]  # all effects are waited for
-    stack = [k for k in read if k not in updated]
-    first: set[int] = set()
-    while stack:
-        k = stack.pop()
-        if k not in first:
-            first.add(k)
-            stack.extend(needs[k])
-    return [groups[k] for k in sorted(range(len(groups)), key=lambda k: (k not in first, k))]
+
+    returned: Set[Buffer]
+    tensors: list[Tensor] = field(default_factory=list)
+    tensor_of: dict[Buffer, int] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    writes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def add_tensor(self, b: Buffer, name: str, size: int) -> int:
+        """Add the tensor of a buffer; its number."""
+        self.tensor_of[b] = len(self.tensors)
+        self.tensors.append(Tensor(name=name, size=size))
+        return self.tensor_of[b]
+
+    def add_group(self, group: Sequence[Heavy]) -> None:
+        """Add the op that a group is, and the tensors that it makes."""
+        made = []
+        for b, size in _outliving(group).items():
+            made.append(self.add_tensor(b, _label(b), size))
+            if b in self.returned or b.kind != "output":
+                self.outputs.append(made[-1])
+        inside = {b for h in group for b in h.makes}
+        if any(b.kind == "version" for b in inside):
+            overwritten = [self.tensor_of[b] for h in group for b in h.overwrites]
+            self.writes[len(self.ops)] = tuple(t for t in overwritten if t not in made)
+        self.ops.append(
+            Op(
+                name=group[-1].op.name,
+                inputs=tuple(self.tensor_of[b] for b in _read(group) if b not in inside),
+                outputs=tuple(made),
+                cost=0,
+                recomputable=not any(h.once for h in group),
+            )
+        )
+
+
+def _inputs(captured: Captured, needs: Needs) -> dict[Buffer, int]:
+    """The buffers that are resident from the start, with bytes: arguments, and variables."""
+    arguments = {Buffer(t.op.name, "output", 0): nbytes(t) for t in captured.inputs if t.dtype != tf.resource}
+    return arguments | {Buffer(handle, "version", 0): size for handle, size in needs.variables.items()}
+
+
+def _read(group: Sequence[Heavy]) -> dict[Buffer, None]:
+    """The buffers that the ops of a group read, each once."""
+    return dict.fromkeys(b for h in group for b in h.reads)
+
+
+def _outliving(group: Sequence[Heavy]) -> dict[Buffer, int]:
+    """The buffers that outlive a group, with bytes: those of its last op, and the effects of the others."""
+    effects = {b: size for h in group[:-1] for b, size in h.makes.items() if b.kind != "output"}
+    return {**effects, **group[-1].makes}
 
 
 def _label(b: Buffer) -> str:
@@ -180,56 +153,22 @@ def _label(b: Buffer) -> str:
     return f"{b.maker} {b.kind}" + (f" {b.number}" if b.kind == "version" else "")
 
 
-def _grouped(heavy: Sequence[Heavy], returned: Mapping[Buffer, None]) -> list[list[Heavy]]:
-    """The groups, each at the place of its last op."""
-    maker = {b: k for k, h in enumerate(heavy) for b in h.makes}
-    asking: list[set[int]] = [set() for _ in heavy]
-    for k, h in enumerate(heavy):
-        for b in h.reads:
-            if b in maker:
-                asking[maker[b]].add(k)
-    free = [not any(b in returned for b in h.makes) for h in heavy]
-    groups: dict[int, list[int]] = {}
-    last = list(range(len(heavy)))  # of the group that each op is in
-    for k in range(len(heavy)):
-        groups[k] = [k]
-        tried: set[int] = set()
-        while makers := {maker[b] for i in groups[k] for b in heavy[i].reads if b in maker} - tried:
-            j = max(makers)
-            tried.add(j)
-            if last[j] != j or j == k or not (free[j] and asking[j] <= set(groups[k])):
-                continue
-            if _written_over(heavy, j, k, maker) or _of_one_update(heavy, j, k, groups):
-                groups[k] = sorted(groups.pop(j) + groups[k])
-                for i in groups[k]:
-                    last[i] = k
-    return [[heavy[i] for i in groups[k]] for k in sorted(groups)]
+def _returned_scalars(captured: Captured, needs: Needs) -> Iterator[Buffer]:
+    """The buffers of returned scalars, without effects: every returned tensor waits for all of those."""
+    for t in captured.outputs:
+        if t.shape.rank == 0:
+            yield from (b for b in needs.of(t) if b.kind != "done")
 
 
-def _written_over(heavy: Sequence[Heavy], j: int, k: int, maker: Mapping[Buffer, int]) -> bool:
-    """Whether op k writes its output over that of op j, the latest of those that make it something large.
-
-    It must follow closely: what op j reads lives until op k.
-    """
-    second = heavy[k].op
-    if k - j > _CLOSE:
-        return False
-    large = [b for b in heavy[k].reads if b in maker and heavy[maker[b]].makes[b] >= SMALL]
-    latest = max(large, key=lambda b: maker[b], default=None)
-    taken = {(second.inputs[i].op.name, second.inputs[i].value_index) for i in takes_over(second)}
-    if latest is None or maker[latest] != j or heavy[j].once:
-        return False
-    others = sum(size for b, size in heavy[j].makes.items() if b != latest)
-    return (latest.maker, latest.number) in taken and others < SMALL
-
-
-def _of_one_update(heavy: Sequence[Heavy], j: int, k: int, groups: Mapping[int, Sequence[int]]) -> bool:
-    """Whether the group of op j only prepares the update that op k makes, right before it.
-
-    What a group with an update reads is made once. So what joins one computes element by element: it is not
-    what made the gradient, for that reads activations. Nor is it another update: the momenta need the
-    gradient, what follows does not. An op that calls functions is not one update but many.
-    """
-    prepares = all(is_elementwise(heavy[i].op) for i in groups[j])
-    update = bool(heavy[k].overwrites) and not calls_functions(heavy[k].op)
-    return update and prepares and j + 1 == groups[k][0]
+def _with_passes(ops: Sequence[Op], scalars: Sequence[int]) -> tuple[Op, ...]:
+    """The ops, those marked as backward that the returned scalars, such as the loss, don't need."""
+    if not scalars:
+        return tuple(ops)
+    needed = set(scalars)
+    found: list[Op] = []
+    for op in reversed(ops):
+        forward = bool(needed & set(op.outputs))
+        if forward:
+            needed.update(op.inputs)
+        found.append(op if forward else replace(op, backward=True))
+    return tuple(found[::-1])

@@ -1,14 +1,15 @@
-"""What every op of a step needs: buffers, versions of variables, and ops with effects that come before it.
+"""The buffers that each op of a step needs: outputs of other ops, versions of variables, effects before it.
 
-    source   arguments, captured tensors, constants: always there
+    source   arguments, captured tensors, constants: always resident
     light    aliases, and small ops on small tensors: made again wherever they are needed, at no cost;
-             what calls functions is not small, whatever its inputs are
-    heavy    all others; one that does more than computing its outputs runs exactly once
+             an op that calls functions is never light
+    heavy    all others; an op that does more than computing its outputs runs exactly once
 
-A variable is a buffer that is there from the start; an assignment makes its next version, of no bytes, in the
-same place. A read of a variable is an alias of the version that it sees: a large variable must be read before
-it is overwritten; what was read of a small one is held, and TensorFlow then writes to another place. A read
-of a large one that is still needed afterwards is heavy: what it read is then a buffer of its own.
+A variable is a buffer that is resident from the start; an assignment makes its next version, of no bytes, in
+the same place. A read of a variable is an alias of the version that it sees, so a large variable must be read
+before it is overwritten. The value read from a small variable is held, and TensorFlow then writes to another
+place. If the value read from a large variable is still needed after the next assignment, the read is heavy:
+it makes a buffer of its own.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ import tensorflow as tf
 from checkmate_tf import private
 from checkmate_tf.storages import aliased_input, calls_functions, is_source, nbytes
 
-__all__ = ["SMALL", "Buffer", "Heavy", "Reading", "read"]
+__all__ = ["SMALL", "Buffer", "Heavy", "Needs", "needs_of"]
 
 SMALL = 4096
-"""Bytes below which a tensor is not planned for."""
+"""Bytes below which a tensor is not planned."""
 
 
 class Buffer(NamedTuple):
-    """What an op can need.
+    """Something that an op can need.
 
     Attributes:
         maker: name of the op that makes it, or of the placeholder of a variable's handle.
-        kind: ``"output"``, ``"version"`` of a variable, or ``"done"``: that the op has run.
+        kind: ``"output"``; ``"version"``, of a variable; or ``"done"``: the fact that the op has run.
         number: of the output or of the version.
     """
 
@@ -48,12 +49,11 @@ class Heavy:
 
     Attributes:
         op: of TensorFlow.
-        reads: what must be there.
-        makes: what it makes, with bytes.
+        reads: the buffers that it needs.
+        makes: the buffers that it makes, with their bytes.
         overwrites: the versions that it replaces.
         once: whether it runs exactly once.
-        in_sequence: whether it has effects that no version stands for, so that its place among others like it
-            matters.
+        in_sequence: whether it has effects that are no new version of a variable: such ops keep their order.
     """
 
     op: tf.Operation
@@ -65,16 +65,16 @@ class Heavy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What every op needs.
+class Needs:
+    """The needs of the ops of a step; made by :func:`needs_of`, op by op.
 
     Attributes:
         heavy: in the order of the step.
         variables: bytes of each variable, by the placeholder of its handle.
-        reads_before: op that overwrites small variables → the reads that must have been made by then.
-        kept: light ops that are taken as heavy, because what they read of a large variable is needed after it
-            is overwritten.
-        outdated: further light ops of which that was found out.
+        reads_before: op that overwrites small variables → the reads that must have run before it.
+        kept: light ops that are treated as heavy, because the value that they read from a large variable is
+            needed after it is overwritten.
+        outdated: further light ops that turned out to be like these.
     """
 
     heavy: list[Heavy] = field(default_factory=list)
@@ -89,55 +89,55 @@ class Reading:
     _held: dict[str, list[tf.Operation]] = field(default_factory=dict)
     _seen: dict[str, list[Buffer]] = field(default_factory=dict)
 
-    def needed(self, tensor: tf.Tensor) -> dict[Buffer, None]:
-        """What must be there for a tensor to be, in the order in which it is needed."""
+    def of(self, tensor: tf.Tensor) -> dict[Buffer, None]:
+        """The buffers that a tensor needs, in the order in which they are needed."""
         if tensor.op.name in self._heavy_of:
             return {Buffer(tensor.op.name, "output", tensor.value_index): None}
         return self._roots[tensor.op.name]
 
-    def take(self, op: tf.Operation) -> None:
-        """Read the next op."""
+    def add(self, op: tf.Operation) -> None:
+        """Add the next op of the step."""
         if is_source(op):
-            self._take_source(op)
+            self._add_source(op)
             return
-        self.expect(op.inputs)
-        needs: dict[Buffer, None] = {}
-        for t in op.inputs:
-            needs |= self.needed(t)
-        for c in op.control_inputs:
-            needs |= self._done(c)
-        seen, written = (
-            self._handles(private.read_resources(op)),
-            self._handles(private.written_resources(op)),
-        )
-        effects = private.is_stateful(op) and (bool(written) or not seen)
+        self.check_reads(op.inputs)
+        read = self._variables_behind(private.read_resources(op))
+        written = self._variables_behind(private.written_resources(op))
+        effects = private.is_stateful(op) and (bool(written) or not read)
         light = not effects and _is_light(op) and op.name not in self.kept
-        for name in (*seen, *written):
+        needs = self._before(op)
+        for name in (*read, *written):
             if not (light and self._is_small(name) and self._version.get(name, 0) == 0):
                 needs[self._current(name)] = None
         if light:
-            self._roots[op.name] = needs
-            self._seen[op.name] = [self._current(name) for name in seen]
-            for name in seen:
-                self._held.setdefault(name, []).append(op)
-            for t in op.outputs:
-                self._pass_handle(op, t)
-            return
-        self._take_heavy(op, needs, written, effects)
+            self._add_light(op, needs, read)
+        else:
+            self._add_heavy(op, needs, written, effects)
+        for t in op.outputs:
+            self._pass_handle(op, t)
 
-    def expect(self, tensors: Iterable[tf.Tensor]) -> None:
-        """Note the light ops behind tensors that have read a large variable before what it holds now."""
-        stack = [t.op for t in tensors if any(map(self._is_old, self.needed(t)))]
+    def check_reads(self, tensors: Iterable[tf.Tensor]) -> None:
+        """Note the light ops behind tensors that read an earlier version of a large variable."""
+        stack = [t.op for t in tensors if any(map(self._is_old, self.of(t)))]
         while stack:
             op = stack.pop()
             if any(map(self._is_old, self._seen.get(op.name, ()))):
                 self.outdated.add(op.name)
-            stack.extend(t.op for t in op.inputs if any(map(self._is_old, self.needed(t))))
+            stack.extend(t.op for t in op.inputs if any(map(self._is_old, self.of(t))))
 
     def _is_old(self, b: Buffer) -> bool:
         return b.kind == "version" and not self._is_small(b.maker) and b != self._current(b.maker)
 
-    def _take_source(self, op: tf.Operation) -> None:
+    def _before(self, op: tf.Operation) -> dict[Buffer, None]:
+        """The buffers behind the inputs of an op, and the effects that it waits for."""
+        needs: dict[Buffer, None] = {}
+        for t in op.inputs:
+            needs |= self.of(t)
+        for c in op.control_inputs:
+            needs |= self._done(c)
+        return needs
+
+    def _add_source(self, op: tf.Operation) -> None:
         output = op.outputs[0]
         self._roots[op.name] = {}
         if output.dtype == tf.resource:
@@ -146,7 +146,13 @@ class Reading:
         elif op.type != "Const":
             self._roots[op.name] = {Buffer(op.name, "output", 0): None}
 
-    def _take_heavy(
+    def _add_light(self, op: tf.Operation, needs: dict[Buffer, None], read: Sequence[str]) -> None:
+        self._roots[op.name] = needs
+        self._seen[op.name] = [self._current(name) for name in read]
+        for name in read:
+            self._held.setdefault(name, []).append(op)
+
+    def _add_heavy(
         self, op: tf.Operation, needs: Mapping[Buffer, None], written: Sequence[str], effects: bool
     ) -> None:
         makes = {Buffer(op.name, "output", t.value_index): nbytes(t) for t in op.outputs}
@@ -170,18 +176,15 @@ class Reading:
         )
         self._heavy_of[op.name] = heavy
         self.heavy.append(heavy)
-        for t in op.outputs:
-            self._pass_handle(op, t)
 
     def _done(self, op: tf.Operation) -> dict[Buffer, None]:
-        """What must be there for an op to have run: of ops without effects, what those before them did."""
+        """The effects of an op; of one without effects, those that it waits for."""
         heavy = self._heavy_of.get(op.name)
-        if heavy is None:
-            return {b: None for b in self._roots[op.name] if b.kind == "done"}
-        return {b: None for b in heavy.makes if b.kind == "done"}
+        found = self._roots[op.name] if heavy is None else heavy.makes
+        return {b: None for b in found if b.kind == "done"}
 
-    def _handles(self, handles: Iterable[tf.Tensor]) -> list[str]:
-        """The variables that handles stand for, each once."""
+    def _variables_behind(self, handles: Iterable[tf.Tensor]) -> list[str]:
+        """The variables that handles refer to, each once."""
         return list(dict.fromkeys(self._handle[t.op.name, t.value_index] for t in handles))
 
     def _pass_handle(self, op: tf.Operation, output: tf.Tensor) -> None:
@@ -200,21 +203,21 @@ class Reading:
         return Buffer(handle, "version", self._version.get(handle, 0))
 
 
-def read(ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = ()) -> Reading:
-    """What every op of a step needs.
+def needs_of(ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = ()) -> Needs:
+    """The needs of every op of a step.
 
     Args:
         ops: in an order in which they can run.
         outputs: of the step.
     """
-    reading = Reading()
+    needs = Needs()
     while True:
         for op in ops:
-            reading.take(op)
-        reading.expect(outputs)
-        if not reading.outdated:
-            return reading
-        reading = Reading(kept=reading.kept | reading.outdated)
+            needs.add(op)
+        needs.check_reads(outputs)
+        if not needs.outdated:
+            return needs
+        needs = Needs(kept=needs.kept | needs.outdated)
 
 
 def _is_light(op: tf.Operation) -> bool:
