@@ -13,9 +13,8 @@ import pytest
 import tensorflow as tf
 
 from checkmate import ProfilerBusyError
-from checkmate_tf.buffers import resident_bytes
 from checkmate_tf.events import TraceRecorder
-from checkmate_tf.meter import memory_meter
+from checkmate_tf.meter import memory_meter, resident_bytes
 
 MIB = 2**20
 ROWS = MIB // 1024  # of 1 KiB

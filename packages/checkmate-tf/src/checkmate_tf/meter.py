@@ -1,14 +1,14 @@
 """Live bytes of a device over time, M(t) = M₀ + Σ_{tᵢ ≤ t} δᵢ, measured while real code runs.
 
-M₀ is what was alive before: the models, optimizers, variables and tensors that the caller names, each buffer
-once, or everything, if nothing is named. Every δ is a buffer given out or taken back by the device's
-allocator; max M is the number that a budget bounds.
+M₀ counts the bytes that are allocated at the start: the buffers of the models, optimizers, variables and
+tensors that the caller names, each once; or, if none is named, all that the allocator counts. Each δ is an
+allocation or a release by the device's allocator. A budget bounds max M.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,28 +17,28 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from checkmate.errors import CheckmateError
-from checkmate_tf.buffers import buffers_of
 from checkmate_tf.events import Allocation, TraceRecorder
 
-__all__ = ["MemoryMeter", "NoStatisticsError", "memory_meter"]
+__all__ = ["MemoryMeter", "NoStatisticsError", "memory_meter", "resident_bytes"]
 
 
 class NoStatisticsError(CheckmateError, RuntimeError):
-    """A device's allocator doesn't count; the message says what to set so that it does."""
+    """A device's allocator keeps no statistics; the message names the setting that makes it."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class MemoryMeter:
-    """What :func:`memory_meter` measured; complete once its block has ended.
+    """The measurement of :func:`memory_meter`; complete once its block has ended.
 
     Attributes:
-        base: bytes alive at entry.
-        peak: the most bytes alive at any time, ``base`` included.
+        base: bytes allocated at entry.
+        peak: maximum of live bytes, ``base`` included.
         times_s: seconds since entry, float64 ``[n]``, starting at 0.
         bytes: live bytes from each of these times on, int64 ``[n]``, starting at ``base``. On a GPU only the
             end points and the peak are known.
         held: the most bytes that the allocator had given out during the block, in its own chunks and with all
-            that was there before: what a physical limit bounds. 0 if it doesn't count, or gave out nothing.
+            earlier allocations, which is the number that a physical limit bounds. 0 if the allocator keeps no
+            statistics, or gave out nothing.
     """
 
     base: int
@@ -50,24 +50,25 @@ class MemoryMeter:
 
 @contextmanager
 def memory_meter(*resident: object, device: str = "CPU:0") -> Iterator[MemoryMeter]:
-    """Measure the live bytes of a block of code on one device, temporaries inside of ops included.
+    """Measure the live bytes of a block of code on one device, temporaries inside ops included.
 
-    On the CPU, TensorFlow's profiler sees each buffer, with the bytes that were asked for: all of them with
-    ``TF_CPU_ALLOCATOR_USE_BFC=1`` or ``TF_ENABLE_ONEDNN_OPTS=0`` in the environment before TensorFlow is
-    imported, otherwise those of 256 KiB and more. On a GPU the peak is the allocator's own, rounded by it.
+    On the CPU the meter sees the allocations through TensorFlow's profiler, with the bytes that were
+    requested: all of them with ``TF_CPU_ALLOCATOR_USE_BFC=1`` or ``TF_ENABLE_ONEDNN_OPTS=0`` in the
+    environment before TensorFlow is imported, otherwise those of 256 KiB and more. On a GPU the peak is the
+    allocator's own, with its rounding.
 
     Args:
-        resident: what is alive at entry and belongs to the account: models, optimizers, variables, tensors,
-            and containers of these. Name all or nothing: if something is named, what is not named does not
-            exist for the meter. If nothing is, ``base`` is what the allocator has given out by its own count,
-            or 0 where it doesn't count. On a GPU everything that is alive counts in any case.
+        resident: the values to count from the start: models, optimizers, variables, tensors, and containers
+            of these. Name all of them or none: if any is named, other buffers that were allocated before the
+            block are not counted. If none is named, ``base`` is the allocator's own count, or 0 if it keeps
+            none. On a GPU everything that is allocated counts in any case.
         device: ``"CPU:0"`` or ``"GPU:k"``.
 
     Yields:
         The meter; ``base`` is known at once, the rest when the block has ended.
 
     Raises:
-        ProfilerBusyError: inside of another profiler or meter (CPU only).
+        ProfilerBusyError: inside another profiler or meter (CPU only).
         NoStatisticsError: if a GPU's allocator keeps no statistics.
         ValueError: if there is no such device.
 
@@ -87,9 +88,19 @@ def memory_meter(*resident: object, device: str = "CPU:0") -> Iterator[MemoryMet
         yield meter
 
 
+def resident_bytes(*resident: object) -> int:
+    """Bytes of the buffers of models, optimizers, variables, tensors and containers of these, each once.
+
+    >>> x = tf.zeros([256])
+    >>> resident_bytes(x, [tf.identity(x), {"weight": tf.Variable(tf.zeros([2]))}])
+    1032
+    """
+    return sum(_buffers_of(resident).values())
+
+
 @contextmanager
 def _meter_cpu(device: str, resident: tuple[object, ...]) -> Iterator[MemoryMeter]:
-    sizes = buffers_of(resident)
+    sizes = _buffers_of(resident)
     counted = _statistics(device)
     base = sum(sizes.values()) if resident else counted.get("current", 0)
     everything = not resident and bool(counted)
@@ -127,7 +138,7 @@ def _meter_gpu(device: str) -> Iterator[MemoryMeter]:
 
 
 def _before(event: Allocation) -> int:
-    """The larger of what an allocator held before an event and after it."""
+    """The larger number of bytes that an allocator had given out: before an event, or after it."""
     return max(event.held, event.held - event.delta) if event.held else 0
 
 
@@ -136,8 +147,49 @@ def _devices(kind: str) -> list[tf.config.LogicalDevice]:
 
 
 def _statistics(device: str) -> Mapping[str, int]:
-    """What an allocator counts, ``current`` and ``peak``; empty if it doesn't."""
+    """The statistics of an allocator, ``current`` and ``peak``; empty if it keeps none."""
     try:
         return dict(tf.config.experimental.get_memory_info(device))
     except ValueError:
         return {}
+
+
+def _buffers_of(resident: object) -> dict[int, int]:
+    """Address → bytes of each buffer; another number, if TensorFlow shows no address, as on a GPU."""
+    sizes = {}
+    for tensor in _tensors(resident):
+        address = _address(tensor)
+        sizes[-1 - id(tensor) if address is None else address] = _bytes(tensor)
+    return sizes
+
+
+def _tensors(value: object) -> Iterator[tf.Tensor | tf.Variable]:
+    """The tensors of a nest; of a variable, its present value."""
+    if isinstance(value, tf.Variable):
+        yield value.read_value() if "CPU" in value.device else value
+    elif isinstance(value, tf.Tensor):
+        yield value
+    elif isinstance(value, tf.distribute.DistributedValues | Mapping):
+        yield from _tensors(list(value.values() if isinstance(value, Mapping) else value.values))
+    elif isinstance(held := getattr(value, "variables", None), Iterable):  # a model, a layer, an optimizer
+        yield from _tensors(list(held))
+    elif isinstance(held := getattr(value, "value", None), tf.Variable | tf.Tensor):  # a variable of Keras
+        yield from _tensors(held)
+    elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _bytes(tensor: tf.Tensor | tf.Variable) -> int:
+    return int(tensor.shape.num_elements()) * int(tensor.dtype.size)
+
+
+def _address(tensor: tf.Tensor | tf.Variable) -> int | None:
+    """The address of a tensor's buffer, if that is in the memory of the host."""
+    if not isinstance(tensor, tf.Tensor) or "CPU" not in tensor.device:
+        return None
+    try:
+        return int(np.asarray(memoryview(tensor)).__array_interface__["data"][0])
+    except ValueError:  # NumPy lacks bfloat16 and float8: read the bits as integers
+        same = tf.bitcast(tensor, {1: tf.uint8, 2: tf.uint16}[tensor.dtype.size])
+        return int(np.asarray(memoryview(same)).__array_interface__["data"][0])
