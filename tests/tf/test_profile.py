@@ -98,8 +98,8 @@ def test_an_op_that_is_left_out_costs_nothing() -> None:
 
 UNFIT = {
     "no outputs": ("NoOp", lambda x: (tf.no_op(), x)[1], [4]),
-    "nothing can be made up": ("StringLength", lambda x: tf.strings.length(tf.strings.as_string(x)), [4]),
-    "shapes that are not known": ("Unique", lambda x: tf.unique(x).y, [4]),
+    "no values can be made up": ("StringLength", lambda x: tf.strings.length(tf.strings.as_string(x)), [4]),
+    "unknown shapes": ("Unique", lambda x: tf.unique(x).y, [4]),
     "can't run alone": (
         "FloorMod",
         lambda x: tf.math.floormod(tf.cast(x, tf.int32), tf.cast(x, tf.int32)),

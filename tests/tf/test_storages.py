@@ -1,4 +1,4 @@
-"""The tables of storages, op by op, against the allocator: each op runs on inputs that nobody else needs."""
+"""The tables of storages, op by op, against the allocator: each op runs on inputs that no other op needs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ SPECIAL: dict[str, Body] = {
         features=x, labels=tf.zeros(64, tf.int32), name=NAME
     ),
 }
-"""How to call the ops whose arguments are not just tensors like the output."""
+"""Calls of the ops that have arguments other than tensors like the output."""
 
-FRESH = sorted(storages._TAKE_OVER | storages._TAKE_OVER_SECOND)
-ALIASES = sorted(storages._ALIASES - {"ReadVariableOp"})
+FRESH = sorted(storages.TAKE_OVER | storages.TAKE_OVER_SECOND)
+ALIASES = sorted(storages.ALIASES - {"ReadVariableOp"})
 
 
 def body_of(kind: str) -> tuple[Body, list[str]]:
@@ -51,11 +51,11 @@ def body_of(kind: str) -> tuple[Body, list[str]]:
 
 
 Asked = tuple[tf.Operation, list[int]]
-"""An op, and the bytes of all that it asks the allocator for."""
+"""An op, and the bytes of each of its allocations."""
 
 
 def ready(kind: str, dying: int) -> tuple[tf.Operation, Callable[[], object]]:
-    """An op, and what runs it so that nobody else needs one of its inputs; it has been run once."""
+    """An op, and a function that runs it so that no other op needs one of its inputs; it has run once."""
     body, dtypes = body_of(kind)
 
     def step(*given: tf.Tensor) -> Made:
@@ -74,7 +74,7 @@ def ready(kind: str, dying: int) -> tuple[tf.Operation, Callable[[], object]]:
 
 @pytest.fixture(scope="module")
 def asked() -> dict[tuple[str, int], Asked]:
-    """All ops, each input in turn needed by nobody else; -1 = the caller needs all."""
+    """All ops, each input in turn needed by no other op; -1 = the caller needs all."""
     cases = [(kind, k) for kind in (*FRESH, *ALIASES) for k in range(-1, len(body_of(kind)[1]))]
     made = {case: ready(*case) for case in cases}
     with TraceRecorder() as recorder:
@@ -88,7 +88,7 @@ def asked() -> dict[tuple[str, int], Asked]:
 
 
 @pytest.mark.parametrize("kind", FRESH)
-def test_an_op_writes_over_an_input_that_nobody_else_needs(
+def test_an_op_writes_over_an_input_that_no_other_op_needs(
     kind: str, asked: dict[tuple[str, int], Asked]
 ) -> None:
     op, of_a_needed_one = asked[kind, -1]
@@ -100,7 +100,7 @@ def test_an_op_writes_over_an_input_that_nobody_else_needs(
 
 
 @pytest.mark.parametrize("kind", ALIASES)
-def test_an_alias_asks_for_nothing(kind: str, asked: dict[tuple[str, int], Asked]) -> None:
+def test_an_alias_allocates_nothing(kind: str, asked: dict[tuple[str, int], Asked]) -> None:
     op, nothing = asked[kind, -1]
     assert not nothing
     assert storages.aliased_input(op, 0) == 0

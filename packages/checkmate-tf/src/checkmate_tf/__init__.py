@@ -1,7 +1,7 @@
 """Checkmate for TensorFlow and Keras: train any network within a byte budget.
 
-Importing this package does not import TensorFlow; the first use of a name does. So the plugin that it holds
-can be listed at no cost.
+Importing this package does not import TensorFlow; the first use of a name does. So listing its plugin is
+fast.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def trace(
 ) -> TracedStep:
     """Trace one training iteration of a Keras model without running it.
 
-    The variables of the model and of the optimizer are made if they are not there, and not changed.
+    The variables of the model and of the optimizer are created if they do not exist, and not changed.
 
     Args:
         model: as in :func:`~checkmate_tf.compile`.
@@ -69,7 +69,7 @@ def plan(
     budget: Budget = AUTO,
     **settings: Unpack[Settings],
 ) -> StepPlan:
-    """Find out what a budget would cost, without training: the plan that :func:`compile` would train with.
+    """Plan a training iteration without running it: the plan that :func:`compile` would train with.
 
     Args:
         model: as in :func:`~checkmate_tf.compile`.
@@ -85,7 +85,7 @@ def plan(
 
     Raises:
         BudgetError: if the budget can't be read.
-        InfeasibleBudgetError: if no schedule was found; says what budget would do.
+        InfeasibleBudgetError: if no schedule was found; names a budget that works.
         CostError, UnsupportedModelError, UnsupportedKerasError, UnsupportedFunctionError, LossError,
             TypeError: as :func:`trace`.
     """
@@ -103,13 +103,13 @@ class Frontend:
         """Trace a step, or the step that a factory makes.
 
         Args:
-            program: ``(model, loss, optimizer, input_spec, label_spec)``, as :func:`trace` takes them, or
-                ``(function, arguments)``, as :func:`~checkmate_tf.function` takes them, the arguments a
-                tuple, of specs or samples; or a function without arguments that returns one of these.
+            program: ``(model, loss, optimizer, input_spec, label_spec)``, as for :func:`trace`; or
+                ``(function, arguments)``, as for :func:`~checkmate_tf.function`, the arguments a tuple of
+                specs or samples; or a function without arguments that returns one of these.
             options: as in :func:`trace`.
 
         Raises:
-            ProgramError: if it is none, or returns something else.
+            ProgramError: if it is none of these.
         """
         made: Any = program() if callable(program) else program
         if isinstance(made, tuple) and len(made) == 5 and isinstance(made[0], keras.Model):

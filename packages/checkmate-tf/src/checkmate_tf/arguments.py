@@ -1,4 +1,4 @@
-"""The arguments of a call: nested, of tensors, which a plan knows by shape, and of values that are constants.
+"""The arguments of a call: nested tensors, known to a plan by shape and dtype, and constants.
 
 (args, kwargs) = structure(tensors, constants)        key = structure, shapes, dtypes, constants
 """
@@ -12,20 +12,25 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from checkmate_tf.capture import UnsupportedFunctionError
+from checkmate_tf.specs import spec_of
 
 __all__ = ["Signature"]
+
+_TENSORS = (
+    *(tf.Tensor, tf.SparseTensor, tf.RaggedTensor),
+    *(tf.TensorSpec, tf.SparseTensorSpec, tf.RaggedTensorSpec),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Signature:
-    """What a function is called with, but for the tensors themselves, which nobody may keep.
+    """The arguments of a call without the tensors themselves, which must not be kept alive.
 
     Attributes:
-        structure: the positional and keyword arguments, nested; each leaf says whether it is a tensor.
+        structure: the positional and keyword arguments, nested; each leaf is True if it is a tensor.
         constants: all leaves, None in the place of tensors.
         specs: shapes and dtypes of the tensors.
-        key: equal for calls that one plan serves.
+        key: equal for calls that share a plan.
     """
 
     structure: tuple[tuple[Any, ...], dict[str, Any]]
@@ -35,17 +40,15 @@ class Signature:
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Self, list[tf.Tensor]]:
-        """The signature of a call, and its tensors; ``tf.TensorSpec`` may stand for some.
+        """The signature of a call, and its tensors; a ``tf.TensorSpec`` may replace a tensor.
 
         Raises:
             UnsupportedFunctionError: if an argument is a sparse or ragged tensor, or its shape is not known.
         """
         leaves: list[Any] = [_tensor(x) for x in tf.nest.flatten((args, kwargs))]
-        is_tensor = [isinstance(x, tf.Tensor | tf.TensorSpec) for x in leaves]
-        for place, leaf in enumerate(leaves):
-            _check(leaf, place)
+        is_tensor = [isinstance(x, _TENSORS) for x in leaves]
         constants = tuple(None if t else x for x, t in zip(leaves, is_tensor, strict=True))
-        specs = tuple(tf.TensorSpec(x.shape, x.dtype) for x, t in zip(leaves, is_tensor, strict=True) if t)
+        specs = tuple(spec_of(f"argument {k}", x) for k, x in enumerate(leaves) if is_tensor[k])
         structure = tf.nest.pack_sequence_as((args, kwargs), is_tensor)
         signature = cls(
             structure=structure,
@@ -56,7 +59,7 @@ class Signature:
         return signature, [x for x in leaves if isinstance(x, tf.Tensor)]
 
     def apply(self, fn: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
-        """Call a function with these tensors."""
+        """Call a function with these tensors and the constants."""
         given = iter(tensors)
         leaves = [
             next(given) if is_tensor else constant
@@ -70,22 +73,8 @@ def _tensor(leaf: object) -> object:
     return tf.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
 
 
-def _check(leaf: object, place: int) -> None:
-    if isinstance(leaf, tf.SparseTensor | tf.RaggedTensor | tf.SparseTensorSpec | tf.RaggedTensorSpec):
-        raise UnsupportedFunctionError(
-            f"argument {place} is a {type(leaf).__name__}, whose bytes are known only when it is there: make "
-            "it dense, with tf.sparse.to_dense(x) or x.to_tensor(shape=...)"
-        )
-    if isinstance(leaf, tf.Tensor | tf.TensorSpec) and not leaf.shape.is_fully_defined():
-        raise UnsupportedFunctionError(
-            f"argument {place} has the shape {leaf.shape}, and bytes can only be counted for known shapes. "
-            "Give the batch a size: tf.TensorSpec([32, ...]) where it says None, or "
-            "dataset.batch(n, drop_remainder=True)"
-        )
-
-
 def _identity(constant: object) -> Hashable:
-    """What tells one constant from another: its value, if it can be hashed; else that it is this object."""
+    """The value that identifies a constant: its own, if it can be hashed; else its ``id``."""
     try:
         hash(constant)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Ops with branches: of the functions that such an op calls, one in each run, all on the same arguments.
+"""Ops with branches: functions on the same arguments, of which each run of the op calls one.
 
 tf.cond(p, f, g)(x)     ↦  If(p, x, then_branch=f, else_branch=g)
 tf.switch_case(k, fs)   ↦  Case(k, x, branches=fs)
@@ -27,11 +27,11 @@ def has_branches(op_type: str) -> bool:
 
 
 def branch_functions(op_type: str, node: Any) -> list[Any]:
-    """The functions that a ``NodeDef`` names as its branches, to be read or set: each has a ``name``."""
+    """The branches of a ``NodeDef``: functions with a ``name`` that can be read and set."""
     attrs = [node.attr[key] for key in _ATTRIBUTES.get(op_type, ())]
     return [function for attr in attrs for function in (attr.list.func or [attr.func])]
 
 
 def branch_arguments(inputs: Sequence[_T]) -> Sequence[_T]:
-    """What every branch is called with, of the inputs of the op: the first one only says which runs."""
+    """The arguments of every branch: the inputs of the op, without the first, which selects the branch."""
     return inputs[1:]

@@ -1,9 +1,9 @@
 """One training step as a graph of TensorFlow's ops, in an order in which they can run.
 
-    function, specs ↦ ConcreteFunction ↦ Grappler ↦ ops o₁ … oₙ, each after what it reads or waits for
+    function, specs ↦ ConcreteFunction ↦ Grappler ↦ ops o₁ … oₙ, each after the ops that it reads or waits for
 
-Grappler goes first, because what runs later must be left out of its rewriting: so a replay runs the very ops
-that ``tf.function`` would run. The branches of an op are captured as the step is, each with its own ops.
+Grappler rewrites the step here, because the planned function must be left out of its rewriting: so a replay
+runs the same ops as ``tf.function``. The branches of an op are captured like the step, each with its own ops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from checkmate_tf.branches import branch_arguments, branch_functions, has_branch
 __all__ = ["Captured", "UnsupportedFunctionError", "capture"]
 
 _CONTROL_FLOW = frozenset({"Switch", "Merge", "Enter", "Exit", "NextIteration", "RefSwitch", "RefMerge"})
-"""Ops of TensorFlow 1's control flow: their outputs may be dead, which no schedule can tell."""
+"""Ops of TensorFlow 1's control flow: their outputs may be dead, which a schedule can't know."""
 
 
 class UnsupportedFunctionError(CheckmateError, ValueError):
@@ -33,11 +33,11 @@ class Captured:
     """A step, or a branch of it, as ops.
 
     Attributes:
-        graph: that the ops are in.
+        graph: the graph that holds the ops.
         ops: in an order in which they can run.
-        inputs: the placeholders of the arguments, then those of what is captured.
-        captured: what the function captures: handles of variables, and other eager tensors.
-        variables: the variables that it uses; they live as long as this.
+        inputs: the placeholders of the arguments, then those of the captured tensors.
+        captured: the tensors that the function captures: handles of variables, and other eager tensors.
+        variables: the variables that it uses, which this object keeps alive.
         outputs: the tensors that it returns, flat.
         branches: name of an op → its branches.
     """
@@ -63,7 +63,8 @@ def capture(function: Any) -> Captured:
         function: with arguments of known shapes.
 
     Raises:
-        UnsupportedFunctionError: if XLA compiles a part of it, or an op is of TensorFlow 1's control flow.
+        UnsupportedFunctionError: if XLA compiles a part of it, or an op belongs to the control flow of
+            TensorFlow 1.
     """
     graph = function.graph
     must_run = [op.name for op in graph.control_outputs]
@@ -85,14 +86,14 @@ def capture(function: Any) -> Captured:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Source:
-    """What TensorFlow knows of a step or of a branch.
+    """TensorFlow's description of a step or of a branch.
 
     Attributes:
         nodes: by name.
         order: names of nodes, as they were traced; others may be among ``nodes``.
-        inputs: name of a placeholder → a tensor that is like it.
+        inputs: name of a placeholder → a tensor of the same shape and dtype.
         outputs: names of the tensors that are returned.
-        must_run: names of the nodes that must run though nobody reads them.
+        must_run: names of the nodes that must run although no node reads them.
     """
 
     nodes: Mapping[str, Any]
@@ -103,7 +104,7 @@ class _Source:
 
 
 def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Captured:
-    """The ops of a source in the graph ``base``, which knows the functions of the library."""
+    """The ops of a source in the graph ``base``, which has the functions of the library."""
     keep = [*source.inputs, *map(_source, source.outputs), *source.must_run]
     tensors: dict[str, tf.Tensor] = {}
     ops: dict[str, tf.Operation] = {}
@@ -115,11 +116,11 @@ def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Capture
             made = _shape(base, node, tensors) or [
                 _emitted(base, node, source.inputs.get(name), tensors, ops)
             ]
-            ops[name] = made[0]  # which may have another name: ops of one node may take that of the next
+            ops[name] = made[0]  # its own name may differ: names are unique
             every.extend(made)
             outputs = [t for op in made for t in op.outputs]
             if node.op == "IdentityN" and not made[0].control_inputs:
-                outputs = list(made[0].inputs)  # nobody has to wait for the others
+                outputs = list(made[0].inputs)  # each output needs only its own input
             tensors |= {f"{name}:{k}": t for k, t in enumerate(outputs)}
     return Captured(
         graph=base,
@@ -155,7 +156,7 @@ def _branch(op: tf.Operation, function: Any, library: Mapping[str, Any]) -> Capt
 
 
 def _in_order(nodes: Mapping[str, Any], traced: Sequence[str], keep: Iterable[str]) -> list[str]:
-    """Names of the nodes that matter, each after what it needs: as traced, new ones just before their use."""
+    """Names of the needed nodes, each after those that it needs: as traced, new ones just before use."""
     order: dict[str, None] = {}
     needed = _needed(nodes, keep)
     for first in [*(name for name in traced if name in needed), *needed]:
@@ -173,6 +174,7 @@ def _in_order(nodes: Mapping[str, Any], traced: Sequence[str], keep: Iterable[st
 
 
 def _needed(nodes: Mapping[str, Any], keep: Iterable[str]) -> dict[str, None]:
+    """Names of the nodes to keep, and of all that they need."""
     found: dict[str, None] = {}
     stack = list(keep)
     while stack:
@@ -189,7 +191,7 @@ def _source(text: str) -> str:
 
 
 def _tensor(text: str) -> str:
-    """The name of the tensor that an input of a node is."""
+    """The full name of the tensor at an input of a node."""
     return text if ":" in text else f"{text}:0"
 
 
@@ -197,7 +199,7 @@ def _refuse(node: Any) -> None:
     """Raise if a node is something that can't be planned."""
     if node.op in _CONTROL_FLOW:
         raise UnsupportedFunctionError(
-            f"op {node.name!r} is of TensorFlow 1's control flow ({node.op}): leave out "
+            f"op {node.name!r} belongs to TensorFlow 1's control flow ({node.op}): leave out "
             "tf.compat.v1.disable_control_flow_v2()"
         )
     if "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b:
@@ -208,7 +210,7 @@ def _refuse(node: Any) -> None:
 
 
 def _shape(base: Any, node: Any, tensors: Mapping[str, tf.Tensor]) -> list[tf.Operation]:
-    """Constants in the place of an op that only asks for known shapes, so that nothing is held for it."""
+    """Constants that replace an op that reads only known shapes, so that no tensor is held for it."""
     if node.op not in ("Shape", "ShapeN"):
         return []
     shapes = [tensors[_tensor(text)].shape for text in node.input if not text.startswith("^")]

@@ -42,15 +42,15 @@ def compile(
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
 
     Args:
-        model: of Keras 3, on TensorFlow: functional, sequential or subclassed. If it is not built yet, the
-            ``input_spec`` says what to build it for. Which variables are trained is read once for each plan.
+        model: of Keras 3, on TensorFlow: functional, sequential or subclassed. If it is not built yet, it is
+            built for ``input_spec``. Each plan fixes the variables that are trained.
         loss: a Keras loss or its name; a list or dict of these for several outputs, which are added; or any
             callable of (label, prediction), of whose result the mean is taken.
         optimizer: of Keras, or its name. With the precision policy ``mixed_float16`` it is put into a
             ``LossScaleOptimizer``, unless it is one, as ``model.compile`` does.
         input_spec: ``tf.TensorSpec`` or a sample of the model's inputs, nested as they are. With both specs
-            the plan is made now, so that mistakes show now; without, at the first call.
-        label_spec: the same for the labels, which the loss gets.
+            the plan is made now, so that mistakes show now; otherwise at the first call.
+        label_spec: the same for the labels, which are passed to the loss.
         budget: bytes of everything that the iteration holds at once: the model, the optimizer's state, the
             batch, activations, gradients, the workspaces of ops; a size (``"8GiB"``), a share of the
             iteration's peak without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the
@@ -62,8 +62,8 @@ def compile(
 
     Raises:
         BudgetError: if the budget can't be read.
-        InfeasibleBudgetError: if no schedule was found; says what budget would do.
-        UnsupportedModelError: if the model is none of Keras, is to be compiled by XLA, or is not built and
+        InfeasibleBudgetError: if no schedule was found; names a budget that works.
+        UnsupportedModelError: if the model is no Keras model, is to be compiled by XLA, or is not built and
             there is no ``input_spec``.
         UnsupportedKerasError: if it is of Keras 2, or runs on another backend than TensorFlow.
         UnsupportedFunctionError: if a shape is not known, or a part can't be planned.
@@ -93,7 +93,7 @@ class CompiledIteration(PlannedFunction):
     """
 
     def __init__(self, made: Iteration, options: Options) -> None:
-        """Remember; nothing is traced yet."""
+        """Keep the iteration; it is traced at its first use."""
         as_written = tf.autograph.experimental.do_not_convert(made.__call__)  # as Keras' own step is traced
         super().__init__(as_written, options, optimizer=lambda: _variables(made.optimizer))
         self.model = made.model

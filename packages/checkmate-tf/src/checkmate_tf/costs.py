@@ -1,7 +1,7 @@
 """The cost of each op of a traced graph, by the cost models of :mod:`checkmate.framework.pricing`.
 
-An op that can't run alone, because it has state, resources or functions of its own, is charged by the bytes
-that it touches.
+An op that can't run alone, because it has state, resources or functions, is charged by the bytes that it
+touches.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def device_of_this_machine() -> str:
 
 
 def machine_of(device: str) -> dict[str, str]:
-    """What decides how long an op takes and which of its bytes are measured, besides the op."""
+    """The properties of a machine that an op's run time and its measured bytes depend on."""
     if device.startswith("GPU"):
         gpu = tf.config.list_physical_devices("GPU")[int(device.partition(":")[2])]
         name = str(tf.config.experimental.get_device_details(gpu).get("device_name", "GPU"))

@@ -1,8 +1,8 @@
-"""From a program to a function of TensorFlow that runs it, in its order and with its recomputations.
+"""From a program to a TensorFlow function that runs it, in its order and with its recomputations.
 
-TensorFlow runs an op as soon as its inputs are there, merges ops that look alike, and rewrites what it calls.
-So every copy of an op carries a number of its own, every heavy one waits for the one before it, and the
-function is called outside of Grappler. A buffer is freed with its last reader: nobody has to say when.
+TensorFlow runs an op as soon as its inputs exist, merges equal ops, and rewrites the functions that it calls.
+So every copy of an op carries its own number, every heavy copy waits for the one before it, and the function
+is called without Grappler. TensorFlow frees a buffer after its last reader.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def emit(captured: Captured, program: Program) -> Replay:
 
 
 def _function(captured: Captured, program: Program, attributes: dict[str, bool]) -> Any:
-    """The ``ConcreteFunction`` of a step or of a branch, which is called where it stands."""
+    """The ``ConcreteFunction`` of a step or of a branch."""
     branches = {
         copy.op.name: [
             _function(branch, runs, {})
@@ -87,7 +87,7 @@ def _function(captured: Captured, program: Program, attributes: dict[str, bool])
 
 
 def _attributes(op: tf.Operation, number: int, branches: Sequence[Any]) -> dict[str, Any]:
-    """The attributes of a copy of an op, which calls these branches in the place of its own."""
+    """The attributes of a copy of an op, which calls these branches instead of its own."""
     node = op.node_def
     for called, branch in zip(branch_functions(op.type, node), branches, strict=False):
         called.name = tf.compat.as_str(branch.name)

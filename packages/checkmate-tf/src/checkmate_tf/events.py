@@ -1,9 +1,9 @@
-"""What TensorFlow did during a stretch of code: its op executions, and its allocations δ₁, δ₂, … over time.
+"""TensorFlow's op executions and allocations δ₁, δ₂, … over time, recorded while real code runs.
 
 TensorFlow's profiler sees each run of an op, by the op's name, and each buffer that an allocator gives out or
-takes back, with its address. What the CPU's allocators tell depends on how TensorFlow was started:
+takes back, with its address. The buffers that it sees on the CPU depend on how TensorFlow was started:
 
-    as it comes (oneDNN)            buffers of 256 KiB and more
+    default (oneDNN)                buffers of 256 KiB and more
     TF_ENABLE_ONEDNN_OPTS=0         every buffer
     TF_CPU_ALLOCATOR_USE_BFC=1      every buffer, and those of oneDNN's kernels
 
@@ -31,9 +31,9 @@ from checkmate_tf.private import XSpace, cpu_allocator_events
 __all__ = ["Allocation", "Execution", "Trace", "TraceRecorder"]
 
 _VERBOSE = 3
-"""The level at which the profiler tells of allocations, and of ops however small."""
+"""The level at which the profiler records allocations, and ops of any length."""
 _OP = re.compile(r"([^:\s]+):(\w+)")
-"""How the executor calls a run of an op: its name and its type; no name of an op has a colon."""
+"""The executor's name of a run of an op: the op's name, which has no colon, and its type."""
 
 
 class Execution(NamedTuple):
@@ -41,9 +41,9 @@ class Execution(NamedTuple):
 
     Attributes:
         name: of the op, in the graph that ran.
-        kind: its type there; TensorFlow puts oneDNN's in the place of its own.
+        kind: its type there, which may be that of a oneDNN kernel.
         start_s: seconds since the recording began.
-        seconds: that the kernel took; on a GPU, to launch it.
+        seconds: run time of the kernel; on a GPU, of its launch.
     """
 
     name: str
@@ -53,17 +53,17 @@ class Execution(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """One buffer that was given out, or taken back.
+    """One allocation or release of a buffer.
 
     Attributes:
         time_s: seconds since the recording began.
-        delta: bytes asked for; negative when they are given back. Of a buffer older than the recording, what
-            the allocator knows, which may be nothing: 0.
+        delta: bytes requested; negative for a release. When a buffer older than the recording is released:
+            the size that the allocator reports, which may be 0.
         address: of the buffer.
         allocator: its name.
-        op: that asked for it; empty if unknown, and when it is given back.
-        held: bytes that the allocator has given out in all, in its own chunks; 0 if it doesn't count.
-        older: whether the buffer was there before the recording.
+        op: the op that requested it; empty if unknown, and for a release.
+        held: total bytes that the allocator has given out, in its own chunks; 0 if it keeps no statistics.
+        older: whether the buffer was allocated before the recording.
     """
 
     time_s: float
@@ -77,7 +77,7 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """What happened, in order of time.
+    """The events of a recording, in order of time.
 
     Attributes:
         executions: of ops, on all devices.
@@ -89,12 +89,12 @@ class Trace:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often each op ran, by its name; 0 for one that didn't."""
+        """Name of an op → number of its runs; 0 for one that did not run."""
         return Counter(run.name for run in self.executions)
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """Seconds that each op took in all its runs, by its name."""
+        """Name of an op → seconds of all its runs."""
         total: defaultdict[str, float] = defaultdict(float)
         for run in self.executions:
             total[run.name] += run.seconds
@@ -109,7 +109,7 @@ class Trace:
 
 
 class TraceRecorder:
-    """Records a ``with`` block, all threads; a few milliseconds, and some microseconds for each event.
+    """Records a ``with`` block, all threads; takes a few milliseconds, and some microseconds for each event.
 
     >>> y = tf.function(lambda x: tf.nn.softmax(x, name="a"), autograph=False)
     >>> _ = y(tf.zeros([2, 3]))
@@ -119,7 +119,7 @@ class TraceRecorder:
     (1, 0)
 
     Raises:
-        ProfilerBusyError: on entry, inside of another profiler.
+        ProfilerBusyError: on entry, inside another profiler.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class TraceRecorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Stop, and read what was recorded."""
+        """Stop, and read the recording."""
         self._started.close()
 
     def _stop(self, folder: Path) -> None:
@@ -160,9 +160,9 @@ class TraceRecorder:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Drop what TensorFlow logs of each session, ten lines by C++: errors come as exceptions.
+    """Drop the ten lines that TensorFlow's C++ code logs for each session; errors come as exceptions.
 
-    File descriptor 2 belongs to the whole process, so this is for a moment only.
+    File descriptor 2 belongs to the whole process, so keep the block short.
     """
     try:
         saved = os.dup(2)
@@ -186,10 +186,8 @@ def _read(spaces: list[bytes]) -> Trace:
             stats = {key: stat.name for key, stat in plane.stat_metadata.items()}
             for line in plane.lines:
                 for event in line.events:
-                    name, start_s = (
-                        named[event.metadata_id],
-                        line.timestamp_ns * 1e-9 + event.offset_ps * 1e-12,
-                    )
+                    name = named[event.metadata_id]
+                    start_s = line.timestamp_ns * 1e-9 + event.offset_ps * 1e-12
                     if name in ("MemoryAllocation", "MemoryDeallocation"):
                         sign = 1 if name == "MemoryAllocation" else -1
                         allocations.append(_allocation(start_s, sign, dict(_facts(event, stats))))
@@ -201,7 +199,7 @@ def _read(spaces: list[bytes]) -> Trace:
 
 
 def _facts(event: Any, stats: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
-    """What an event tells, by name."""
+    """The statistics of an event, by name."""
     for stat in event.stats:
         kind = stat.WhichOneof("value")
         yield stats[stat.metadata_id], stats[stat.ref_value] if kind == "ref_value" else getattr(stat, kind)
@@ -220,7 +218,7 @@ def _allocation(time_s: float, sign: int, facts: Mapping[str, Any]) -> Allocatio
 
 
 def _paired(allocations: list[Allocation]) -> Iterator[Allocation]:
-    """Each return with the size that the buffer was given out with: not every allocator keeps it."""
+    """Each release with the bytes that were requested for the buffer: not every allocator reports them."""
     alive: dict[int, int] = {}
     for event in allocations:
         if not event.older:

@@ -1,10 +1,10 @@
 """FLOPs of an op: 2mnk for a product of matrices [m, k] and [k, n], and so on, from shapes alone.
 
     product       2 · elements made · length of the sum
-    convolution   2 · elements made · elements of a filter of one channel made; its gradients as many
+    convolution   2 · elements made · elements of the filter of one output channel; the same for its gradients
     einsum        2 · product of the extents of all its labels
 
-Any other op counts one for each element that it makes, so that nothing which moves memory is free.
+Any other op counts one for each element that it makes, so that no op that moves memory is free.
 TensorFlow's own registry has no rule for einsum, for fused ops and for most gradients.
 """
 
@@ -24,7 +24,7 @@ _FORMATS = {tf.bfloat16: "bf16", tf.float16: "fp16"}
 
 
 def flops_of(op: tf.Operation) -> float:
-    """Floating-point operations of an op of a function's graph; an unknown shape counts as nothing.
+    """Floating-point operations of an op of a function's graph; a tensor of unknown shape counts 0.
 
     >>> product = lambda a, b: tf.linalg.matmul(a, b)
     >>> graph = tf.function(product).get_concrete_function(tf.TensorSpec([2, 3]), tf.TensorSpec([3, 5])).graph

@@ -72,7 +72,7 @@ def function(
 
 
 def _as_written(method: _Method) -> _Method:
-    """A method that stays as it is when a function that calls it is traced: it is no part of that one."""
+    """A method that TensorFlow does not convert when it traces a function that calls it."""
     kept: _Method = tf.autograph.experimental.do_not_convert(method)
     return kept
 
@@ -92,7 +92,7 @@ class PlannedFunction(HasPlans[StepPlan]):
     def __init__(
         self, fn: Callable[..., Any], options: Options, optimizer: Callable[[], Iterable[tf.Variable]] = tuple
     ) -> None:
-        """Remember; nothing is traced yet."""
+        """Keep the settings; the function is traced at its first use."""
         if not callable(fn):
             raise TypeError(f"fn is {fn!r}, must be a function that computes a training step")
         if getattr(fn, "_jit_compile", False):
@@ -119,14 +119,14 @@ class PlannedFunction(HasPlans[StepPlan]):
 
         Raises:
             UnsupportedFunctionError: if the function can't be planned, or a shape is not known.
-            InfeasibleBudgetError: if no schedule was found; says what budget would do.
+            InfeasibleBudgetError: if no schedule was found; names a budget that works.
         """
         signature, tensors = Signature.of(args, kwargs)
         return self._step(signature).run(tensors)
 
     @_as_written
     def plan(self, *args: Any, **kwargs: Any) -> StepPlan:
-        """The plan for these arguments; ``tf.TensorSpec`` may stand for tensors. Only single ops are run.
+        """The plan for these arguments; a ``tf.TensorSpec`` may replace a tensor. Only single ops are run.
 
         Raises:
             UnsupportedFunctionError, InfeasibleBudgetError: as by a call.
@@ -135,7 +135,7 @@ class PlannedFunction(HasPlans[StepPlan]):
 
     @_as_written
     def priced(self, *args: Any, **kwargs: Any) -> tuple[DFGraph, Account]:
-        """The graph that would be planned on for these arguments, and what its bytes are held for.
+        """The graph that a plan for these arguments would be made for, and the use of each byte.
 
         Raises:
             UnsupportedFunctionError: as by a call.
@@ -143,7 +143,7 @@ class PlannedFunction(HasPlans[StepPlan]):
         traced, concrete = self._concrete(Signature.of(args, kwargs)[0])
         with tf.init_scope():
             found = price_step(capture(concrete), self._options, optimizer=self._optimizer_handles())
-        del traced  # had to live until now
+        del traced  # needed until here
         return found
 
     def _step(self, signature: Signature) -> _Step:

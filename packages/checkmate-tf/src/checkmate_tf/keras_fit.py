@@ -38,8 +38,8 @@ def enable(
     """Let ``fit`` and ``train_on_batch`` of a compiled Keras model train within a byte budget.
 
     Everything that Keras does around its training step stays as it is. Compiling the model again keeps it
-    enabled, with new plans. With ``run_eagerly`` Keras runs Python at each step: then nothing is planned,
-    which is logged. What is saved is the model as ever; one that is loaded is not enabled.
+    enabled, with new plans. With ``run_eagerly`` Keras runs Python at each step: then no step is planned,
+    and a warning is logged. A saved model does not know that it was enabled; enable it again after loading.
 
     Args:
         model: compiled; built or not.
@@ -80,7 +80,10 @@ def enable(
 
 
 def disable(model: keras.Model) -> None:
-    """Restore a model's own training; one that is not enabled stays as it is.
+    """Restore a model's own training.
+
+    Args:
+        model: one that is not enabled stays as it is.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
@@ -95,7 +98,11 @@ def disable(model: keras.Model) -> None:
 
 
 def planned_training(model: keras.Model) -> PlannedTraining | None:
-    """The object that :func:`enable` returned for a model; None if it is not enabled."""
+    """The object that :func:`enable` returned for a model.
+
+    Args:
+        model: one that is not enabled gives None.
+    """
     owner = getattr(vars(model).get(_HOOK), "__self__", None)
     return owner if isinstance(owner, PlannedTraining) else None
 
@@ -109,7 +116,7 @@ class PlannedTraining(HasPlans[StepPlan]):
     """
 
     def __init__(self, model: keras.Model, options: Options) -> None:
-        """Remember; nothing is traced yet."""
+        """Keep the settings; the step is traced when the model is first trained or planned."""
         self._model = model
         self._options = options
         self._step: PlannedFunction | None = None
@@ -121,15 +128,20 @@ class PlannedTraining(HasPlans[StepPlan]):
         return self._step.plans if self._step is not None and self._is_current else ()
 
     def plan(self, x: Any, y: Any = None, sample_weight: Any = None) -> StepPlan:
-        """The plan for a batch; ``tf.TensorSpec`` may stand for tensors. Only single ops are run.
+        """The plan for a batch. Only single ops are run.
 
-        ``fit`` takes it if its data set yields batches of the same shapes and dtypes; of arrays Keras makes
-        such of its own floating-point type.
+        ``fit`` uses this plan for batches of the same shapes and dtypes. Keras converts floating-point arrays
+        to its own floating-point type.
+
+        Args:
+            x: inputs; each tensor may be a ``tf.TensorSpec``, here and below.
+            y: labels.
+            sample_weight: weights of the examples.
 
         Raises:
             UnsupportedModelError: if the model runs eagerly, or is not enabled any more.
             UnsupportedFunctionError: if the step can't be planned, or a shape is not known.
-            InfeasibleBudgetError: if no schedule was found; says what budget would do.
+            InfeasibleBudgetError: if no schedule was found; names a budget that works.
         """
         self._model.make_train_function()
         if self._step is None or not self._is_current:

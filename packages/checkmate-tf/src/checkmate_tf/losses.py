@@ -1,4 +1,4 @@
-"""The scalar that a training step differentiates: of labels and predictions, as Keras' own ``fit`` forms it.
+"""The scalar that a training step differentiates, formed from labels and predictions as in Keras' ``fit``.
 
 loss = Σ losses of the outputs + Σ model.losses
 """
@@ -20,19 +20,19 @@ Loss = Any
 
 
 class LossError(CheckmateError, ValueError):
-    """Labels and predictions that a loss can't take."""
+    """A loss can't take these labels and predictions."""
 
 
 def scalar_loss(model: keras.Model, loss: Loss) -> Callable[[Any, Any], tf.Tensor]:
     """The function (label, prediction) ↦ scalar.
 
-    Losses of Keras, by object or by name, and their lists and dicts do what they do in ``model.compile``:
-    masks are applied, losses of several outputs are added. Any other callable is given labels and predictions
-    as they are; the mean is taken of what it returns. Both ways, what layers have added, such as
-    regularisers, comes on top, so call it right after the model.
+    Keras losses, by object or by name, and lists and dicts of them mean the same as in ``model.compile``:
+    masks are applied, losses of several outputs are added. Any other callable receives labels and predictions
+    unchanged, and the mean of its result is taken. In both cases the losses that layers add, such as
+    regularisers, are added, so call the function right after the model.
 
     Args:
-        model: tells the names of its outputs, and what its layers add.
+        model: gives the names of its outputs, and the losses that its layers add.
         loss: see above.
 
     Raises:
@@ -72,7 +72,7 @@ def _mean_of(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], tf.Tensor]
 
 
 def _of_keras(loss: Loss, output_names: object) -> Callable[[Any, Any], tf.Tensor]:
-    """What ``model.compile`` makes of a loss, without touching the model: of a model without layers."""
+    """The loss function that ``model.compile`` would make, which must not change the model: hence a shell."""
     for leaf in tf.nest.flatten(loss):
         if isinstance(leaf, str):
             keras.losses.get(leaf)
@@ -88,15 +88,15 @@ def _of_keras(loss: Loss, output_names: object) -> Callable[[Any, Any], tf.Tenso
             return shell.compute_loss(y=label, y_pred=prediction)
         except (ValueError, KeyError, IndexError) as error:
             raise LossError(
-                f"the loss can't be computed of labels {_structure(label)} and outputs "
-                f"{_structure(prediction)}, which must be nested alike, and as the loss is: {error}"
+                f"the loss can't be computed from labels {_structure(label)} and outputs "
+                f"{_structure(prediction)}, which must be nested alike, and like the loss: {error}"
             ) from error
 
     return of_outputs
 
 
 def _structure(nest: Any) -> Any:
-    """A nest, the shapes of its tensors in their place."""
+    """A nest with shapes instead of tensors."""
     return tf.nest.map_structure(lambda x: getattr(x, "shape", x), nest)
 
 

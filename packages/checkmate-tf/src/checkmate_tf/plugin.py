@@ -1,4 +1,4 @@
-"""What this distribution adds to Checkmate: the frontend of ``checkmate trace --tf``."""
+"""The plugin of this distribution: the frontend of ``checkmate trace --tf``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["checkmate_register_frontends"]
 
 @hookimpl
 def checkmate_register_frontends() -> list[FrontendSpec]:
-    """TensorFlow's."""
+    """The frontend of TensorFlow."""
     return [
         FrontendSpec(
             name="tf",
@@ -26,7 +26,7 @@ def _frontend() -> Frontend:
     from checkmate_tf.releases import check_installed
 
     check_installed()
-    # A command line shows what it was asked for, not how TensorFlow was built, unless the user wants to know.
+    # Hides TensorFlow's messages about its build, unless the user has set the level.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     frontend: Frontend = import_module("checkmate_tf.ahead").Frontend()
     return frontend

@@ -1,7 +1,8 @@
-"""Every private name of TensorFlow that we use, and nothing else; to plan and measure one step runs them all.
+"""Every private name of TensorFlow that this package uses: they have to work when TensorFlow changes.
 
 TensorFlow has no public way to put one op into a function's graph, to give it a control edge of our choice,
-or to leave one call out of Grappler's rewriting. All of this was the same from 2.16 to 2.21.
+or to leave one call out of Grappler's rewriting. These names were the same from 2.16 to 2.21. Planning and
+measuring one step uses all of them.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ __all__ = [
 
 FuncGraph = func_graph.FuncGraph
 _NOT_COPIED = ("_class", "_output_shapes")
-"""Attributes that name other ops of the graph that they come from, or what is inferred anew."""
+"""Attributes that name other ops of their graph, or that shape inference sets."""
 _LOWERED = "_lower_using_switch_merge"
-"""Attribute of an op with branches or a loop: to run it, TensorFlow puts their ops in its place."""
+"""Attribute of an op with branches or a loop: TensorFlow replaces it by their ops to run it."""
 
 
 @contextmanager
 def emitting(graph: Any) -> Iterator[None]:
-    """Make a graph the one that ops are added to in this block, on no device but those that they name."""
+    """Add ops to this graph inside the block, each on the device that it names."""
     with graph.as_default(), framework_ops.device(None):
         yield
 
@@ -79,14 +80,13 @@ def emit_op(
 
     Args:
         graph: a :data:`FuncGraph`, see :func:`emitting`; its shape inference gives the outputs their shapes.
-        op_type: as ``tf.Operation.type``.
+        op_type: its type, as in ``tf.Operation.type``.
         inputs: tensors of this graph, lists flattened; others are captured.
         attrs: name → ``AttrValue``.
         dtypes: of the outputs, where the op's definition leaves them open.
-        control: ops that must have run before. ``tf.control_dependencies`` would drop those that data
-            edges imply.
+        control: ops that must run before; ``tf.control_dependencies`` would drop those that data edges imply.
         name: of the op; made unique.
-        device: that it is placed on; empty = TensorFlow's choice.
+        device: the device to place it on; empty = TensorFlow's choice.
     """
     kept = {key: value for key, value in attrs.items() if key not in _NOT_COPIED}
     op = graph._create_op_internal(op_type, list(inputs), dtypes, name=name, attrs=kept)
@@ -98,9 +98,9 @@ def emit_op(
 
 @contextmanager
 def grappler_off() -> Iterator[None]:
-    """Leave the functions that are called in this block, for the first time, out of Grappler's rewriting.
+    """Leave functions whose first call is inside this block out of Grappler's rewriting.
 
-    The choice belongs to the call: it holds eagerly and when the call is traced into another function.
+    It holds for eager calls and for calls that are traced into another function.
     """
     held = context.context()
     before = held.function_call_options
@@ -117,7 +117,7 @@ def grappler_off() -> Iterator[None]:
 
 
 def optimized(graph: Any, keep: Iterable[str]) -> Any:
-    """What Grappler makes of a function's graph, as a ``GraphDef``: nested functions inlined, and so on.
+    """A function's graph after Grappler's rewriting, nested functions inlined, as a ``GraphDef``.
 
     ``If`` and ``While`` stay whole: as dataflow of dead and living tensors they could not be scheduled.
 
@@ -143,9 +143,9 @@ def optimized(graph: Any, keep: Iterable[str]) -> Any:
 
 
 def _name_uniquely(definition: Any) -> None:
-    """Give the functions of a ``GraphDef`` names of their own.
+    """Give the functions of a ``GraphDef`` unique names.
 
-    Grappler names what it makes of f(x, 2) by f: for another step that calls f(x, 3), too.
+    Grappler gives its versions of f(x, 2) and of f(x, 3), in another step, the same name.
     """
     number = framework_ops.uid()
     names = {f.signature.name: f"{f.signature.name}_{number}" for f in definition.library.function}
@@ -160,7 +160,7 @@ def _name_uniquely(definition: Any) -> None:
 
 
 def lowered() -> dict[str, Any]:
-    """The attribute that lets an op with branches run as if the ops of the branch stood in its place."""
+    """The attribute that makes TensorFlow replace an op with branches by the ops of the branch that runs."""
     return {_LOWERED: tf.compat.v1.AttrValue(b=True)}
 
 
@@ -168,8 +168,8 @@ def nodes_of(function: Any, graph: Any) -> tuple[Any, dict[str, str]]:
     """The body of a ``FunctionDef`` as a ``GraphDef``, placeholders first, and its tensors' names there.
 
     Args:
-        function: to be taken apart.
-        graph: a :data:`FuncGraph` that knows the functions that it calls.
+        function: the function.
+        graph: a :data:`FuncGraph` with the functions that it calls.
     """
     with graph.as_default():
         definition, names = function_def_to_graph.function_def_to_graph_def(function)
@@ -184,22 +184,22 @@ def _nodes(definition: Any) -> Iterator[Any]:
 
 
 def copy_functions(source: Any, target: Any) -> None:
-    """Let a graph know the functions that ops of another one call."""
+    """Add to a graph the functions that ops of another one call."""
     for function in source._functions.values():
         target._add_function_recursive(function)
 
 
 def add_functions(definition: Any, graph: Any) -> None:
-    """Register the functions of a ``GraphDef`` with TensorFlow, and let a graph know them.
+    """Register the functions of a ``GraphDef`` with TensorFlow, and add them to a graph.
 
-    TensorFlow removes each with the last graph that knows it, as it does with its own.
+    TensorFlow removes each function with the last graph that has it, as it does with its own.
     """
     for function in definition.library.function:
         graph._add_function(atomic_function.from_function_def(function, _type_of(function)))
 
 
 def _type_of(function: Any) -> Any:
-    """The type of a ``FunctionDef``, which TensorFlow wants to know where a function is saved."""
+    """The type of a ``FunctionDef``, which TensorFlow needs when a function is saved."""
     given, made = (
         tuple(tf.TensorSpec(None, arg.type) for arg in arguments)
         for arguments in (function.signature.input_arg, function.signature.output_arg)
@@ -208,12 +208,12 @@ def _type_of(function: Any) -> Any:
 
 
 def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
-    """Tell a resource handle what its resource holds: the shapes and dtypes of a variable."""
+    """Copy the shapes and dtypes behind a resource handle, such as a variable's, to another handle."""
     handle_data_util.copy_handle_data(source, target)
 
 
 def is_stateful(op: tf.Operation) -> bool:
-    """Whether an op does more than computing its outputs from its inputs; legacy random ops included."""
+    """Whether an op does more than computing its outputs from its inputs; true for legacy random ops."""
     return bool(op._is_stateful) or auto_control_deps.op_is_stateful(op)
 
 
@@ -225,7 +225,7 @@ def read_resources(op: tf.Operation) -> list[tf.Tensor]:
 def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose ``if`` and ``while`` on tensors become ops when it is traced, as by ``tf.function``.
 
-    That is so also where it is called by something that is not to be converted.
+    They do so even if the caller is excluded from conversion.
     """
     converted = autograph_util.py_func_from_autograph(fn)
 
@@ -242,7 +242,7 @@ def written_resources(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def resource_bytes(handle: tf.Tensor) -> int:
-    """Bytes of what a resource handle stands for, as far as its shape is known; else 0."""
+    """Bytes of the resource behind a handle, as far as its shape is known; else 0."""
     held = handle_data_util.get_handle_data(handle)
     if held is None or not held.is_set:
         return 0
@@ -252,9 +252,9 @@ def resource_bytes(handle: tf.Tensor) -> int:
 
 @contextmanager
 def cpu_allocator_events() -> Iterator[None]:
-    """Let the CPU's plain allocator, the one without oneDNN, tell the profiler of every buffer in this block.
+    """Let the CPU's plain allocator, the one without oneDNN, report buffers to the profiler in this block.
 
-    The switch is a C++ function without a Python name; where it is missing, nothing is told.
+    The switch is a C++ function without a Python name; if it is missing, nothing changes.
     """
     _allocator_switch("Enable")
     try:
@@ -264,7 +264,7 @@ def cpu_allocator_events() -> Iterator[None]:
 
 
 def _allocator_switch(verb: str) -> None:
-    """Call ``tsl::EnableCPUAllocatorStats()``, or its counterpart, if the library has it."""
+    """Call ``tsl::EnableCPUAllocatorStats()``, or ``Disable…``, if the library has it."""
     symbol = f"{verb}CPUAllocatorStats"
     for library in sorted(Path(tf.sysconfig.get_lib()).glob("libtensorflow_framework.*")):
         try:

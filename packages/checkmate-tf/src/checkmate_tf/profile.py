@@ -1,11 +1,12 @@
-"""What one op costs on one device: seconds of a run, and bytes that it needs beyond its outputs.
+"""The cost of one op on one device: seconds of a run, and bytes that it needs beyond its outputs.
 
 With L(t) the live bytes during a run, relative to its start and with its outputs alive at its end T,
-``workspace = max L − min(L(T), bytes of the outputs)``: what a kernel hands on unseen is no output.
+``workspace = max L − min(L(T), bytes of the outputs)``: a buffer that a kernel keeps for a later op counts as
+workspace.
 
-The op runs alone, in a function of its own that Grappler leaves as it is, as in a replay; one that uses the
-workspace of another op runs after that. Its inputs outlive the run: where a kernel would take over a dying
-one for its workspace (so is the gradient of max pooling, without oneDNN), it needs less in a step than here.
+The op runs alone, in a function that Grappler does not rewrite, as in a replay; an op that uses the workspace
+of another one runs right after it. The inputs outlive the run. So a kernel that would use a dying input as
+workspace, such as the gradient of max pooling without oneDNN, needs less in a step than here.
 """
 
 from __future__ import annotations
@@ -31,32 +32,32 @@ _SPENT_S = 0.02
 _LEAST_RUNS = 3
 _MOST_RUNS = 20
 _PATTERN = 2**16
-"""So many random numbers are drawn, and repeated in a tensor."""
+"""Random numbers to draw; they are repeated in a tensor."""
 _MOST_CONSTANTS = 64
 _NAME = "measured"
 _NOTHING = OpProfile(seconds=0.0, workspace=0)
-"""Of an op that TensorFlow leaves out: an alias, or one made of constants."""
+"""The profile of an op that TensorFlow does not run: an alias, or one that only reads constants."""
 
 
 class NotMeasurableError(ValueError):
-    """An op that can't run alone on made-up inputs; the message says why."""
+    """An op can't run alone on made-up inputs; the message says why."""
 
 
 def profile_op(op: tf.Operation, device: str = "CPU:0") -> OpProfile:
-    """Run an op of a function's graph a few times and measure it; some 30 ms, or four runs of a longer op.
+    """Run an op of a function's graph a few times and measure it; takes 30 ms, or four runs of a longer op.
 
-    Floats are random numbers, repeated; integers and booleans zero, so that indices stay in range; but small
-    integer vectors whose values the graph knows, shapes and axes, are what they are. The first run is the
-    warm-up; the fastest of the others, at least three, gives the time. On the CPU both figures come from
-    TensorFlow's own trace, so that the call of the function costs nothing.
+    Floating-point inputs are repeated random numbers. Integers and booleans are zero, so that indices stay in
+    range, except small integer vectors whose values the graph knows, such as shapes and axes. The first run
+    is the warm-up; the fastest of at least three others gives the time. On the CPU time and bytes come from
+    TensorFlow's trace, so that the overhead of the function call is not included.
 
     Args:
         op: with static shapes; without state, resources and functions.
         device: ``"CPU:0"`` or ``"GPU:k"``.
 
     Raises:
-        NotMeasurableError: if it can't run on such inputs, or gives outputs of other shapes than it says.
-        ProfilerBusyError: inside of another profiler or memory meter.
+        NotMeasurableError: if it can't run on such inputs, or its outputs then have other shapes.
+        ProfilerBusyError: inside another profiler or memory meter.
 
     >>> graph = tf.function(lambda x: tf.nn.softmax(x)).get_concrete_function(tf.TensorSpec([4, 8])).graph
     >>> profile_op(next(op for op in graph.get_operations() if op.type == "Softmax")).workspace
@@ -69,14 +70,14 @@ def profile_op(op: tf.Operation, device: str = "CPU:0") -> OpProfile:
 
 
 def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile | NotMeasurableError]:
-    """What :func:`profile_op` says of each of several ops, or why it can't; faster, for they share one trace.
+    """The profiles of several ops, as by :func:`profile_op`, or errors; faster, because they share one trace.
 
     Args:
-        ops: each is asked for when the one before has been run.
-        device: as there.
+        ops: each is taken from the iterable once the one before has run.
+        device: ``"CPU:0"`` or ``"GPU:k"``.
 
     Raises:
-        ProfilerBusyError: inside of another profiler or memory meter.
+        ProfilerBusyError: inside another profiler or memory meter.
     """
     gpu = device.startswith("GPU")
     found: list[OpProfile | NotMeasurableError] = []
@@ -101,7 +102,7 @@ def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile 
 
 
 def constant_inputs(op: tf.Operation) -> dict[int, np.ndarray[Any, np.dtype[Any]]]:
-    """The inputs that are shapes, axes and the like, by position: few integers that the graph knows."""
+    """Position of an input → its value, if it is a short integer vector that the graph knows, as a shape."""
     return {
         k: value
         for k, t in enumerate(op.inputs)
@@ -111,30 +112,30 @@ def constant_inputs(op: tf.Operation) -> dict[int, np.ndarray[Any, np.dtype[Any]
 
 
 def _static_value(tensor: tf.Tensor) -> Any:
-    if tensor.op.type == "ShapeN":  # TensorFlow itself knows that of Shape only
+    if tensor.op.type == "ShapeN":  # get_static_value knows Shape, not ShapeN
         shape = tensor.op.inputs[tensor.value_index].shape
         return np.array(shape) if shape.is_fully_defined() else None
     return tf.get_static_value(tensor)
 
 
 def _ready(op: tf.Operation, name: str) -> Callable[[], Sequence[tf.Tensor]]:
-    """Runs an op on inputs that are made up; it has been run once."""
+    """A function that runs an op on made-up inputs; it has run once."""
     if not op.outputs or any(not t.shape.is_fully_defined() for t in (*op.inputs, *op.outputs)):
-        raise NotMeasurableError(f"{op.type} has no outputs, or shapes that are not known")
+        raise NotMeasurableError(f"{op.type} has no outputs, or unknown shapes")
     known = constant_inputs(op)
     left = [t for k, t in enumerate(op.inputs) if k not in known]
     function, arguments = _alone(op, known, left, name), [_real(t) for t in left]
     with grappler_off():
         outputs = function(*arguments)
     if any(t.shape != made.shape for t, made in zip(op.outputs, outputs, strict=True)):
-        raise NotMeasurableError(f"the outputs of {op.type} have other shapes on inputs that are made up")
+        raise NotMeasurableError(f"the outputs of {op.type} have other shapes on made-up inputs")
     return lambda: function(*arguments)
 
 
 def _alone(
     op: tf.Operation, known: Mapping[int, object], left: Sequence[tf.Tensor], name: str
 ) -> Callable[..., Sequence[tf.Tensor]]:
-    """A function of one op, and of its inputs without those that are constant."""
+    """A function that runs one op, of those of its inputs that are not constant."""
 
     def body(*given: tf.Tensor) -> list[tf.Tensor]:
         rest = iter(given)
@@ -167,11 +168,11 @@ def _emitted(op: tf.Operation, inputs: Mapping[str, tf.Tensor], name: str) -> Se
 
 
 def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile]:
-    """What the trace tells of each op, by its number; nothing of one that TensorFlow left out.
+    """Number of an op → its profile, from a trace; an op that TensorFlow did not run has none.
 
     Args:
         trace: of all runs.
-        device: where they ran.
+        device: the device of the runs.
         made: bytes of the outputs of each op.
     """
     runs: dict[int, list[Execution]] = {}
@@ -183,7 +184,7 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
     times_s = [a.time_s for a in allocations]
 
     def workspace(run: Execution, made: int) -> int:
-        """What was allocated at most while an op ran, minus what of its outputs was left at its end."""
+        """The most bytes allocated during a run, minus those of the outputs that are left at its end."""
         within = slice(bisect_left(times_s, run.start_s), bisect_right(times_s, run.start_s + run.seconds))
         live = np.cumsum([0, *(a.delta for a in allocations[within])])
         return int(live.max() - min(live[-1], made))
@@ -196,7 +197,7 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
 
 
 def _run_on_gpu(run: Callable[[], object], device: str) -> OpProfile:
-    """Kernels run behind the host's back: runs in a row between two waits, without the call of a function."""
+    """The profile on a GPU, where kernels are asynchronous: by runs in a row."""
     empty = tf.function(lambda: None, autograph=False).get_concrete_function()
     empty()
     seconds = max(_seconds_in_a_row(run) - _seconds_in_a_row(empty), 0.0)
@@ -204,7 +205,7 @@ def _run_on_gpu(run: Callable[[], object], device: str) -> OpProfile:
 
 
 def _workspace_on_gpu(run: Callable[[], object], device: str) -> int:
-    """By the allocator's statistics, which count whole chunks; 0 if it keeps none."""
+    """The workspace by the allocator's statistics, which count whole chunks; 0 if it keeps none."""
     try:
         tf.config.experimental.reset_memory_stats(device)
     except ValueError:
@@ -225,7 +226,7 @@ def _seconds_in_a_row(run: Callable[[], object]) -> float:
 
 
 def _repeat(run: Callable[[], object]) -> int:
-    """Run until ``_SPENT_S`` are spent, at least ``_LEAST_RUNS`` times; how often it was."""
+    """Run for ``_SPENT_S`` seconds and at least ``_LEAST_RUNS`` times; the number of runs."""
     deadline = time.perf_counter() + _SPENT_S
     for k in range(_MOST_RUNS):
         if k >= _LEAST_RUNS and time.perf_counter() > deadline:
@@ -235,10 +236,10 @@ def _repeat(run: Callable[[], object]) -> int:
 
 
 def _real(tensor: tf.Tensor) -> tf.Tensor:
-    """A tensor of the same shape and dtype, with numbers in it."""
+    """A tensor of the same shape and dtype with made-up values."""
     dtype, shape = tensor.dtype, tuple(tensor.shape)
     if not (dtype.is_floating or dtype.is_complex or dtype.is_integer or dtype.is_bool):
-        raise NotMeasurableError(f"nothing can be made up for an input of {dtype.name}")
+        raise NotMeasurableError(f"no values can be made up for an input of {dtype.name}")
     if dtype.is_floating or dtype.is_complex:
         return tf.constant(np.resize(_numbers(dtype.as_numpy_dtype), shape), dtype)
     return tf.zeros(shape, dtype)
@@ -246,5 +247,5 @@ def _real(tensor: tf.Tensor) -> tf.Tensor:
 
 @cache
 def _numbers(dtype: type[np.generic]) -> np.ndarray[Any, np.dtype[Any]]:
-    """Drawn once: to draw every number of a tensor takes longer than most ops."""
+    """Random numbers, drawn once: drawing all values of a tensor takes longer than most ops."""
     return np.random.default_rng(0).standard_normal(_PATTERN).astype(dtype)

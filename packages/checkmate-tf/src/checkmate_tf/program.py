@@ -1,8 +1,8 @@
-"""A schedule as a sequence of copies of TensorFlow's ops, each told which copies it reads.
+"""A schedule as a sequence of copies of TensorFlow's ops, each with the copies that it reads.
 
-    schedule σ = v₁ v₂ …  ↦  c₁ c₂ …     heavy ops as σ says, light ones right before they are first needed
+    schedule σ = v₁ v₂ …  ↦  c₁ c₂ …     heavy ops in the order of σ, light ones right before their first use
 
-What runs is this program; what it will hold can be counted before it runs.
+The bytes that a program holds are counted before it runs (:mod:`checkmate_tf.residency`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Copy", "Program", "Value", "branch_programs", "program"]
 
 
 class Value(NamedTuple):
-    """One output of one copy; of the copies before the first, −1 − k is the k-th input of the step."""
+    """One output of one copy; copy number −1 − k stands for the k-th input of the step."""
 
     copy: int
     output: int
@@ -33,9 +33,9 @@ class Copy:
 
     Attributes:
         op: of the captured step.
-        inputs: what it reads.
-        heavy: whether the schedule says when it runs; a light op runs as soon as its inputs are there.
-        branches: what its branches run, see :mod:`checkmate_tf.branches`.
+        inputs: the values that it reads.
+        heavy: whether the schedule orders it; a light op runs as soon as its inputs exist.
+        branches: the programs of its branches, see :mod:`checkmate_tf.branches`.
     """
 
     op: tf.Operation
@@ -46,11 +46,11 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What runs.
+    """The copies that run, and the results of the step.
 
     Attributes:
         copies: in order.
-        outputs: of the step.
+        outputs: the values that the step returns.
     """
 
     copies: tuple[Copy, ...]
@@ -58,11 +58,11 @@ class Program:
 
 
 def program(traced: TracedGraph, sequence: Iterable[int]) -> Program:
-    """The copies that run if the ops of a graph run in a sequence.
+    """The program of a sequence of the ops of a graph.
 
     Args:
         traced: the step.
-        sequence: ops of ``traced.graph``, with repeats; each reads the latest copy of what it needs.
+        sequence: ops of ``traced.graph``, with repeats; each reads the latest copies of its inputs.
     """
     writer = _Writer.of(traced)
     for v in sequence:
@@ -75,7 +75,7 @@ def program(traced: TracedGraph, sequence: Iterable[int]) -> Program:
 
 
 def branch_programs(traced: TracedGraph, op: tf.Operation) -> tuple[Program, ...]:
-    """What the branches of an op run: each of their ops once, in an order in which little is held."""
+    """The programs of the branches of an op: each of their ops once, in a lean order."""
     return tuple(program(branch, _once(branch)) for branch in traced.branches.get(op.name, ()))
 
 
@@ -87,14 +87,14 @@ def _once(traced: TracedGraph) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Writer:
-    """Writes a program down.
+    """Writes a program, copy by copy.
 
     Attributes:
         traced: the step.
-        copies: so far.
+        copies: the copies so far.
         latest: op → number of its latest copy.
-        heavy: the ops that the sequence has named.
-        wires: op → its inputs, as asking TensorFlow for them takes time.
+        heavy: inputs of the step, and the ops of the sequence so far.
+        wires: op → its inputs, kept because TensorFlow takes time to list them.
     """
 
     traced: TracedGraph
@@ -109,13 +109,13 @@ class _Writer:
         return cls(traced=traced, latest=given, heavy=set(given))
 
     def run(self, op: tf.Operation) -> None:
-        """A new copy of a heavy op."""
+        """Add a copy of a heavy op."""
         inputs = self._inputs(op)
         self.heavy.add(op.name)
         self._add(op, inputs, heavy=True)
 
     def value(self, tensor: tf.Tensor) -> Value:
-        """What stands for a tensor now: of a heavy op its latest copy, of a light op one made from such."""
+        """The latest value of a tensor; a light op gets a new copy if its inputs have changed."""
         op = tensor.op
         if op.name not in self.heavy:
             inputs = self._inputs(op)

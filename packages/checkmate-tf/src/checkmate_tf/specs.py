@@ -1,4 +1,4 @@
-"""Shapes and dtypes of a batch, from specs or from a sample: what a plan is made for.
+"""The shapes and dtypes that a plan is made for, from specs or from a sample.
 
 sample or specs, nested  ↦  tf.TensorSpec, nested alike, each of known shape
 """
@@ -13,14 +13,14 @@ import tensorflow as tf
 
 from checkmate_tf.capture import UnsupportedFunctionError
 
-__all__ = ["specs_of"]
+__all__ = ["spec_of", "specs_of"]
 
 _EXAMPLE = 32
-"""Stands for the size of a batch in advice."""
+"""The size of a batch in advice."""
 
 
 def specs_of(name: str, given: Any) -> Any:
-    """The specs of a sample, or of specs; tensors, arrays and numbers, nested in tuples, lists and dicts.
+    """The specs of a sample: tensors, arrays, numbers or specs, nested in tuples, lists and dicts.
 
     Args:
         name: of the argument, for errors.
@@ -39,13 +39,13 @@ def specs_of(name: str, given: Any) -> Any:
     """
     leaves = tf.nest.flatten(given)
     places = list(_places(name, given))
-    if len(places) != len(leaves):  # a kind of nest that only TensorFlow knows
+    if len(places) != len(leaves):  # a kind of nest that _places does not enter
         places = [f"{name}, leaf {k}" for k, _ in enumerate(leaves)]
-    return tf.nest.pack_sequence_as(given, [_spec(at, leaf) for at, leaf in zip(places, leaves, strict=True)])
+    return tf.nest.pack_sequence_as(given, list(map(spec_of, places, leaves)))
 
 
 def _places(at: str, given: Any) -> Iterator[str]:
-    """Where each leaf is, in the order of ``tf.nest``."""
+    """The place of each leaf, as Python would index it, in the order of ``tf.nest``."""
     if isinstance(given, Mapping):
         for key in sorted(given):
             yield from _places(f"{at}[{key!r}]", given[key])
@@ -56,11 +56,12 @@ def _places(at: str, given: Any) -> Iterator[str]:
         yield at
 
 
-def _spec(at: str, leaf: Any) -> tf.TensorSpec:
+def spec_of(at: str, leaf: Any) -> tf.TensorSpec:
+    """The spec of one tensor, array, number or spec; ``at`` is its place. Raises as :func:`specs_of`."""
     if isinstance(leaf, tf.SparseTensor | tf.SparseTensorSpec | tf.RaggedTensor | tf.RaggedTensorSpec):
         way = "tf.sparse.to_dense(x)" if "Sparse" in type(leaf).__name__ else "x.to_tensor(shape=[...])"
         raise UnsupportedFunctionError(
-            f"{at} is a {type(leaf).__name__}, whose bytes are known only when it is there: make it dense, "
+            f"{at} is a {type(leaf).__name__}, whose bytes are unknown before the step runs: make it dense, "
             f"with {way}"
         )
     if isinstance(leaf, np.ndarray | np.generic | float | int):
@@ -77,7 +78,7 @@ def _spec(at: str, leaf: Any) -> tf.TensorSpec:
 
 
 def _advice(shape: tf.TensorShape, dtype: tf.DType) -> str:
-    """The spec to write, its batch an example."""
+    """The spec to write, with a batch of ``_EXAMPLE``."""
     if shape.rank is None:
         return f"write tf.TensorSpec([{_EXAMPLE}, ...], tf.{dtype.name})"
     known = [size if k or size is not None else _EXAMPLE for k, size in enumerate(shape.as_list())]

@@ -1,10 +1,10 @@
-"""Which tensors of TensorFlow share one buffer, and which op may write its output over its input.
+"""Tensors of TensorFlow that share one buffer, and ops that may write their output over an input.
 
     alias        y = f(x) makes no buffer: y is x under another shape, or x itself
-    take-over    y = f(x) is written into x's buffer, if x has the same size and nobody else needs it
-    lent         what f needs while it runs is kept for g, which reads its output and needs it again
+    take-over    y = f(x) is written into x's buffer, if x has the same size and no other op needs it
+    lent         the workspace of f is kept for g, which reads the output of f and uses the workspace again
 
-All are facts of TensorFlow's kernels, found by comparing predicted with measured peaks.
+All are properties of TensorFlow's kernels, found by comparing predicted with measured peaks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import tensorflow as tf
 from checkmate_tf.branches import has_branches
 
 __all__ = [
+    "ALIASES",
+    "TAKE_OVER",
+    "TAKE_OVER_SECOND",
     "aliased_input",
     "calls_functions",
     "is_counted",
@@ -27,7 +30,7 @@ __all__ = [
 _SOURCES = frozenset({"Placeholder", "PlaceholderWithDefault", "Const", "VarHandleOp"})
 _STRING = 24
 """Bytes of a string's header, ``tstring``, which has room for 22 characters."""
-_ALIASES = frozenset(
+ALIASES = frozenset(
     {
         "Identity",
         "IdentityN",
@@ -42,8 +45,9 @@ _ALIASES = frozenset(
         "ReadVariableOp",
     }
 )
+"""Types of ops whose outputs share the buffers of their inputs."""
 # fmt: off
-_TAKE_OVER = frozenset((
+TAKE_OVER = frozenset((
     "Abs", "Acos", "Acosh", "Add", "AddN", "AddV2", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "BiasAdd",
     "Ceil", "Cos", "Cosh", "Div", "DivNoNan", "Elu", "EluGrad", "Erf", "Erfc", "Erfinv", "Exp", "Expm1",
     "Floor", "FloorDiv", "FloorMod", "Inv", "InvGrad", "LeakyRelu", "LeakyReluGrad", "Lgamma", "Log",
@@ -55,17 +59,19 @@ _TAKE_OVER = frozenset((
     "LogicalAnd", "LogicalOr", "LogicalNot", "ClipByValue", "SelectV2",
 ))
 # fmt: on
-_TAKE_OVER_SECOND = frozenset({"SparseSoftmaxCrossEntropyWithLogits"})
-"""Ops that write their second output over their first input; with dense labels not so in TensorFlow 2.16."""
+"""Types of ops that write their output over an input of the same size."""
+TAKE_OVER_SECOND = frozenset({"SparseSoftmaxCrossEntropyWithLogits"})
+"""Ops that write their second output over their first input; with dense labels, not in TensorFlow 2.16."""
 
 _LENT = {"MaxPoolGrad": ("MaxPool", 1)}
-"""oneDNN's pooling notes where the largest elements were, for its gradient: op → lender, input made by it."""
+"""Op → type of its lender, and the input that the lender makes: oneDNN's pooling keeps the positions of the
+largest elements for its gradient."""
 
 
 def nbytes(tensor: tf.Tensor) -> int:
     """Bytes of a tensor; 0 if its shape is not known, or it is a handle (resource, variant).
 
-    Of strings, the headers: what does not fit in there is somewhere else.
+    Of strings, only the headers: longer texts are kept elsewhere.
     """
     if tensor.dtype in (tf.resource, tf.variant):
         return 0
@@ -74,7 +80,7 @@ def nbytes(tensor: tf.Tensor) -> int:
 
 
 def is_source(op: tf.Operation) -> bool:
-    """Whether an op's output is there from the start: an argument, a captured tensor, a constant."""
+    """Whether an op's output is resident from the start: an argument, a captured tensor, a constant."""
     return op.type in _SOURCES
 
 
@@ -83,21 +89,21 @@ def aliased_input(op: tf.Operation, output: int) -> int | None:
 
     A read of a variable shares the variable's buffer.
     """
-    if op.type in _ALIASES:
+    if op.type in ALIASES:
         return output if op.type == "IdentityN" else 0
     return None
 
 
 def is_elementwise(op: tf.Operation) -> bool:
     """Whether an op computes each element of its output from one of each input."""
-    return op.type in _TAKE_OVER
+    return op.type in TAKE_OVER
 
 
 def takes_over(op: tf.Operation) -> tuple[int, ...]:
-    """The inputs over which an op may write an output of the same size, once nobody else needs them."""
-    if op.type in _TAKE_OVER_SECOND:
+    """The inputs that an op may write an output of the same size over, once no other op needs them."""
+    if op.type in TAKE_OVER_SECOND:
         return (0,) if nbytes(op.inputs[0]) == nbytes(op.outputs[1]) else ()
-    if op.type not in _TAKE_OVER or len(op.outputs) != 1:
+    if op.type not in TAKE_OVER or len(op.outputs) != 1:
         return ()
     size, dtype = nbytes(op.outputs[0]), op.outputs[0].dtype
     return tuple(k for k, t in enumerate(op.inputs) if nbytes(t) == size and t.dtype == dtype)
@@ -109,17 +115,17 @@ def calls_functions(op: tf.Operation) -> bool:
 
 
 def is_counted(op: tf.Operation) -> bool:
-    """Whether the bytes of an op's outputs are known, and it holds no others but a workspace.
+    """Whether all bytes that an op holds are known: its outputs and its workspace.
 
-    Not so of loops and calls, of the lists that these pass on, and of sizes that depend on data. Of branches
-    the ops are counted one by one.
+    False for loops and calls, for the lists that these pass on, and for sizes that depend on data. True for
+    branches, whose ops are counted one by one.
     """
     unknown = any(t.dtype == tf.variant or not t.shape.is_fully_defined() for t in op.outputs)
     return not unknown and (has_branches(op.type) or not calls_functions(op))
 
 
 def lender(op: tf.Operation) -> tf.Operation | None:
-    """The op whose workspace stays for this one, which then needs none of its own; None = there is none."""
+    """The op whose workspace is kept for this one, which then needs none of its own; None = no such op."""
     kind, k = _LENT.get(op.type, ("", 0))
     if not kind or op.inputs[k].op.type != kind:
         return None
