@@ -35,24 +35,18 @@ _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
 _COOLED = 0.02
 """The temperature at the end of a cycle, relative to that at its start."""
-_LONGER = (1, 1, 2, 1, 1, 2, 4)
-"""Lengths of successive cycles: Luby's sequence, over and over."""
 _ROOMS = (0.1, 0.3, 0.2, 0.0, 0.5)
 """How much the budget is exceeded at first in successive cycles from the best sequence, relative to it."""
 _RELAXED_HEAT, _RELAXED_COOLED = 0.3, 0.1
 """Temperatures while it is exceeded: at the start as above, at the end relative to that."""
-_WARM_HEAT, _WARM = 0.1, 16
-"""Temperature between two tightenings, as above; rounds between them = shortest cycle / ``_WARM``."""
 _TIGHTENINGS, _RETURNS = 12, 4
 """Steps from the peak without recomputation to the budget; and from an exceeded budget."""
 _FAILURES = 12
 """How many steps may fail on the way down from the peak without recomputation."""
-_SAMPLES = (4, 16, 1)
-"""How many ways to free bytes each attempt at one tightening compares."""
 _STARTING = 5
 """The search starts in about the time that judging this many schedules takes."""
 _ROUNDS_PER_OP = 50
-"""Limit of the rounds of the shortest cycle."""
+"""Limit of the rounds of a cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +54,7 @@ class LocalSearch:
     """Ruin and recreate over sequences; see :mod:`checkmate_solvers.machine.rounds`.
 
     Attributes:
-        rounds: of the shortest cycle; fewer in graphs of less than a hundred ops.
+        rounds: of a cycle; fewer in graphs of less than a hundred ops.
         patience: cycles without an improvement after which the search stops.
         samples: how many ways to free bytes are compared, at most.
         fresh: of this many cycles, one starts from scratch.
@@ -123,22 +117,21 @@ class _Cycles:
         patience, most = self.settings.patience, math.inf if cycles is None else cycles
         while not self.incumbent.done and idle < patience and turn < most:
             before = self.cost
-            rounds = self.length * _LONGER[turn % len(_LONGER)]
-            if self._begin(turn, rounds):
+            if self._begin(turn):
                 self._keep()
-                self._anneal(rounds, _HEATS[turn % len(_HEATS)], _COOLED, self.budget)
+                self._anneal(self.length, _HEATS[turn % len(_HEATS)], _COOLED, self.budget)
                 self._keep()
             turn += 1
             idle = 0 if self.cost < before else idle + 1
 
-    def _begin(self, turn: int, rounds: int) -> bool:
+    def _begin(self, turn: int) -> bool:
         """Load the sequence that a cycle starts from; False if none is within the budget."""
         if turn < len(self.seeds):
             return self._load(self.seeds[turn])
         if (turn - len(self.seeds)) % self.settings.fresh == 0 or not len(self.best):
             return self._start_from_scratch()
         more = _ROOMS[turn % len(_ROOMS)]
-        return self._oscillate(more, max(1, rounds // 4)) if more else self._load(self.best)
+        return self._oscillate(more) if more else self._load(self.best)
 
     def _load(self, sequence: Sequence[int] | Ints) -> bool:
         """Load a sequence that fits, without the computes that it does not need."""
@@ -150,11 +143,11 @@ class _Cycles:
         self.driver.load(np.flatnonzero(needed_ops(graph)))
         return self._tighten(max(keep_all_peak(graph) - graph.base_size, 1), _TIGHTENINGS, _FAILURES)
 
-    def _oscillate(self, more: float, rounds: int) -> bool:
+    def _oscillate(self, more: float) -> bool:
         """Search around the best sequence with more room, and take the room away again."""
         room = int(self.budget * (1 + more))
         self._load(self.best)
-        self._anneal(rounds, _RELAXED_HEAT, _RELAXED_COOLED, room)
+        self._anneal(max(1, self.length // 4), _RELAXED_HEAT, _RELAXED_COOLED, room)
         return self._tighten(room, _RETURNS, 0) or self._load(self.best)
 
     def _tighten(self, reached: int, steps: int, failures: int) -> bool:
@@ -168,19 +161,15 @@ class _Cycles:
                 return False
             else:
                 failures, step = failures - 1, math.sqrt(step)
-            if reached > self.budget:
-                self._anneal(self.length // _WARM, _WARM_HEAT, 1.0, reached)
         return True
 
     def _repair(self, budget: int) -> bool:
         """Bring the current sequence within a budget; if that fails, go back to the best one."""
         start = self.driver.best
-        deadline = self.incumbent.clock.deadline
-        for samples in _SAMPLES:
-            if self.driver.repair(budget, 5 * len(start) + 300, samples=samples, deadline=deadline):
-                return True
+        fits = self.driver.repair(budget, 5 * len(start) + 300, deadline=self.incumbent.clock.deadline)
+        if not fits:
             self.driver.load(start)
-        return False
+        return fits
 
     def _anneal(self, rounds: int, heat: float, cooled: float, budget: int) -> None:
         self.driver.anneal(

@@ -31,8 +31,6 @@ _SLACK = 1e-3
 """A moment has no price if its room is worth less than this, relative to the room of the highest price."""
 _MOST_COLUMNS = 20_000
 """Columns of the first relaxation, about."""
-_NEAR, _ROUNDS = 2, 3
-"""How many crowded ops on each side of a priced moment are tried for a price as well, and how often."""
 _MANY = 10
 """From this many moments on, the rounded LP is followed: no MILP is solved for them."""
 _PART = 4
@@ -177,28 +175,14 @@ class _Programs:
             self.decide(chosen, part=1)
 
     def priced(self, first: int, most: int) -> list[int]:
-        """Moments at which memory has a price: first of those all over the order, then of those nearby."""
-        problem = self.best.problem
+        """Drop moments whose memory row has (almost) no shadow price; return the rest, at most ``most``."""
         if self.best.done:
             return [first]
-        spread = crowded_ops(problem, _MOST_COLUMNS // self._columns + 1)
-        chosen, bound = self._cheap_dropped([first, *spread], most)
-        crowded = crowded_ops(problem)
-        for _ in range(_ROUNDS):
-            near = {crowded.index(at) + step for at in chosen for step in range(-_NEAR, _NEAR + 1)}
-            nearby = [crowded[place] for place in sorted(near) if 0 <= place < len(crowded)]
-            again, higher = self._cheap_dropped([*chosen, *nearby], most)
-            if higher <= bound or self.best.done:
-                break
-            chosen, bound = again, higher
-        return chosen
-
-    def _cheap_dropped(self, candidates: Sequence[int], most: int) -> tuple[list[int], float]:
-        """Drop moments whose memory row has (almost) no shadow price; return the rest and their LP bound."""
-        chosen = self._line(candidates)
+        spread = crowded_ops(self.best.problem, _MOST_COLUMNS // self._columns + 1)
+        chosen = self._line([first, *spread])
         bound, worth = self._relaxed(chosen)
         if not math.isfinite(bound):
-            return list(candidates[:1]), bound
+            return [first]
         while len(chosen) > 1 and not self.best.done:
             least = max(_SLACK * max(worth), sorted(worth)[-min(most, len(worth))])
             fewer = [at for at, value in zip(chosen, worth, strict=True) if value >= least and value > 0]
@@ -212,7 +196,7 @@ class _Programs:
                 value, _ = self._relaxed(fewer)
                 if value >= bound:
                     bound, chosen = value, fewer
-        return chosen, bound
+        return chosen
 
     def _relaxed(self, chosen: Sequence[int]) -> tuple[float, list[float]]:
         """Solve the linear relaxation; return its bound and the worth of the room at each moment."""
