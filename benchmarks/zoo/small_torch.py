@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from checkmate_torch.demo import Block
 
-__all__ = ["CASES", "Case", "gpt2", "mlp", "resnet18", "unet"]
+__all__ = ["CASES", "Case", "gpt2", "mlp", "perceptron", "resnet18", "unet"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,6 +142,15 @@ class GPT2(nn.Module):
 
 
 Wrap = Callable[[nn.Module], nn.Module]
+
+
+def perceptron(*widths: int, dropout: float = 0.0) -> nn.Sequential:
+    """Linear layers from each width to the next, with GELU and, if it is not 0, dropout between them."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Linear(widths[0], widths[1])]
+    for before, after in pairwise(widths[1:]):
+        layers += [nn.GELU(), *([nn.Dropout(dropout)] if dropout else []), nn.Linear(before, after)]
+    return nn.Sequential(*layers)
 
 
 def mlp(

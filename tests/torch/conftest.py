@@ -1,4 +1,4 @@
-"""One thread: on a busy machine OpenMP's barriers make small ops hundreds of times slower; a solver."""
+"""One thread, because on a busy machine OpenMP's barriers make small ops far slower; and a solver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 
 @dataclass(frozen=True)
 class Forgetful:
-    """Keeps nothing of the forward pass: what may run twice does, if backward reads it."""
+    """Keeps nothing of the forward pass: every op that backward needs runs twice, if it may."""
 
     def solve(self, problem: Problem) -> Solution:
         graph = problem.graph

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 import checkmate
@@ -17,19 +17,18 @@ from checkmate.testing import FrontendConformance
 from checkmate_torch import UnsupportedModelError, compile, memory_meter, plan, trace
 from checkmate_torch.ahead import Frontend, ProgramError
 from checkmate_torch.meter import resident_bytes
-from zoo.small_torch import resnet18
+from checkmate_torch.private import FakeTensorMode
+from zoo.small_torch import perceptron, resnet18
 
 KIB = 1024
 
 
-def perceptron(width: int = 16) -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+network = partial(perceptron, 16, 64, 16)
 
 
 def test_traced_and_compiled_are_the_same_graph() -> None:
     """Without a loss the boundary stands for it, in both."""
-    module, x = perceptron(), torch.randn(8, 16)
+    module, x = network(), torch.randn(8, 16)
     compiled = compile(module, "100%")
     compiled(x)
     traced = trace(module, x)
@@ -69,9 +68,9 @@ def test_nothing_is_allocated_and_nothing_is_changed() -> None:
 def test_fake_and_meta_models_of_any_size() -> None:
     n = 2**15
     with torch.device("meta"):
-        meta, x = perceptron(n), torch.empty(2**12, n)
+        meta, x = perceptron(n, 4 * n, n), torch.empty(2**12, n)
     with FakeTensorMode():
-        fake, y = perceptron(n), torch.empty(2**12, n)
+        fake, y = perceptron(n, 4 * n, n), torch.empty(2**12, n)
     graphs = [trace(meta, x, cost_model="flops").graph, trace(fake, (y,), cost_model="flops").graph]
     assert graphs[0] == graphs[1]
     assert checkmate.keep_all_peak(graphs[0]) > 64 * 2**30
@@ -95,8 +94,8 @@ def test_tied_weights_and_hidden_tensors_of_a_model() -> None:
     assert sizes[Kind.PARAMETERS] == 4 * KIB
 
 
-def test_a_compiled_model_is_traced_as_what_it_was() -> None:
-    module, x = perceptron(), torch.randn(8, 16)
+def test_a_compiled_model_has_the_graph_of_its_original() -> None:
+    module, x = network(), torch.randn(8, 16)
     assert trace(compile(module, "100%"), x, cost_model="flops").graph == (
         trace(module, x, cost_model="flops").graph
     )
@@ -106,7 +105,7 @@ def test_a_model_that_can_not_be_copied_is_refused_unless_it_is_fake() -> None:
     class Locked(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.body, self.lock = perceptron(), threading.Lock()
+            self.body, self.lock = network(), threading.Lock()
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.body(x)
@@ -118,10 +117,10 @@ def test_a_model_that_can_not_be_copied_is_refused_unless_it_is_fake() -> None:
     assert trace(model, x, cost_model="flops").graph.n_ops > 3
 
 
-def test_labels_come_with_the_loss() -> None:
+def test_labels_that_the_loss_reads_are_inputs() -> None:
     labels = torch.randint(16, (8,))
     traced = trace(
-        perceptron(),
+        network(),
         torch.randn(8, 16),
         loss=lambda y: functional.cross_entropy(y, labels),
         cost_model="flops",
@@ -131,31 +130,33 @@ def test_labels_come_with_the_loss() -> None:
 
 
 def test_a_traced_step_is_saved_in_the_wire_format(tmp_path: Path) -> None:
-    traced = trace(perceptron(), torch.randn(8, 16), cost_model="flops")
+    traced = trace(network(), torch.randn(8, 16), cost_model="flops")
     traced.save(tmp_path / "step.msgpack")
     assert checkmate.read_graph(tmp_path / "step.msgpack") == traced.graph
 
 
-def test_without_running_an_op_there_are_no_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkmate_torch.costs.profile_op", pytest.fail)
-    graph = trace(perceptron(), torch.randn(9, 16), cost_model="roofline-H100-80GB").graph
+def test_without_running_an_op_there_are_no_workspaces() -> None:
+    timed: list[checkmate.Progress] = []
+    x = torch.randn(9, 16)
+    graph = trace(network(), x, cost_model="roofline-H100-80GB", on_progress=timed.append).graph
+    assert timed == []
     assert all(op.workspace == 0 for op in graph.ops if op.name != "loss")
 
 
-def test_a_budget_that_nothing_meets() -> None:
+def test_no_schedule_fits_a_tiny_budget() -> None:
     x = torch.randn(8, 16)
-    assert plan(perceptron(), x, "1KiB", throw=False).status is checkmate.Status.INFEASIBLE
+    assert plan(network(), x, "1KiB", throw=False).status is checkmate.Status.INFEASIBLE
     with pytest.raises(checkmate.InfeasibleBudgetError):
-        plan(perceptron(), x, "1KiB")
+        plan(network(), x, "1KiB")
 
 
-def test_what_can_not_be_traced_says_why() -> None:
-    frozen = perceptron().requires_grad_(False)
+def test_an_error_says_why_a_model_can_not_be_traced() -> None:
+    frozen = network().requires_grad_(False)
     with pytest.raises(UnsupportedModelError, match="no backward pass to plan"):
         trace(frozen, torch.randn(8, 16))
     sparse = torch.eye(16).to_sparse()
     with pytest.raises(UnsupportedModelError, match="sparse"):
-        trace(perceptron(), sparse)
+        trace(network(), sparse)
 
 
 class TestFrontend(FrontendConformance):
@@ -163,11 +164,11 @@ class TestFrontend(FrontendConformance):
 
     def programs(self) -> list[tuple[object, ...]]:
         def factory() -> tuple[object, ...]:
-            return perceptron(), torch.randn(8, 16), lambda y: y.square().mean()
+            return network(), torch.randn(8, 16), lambda y: y.square().mean()
 
-        return [(perceptron(), torch.randn(8, 16)), (factory,)]
+        return [(network(), torch.randn(8, 16)), (factory,)]
 
 
 def test_a_factory_must_return_a_model_and_its_inputs() -> None:
     with pytest.raises(ProgramError, match=r"\(model, example_inputs\)"):
-        Frontend().trace(perceptron)
+        Frontend().trace(network)

@@ -1,32 +1,25 @@
-"""Modules that make tracing hard: each trains the same, to the bit, with all of forward computed again."""
+"""Modules that are hard to trace: each trains the same, to the bit, with all of forward recomputed."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from checkmate.plugins import Solver
 from checkmate_torch import compile
+from checkmate_torch.private import tree_leaves
+from zoo.small_torch import perceptron
 
-
-def perceptron() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(16, 64),
-        nn.GELU(),
-        nn.Linear(64, 64),
-        nn.GELU(),
-        nn.Linear(64, 16),
-    )
+network = partial(perceptron, 16, 64, 64, 16)
 
 
 class Tied(nn.Module):
@@ -35,7 +28,7 @@ class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(50, 16)
-        self.body = perceptron()
+        self.body = network()
         self.head = nn.Linear(16, 50, bias=False)
         self.head.weight = self.embed.weight
         self.unused = nn.Linear(30, 30)
@@ -67,7 +60,7 @@ class Squared(torch.autograd.Function):
 class Custom(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b = perceptron(), perceptron()
+        self.a, self.b = network(), network()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.b(Squared.apply(self.a(x)).tanh())
@@ -76,7 +69,7 @@ class Custom(nn.Module):
 class Autocast(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.body = perceptron()
+        self.body = network()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -86,18 +79,18 @@ class Autocast(nn.Module):
 class UserCheckpoint(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b = nn.Sequential(perceptron(), nn.Dropout(0.2)), perceptron()
+        self.a, self.b = nn.Sequential(network(), nn.Dropout(0.2)), network()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.b(checkpoint(self.a, x, use_reentrant=False))
 
 
 class InPlaceInput(nn.Module):
-    """Changes its input, which the caller sees afterwards."""
+    """Changes its input in place, which the caller sees."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = perceptron()
+        self.body = network()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x.mul_(2.0)
@@ -122,7 +115,7 @@ class Counted(torch.autograd.Function):
 class WritesInBackward(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b = perceptron(), perceptron()
+        self.a, self.b = network(), network()
         self.register_buffer("total", torch.zeros(16))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -135,7 +128,7 @@ class NormThenOverwrite(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(16, affine=False)
-        self.body = perceptron()
+        self.body = network()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.norm(x)
@@ -148,7 +141,7 @@ class ReadsStatistics(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body, self.norm = perceptron(), nn.BatchNorm1d(16)
+        self.body, self.norm = network(), nn.BatchNorm1d(16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.norm(self.body(x)).relu()
@@ -158,18 +151,18 @@ class ReadsStatistics(nn.Module):
 class Complex(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.body = perceptron()
+        self.body = network()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.fft.irfft(torch.fft.rfft(self.body(x)) * (1 + 2j)).tanh()
 
 
 class Between(nn.Module):
-    """Something awkward between two perceptrons."""
+    """Something awkward between two networks."""
 
     def __init__(self, middle: Callable[[torch.Tensor], object], **modules: nn.Module) -> None:
         super().__init__()
-        self.a, self.b, self.middle = perceptron(), perceptron(), middle
+        self.a, self.b, self.middle = network(), network(), middle
         self.inside = nn.ModuleDict(modules)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -231,11 +224,11 @@ class Pair(NamedTuple):
 
 
 class Returns(nn.Module):
-    """Returns what it makes in a container of some kind, beside what is no tensor or has no gradient."""
+    """Returns its results in a container of some kind, beside values without a gradient."""
 
     def __init__(self, wrap: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
         super().__init__()
-        self.a, self.b, self.wrap = perceptron(), perceptron(), wrap
+        self.a, self.b, self.wrap = network(), network(), wrap
 
     def forward(self, x: torch.Tensor) -> object:
         hidden = self.a(x).tanh()
@@ -253,7 +246,7 @@ AWKWARD: dict[str, Callable[[], nn.Module]] = {
     "norm, then overwrite": NormThenOverwrite,
     "reads statistics": ReadsStatistics,
     "batch norm without statistics": lambda: nn.Sequential(
-        perceptron(), nn.BatchNorm1d(16, track_running_stats=False), perceptron()
+        network(), nn.BatchNorm1d(16, track_running_stats=False), network()
     ),
     "shared norm": lambda: Between(lambda x, n: n(n(x).tanh()), norm=nn.BatchNorm1d(16)),
     "instance norm": lambda: Between(
@@ -271,7 +264,7 @@ AWKWARD: dict[str, Callable[[], nn.Module]] = {
     "cond": lambda: Between(branches),
     "dataclass": lambda: Returns(lambda h, y: Two(h, y, size=h.shape[0])),
     "named tuple": lambda: Returns(lambda h, y: Pair(h, [y, h.argmax(1), None, "name"])),
-    "eval": lambda: nn.Sequential(perceptron(), nn.BatchNorm1d(16), nn.Dropout(0.5), perceptron()).eval(),
+    "eval": lambda: nn.Sequential(network(), nn.BatchNorm1d(16), nn.Dropout(0.5), network()).eval(),
 }
 
 
@@ -313,14 +306,14 @@ class Views(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b = perceptron(), perceptron()
+        self.a, self.b = network(), network()
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         h = self.a(x).tanh()
         return [h, h[:32], h.t(), x, x[3:], self.a[0].weight, self.b(h)]
 
 
-def test_views_returned_are_views_and_gradients_those_of_the_same_trace(forgetful: Solver) -> None:
+def test_returned_views_are_views_and_gradients_those_of_the_same_trace(forgetful: Solver) -> None:
     """AOTAutograd adds up the gradients of aliased outputs in an order of its own."""
     module = Views()
     reference = training(torch.compile(copy.deepcopy(module), backend="aot_eager", dynamic=False))

@@ -1,21 +1,20 @@
-"""The largest batch: what is found fits, and one more does not."""
+"""The largest batch: the batch found fits, and one more example does not."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 import checkmate
 from checkmate_torch import max_batch_size, plan
 from checkmate_torch.batches import largest
+from zoo.small_torch import perceptron
 
-
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8))
+network = partial(perceptron, 32, 64, 64, 8)
 
 
 def inputs(n: int) -> torch.Tensor:
@@ -23,7 +22,7 @@ def inputs(n: int) -> torch.Tensor:
 
 
 @given(st.integers(0, 300), st.integers(1, 300))
-def test_bisection_finds_the_last_that_fits_in_few_tries(limit: int, most: int) -> None:
+def test_bisection_finds_the_largest_size_that_fits_in_few_tries(limit: int, most: int) -> None:
     tried: list[int] = []
 
     def fits(n: int) -> bool:
@@ -35,14 +34,14 @@ def test_bisection_finds_the_last_that_fits_in_few_tries(limit: int, most: int) 
     assert all(1 <= n <= most for n in tried)
 
 
-def test_what_is_found_fits_and_one_more_does_not() -> None:
+def test_the_batch_found_fits_and_one_more_example_does_not() -> None:
     settings = {"cost_model": "flops", "solver": "heuristics", "loss": lambda y: y.square().mean()}
     found = max_batch_size(inputs, network(), "128KiB", **settings)
     assert found.tried[found.size]
     assert not found.tried[found.size + 1]
     assert found.solution.peak <= 128 * 1024
-    dear = plan(network(), inputs(found.size + 1), "128KiB", throw=False, **settings)
-    assert dear.timeline is None
+    larger = plan(network(), inputs(found.size + 1), "128KiB", throw=False, **settings)
+    assert larger.timeline is None
     plain = max_batch_size(inputs, network(), "128KiB", 0.0, **settings)
     assert 0 < plain.size < found.size
     assert plain.solution.overhead == 0
@@ -57,14 +56,14 @@ def test_not_even_one_example_and_more_than_enough() -> None:
     assert max_batch_size(inputs, network(), "1GiB", most=3, **settings).size == 3
 
 
-def test_inputs_on_no_device_stand_for_inputs_on_the_cpu() -> None:
+def test_inputs_on_meta_represent_inputs_on_the_cpu() -> None:
     settings = {"cost_model": "flops", "solver": "keep-all", "most": 2}
     there = max_batch_size(lambda n: torch.zeros(n, 32), network(), "1GiB", **settings)
     nowhere = max_batch_size(lambda n: torch.zeros(n, 32, device="meta"), network(), "1GiB", **settings)
     assert nowhere.solution.peak == there.solution.peak
 
 
-def test_bad_settings_say_what_would_do() -> None:
+def test_bad_settings_are_refused_with_the_way_out() -> None:
     with pytest.raises(checkmate.BudgetError, match="another one for each batch"):
         max_batch_size(inputs, network(), "60%")
     with pytest.raises(ValueError, match="must be a share"):

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import copy
 import logging
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import checkmate
 from checkmate_torch import TooManyPlansError, UnsupportedModelError, compile, memory_meter
 from checkmate_torch.costs import profile_node
+from checkmate_torch.private import FakeTensorMode
+from zoo.small_torch import perceptron
 
-
-def perceptron(width: int = 16) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(width, 4 * width),
-        nn.GELU(),
-        nn.Linear(4 * width, 4 * width),
-        nn.GELU(),
-        nn.Linear(4 * width, width),
-    )
+network = partial(perceptron, 16, 64, 64, 16)
 
 
 class Branching(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.body = perceptron()
+        self.body = network()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.body(x)
@@ -39,13 +32,13 @@ class Branching(nn.Module):
 @pytest.mark.parametrize(
     "budget", [0, -1, "0%", "abc", "-5GB", "", None, True, float("nan"), float("inf"), -0.5]
 )
-def test_a_senseless_budget_is_refused_before_anything_runs(budget: object) -> None:
+def test_a_bad_budget_is_refused_before_anything_runs(budget: object) -> None:
     with pytest.raises(checkmate.BudgetError):
-        compile(perceptron(), budget)
+        compile(network(), budget)
 
 
-def test_infeasible_budget_names_what_would_do_and_leaves_nothing_behind() -> None:
-    module, x = perceptron(), torch.randn(64, 16)
+def test_an_infeasible_budget_names_one_that_works_and_leaves_nothing_behind() -> None:
+    module, x = network(), torch.randn(64, 16)
     compiled = compile(module, "10KiB")
     for _ in range(2):
         with pytest.raises(checkmate.InfeasibleBudgetError, match=r"least budget known to work") as caught:
@@ -79,17 +72,17 @@ def test_batch_norm_with_cumulative_average_is_refused_clearly() -> None:
 
 
 def test_backend_by_name_and_its_options() -> None:
-    module, x = perceptron(), torch.randn(8, 16)
+    module, x = network(), torch.randn(8, 16)
     compiled = torch.compile(module, backend="checkmate", options={"budget": "100%"})
     assert torch.equal(compiled(x), module(x))
     for options, message in [({}, "needs a budget"), ({"budget": 1, "size": 2}, "no setting 'size'")]:
-        torch._dynamo.reset()
+        torch.compiler.reset()
         with pytest.raises(Exception, match=message):
             torch.compile(module, backend="checkmate", options=options)(x)
 
 
 def test_backend_takes_changing_shapes() -> None:
-    module = perceptron()
+    module = network()
     compiled = torch.compile(module, backend="checkmate", options={"budget": "1MiB"})
     for batch in (4, 5, 6):
         x = torch.randn(batch, 16)
@@ -102,7 +95,7 @@ class Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body, self.drop = perceptron(), nn.Dropout(0.3)
+        self.body, self.drop = network(), nn.Dropout(0.3)
 
     def forward(self, x: torch.Tensor, scale: int) -> torch.Tensor:
         n = x.shape[0]
@@ -130,7 +123,7 @@ def test_backend_takes_symbols_of_all_kinds(dynamic: bool | None) -> None:
 
 
 def test_each_new_shape_gets_a_plan_logged_and_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    compiled = compile(perceptron(), "100%", max_plans=2)
+    compiled = compile(network(), "100%", max_plans=2)
     with caplog.at_level(logging.WARNING, "checkmate_torch"):
         for batch in (4, 5, 4):
             compiled(torch.randn(batch, 16)).sum().backward()
@@ -152,7 +145,7 @@ def test_no_parameters_and_no_grad_pass_through() -> None:
     x = torch.ones(3, requires_grad=True)
     compiled(x).sum().backward()
     assert torch.equal(x.grad, torch.ones(3).cos())
-    module = compile(perceptron(), "100%", max_plans=1)
+    module = compile(network(), "100%", max_plans=1)
     module(torch.randn(4, 16)).sum().backward()
     with torch.no_grad():
         for batch in range(2, 6):
@@ -161,7 +154,7 @@ def test_no_parameters_and_no_grad_pass_through() -> None:
 
 
 def test_retain_graph_works_and_double_backward_is_refused() -> None:
-    compiled, x = compile(perceptron(), "100%"), torch.randn(8, 16)
+    compiled, x = compile(network(), "100%"), torch.randn(8, 16)
     total = compiled(x).sum()
     total.backward(retain_graph=True)
     total.backward()
@@ -172,7 +165,7 @@ def test_retain_graph_works_and_double_backward_is_refused() -> None:
 
 
 def test_two_budgets_for_one_module() -> None:
-    module, x = perceptron(), torch.randn(256, 16)
+    module, x = network(), torch.randn(256, 16)
     roomy, tight = compile(module, "100%"), compile(module, "75%")
     reference = module(x)
     for compiled in (roomy, tight, roomy):
@@ -181,14 +174,14 @@ def test_two_budgets_for_one_module() -> None:
     assert tight.plans[0].solution.peak < roomy.plans[0].solution.peak
 
 
-def test_planning_inside_of_a_meter_is_refused_with_the_way_out() -> None:
-    compiled, x = compile(perceptron(24), "100%"), torch.randn(9, 24)
+def test_planning_inside_a_meter_is_refused_with_the_way_out() -> None:
+    compiled, x = compile(perceptron(24, 96, 96, 24), "100%"), torch.randn(9, 24)
     with pytest.raises(checkmate.ProfilerBusyError, match="run one step"), memory_meter(x):
         compiled(x)
 
 
 def test_attributes_and_mode_are_shared_with_the_original() -> None:
-    module = perceptron()
+    module = network()
     compiled = compile(module, "100%")
     module.eval()
     assert not compiled.training
@@ -201,7 +194,7 @@ def test_attributes_and_mode_are_shared_with_the_original() -> None:
 
 
 def test_a_compiled_container_is_used_like_the_original() -> None:
-    module, x = perceptron(), torch.randn(8, 16)
+    module, x = network(), torch.randn(8, 16)
     compiled = compile(module, "100%")
     assert len(compiled) == len(module) == 5
     assert list(compiled) == list(module)
@@ -219,7 +212,7 @@ def test_a_compiled_container_is_used_like_the_original() -> None:
     assert not compile(nn.ModuleList(), "100%")
 
 
-def test_a_compiled_model_that_is_no_container_is_none_but_true() -> None:
+def test_a_compiled_model_is_a_container_only_if_its_original_is_one() -> None:
     compiled = compile(nn.Linear(2, 2), "100%")
     assert compiled
     for use in (len, iter, lambda m: m[0], lambda m: 0 in m, lambda m: m.__setitem__(0, m)):
@@ -227,8 +220,8 @@ def test_a_compiled_model_that_is_no_container_is_none_but_true() -> None:
             use(compiled)
 
 
-def test_a_copy_has_weights_of_its_own_and_plans_anew() -> None:
-    compiled, x = compile(perceptron(), "100%"), torch.randn(8, 16)
+def test_a_copy_has_its_own_weights_and_plans() -> None:
+    compiled, x = compile(network(), "100%"), torch.randn(8, 16)
     compiled(x).sum().backward()
     twin = copy.deepcopy(compiled)
     assert twin.plans == ()
@@ -255,7 +248,7 @@ def test_custom_ops_run_once_a_step_and_not_at_all_for_profiling() -> None:
     class Calls(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.a, self.b = perceptron(), perceptron()
+            self.a, self.b = network(), network()
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.b(counted(self.a(x)))
@@ -266,7 +259,7 @@ def test_custom_ops_run_once_a_step_and_not_at_all_for_profiling() -> None:
     assert len(calls) == 2
 
 
-def test_state_of_a_library_is_never_made_up_for_profiling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_that_takes_state_of_a_library_is_not_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN's LSTM crashes the process on a workspace that is not its own."""
     graph = torch.fx.Graph()
     with FakeTensorMode():
@@ -282,8 +275,8 @@ def test_state_of_a_library_is_never_made_up_for_profiling(monkeypatch: pytest.M
 
 
 def test_a_compiled_part_is_planned_by_the_whole() -> None:
-    part = compile(perceptron(), "100%")
-    whole, x = nn.Sequential(part, perceptron()), torch.randn(8, 16)
+    part = compile(network(), "100%")
+    whole, x = nn.Sequential(part, network()), torch.randn(8, 16)
     compiled = compile(whole, "100%")
     compiled(x).sum().backward()
     assert len(compiled.plans) == 1
@@ -295,7 +288,7 @@ def test_a_nested_region_is_refused_clearly() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.body = perceptron()
+            self.body = network()
 
         @torch.compiler.nested_compile_region
         def forward(self, x: torch.Tensor) -> torch.Tensor:

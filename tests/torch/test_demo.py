@@ -1,4 +1,4 @@
-"""The demo, in small: its data, its comparison, its verdicts and exit codes."""
+"""A small demo: its data, its comparison, its verdicts and exit codes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_command_draws_a_picture_and_exits_0(cli: click.Group, tmp_path: Pat
         assert row in done.output
 
 
-def test_json_says_the_same(cli: click.Group, tmp_path: Path) -> None:
+def test_json_has_the_same_facts(cli: click.Group, tmp_path: Path) -> None:
     arguments = ["demo", "--steps=3", "--budget=60%", "--json", f"--output={tmp_path / 'memory.png'}"]
     done = CliRunner().invoke(cli, arguments)
     facts = json.loads(done.stdout)
@@ -130,7 +130,7 @@ def test_an_impossible_budget_is_reported() -> None:
         compare(small_network(), digits(2, image=16), "64KiB", advance=lambda _: None)
 
 
-def test_without_its_data_the_demo_says_where_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_data_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(MissingDistributionError, match=r"checkmate-torch\[demo\].* clone"):
         digits(1)

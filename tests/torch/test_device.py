@@ -1,4 +1,4 @@
-"""The budget "auto" and the optimizer's state: known before the first step, as it is after it."""
+"""The budget "auto", and the optimizer's state, which is predicted before the first step."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_state_is_foreseen_to_the_byte_and_nothing_is_touched(name: str) -> None:
+def test_the_state_is_predicted_to_the_byte_and_nothing_is_changed(name: str) -> None:
     module = network()
     optimizer = OPTIMIZERS[name](module.parameters())
     torch.optim.lr_scheduler.StepLR(optimizer, 1)  # replaces optimizer.step
     before = copy.deepcopy(module.state_dict())
-    foreseen = optimizer_bytes(optimizer)
-    assert resident_bytes(optimizer) == (foreseen if name == "adagrad" else 0)
+    predicted = optimizer_bytes(optimizer)
+    assert resident_bytes(optimizer) == (predicted if name == "adagrad" else 0)
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
     module(torch.randn(4, 16)).sum().backward()
     optimizer.step()
-    assert resident_bytes(optimizer) == foreseen == optimizer_bytes(optimizer)
+    assert resident_bytes(optimizer) == predicted == optimizer_bytes(optimizer)
 
 
-def test_an_optimizer_that_wants_more_than_gradients_is_refused_with_the_way_out() -> None:
+def test_an_optimizer_that_needs_a_closure_is_refused_with_the_way_out() -> None:
     with pytest.raises(checkmate.BudgetError, match=r"LBFGS.*closure.*pass reserve="):
         compile(network(), "1MiB", optimizer=torch.optim.LBFGS(network().parameters()))
 
 
-def test_the_optimizer_is_counted_once_and_told_in_the_account() -> None:
+def test_the_optimizer_is_counted_once_and_is_in_the_account() -> None:
     module, x = network(), torch.randn(4, 16)
     optimizer = torch.optim.Adam(module.parameters())
     alone, together = plan(module, x, "100%"), plan(module, x, "100%", optimizer=optimizer)
@@ -69,12 +69,12 @@ def test_the_optimizer_is_counted_once_and_told_in_the_account() -> None:
     assert compiled.plans[0].account.fixed[Kind.OPTIMIZER] == state
 
 
-def test_a_device_that_does_not_tell_is_an_error_with_the_way_out() -> None:
+def test_a_device_of_unknown_memory_is_an_error_with_the_way_out() -> None:
     with pytest.raises(checkmate.BudgetError, match="in the place of 'auto'"):
         obtainable_bytes(torch.device("meta"))
 
 
-def test_auto_is_what_is_held_and_most_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_bytes_held_and_most_of_those_left(monkeypatch: pytest.MonkeyPatch) -> None:
     for user in ("ahead", "planning"):
         monkeypatch.setattr(f"checkmate_torch.{user}.obtainable_bytes", lambda device: 1000 * KIB)
     assert auto_budget(24 * KIB, 1000 * KIB) == pytest.approx((24 + 1000 * (1 - HEADROOM)) * KIB, abs=1)

@@ -1,6 +1,6 @@
 """Two processes that train together: one plan for both, the same gradients, and never a hang.
 
-What the ranks do stands in ``training_ranks.py``; both play it once, and the laws are about what they saw.
+Both ranks run ``training_ranks.py`` once, and the laws are about the results of its scenes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Seen = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    """What each rank saw, by scene."""
+    """The results of each rank, by scene."""
     folder = tmp_path_factory.mktemp("ranks")
     logs = [(folder / f"{rank}.log").open("w") for rank in range(2)]
     ranks = [
@@ -88,7 +88,7 @@ def test_gradients_are_those_of_the_plain_wrapper_to_the_bit(seen: dict[str, See
 
 
 @pytest.mark.parametrize("scene", ["compiled_around_ddp", "sharded_blocks"])
-def test_gradients_are_those_of_one_process_but_for_the_order_of_sums(
+def test_gradients_are_those_of_one_process_up_to_the_order_of_sums(
     seen: dict[str, Seen], scene: str
 ) -> None:
     assert max(each["far"] for each in seen[scene]) < 1e-5
@@ -119,7 +119,9 @@ def test_recompute_repeats_no_collective(seen: dict[str, Seen]) -> None:
         assert len(each["ran"]) == 6
 
 
-def test_ranks_with_different_graphs_are_told_who_differs_and_the_way_out(seen: dict[str, Seen]) -> None:
+def test_ranks_with_different_graphs_get_an_error_that_names_them_and_the_way_out(
+    seen: dict[str, Seen],
+) -> None:
     first, second = seen["uneven_batches"]
     assert first == second
     assert first["error"] == "RankError"
@@ -127,17 +129,15 @@ def test_ranks_with_different_graphs_are_told_who_differs_and_the_way_out(seen: 
         assert part in first["says"]
 
 
-@pytest.mark.parametrize(("scene", "who"), [("only_rank_0_plans", 0), ("only_rank_1_plans", 1)])
-def test_a_rank_that_plans_what_the_other_does_not_gets_an_error(
-    seen: dict[str, Seen], scene: str, who: int
-) -> None:
-    alone, other = seen[scene][who], seen[scene][1 - who]
+@pytest.mark.parametrize(("scene", "rank"), [("only_rank_0_plans", 0), ("only_rank_1_plans", 1)])
+def test_a_rank_that_plans_alone_gets_an_error(seen: dict[str, Seen], scene: str, rank: int) -> None:
+    alone, other = seen[scene][rank], seen[scene][1 - rank]
     assert alone["error"] == "RankError"
-    assert f"rank {1 - who} asked for nothing within" in alone["says"]
+    assert f"rank {1 - rank} asked for nothing within" in alone["says"]
     assert other["error"] is None
 
 
-def test_below_a_declared_maximum_ranks_share_one_plan_whatever_their_batches(seen: dict[str, Seen]) -> None:
+def test_below_a_declared_maximum_ranks_share_one_plan(seen: dict[str, Seen]) -> None:
     assert [each["plans"] for each in seen["uneven_batches_below_a_maximum"]] == [1, 1]
 
 
@@ -148,13 +148,13 @@ def test_an_infeasible_budget_is_the_same_error_on_every_rank(seen: dict[str, Se
     assert first["minimum"] > 1000
 
 
-def test_of_different_budgets_the_least_counts(seen: dict[str, Seen]) -> None:
+def test_the_smallest_budget_counts(seen: dict[str, Seen]) -> None:
     asked = [each["asked"] for each in seen["different_budgets"]]
     assert asked[0] > asked[1]
     assert seen["different_budgets"][0]["budget"] == pytest.approx(asked[1], abs=1)
 
 
-def test_when_rank_0_fails_the_others_are_told_why(seen: dict[str, Seen]) -> None:
+def test_an_error_on_rank_0_reaches_the_others(seen: dict[str, Seen]) -> None:
     first, second = seen["rank_0_fails"]
     assert "ValueError: no such device" in first["says"]
     assert second["error"] == "RankError"
@@ -162,7 +162,7 @@ def test_when_rank_0_fails_the_others_are_told_why(seen: dict[str, Seen]) -> Non
     assert f"rank 0 failed to plan for all ranks: {why}" in second["says"]
 
 
-def test_what_dynamo_would_split_is_refused_with_the_setting(seen: dict[str, Seen]) -> None:
+def test_a_graph_that_dynamo_splits_is_refused_with_the_setting(seen: dict[str, Seen]) -> None:
     for each in seen["split_by_dynamo"]:
         assert "torch._dynamo.config.optimize_ddp = False" in each["says"]
 
@@ -176,7 +176,7 @@ def test_what_dynamo_would_split_is_refused_with_the_setting(seen: dict[str, See
         ("step", "this module is a DistributedDataParallel"),
     ],
 )
-def test_what_is_wrapped_the_wrong_way_round_is_refused_with_the_way_out(
+def test_wrappers_in_the_wrong_order_are_refused_with_the_way_out(
     seen: dict[str, Seen], kind: str, says: str
 ) -> None:
     for each in seen["wrapped_the_other_way"]:
@@ -203,7 +203,7 @@ def test_the_example_of_the_documentation_trains_on_two_processes(tmp_path: Path
     assert said["0"] == said["1"]
 
 
-def test_without_other_ranks_nothing_is_asked() -> None:
+def test_a_rank_alone_asks_nothing() -> None:
     graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
     assert Ranks.of("all") is None
     assert priced_together(None, graph, lambda same: same) is graph
@@ -211,6 +211,6 @@ def test_without_other_ranks_nothing_is_asked() -> None:
         decided_together(None, Problem(graph=graph, budget=6), lambda budget: 1 // (budget - 6))  # type: ignore[return-value]
 
 
-def test_a_senseless_process_group_is_refused_before_anything_runs() -> None:
+def test_a_bad_process_group_is_refused_before_anything_runs() -> None:
     with pytest.raises(TypeError, match="must be 'all', 'alone'"):
         compile(mlp(blocks=1, width=4, batch=2).module, "100%", process_group="some")

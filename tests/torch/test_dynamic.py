@@ -1,4 +1,4 @@
-"""Sizes that change within a plan: it holds up to the largest that it was made for, to the bit."""
+"""Sizes that change within a plan: the plan holds up to the largest that it was made for, to the bit."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_declared_maximum_is_planned_for_at_once() -> None:
     peaks = []
     for batch in (2, 16, 5):
         tokens = torch.randint(20, (batch, 32))
-        torch._dynamo.mark_dynamic(tokens, 0, min=2, max=16)
+        torch._dynamo.mark_dynamic(tokens, 0, min=2, max=16)  # noqa: TID251 - as users do
         compiled(tokens)[0].sum().backward()
         module.zero_grad()
         with memory_meter(module, tokens) as meter:
@@ -94,8 +94,8 @@ def test_a_declared_maximum_is_planned_for_at_once() -> None:
     assert 0.8 * plan.solution.peak <= max(peaks) == peaks[1] <= plan.solution.peak
 
 
-def test_a_number_that_grows_is_no_new_plan(forgetful: Solver) -> None:
-    """Only sizes of tensors bound a plan; other numbers are nothing but arguments."""
+def test_a_growing_number_needs_no_new_plan(forgetful: Solver) -> None:
+    """Only sizes of tensors bound a plan; other numbers are arguments."""
     plain, module = fresh()
     compiled = compile(module, 2**40, dynamic=True, solver=forgetful)
     tokens = torch.randint(20, (4, 16))

@@ -1,4 +1,4 @@
-"""Laws of the emitter: any valid schedule gives the same bits, each op runs as often as scheduled."""
+"""Laws of the emitter: any valid schedule gives the same bits, and each op has its scheduled runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOMY = 2**40
 
 @dataclass(frozen=True, kw_only=True)
 class Careless:
-    """Forgets a random choice of forward tensors at the loss, whatever that saves or costs."""
+    """Drops a random choice of forward tensors at the loss."""
 
     seed: int
     keep: float
@@ -80,7 +80,7 @@ def test_any_schedule_gives_the_same_bits(seed: int, keep: float) -> None:
     assert (compiled.plans[0].solution.timeline.recomputes > 0) == (keep < 1.0)
 
 
-def test_each_op_runs_as_often_as_scheduled() -> None:
+def test_each_op_has_its_scheduled_runs() -> None:
     module, x = fresh()
     compiled = compile(module, ROOMY, solver=Careless(seed=5, keep=0.5))
     compiled(x)
@@ -99,7 +99,7 @@ def test_each_op_runs_as_often_as_scheduled() -> None:
     assert runs[norm.no_stats] > 0
 
 
-def test_nothing_recomputed_leaves_no_trace_of_replay() -> None:
+def test_without_recomputation_there_is_no_replay() -> None:
     module, x = fresh()
     compiled = compile(module, "100%")
     compiled(x)

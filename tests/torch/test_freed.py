@@ -1,4 +1,4 @@
-"""A compiled model is freed with its last reference, and with it optimizer, batch, plans and their graphs."""
+"""The last reference to a compiled model frees it, its optimizer, batch, plans and graphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from checkmate_torch.meter import resident_bytes
 SETTINGS = {"cost_model": "flops", "solver": "keep-all", "cache": False}
 SCRIPT = Path(__file__).with_name("many_models.py")
 LEFT_MIB = 30
-"""Bound on what 15 models may leave behind; their parameters and gradients take 240 MiB."""
+"""Limit of memory that 15 models may leave behind; their parameters and gradients take 240 MiB."""
 
 
 class Own(nn.Module):
@@ -133,7 +133,7 @@ OURS = (
     *(traced, planned, largest_batch),
 )
 DYNAMOS = (backend, in_place)
-"""Dynamo keeps what these compile, without tensors, for the next model that looks the same."""
+"""Dynamo keeps the graphs of these entry points, without tensors, for the next model of the same code."""
 
 
 def live_bytes() -> int:
@@ -148,36 +148,36 @@ def graphs() -> set[int]:
 
 @pytest.fixture(autouse=True)
 def _collected() -> Iterator[None]:
-    """What other tests left goes first, so that it doesn't go during this one."""
-    torch._dynamo.reset()
+    """Free the objects of other tests first, so that they are not freed during this one."""
+    torch.compiler.reset()
     gc.collect()
     yield
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
-@pytest.mark.parametrize("face", [*OURS, *DYNAMOS], ids=lambda face: face.__name__)
+@pytest.mark.parametrize("entry_point", [*OURS, *DYNAMOS], ids=lambda entry_point: entry_point.__name__)
 @pytest.mark.parametrize("model_of", MODELS.values(), ids=MODELS)
-def test_with_its_last_reference_all_of_it_is_freed(
-    model_of: Callable[[], nn.Module], face: Callable[[nn.Module, Optimizer, torch.Tensor], Made]
+def test_the_last_reference_frees_everything(
+    model_of: Callable[[], nn.Module], entry_point: Callable[[nn.Module, Optimizer, torch.Tensor], Made]
 ) -> None:
     def use() -> list[weakref.ref[object]]:
         model, x = model_of(), torch.randn(8, 16)
         optimizer = torch.optim.AdamW(model.parameters())
-        made = face(model, optimizer, x)
+        made = entry_point(model, optimizer, x)
         return [weakref.ref(thing) for thing in (model, optimizer, x, *model.parameters(), *made)]
 
-    use()  # what libraries keep is made
+    use()  # libraries make what they keep
     gc.collect()
     before, known = live_bytes(), graphs()
     references = use()
     gc.collect()
     assert [type(r()).__name__ for r in references if r() is not None] == []
     assert live_bytes() == before
-    if face in OURS:
+    if entry_point in OURS:
         assert graphs() <= known
 
 
-def test_what_is_compiled_is_freed_though_the_model_lives() -> None:
+def test_a_compiled_model_is_freed_while_its_original_lives() -> None:
     model, x = Own(), torch.randn(8, 16)
     kept = compile(model, "100%", **SETTINGS)
     kept(x).sum().backward()
@@ -197,7 +197,7 @@ def test_what_is_compiled_is_freed_though_the_model_lives() -> None:
     assert len(kept.plans) == 1
 
 
-def test_a_backward_pass_that_is_still_to_come_outlives_the_compiled_model() -> None:
+def test_a_pending_backward_pass_outlives_the_compiled_model() -> None:
     module, x = Own(), torch.randn(8, 16)
     run = compile(module, "100%", **SETTINGS)
     loss = run(x).sum()
@@ -208,7 +208,7 @@ def test_a_backward_pass_that_is_still_to_come_outlives_the_compiled_model() -> 
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident set is read as on Linux")
-def test_twenty_models_one_after_the_other_take_the_memory_of_one() -> None:
+def test_twenty_models_in_turn_take_the_memory_of_one() -> None:
     glibc = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}  # what is freed goes back at once
     command = [sys.executable, str(SCRIPT)]
     result = subprocess.run(command, env={**os.environ, **glibc}, capture_output=True, text=True, timeout=300)

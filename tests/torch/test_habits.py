@@ -1,9 +1,10 @@
-"""What training loops do around a step: scaled losses, accumulation, hooks, modes; what is refused."""
+"""Training loops around a step: scaled losses, accumulation, hooks, modes; and models that are refused."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -12,16 +13,13 @@ from torch import nn
 from checkmate.plugins import Solver
 from checkmate_torch import UnsupportedModelError, compile, memory_meter
 from checkmate_torch.safety import may_run_twice
+from zoo.small_torch import perceptron
 
-
-def perceptron() -> nn.Module:
-    torch.manual_seed(0)
-    layers = [layer for _ in range(4) for layer in (nn.Linear(32, 32), nn.GELU(), nn.Dropout(0.1))]
-    return nn.Sequential(*layers, nn.Linear(32, 32))
+network = partial(perceptron, 32, 32, 32, 32, 32, 32, dropout=0.1)
 
 
 def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
-    """Equal to the bit; not a number in the same places."""
+    """Whether both are equal to the bit, with NaN at the same places."""
     return torch.equal(mine.nan_to_num(7.0), theirs.nan_to_num(7.0)) and torch.equal(
         mine != mine, theirs != theirs
     )
@@ -47,7 +45,7 @@ def test_mixed_precision_with_a_gradient_scaler_overflows_and_recovers_the_same(
             seen.append(torch.tensor(scaler.get_scale()))
         return [*seen, *(p.detach().clone() for p in module.parameters())]
 
-    module = perceptron()
+    module = network()
     # Under autocast AOTAutograd rounds gradients elsewhere than eager does, so its own trace is the measure.
     reference = run(torch.compile(copy.deepcopy(module), backend="aot_eager"))
     compiled = compile(module, 2**40, solver=forgetful)
@@ -59,7 +57,7 @@ def test_mixed_precision_with_a_gradient_scaler_overflows_and_recovers_the_same(
 
 
 def test_numbers_that_are_not_finite_propagate(forgetful: Solver) -> None:
-    module, x = perceptron(), torch.randn(16, 32)
+    module, x = network(), torch.randn(16, 32)
     x[0, 0], x[5, 5] = float("inf"), float("nan")
     plain, compiled = copy.deepcopy(module), compile(module, 2**40, solver=forgetful)
     for run in (plain, compiled):
@@ -70,7 +68,7 @@ def test_numbers_that_are_not_finite_propagate(forgetful: Solver) -> None:
 
 
 def test_accumulated_gradients_are_charged_and_added_up(forgetful: Solver) -> None:
-    module, x = perceptron(), torch.randn(256, 32)
+    module, x = network(), torch.randn(256, 32)
     plain, compiled = copy.deepcopy(module), compile(module, 2**40, solver=forgetful)
     sums: list[list[torch.Tensor]] = []
     for run in (plain, compiled):
@@ -91,7 +89,7 @@ def test_accumulated_gradients_are_charged_and_added_up(forgetful: Solver) -> No
 
 
 def test_hooks_on_saved_tensors_compose(forgetful: Solver) -> None:
-    module, x = perceptron(), torch.randn(16, 32)
+    module, x = network(), torch.randn(16, 32)
     compiled = compile(module, 2**40, solver=forgetful)
     packed: list[torch.Tensor] = []
 
@@ -117,7 +115,7 @@ def test_hooks_on_saved_tensors_compose(forgetful: Solver) -> None:
 
 
 def test_calls_without_gradients_are_not_planned() -> None:
-    module, x = perceptron(), torch.randn(16, 32)
+    module, x = network(), torch.randn(16, 32)
     compiled = compile(module, "1KiB")  # would be infeasible
     module.eval()
     with torch.inference_mode():
@@ -130,7 +128,7 @@ def test_calls_without_gradients_are_not_planned() -> None:
 
 
 def test_parameters_may_be_frozen_and_thawed_between_steps(forgetful: Solver) -> None:
-    module, x = perceptron(), torch.randn(16, 32)
+    module, x = network(), torch.randn(16, 32)
     compiled = compile(module, 2**40, solver=forgetful)
     module[0].requires_grad_(False)
     compiled(x).sum().backward()
@@ -142,8 +140,8 @@ def test_parameters_may_be_frozen_and_thawed_between_steps(forgetful: Solver) ->
     assert len(compiled.plans) == 2
 
 
-def test_inside_of_a_checkpoint_and_under_anomaly_detection() -> None:
-    module, x = perceptron().eval(), torch.randn(16, 32, requires_grad=True)
+def test_inside_a_checkpoint_and_under_anomaly_detection() -> None:
+    module, x = network().eval(), torch.randn(16, 32, requires_grad=True)
     compiled = compile(module, "100%")
     (plain,) = torch.autograd.grad(module(x).sum(), x)
     outside = torch.utils.checkpoint.checkpoint(compiled, x, use_reentrant=False)
@@ -163,22 +161,22 @@ def test_collectives_run_once(name: str) -> None:
 
 
 class Two(nn.Module):
-    """Its second half lives on another device."""
+    """Has its second half on another device."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b = perceptron(), nn.Linear(32, 4, device="meta")
+        self.a, self.b = network(), nn.Linear(32, 4, device="meta")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.b(self.a(x).to("meta"))
 
 
 class Fills(nn.Module):
-    """How much it makes depends on the data, without a bound."""
+    """Makes a tensor whose size depends on data, without a bound."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a = perceptron()
+        self.a = network()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         count = x.abs().sum().int().item()
@@ -196,12 +194,12 @@ def rows(x: torch.Tensor) -> torch.Tensor:
         (Two, torch.clone, "one budget bounds one device"),
         (Fills, torch.clone, "depends on data"),
         (lambda: nn.Embedding(32, 4, sparse=True), rows, "sparse=False"),
-        (perceptron, torch.Tensor.to_sparse, "sparse Tensor"),
+        (network, torch.Tensor.to_sparse, "sparse Tensor"),
         (lambda: nn.GRU(32, 4), torch.clone, "allow_rnn"),
     ],
     ids=["devices", "data", "sparse gradient", "sparse input", "recurrent"],
 )
-def test_what_cannot_be_planned_is_refused_with_the_way_out(
+def test_a_model_that_cannot_be_planned_is_refused_with_the_way_out(
     module: Callable[[], nn.Module], prepare: Callable[[torch.Tensor], torch.Tensor], message: str
 ) -> None:
     with pytest.raises(UnsupportedModelError, match=message):

@@ -41,6 +41,6 @@ def test_recomputation_survives_inductor() -> None:
     assert "the prediction is no bound" in str(compiled.report(meter))
 
 
-def test_a_lowering_that_does_not_exist_is_refused_at_once() -> None:
+def test_an_unknown_lowering_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="no lowering 'triton'"):
         compile(network(), "60%", lowering="triton")

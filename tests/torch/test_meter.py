@@ -86,7 +86,7 @@ def test_gradients_released_in_the_block_lower_the_count() -> None:
     assert meter.peak == meter.base
 
 
-def test_temporaries_inside_of_an_op_count() -> None:
+def test_temporaries_inside_an_op_count() -> None:
     """Softmax cross entropy over float64 logits: the log-probabilities live only inside."""
     logits, target = torch.zeros(128, 64, dtype=torch.float64), torch.zeros(128, dtype=torch.long)
     with memory_meter(logits, target) as meter:
@@ -110,7 +110,7 @@ def test_the_meter_keeps_nothing_alive() -> None:
 
 
 def test_nesting_and_other_profilers_are_refused_and_nothing_is_left_running() -> None:
-    with memory_meter(), pytest.raises(ProfilerBusyError, match="inside of another"), memory_meter():
+    with memory_meter(), pytest.raises(ProfilerBusyError, match="inside another"), memory_meter():
         pass
     with (
         profiler.profile(activities=[profiler.ProfilerActivity.CPU]),

@@ -1,4 +1,4 @@
-"""Architectures that people train: each the same to the bit, within any budget, at a predicted peak.
+"""Common architectures: each trains the same, to the bit, within any budget, at the predicted peak.
 
 Random weights and small shapes. Those of Hugging Face need ``transformers`` and are skipped without it.
 """
@@ -19,7 +19,7 @@ from torch.nn import functional
 from checkmate import Problem, Solution, minimum_budget
 from checkmate_torch import compile, memory_meter
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here may ask the network
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no access to the network
 
 STEPS = 2
 TOKENS = 64
@@ -27,7 +27,7 @@ TOKENS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Least:
-    """Answers any problem with the least peak that is found."""
+    """Answers any problem with a schedule of the least peak that a search finds."""
 
     def solve(self, problem: Problem) -> Solution:
         least = minimum_budget(problem.graph, solver="auto", fixed_order=True, time_limit=1.0)
@@ -183,7 +183,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, dict[str, torch.Tensor]]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What two steps leave behind: numbers, and the most bytes alive in the second."""
+    """The results of two steps: numbers, and the peak of the second."""
 
     seen: list[torch.Tensor]
     peak: int
@@ -198,7 +198,7 @@ def train(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> Training:
     seen = []
     for step in range(STEPS):
         module.zero_grad()
-        # The first step plans, which times ops, which can't be done inside of a meter.
+        # The first step plans, which times ops, which can't be done inside a meter.
         with memory_meter(module, batch) if step else nullcontext() as meter:
             output = module(**batch)
             output["loss"].backward()

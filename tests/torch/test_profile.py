@@ -1,4 +1,4 @@
-"""Per-op profiles: workspaces that are known exactly, and nothing left behind."""
+"""Per-op profiles: exact workspaces, and no side effects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 KIB = 1024
 
 
-def test_workspace_is_what_the_op_allocates_beyond_its_outputs() -> None:
+def test_the_workspace_is_the_peak_beyond_the_outputs() -> None:
     x = torch.zeros(256)  # 1 KiB
 
     def call() -> torch.Tensor:
@@ -34,7 +34,7 @@ def test_views_and_inputs_as_outputs_need_no_workspace() -> None:
     assert profile_op(lambda: (x, x.view(16, 16)), CPU).workspace == 0
 
 
-def test_temporaries_inside_of_a_native_op_are_seen() -> None:
+def test_temporaries_inside_a_native_op_are_seen() -> None:
     x, w = torch.zeros(2, 8, 16, 16), torch.zeros(8, 8, 3, 3)
     grad = torch.zeros(2, 8, 16, 16)
     backward = torch.ops.aten.convolution_backward.default
@@ -108,7 +108,7 @@ def test_recorder_agrees_with_the_public_profiler() -> None:
 
 
 def test_nesting_is_refused() -> None:
-    with AllocationRecorder(), pytest.raises(ProfilerBusyError, match="inside of another"):
+    with AllocationRecorder(), pytest.raises(ProfilerBusyError, match="inside another"):
         AllocationRecorder().__enter__()
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU]), pytest.raises(ProfilerBusyError):
         AllocationRecorder().__enter__()

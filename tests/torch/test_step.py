@@ -1,4 +1,4 @@
-"""The promise of a whole step: the same training to the bit, within the budget, at the predicted peak."""
+"""A whole step trains the same, to the bit, within the budget and at the predicted peak."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkmate.report import Kind
 from checkmate_torch import NoPlanError, TooManyPlansError, UnsupportedModelError, memory_meter
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.step import CompiledStep, compile_step
-from zoo.small_torch import Case, gpt2, mlp, resnet18
+from zoo.small_torch import Case, gpt2, mlp, perceptron, resnet18
 
 STEPS = 4
 LEAST = "least and a tenth"
@@ -44,7 +44,7 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """All that a training run leaves behind."""
+    """The results of a training run."""
 
     losses: list[torch.Tensor]
     state: list[torch.Tensor]
@@ -55,7 +55,7 @@ class Training:
 
 
 def loss_of(case: Case) -> Callable[..., torch.Tensor]:
-    """The loss as a step wants it: the model first, then the batch."""
+    """The loss in the form that a step calls: the model first, then the batch."""
     return lambda model, *inputs: case.loss(model(*inputs))
 
 
@@ -128,11 +128,10 @@ def test_same_bits_within_the_budget_at_the_predicted_peak(plain: tuple[str, Tra
         assert plan.solution.timeline.recomputes > 0
 
 
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(8, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 4)
-    )
+def network() -> nn.Sequential:
+    layers = perceptron(8, 32, 32, 4)
+    layers.insert(2, nn.Dropout(0.1))
+    return layers
 
 
 def mean_square(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -189,8 +188,8 @@ def test_groups_and_schedulers_without_a_warning_or_a_new_plan() -> None:
     assert len(step.plans) == 1
 
 
-def test_state_goes_out_and_in_as_ever() -> None:
-    """Saved after two steps of one training, loaded into another: both go on equally."""
+def test_saved_state_can_be_loaded() -> None:
+    """Saved after two steps of one training and loaded into another: both continue equally."""
     step, plain, reference = both(lambda m: optim.Adam(m.parameters(), lr=0.01))
     assert_equal_steps(step, plain, 2)
     saved = step.model.state_dict(), step.optimizer.state_dict()
@@ -202,7 +201,7 @@ def test_state_goes_out_and_in_as_ever() -> None:
     assert_equal_state(later.optimizer, reference)
 
 
-def test_a_term_that_is_added_is_planned_anew() -> None:
+def test_an_optimizer_with_another_term_gets_another_plan() -> None:
     step, plain, reference = both(lambda m: optim.SGD(m.parameters(), lr=0.1))
     assert_equal_steps(step, plain, 1)
     for optimizer in (step.optimizer, reference):
@@ -282,7 +281,7 @@ def test_more_than_a_loss_and_arguments_of_all_kinds() -> None:
 
 
 def test_gradients_do_not_wait_for_each_other() -> None:
-    """Wide layers, few activations: the gradients are what the step is made of."""
+    """Wide layers and few activations: most of the memory is gradients."""
 
     def wide() -> nn.Module:
         torch.manual_seed(0)
@@ -303,7 +302,7 @@ def test_gradients_do_not_wait_for_each_other() -> None:
     assert ours.peak - ours.base < 2 * weight
 
 
-def test_steps_leak_nothing_and_the_first_batch_is_let_go() -> None:
+def test_steps_leak_nothing_and_the_first_batch_is_freed() -> None:
     step, _, _ = both(lambda m: optim.Adam(m.parameters(), lr=0.01))
     first = torch.randn(16, 8)
     gone = weakref.ref(first)
@@ -348,7 +347,7 @@ def test_at_the_plain_peak_updates_wait_where_early_ones_would_not_fit() -> None
     assert plan.solution.timeline.recomputes == 0
 
 
-def test_a_parameter_that_was_replaced_is_noticed_before_anything_runs() -> None:
+def test_a_replaced_parameter_is_refused_before_anything_runs() -> None:
     step, _, _ = both(lambda m: optim.SGD(m.parameters(), lr=0.1))
     step(BATCH)
     step.model[0].weight = nn.Parameter(torch.zeros(32, 8))

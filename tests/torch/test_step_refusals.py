@@ -1,8 +1,9 @@
-"""What ``compile_step`` refuses: it says the way out, and changes nothing."""
+"""``compile_step`` refuses with the way out, and changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -12,13 +13,12 @@ import checkmate
 from checkmate_torch import UnsupportedModelError
 from checkmate_torch.step import compile_step
 from checkmate_torch.updates import UnsupportedOptimizerError
+from zoo.small_torch import perceptron
 
 BATCH = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
 
 
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 4))
+network = partial(perceptron, 8, 32, 4)
 
 
 def mean_square(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -39,7 +39,7 @@ WRONG: dict[str, tuple[Callable[..., object], str]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_loss_that_is_none_is_refused_clearly_and_changes_nothing(kind: str) -> None:
+def test_a_wrong_loss_is_refused_and_changes_nothing(kind: str) -> None:
     loss_fn, message = WRONG[kind]
     module = network()
     before = [p.detach().clone() for p in module.parameters()]
@@ -50,7 +50,9 @@ def test_a_loss_that_is_none_is_refused_clearly_and_changes_nothing(kind: str) -
 
 
 @pytest.mark.parametrize("loss", [nn.functional.mse_loss, nn.MSELoss()], ids=["function", "module"])
-def test_a_loss_of_pytorchs_is_refused_at_once_with_the_way_to_write_it(loss: Callable[..., object]) -> None:
+def test_a_loss_function_of_pytorch_is_refused_at_once_with_the_way_to_call_it(
+    loss: Callable[..., object],
+) -> None:
     model = nn.Linear(2, 1)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(TypeError, match=r"(MSELoss|mse_loss), which .*lambda model, x, y: loss"):
@@ -65,7 +67,7 @@ def test_an_optimizer_for_another_model_is_refused_at_once() -> None:
         compile_step(network(), mean_square, optim.SGD(network().parameters(), lr=0.1), "0%")
 
 
-def test_an_optimizer_of_which_the_loss_knows_nothing_is_refused() -> None:
+def test_an_optimizer_whose_parameters_the_loss_does_not_read_is_refused() -> None:
     module = network()
     module.unread = nn.Linear(2, 2)
     step = compile_step(

@@ -1,4 +1,4 @@
-"""``checkmate trace --torch``: the user's module comes from the current folder, and no other module does."""
+"""``checkmate trace --torch`` imports the user's module from the current folder, and no other from there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ main()
 
 
 def run(folder: Path, *command: str) -> str:
-    """What a command in a folder prints."""
+    """The output of a command in a folder."""
     done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout

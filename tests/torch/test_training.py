@@ -1,4 +1,4 @@
-"""The promise: under any feasible budget the same training, to the bit, and a measured peak within it."""
+"""Under any feasible budget the training is the same, to the bit, and the measured peak is within it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """All that a training run leaves behind."""
+    """The results of a training run."""
 
     losses: list[torch.Tensor]
     gradients: list[torch.Tensor]
@@ -47,7 +47,7 @@ def train(case: Case, module: nn.Module) -> Training:
     losses, gradients = [], []
     for step in range(STEPS):
         optimizer.zero_grad()
-        # The first step plans, which times ops, which can't be done inside of a meter.
+        # The first step plans, which times ops, which can't be done inside a meter.
         with memory_meter(module, case.inputs, case.targets) if step else nullcontext() as meter:
             output = module(*case.inputs)  # a caller may hold it, so it is charged to the end
             loss = case.loss(output)
@@ -65,14 +65,14 @@ def train(case: Case, module: nn.Module) -> Training:
 
 
 def compiled(case: Case, budget: str | int, *, time_limit: float = 2.0) -> CompiledModule:
-    # What the loss keeps: cross entropy over pixels keeps its labels; the default is for squared errors.
+    # Cross entropy over pixels keeps its labels; the default is for squared errors.
     loss_bytes = case.targets.nbytes if case.name == "unet" and case.targets is not None else None
     return compile(case.module, budget, time_limit=time_limit, loss_bytes=loss_bytes)
 
 
 @cache
 def least_budget(name: str) -> int:
-    """What the error of a hopeless budget says would work."""
+    """The least budget that works, by the error of a budget that does not."""
     case = CASES[name]()
     with pytest.raises(InfeasibleBudgetError) as caught:
         compiled(case, 1)(*case.inputs)
@@ -111,7 +111,7 @@ def test_same_bits_within_the_budget(plain: tuple[str, Training], budget: str) -
 
 
 def test_dropout_is_recomputed_with_the_same_masks() -> None:
-    """Were a mask drawn anew, the gradients would be off by about 100 %."""
+    """With another mask, the gradients would be wrong by about 100 %."""
     case = CASES["gpt2-dropout"]()
     module = compiled(case, least_budget("gpt2-dropout"), time_limit=4.0)
     case.loss(module(*case.inputs)).backward()

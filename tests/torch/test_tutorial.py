@@ -1,4 +1,4 @@
-"""The tutorial for PyTorch runs as it stands, and what it says is so."""
+"""The tutorial for PyTorch runs unchanged, and its statements hold."""
 
 from __future__ import annotations
 

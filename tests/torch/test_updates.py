@@ -51,7 +51,7 @@ OPTIMIZERS: dict[str, Make] = {
 }
 
 
-def test_every_known_optimizer_is_tried() -> None:
+def test_every_separable_optimizer_is_tested() -> None:
     assert {type(make(network())) for make in OPTIMIZERS.values()} == set(SEPARABLE)
 
 
@@ -96,7 +96,7 @@ def test_a_profile_leaves_no_trace(name: str) -> None:
     torch.testing.assert_close(after, before, rtol=0, atol=0)
 
 
-def test_an_update_needs_the_bytes_that_its_terms_need() -> None:
+def test_the_workspace_of_an_update_depends_on_its_terms() -> None:
     module = network()
     weight = next(module.parameters())
     workspace = {}
@@ -108,7 +108,7 @@ def test_an_update_needs_the_bytes_that_its_terms_need() -> None:
     assert list(workspace.values()) == [0, weight.nbytes, 2 * weight.nbytes]
 
 
-def test_what_the_optimizer_does_not_hold_has_no_update() -> None:
+def test_a_parameter_of_another_optimizer_has_no_update() -> None:
     module = network()
     first, second = module.children()
     updates = Updates(optimizer=optim.SGD(second.parameters(), lr=0.1))
@@ -117,7 +117,7 @@ def test_what_the_optimizer_does_not_hold_has_no_update() -> None:
 
 
 class Mine(optim.SGD):
-    """A subclass may do anything."""
+    """A subclass, which may do anything."""
 
 
 @pytest.mark.parametrize("make", [optim.LBFGS, optim.Rprop, Mine])

@@ -1,4 +1,4 @@
-"""One of two processes that train together: plays the scenes below and writes down what it saw.
+"""One of two processes that train together: runs the scenes below and writes down their results.
 
     python training_ranks.py RANK FOLDER
 
@@ -21,7 +21,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._dynamo.exc import BackendCompilerFailed
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.fsdp import fully_shard
@@ -31,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from checkmate import CheckmateError, Progress, keep_all_peak
 from checkmate_torch import CompiledModule, StepPlan, compile, compile_step, memory_meter
 from checkmate_torch.emit import emit
+from checkmate_torch.private import capture_errors
 
 # The second name is the one of PyTorch before 2.13.
 all_gather = getattr(functional, "all_gather_single_autograd", None) or functional.all_gather_tensor_autograd
@@ -64,7 +64,7 @@ class Net(nn.Module):
 
 
 class Gathering(nn.Module):
-    """Normalizes over the batches of all ranks, with collectives that stand in the graph."""
+    """Normalizes over the batches of all ranks, with collectives in the graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -224,7 +224,7 @@ def collectives_in_the_graph(rank: int) -> dict[str, Any]:
 def _failure(run: Callable[[], object]) -> dict[str, Any]:
     try:
         run()
-    except (CheckmateError, BackendCompilerFailed) as error:
+    except (CheckmateError, capture_errors().backend) as error:
         return {"error": type(error).__name__, "says": str(error), "minimum": getattr(error, "minimum", None)}
     return {"error": None}
 
@@ -240,7 +240,7 @@ def uneven_batches_below_a_maximum(rank: int) -> dict[str, Any]:
     seen = []
     for size in (BATCH - 8 * rank, BATCH // 2 + rank):
         x = batch(rank, size)
-        torch._dynamo.mark_dynamic(x, 0, min=2, max=BATCH)
+        torch._dynamo.mark_dynamic(x, 0, min=2, max=BATCH)  # noqa: TID251 - as users do
         seen.append(same(gradients(ddp, x, steps=1), gradients(plain, x, steps=1)))
     return {"same": all(seen), **about(compiled.plans[0]), "plans": len(compiled.plans)}
 
@@ -265,23 +265,23 @@ def uneven_batches_alone(rank: int) -> dict[str, Any]:
     return {"same": same(gradients(ddp, batch(rank, size)), gradients(plain, batch(rank, size)))}
 
 
-def _one_rank_only(rank: int, who: int) -> dict[str, Any]:
+def _one_rank_only(rank: int, planning: int) -> dict[str, Any]:
     store = dist.distributed_c10d._get_default_store()
     store.set_timeout(IMPATIENCE)
-    seen = _failure(lambda: planned(Net())(batch(rank))) if rank == who else {"error": None}
+    seen = _failure(lambda: planned(Net())(batch(rank))) if rank == planning else {"error": None}
     store.set_timeout(PATIENCE)
     # The other rank never asked; from here on they are in step again.
-    store.add(f"checkmate/rounds/{1 - who}", int(rank == 0))
+    store.add(f"checkmate/rounds/{1 - planning}", int(rank == 0))
     dist.barrier()
     return seen
 
 
 def only_rank_0_plans(rank: int) -> dict[str, Any]:
-    return _one_rank_only(rank, who=0)
+    return _one_rank_only(rank, planning=0)
 
 
 def only_rank_1_plans(rank: int) -> dict[str, Any]:
-    return _one_rank_only(rank, who=1)
+    return _one_rank_only(rank, planning=1)
 
 
 def hopeless_budget(rank: int) -> dict[str, Any]:
@@ -350,7 +350,7 @@ def main(rank: int, folder: Path) -> None:
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=PATIENCE)
     seen = {}
     for scene in SCENES:
-        torch._dynamo.reset()
+        torch.compiler.reset()
         seen[scene.__name__] = scene(rank)
     (folder / f"{rank}.json").write_text(json.dumps(seen))
     gc.collect()  # no DDP module may outlive its process group

@@ -1,4 +1,4 @@
-"""Reports: every byte of the peak once, what is told is what the judge and the meter count."""
+"""Reports: every byte of the peak counts once, as the simulator and the meter count it."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def meter(case: Case, compiled: CompiledModule) -> MemoryMeter:
 
 
 def test_every_byte_of_the_peak_is_of_one_kind(case: Case, compiled: CompiledModule) -> None:
-    told = compiled.report()
-    assert sum(told.by_kind.values()) == told.peak == compiled.plans[0].solution.peak
-    assert list(told.by_kind.values()) == sorted(told.by_kind.values(), reverse=True)
+    report = compiled.report()
+    assert sum(report.by_kind.values()) == report.peak == compiled.plans[0].solution.peak
+    assert list(report.by_kind.values()) == sorted(report.by_kind.values(), reverse=True)
     case.module.zero_grad()
-    assert told.by_kind[Kind.PARAMETERS] == resident_bytes(case.module)
-    assert told.by_kind[Kind.BATCH] == resident_bytes(case.inputs)
-    assert told.by_kind[Kind.RESERVE] == 3 * 1024
-    assert told.by_kind[Kind.RANDOM_STATES] > 0
-    assert Kind.BUFFERS not in told.by_kind
+    assert report.by_kind[Kind.PARAMETERS] == resident_bytes(case.module)
+    assert report.by_kind[Kind.BATCH] == resident_bytes(case.inputs)
+    assert report.by_kind[Kind.RESERVE] == 3 * 1024
+    assert report.by_kind[Kind.RANDOM_STATES] > 0
+    assert Kind.BUFFERS not in report.by_kind
 
 
 def test_kinds_of_a_model_with_everything() -> None:
-    """Buffers, a parameter that nothing reads, gradients so far, an output that is kept."""
+    """With buffers, an unread parameter, earlier gradients and an output."""
     module = nn.Sequential(nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16))
     module.register_parameter("unused", nn.Parameter(torch.zeros(256)))
     module(torch.randn(4, 8)).sum().backward()
@@ -86,29 +86,33 @@ def test_inputs_and_gradients_have_their_names_in_the_model(compiled: CompiledMo
     assert "gradient of norm.weight" in {tensor.name for tensor in traced.graph.tensors}
 
 
-def test_the_table_tells_what_the_report_holds(compiled: CompiledModule, meter: MemoryMeter) -> None:
-    told = compiled.report(meter)
-    text = str(told)
-    assert told.measured == meter.peak
+def test_the_table_shows_the_values_of_the_report(compiled: CompiledModule, meter: MemoryMeter) -> None:
+    report = compiled.report(meter)
+    text = str(report)
+    assert report.measured == meter.peak
     assert "measured peak" in text
     assert "measured peak" not in str(compiled.report())
-    assert told.op in text
-    assert told.plain_peak == keep_all_peak(compiled.plans[0].traced.graph)
-    for kind in told.by_kind:
+    assert report.op in text
+    assert report.plain_peak == keep_all_peak(compiled.plans[0].traced.graph)
+    for kind in report.by_kind:
         assert kind in text
 
 
-def test_what_is_recomputed_and_why(compiled: CompiledModule) -> None:
-    told, timeline = compiled.explain(), compiled.plans[0].solution.timeline
-    assert sum(row.again for row in told.rows) == timeline.recomputes > 0
-    assert sum(row.paid for row in told.rows) == pytest.approx(timeline.cost - timeline.graph.ideal_cost)
-    assert [row.paid for row in told.rows] == sorted((row.paid for row in told.rows), reverse=True)
-    assert any(row.module.startswith("blocks.") for row in told.rows)
-    assert any("over the budget" in row.reason for row in told.rows)
-    assert told.rows[0].op in str(told)
+def test_the_explanation_names_every_recomputation(compiled: CompiledModule) -> None:
+    explanation, timeline = compiled.explain(), compiled.plans[0].solution.timeline
+    assert sum(row.again for row in explanation.rows) == timeline.recomputes > 0
+    assert sum(row.paid for row in explanation.rows) == pytest.approx(
+        timeline.cost - timeline.graph.ideal_cost
+    )
+    assert [row.paid for row in explanation.rows] == sorted(
+        (row.paid for row in explanation.rows), reverse=True
+    )
+    assert any(row.module.startswith("blocks.") for row in explanation.rows)
+    assert any("over the budget" in row.reason for row in explanation.rows)
+    assert explanation.rows[0].op in str(explanation)
 
 
-def test_nothing_planned() -> None:
+def test_a_report_needs_a_plan() -> None:
     with pytest.raises(NoPlanError, match="no plan -1, 0 so far"):
         compile(nn.Linear(2, 2), "1MiB").report()
 
@@ -126,7 +130,7 @@ def running(snapshot: dict[str, object]) -> list[int]:
     return sizes
 
 
-def test_the_predicted_snapshot_has_the_judges_peak_and_end(compiled: CompiledModule) -> None:
+def test_the_predicted_snapshot_has_the_simulators_peak_and_end(compiled: CompiledModule) -> None:
     timeline = compiled.plans[0].solution.timeline
     snapshot = compiled.memory_snapshot()
     sizes = running(snapshot)
@@ -149,7 +153,7 @@ def test_no_two_live_tensors_overlap(compiled: CompiledModule) -> None:
             del alive[event["addr"]]
 
 
-def test_the_measured_snapshot_is_what_the_meter_saw(meter: MemoryMeter) -> None:
+def test_the_measured_snapshot_has_the_meters_events(meter: MemoryMeter) -> None:
     snapshot = measured_snapshot(meter)
     deltas = [
         event["size"] if event["action"] == "alloc" else -event["size"]
@@ -162,7 +166,7 @@ def test_the_measured_snapshot_is_what_the_meter_saw(meter: MemoryMeter) -> None
         measured_snapshot(cuda)
 
 
-def test_pytorchs_own_tools_read_both(compiled: CompiledModule, meter: MemoryMeter) -> None:
+def test_tools_of_pytorch_read_both(compiled: CompiledModule, meter: MemoryMeter) -> None:
     for snapshot in (compiled.memory_snapshot(), measured_snapshot(meter)):
         assert "segments: 1" in _memory_viz.segsum(snapshot)
         assert _memory_viz.trace(snapshot).count("\n") > 10
