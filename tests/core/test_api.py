@@ -1,4 +1,4 @@
-"""``solve`` believes no solver: each lie is caught, and named."""
+"""``solve`` trusts no solver: each false claim is found, and names the solver."""
 
 from __future__ import annotations
 
@@ -34,18 +34,14 @@ from checkmate import (
 from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.testing.strategies import graphs
 
-CHAIN = DFGraph.from_nodes(
-    cost=[1] * 8,
-    size=[8] * 8,
-    deps=[[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]],
-    backward=[False] * 4 + [True] * 4,
-)
+from .graphs import CHAIN
+
 DIAMOND = DFGraph.from_nodes(cost=[1, 1, 1, 1], size=[1] * 4, deps=[[], [0], [0], [1, 2]])
 
 
 @dataclass(frozen=True)
 class Says:
-    """A solver that answers whatever it is told to."""
+    """A solver with a given answer."""
 
     answer: Callable[[Problem], object]
 
@@ -63,7 +59,7 @@ def found(problem: Problem, schedule: Schedule | None) -> Solution:
 
 
 def forged(problem: Problem, schedule: Schedule, **fields: object) -> Solution:
-    """A Solution around the constructor's back: its timeline never met the judge."""
+    """A Solution with replaced fields, which the judge has not checked."""
     n = problem.graph.n_ops
     timeline = Timeline(
         graph=problem.graph,
@@ -152,7 +148,7 @@ def test_a_lie_is_caught_and_the_liar_named(lie: str) -> None:
     assert "solver 'Says'" in str(caught.value)
 
 
-def test_a_solver_that_reorders_first_runs_is_caught_only_if_asked_to_keep_them() -> None:
+def test_reordered_first_runs_are_an_error_only_with_a_fixed_order() -> None:
     liar = Says(lambda p: Solution.found(p, Schedule.from_sequence(p.graph, [0, 2, 1, 3])))
     assert solve(DIAMOND, "100%", solver=liar).cost == 4.0
     with pytest.raises(SolverError, match="base order"):
@@ -164,12 +160,12 @@ def test_a_solver_that_reorders_first_runs_is_caught_only_if_asked_to_keep_them(
 def test_numbers_of_the_answer_are_the_judges() -> None:
     solution = solve(CHAIN, "100%", solver=Says(lambda p: forged(p, everything(p.graph), solver="me")))
     assert (solution.peak, solution.cost, solution.solver) == (keep_all_peak(CHAIN), 8.0, "Says")
-    assert solution.status is Status.OPTIMAL  # it costs no more than computing everything once
+    assert solution.status is Status.OPTIMAL  # its cost is that of computing everything once
     assert solution.seconds >= 0
 
 
 class TwoFaced(Schedule):
-    """Shows its judge one schedule, and whoever looks later another."""
+    """Changes its schedule after the first access."""
 
     looks = 0
 
@@ -179,10 +175,10 @@ class TwoFaced(Schedule):
         return everything(CHAIN).codes if TwoFaced.looks <= 2 else np.array([7])
 
     def __init__(self) -> None:
-        """Hold nothing."""
+        """Hold no value."""
 
 
-def test_what_the_judge_saw_is_what_the_user_gets() -> None:
+def test_the_user_gets_the_timeline_of_the_judge() -> None:
     given: list[Schedule] = []
 
     def remember(problem: Problem) -> Solution:
@@ -199,7 +195,7 @@ def test_what_the_judge_saw_is_what_the_user_gets() -> None:
 
 
 def test_where_an_answer_came_from_is_printable() -> None:
-    """Whatever a solver says of it: it is shown, and written to the cache."""
+    """An odd origin becomes text, which is shown, and written to the cache."""
     odd = {1: "\x1b[31mred\nand \ud800"}
     answer = solve(CHAIN, "100%", solver=Says(lambda p: dataclasses.replace(KeepAll().solve(p), origin=odd)))  # type: ignore[arg-type]
     assert answer.origin == {"1": r"\x1b[31mred\nand \ud800"}
@@ -225,7 +221,7 @@ def test_settings_reach_the_solver() -> None:
 
 
 class Silent(Exception):
-    """Can't even be shown."""
+    """Raises from ``str``."""
 
     def __str__(self) -> str:
         raise ValueError
@@ -256,7 +252,7 @@ def test_a_solver_that_fails_is_named_and_its_error_is_the_cause() -> None:
 @pytest.mark.parametrize(
     "raised", [ValueError("enough"), KeyboardInterrupt(), SystemExit(3), SolverError("mine")]
 )
-def test_what_the_listener_raises_is_the_users_own(raised: BaseException) -> None:
+def test_an_exception_of_the_listener_is_not_a_solver_error(raised: BaseException) -> None:
     def listen(_: Progress) -> None:
         raise raised
 
@@ -329,7 +325,7 @@ def test_none_found_is_no_proof() -> None:
     assert not caught.value.proved
 
 
-def test_why_none_was_found_is_said() -> None:
+def test_the_reason_for_no_schedule_is_given() -> None:
     shy = Says(lambda problem: Solution.unknown(problem, reason="not on a Sunday"))
     assert solve(CHAIN, 24, solver=shy, throw=False).origin == {"reason": "not on a Sunday"}
     with pytest.raises(InfeasibleBudgetError, match="by this solver \\(not on a Sunday\\), but 24"):

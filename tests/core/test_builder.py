@@ -1,4 +1,4 @@
-"""GraphBuilder: any graph can be written by name, in any order; what is wrong is named."""
+"""GraphBuilder: any graph can be declared by name, in any order; errors name the place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from checkmate.testing.strategies import graphs
 
 
 def written(graph: DFGraph, order: list[int]) -> DFGraph:
-    """The same graph, its ops written down in another order."""
+    """The same graph, its ops declared in another order."""
     names = [f"t{t}" for t in range(graph.n_tensors)]
     b = GraphBuilder(graph.name, cost_unit=graph.cost_unit, fixed_size=graph.fixed_size)
     for t in graph.inputs:
@@ -102,7 +102,7 @@ def test_nothing_is_a_graph_and_inputs_may_be_outputs() -> None:
         ({"workspace": -2}, r"^op 'g': workspace: -2 bytes"),
     ],
 )
-def test_what_can_be_seen_at_once_is_refused_at_once_and_leaves_nothing_behind(
+def test_an_invalid_declaration_is_refused_at_once_without_traces(
     fields: dict[str, Any], message: str
 ) -> None:
     b = GraphBuilder()
@@ -115,7 +115,7 @@ def test_what_can_be_seen_at_once_is_refused_at_once_and_leaves_nothing_behind(
     assert b.build() == before
 
 
-def test_what_shows_only_at_the_end_is_refused_then() -> None:
+def test_build_refuses_unfinished_declarations() -> None:
     b = GraphBuilder(fixed_size=2)
     b.input("weights", 1)
     b.op("conv", reads=["weigths"], makes={"y": 1})

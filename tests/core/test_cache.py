@@ -1,4 +1,4 @@
-"""The schedule cache: answers once, believes nothing, fails nobody."""
+"""The schedule cache: it saves solves, checks every entry, and fails no solve."""
 
 from __future__ import annotations
 
@@ -32,17 +32,12 @@ from checkmate.heuristics import BestHeuristic, KeepAll, StaticEviction
 from checkmate.serialize import schedule_bytes
 from checkmate.testing.strategies import graphs
 
-CHAIN = DFGraph.from_nodes(
-    cost=[1] * 8,
-    size=[8] * 8,
-    deps=[[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]],
-    backward=[False] * 4 + [True] * 4,
-)
+from .graphs import CHAIN
 
 
 @dataclass(frozen=True)
 class Counting:
-    """Keeps everything, and counts how often it was asked."""
+    """Keeps everything, and counts its calls."""
 
     level: int = 1
 
@@ -53,7 +48,7 @@ class Counting:
 
 @dataclass(frozen=True)
 class Holds:
-    """Any settings, those that can't be compared too."""
+    """Any settings, also those that can't be compared."""
 
     what: object
 
@@ -109,13 +104,13 @@ def test_it_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @dataclass(frozen=True)
 class Interrupted:
-    """Answers with the best until Ctrl-C."""
+    """Returns its best schedule after Ctrl-C."""
 
     def solve(self, problem: Problem) -> Solution:
         return replace(KeepAll().solve(problem), origin={"interrupted": "Ctrl-C"})
 
 
-def test_what_an_interrupt_cut_short_is_not_kept(cache: ScheduleCache) -> None:
+def test_an_interrupted_answer_is_not_kept(cache: ScheduleCache) -> None:
     assert solve(CHAIN, "100%", solver=Interrupted(), cache=cache).interrupted
     assert len(cache) == 0
 
@@ -137,7 +132,7 @@ def test_an_empty_cache_is_a_cache(cache: ScheduleCache) -> None:
         {"graph": DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])},
     ],
 )
-def test_another_question_is_asked(cache: ScheduleCache, change: dict[str, Any]) -> None:
+def test_another_question_is_not_in_the_cache(cache: ScheduleCache, change: dict[str, Any]) -> None:
     question: dict[str, Any] = {"graph": CHAIN, "budget": 40, "solver": Counting()}
     for asked in (question, question | change, question):
         solve(**asked, cache=cache)
@@ -172,7 +167,7 @@ def test_a_solver_without_identity_is_not_cached(cache: ScheduleCache, what: obj
     assert (len(ASKED), len(cache)) == (2, 0)
 
 
-def test_what_tells_solvers_apart() -> None:
+def test_the_identity_of_solvers() -> None:
     values = [
         Holds(1),
         Holds(1.0),
@@ -296,11 +291,13 @@ def test_a_schedule_in_another_order_is_no_answer_where_order_is_fixed(
     assert "base order" in caplog.text
 
 
-def test_what_is_no_file_does_no_harm(cache: ScheduleCache, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cache_entry_that_is_not_a_file_does_no_harm(
+    cache: ScheduleCache, caplog: pytest.LogCaptureFixture
+) -> None:
     solve(CHAIN, "100%", solver=Counting(), cache=cache)
     file = entry(cache)
     file.unlink()
-    os.mkfifo(file)  # reading it would wait forever
+    os.mkfifo(file)  # reading it would block forever
     solve(CHAIN, "100%", solver=Counting(), cache=cache)
     assert "not a regular file" in caplog.text
     assert solve(CHAIN, "100%", solver=Counting(), cache=cache).origin["cache"] == str(file)
@@ -337,7 +334,7 @@ def test_only_schedules_are_kept(cache: ScheduleCache) -> None:
     assert not cache.directory.exists()
 
 
-def test_clear_deletes_only_what_is_ours(cache: ScheduleCache) -> None:
+def test_clear_deletes_only_files_of_the_cache(cache: ScheduleCache) -> None:
     solve(CHAIN, "100%", solver="keep-all", cache=cache)
     solve(CHAIN, "60%", solver="evict-dtr", cache=cache)
     notes = cache.directory / "notes.json"
@@ -382,7 +379,7 @@ def test_processes_share_a_directory(tmp_path: Path) -> None:
     ]
     reports = [writer.communicate(timeout=120)[0] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], reports
-    assert reports == ["", ""]  # nobody ever read a part of a file
+    assert reports == ["", ""]  # no reader got a part of a file
     assert not list(tmp_path.glob("*.checkmate-part"))
 
 

@@ -1,4 +1,4 @@
-"""A deadline passes with the wall clock; a patient one only after as much work."""
+"""A deadline passes in wall time; a patient one only after the same CPU time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from checkmate.deadline import NEVER, Deadline
 
 
 class Clocks:
-    """Wall time and CPU time, which stand still unless moved."""
+    """Wall time and CPU time, which change only when set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall = self.cpu = 0.0

@@ -1,4 +1,4 @@
-"""What is kept on disk: where, and whole or not at all."""
+"""Files on disk: their folder, and written whole or not at all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CALLS = ("open", "write", "chmod", "fsync", "close", "replace")
 
 @contextmanager
 def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> Iterator[list[str]]:
-    """Inside, call number ``at`` of all that write a file fails; gives the calls made until then."""
+    """Make call number ``at`` of those that write a file fail; yield the calls until then."""
     made: list[str] = []
 
     def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
@@ -57,7 +57,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> I
                 if name == "close":
                     real(*args)
                 raise error
-            if name == "write":  # a part at a time, as a slow disk may
+            if name == "write":  # in parts, as a slow disk may do
                 return real(args[0], args[1][:2])  # type: ignore[index]
             return real(*args, **kwargs)
 
@@ -140,7 +140,7 @@ def test_permissions_are_those_of_open_or_of_the_old_file(tmp_path: Path) -> Non
 def test_a_file_that_is_read_only_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kept"
     file.write_bytes(b"old")
-    monkeypatch.setattr(os, "access", lambda *_: False)  # the user may be root, to whom nothing is read-only
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root can write to read-only folders
     with pytest.raises(PermissionError) as caught:
         replace_file(file, b"new")
     assert (caught.value.filename, file.read_bytes()) == (str(file), b"old")
@@ -161,7 +161,7 @@ def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path: Path, exists
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such files")
-def test_in_a_folder_of_ours_the_name_is_replaced_whatever_it_was(tmp_path: Path) -> None:
+def test_in_the_cache_folder_the_name_is_replaced_link_or_not(tmp_path: Path) -> None:
     target, link, pipe = (tmp_path / name for name in ("target", "link", "pipe"))
     target.write_bytes(b"of another user")
     link.symlink_to(target)
@@ -174,7 +174,7 @@ def test_in_a_folder_of_ours_the_name_is_replaced_whatever_it_was(tmp_path: Path
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such files")
-def test_what_is_no_regular_file_is_written_to(tmp_path: Path) -> None:
+def test_streams_are_written_to_directly(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert is_stream(pipe)
@@ -228,7 +228,7 @@ def test_a_file_that_grows_while_it_is_read_is_bounded_too(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such files")
-def test_only_a_regular_file_is_read_and_none_is_waited_for(tmp_path: Path) -> None:
+def test_only_regular_files_are_read_without_waiting(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe\x1b[2J"
     os.mkfifo(pipe)
     for file in (pipe, Path("/dev/zero"), Path("/dev/null"), Path("/dev/tty")):

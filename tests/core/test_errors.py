@@ -1,4 +1,4 @@
-"""Errors: what they say, in words and sizes that people can use."""
+"""Errors: messages with readable sizes and advice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def infeasible(**said: object) -> str:
     return str(InfeasibleBudgetError(**(told | said)))  # type: ignore[arg-type]
 
 
-def test_budgets_are_told_exactly_and_in_words() -> None:
+def test_budgets_in_messages_are_exact_and_readable() -> None:
     assert infeasible() == (
         "a budget of 3221225472 bytes (3.00 GiB) is proved infeasible; "
         "the least budget known to work is 4294967296 bytes (4.00 GiB). "
@@ -47,7 +47,7 @@ def test_our_own_distributions_are_never_taken_from_the_package_index(name: str)
 
 
 def test_no_message_names_a_distribution_of_ours_as_if_it_were_published() -> None:
-    """A name that anyone could register is never what ``pip install`` is given."""
+    """``pip install`` never gets a name that anyone could register."""
     named = re.compile(r"pip install [^`\n]*(?<!/)checkmate-(?:core|solvers|tf|torch)\b")
     texts = {path: path.read_text(encoding="utf-8") for path in Path(checkmate.__file__).parent.rglob("*.py")}
     assert named.search("pip install 'checkmate-core[cli]'")

@@ -1,4 +1,4 @@
-"""``import checkmate`` is light, and its faces and functions are where they should be, however imported."""
+"""``import checkmate`` is light; framework interfaces and functions are found in every way of importing."""
 
 from __future__ import annotations
 

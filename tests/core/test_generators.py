@@ -69,7 +69,7 @@ def test_a_net_gives_the_loss_and_one_gradient_for_each_parameter(net: DFGraph) 
 
 
 def test_a_tensor_and_its_gradients_have_one_size(net: DFGraph) -> None:
-    """What the backward op of an op makes is as large as what the op reads."""
+    """The outputs of a backward op have the sizes of the inputs of its op."""
     forward = {op.name: op for op in net.ops if not op.backward}
     followed = 0
     for op in net.ops:

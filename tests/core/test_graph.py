@@ -1,4 +1,4 @@
-"""DFGraph: what is derived from ops and tensors, and what is rejected, with the place named."""
+"""DFGraph: derived values, and invalid graphs, which are rejected with the place."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def op(**fields: Any) -> Op:
         ({"tensors": (A,), "ops": (op(outputs=({},)),)}, r"ops\[0\] \('f'\): outputs has the index {}"),
     ],
 )
-def test_what_is_no_graph_is_rejected(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_graph_is_rejected(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         DFGraph(**({"ops": ()} | fields))
 
@@ -140,7 +140,7 @@ def test_from_nodes_checks_its_columns() -> None:
 
 
 @given(graph=graphs())
-def test_derived_arrays_say_what_the_ops_say(graph: DFGraph) -> None:
+def test_derived_arrays_agree_with_the_ops(graph: DFGraph) -> None:
     for i, node in enumerate(graph.ops):
         assert tuple(graph.reads.row(i)) == node.inputs
         assert tuple(graph.makes.row(i)) == node.outputs
@@ -155,7 +155,7 @@ def test_derived_arrays_say_what_the_ops_say(graph: DFGraph) -> None:
 
 
 @given(graph=graphs())
-def test_the_digest_knows_content_but_no_names(graph: DFGraph) -> None:
+def test_the_digest_depends_on_content_not_on_names(graph: DFGraph) -> None:
     first = graph.ops[0]
     first_with = functools.partial(dataclasses.replace, first)
     renamed = dataclasses.replace(

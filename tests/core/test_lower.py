@@ -1,6 +1,6 @@
-"""Laws of lowering: valid for whatever is kept; nothing forgotten means nothing recomputed.
+"""Laws of lowering: valid for all kept sets; without drops, no recomputation.
 
-What lowering does to the plan of a schedule is in ``test_plan``.
+``test_plan`` tests lowering of the plan of a schedule.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def test_a_plan_of_several_moments_is_valid_and_recomputes_at_most_once_between_
     simulate(graph, Schedule.from_sequence(graph, sequence))
 
 
-def test_a_plan_brings_back_what_a_later_moment_gains() -> None:
-    """Tensor 0 is given up at op 1 and wanted again at op 2, although only op 3 reads it."""
+def test_tensors_gained_at_a_later_moment_are_recomputed() -> None:
+    """Tensor 0 is dropped at op 1 and kept again at op 2, although only op 3 reads it."""
     graph = DFGraph.from_nodes(cost=[1] * 4, size=[1] * 4, deps=[[], [], [1], [0, 2]])
     everything = np.ones(4, dtype=bool)
     assert planned_sequence(graph, {1: ~everything, 2: everything}) == [0, 1, 0, 2, 3]
@@ -75,7 +75,7 @@ def test_a_deep_chain_is_no_recursion() -> None:
     assert lazy_sequence(chain, np.zeros(n, dtype=bool), n - 1) == [*range(n - 1), *range(n)]
 
 
-def test_what_cannot_come_back_is_never_forgotten() -> None:
+def test_tensors_that_can_not_be_recomputed_are_never_dropped() -> None:
     graph = DFGraph(
         ops=(
             Op(name="once", inputs=(0,), outputs=(1,), cost=1, recomputable=False),
@@ -103,10 +103,8 @@ def test_bad_arguments_are_named() -> None:
 
 @settings(max_examples=400)
 @given(graphs(max_ops=3), st.data())
-def test_a_plan_is_lowered_or_refused_and_what_is_lowered_is_valid(
-    graph: DFGraph, data: st.DataObject
-) -> None:
-    """Never a schedule that the judge rejects; and the stages' computes are all there, in order."""
+def test_a_plan_is_refused_or_lowered_to_a_valid_schedule(graph: DFGraph, data: st.DataObject) -> None:
+    """The schedule is valid, and has the computes of all stages in order."""
     n_stages = data.draw(st.integers(0, 3))
     likely = st.sampled_from([True, True, True, False])
 
@@ -129,8 +127,8 @@ def test_a_plan_is_lowered_or_refused_and_what_is_lowered_is_valid(
 
 
 @given(graphs(), st.data())
-def test_a_moment_can_be_told_as_a_plan(graph: DFGraph, data: st.DataObject) -> None:
-    """What it recomputes is the least for what it retains, if no output is left for after the last op."""
+def test_a_moment_can_be_written_as_a_plan(graph: DFGraph, data: st.DataObject) -> None:
+    """Its recomputation is the least for its retained tensors, if no output is made after the last op."""
     at = data.draw(st.integers(0, graph.n_ops))
     keep = np.array(data.draw(st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)))
     plan = Plan.of(graph, Schedule.from_sequence(graph, lazy_sequence(graph, keep, at)))
@@ -174,7 +172,7 @@ def test_a_plan_that_cannot_be_executed_is_named(
         lower(Plan(ONCE, *matrices))
 
 
-def test_what_is_retained_for_nobody_is_freed_at_once() -> None:
+def test_tensors_retained_without_a_reader_are_freed_at_once() -> None:
     graph = DFGraph.from_nodes(cost=[1] * 3, size=[1] * 3, deps=[[], [0], [1]])
     plan = Plan(graph, np.eye(3, dtype=bool), np.tri(3, k=-1, dtype=bool))
     assert list(lower(plan)) == [Compute(0), Compute(1), Free(0), Compute(2), Free(1)]

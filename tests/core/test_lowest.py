@@ -1,4 +1,4 @@
-"""What is remembered is valid, keeps its rule of order, and has the least peak of all."""
+"""A remembered schedule is valid, keeps its rule of order, and has the least peak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The minimum budget: between the proved floor and the keep-everything peak, and good for a schedule."""
+"""The minimum budget: between the proved floor and the peak without recomputation, with a schedule."""
 
 from __future__ import annotations
 
@@ -27,12 +27,7 @@ from checkmate.generators import chain
 from checkmate.heuristics import FirstFit
 from checkmate.testing.strategies import graphs
 
-CHAIN = DFGraph.from_nodes(
-    cost=[1] * 8,
-    size=[8] * 8,
-    deps=[[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]],
-    backward=[False] * 4 + [True] * 4,
-)
+from .graphs import CHAIN
 
 
 @settings(max_examples=60)
@@ -62,7 +57,7 @@ def test_the_advice_of_the_error_works(graph: DFGraph, fixed_order: bool) -> Non
 
 @dataclass(frozen=True)
 class Descends:
-    """A solver that looks for the least peak itself; ``solve`` must not be needed."""
+    """A solver that searches for the least peak itself, without ``solve``."""
 
     answer: Callable[[Problem], Solution]
 
@@ -73,7 +68,7 @@ class Descends:
         raise AssertionError("asked to solve")
 
 
-def test_a_solver_that_looks_for_the_least_peak_is_asked_once() -> None:
+def test_a_solver_that_searches_for_the_least_peak_runs_once() -> None:
     least = minimum_budget(CHAIN, solver=FirstFit())
     asked: list[Problem] = []
 
@@ -89,7 +84,7 @@ def test_a_solver_that_looks_for_the_least_peak_is_asked_once() -> None:
     ]
 
 
-def test_what_such_a_solver_says_is_judged_and_never_worse_than_keeping_everything() -> None:
+def test_its_least_peak_is_judged_and_never_above_the_plain_one() -> None:
     def elsewhere(problem: Problem) -> Solution:
         other = replace(problem.graph, fixed_size=1)
         schedule = Schedule.from_sequence(other, range(8))
@@ -102,11 +97,11 @@ def test_what_such_a_solver_says_is_judged_and_never_worse_than_keeping_everythi
 
 
 def test_without_time_the_advice_is_to_keep_everything() -> None:
-    graph = chain(7, size=3)  # of which nothing is known yet
+    graph = chain(7, size=3)  # a graph without known schedules
     assert minimum_budget(graph, time_limit=1e-9).peak == keep_all_peak(graph)
 
 
-def test_what_is_no_graph_is_named() -> None:
+def test_an_invalid_graph_is_named() -> None:
     for ask in (minimum_budget, lambda graph: sweep(graph, ["60%"]), lambda graph: solve(graph, "60%")):
         with pytest.raises(TypeError, match="graph is a str, must be a DFGraph"):
             ask("graph.json")  # type: ignore[arg-type]

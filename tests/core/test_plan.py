@@ -1,4 +1,4 @@
-"""Laws of plans: of a schedule and back, nothing is lost; R for a given S is the least that runs."""
+"""Laws of plans: from a schedule and back, no compute is lost; R for a given S is the least one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 @st.composite
 def retained(draw: st.DrawFn, graph: DFGraph) -> Mask:
-    """Any S with as many stages as ops that retains nothing too early."""
+    """Any S with n_ops stages that retains no tensor too early."""
     row = st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)
     rows = draw(st.lists(row, min_size=graph.n_ops, max_size=graph.n_ops))
     given_rows = np.array(rows, dtype=bool).reshape(graph.n_ops, graph.n_tensors)
@@ -26,12 +26,12 @@ def retained(draw: st.DrawFn, graph: DFGraph) -> Mask:
 
 
 def makeable(graph: DFGraph) -> Mask:
-    """The lower triangle: stage × tensor, true where the tensor's op stands before the stage's."""
+    """The lower triangle: stage × tensor, true where the tensor's op comes before the stage's."""
     return (graph.producer < np.arange(graph.n_ops)[:, None]) & (graph.producer >= 0)
 
 
 def executable(plan: Plan) -> bool:
-    """By the definition, written anew with sets."""
+    """The definition, written with sets."""
     graph = plan.graph
     resident, ran = set(graph.inputs), set[int]()
     for t in range(plan.n_stages):
@@ -80,7 +80,7 @@ def test_nothing_is_retained_needlessly(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-def test_what_is_resident_when_a_stage_begins_includes_what_is_retained(data: st.DataObject) -> None:
+def test_retained_tensors_are_resident_when_a_stage_begins(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     schedule = data.draw(valid_schedules(graph))
     plan = Plan.of(graph, schedule)
@@ -189,7 +189,7 @@ def test_a_tensor_cannot_be_retained_before_it_is_made() -> None:
         Plan.from_retained(graph, retain)
 
 
-def test_what_runs_once_has_to_be_retained() -> None:
+def test_outputs_of_once_only_ops_have_to_be_retained() -> None:
     graph = DFGraph(
         ops=(
             Op(name="dropout", inputs=(), outputs=(0,), cost=1, recomputable=False),
@@ -227,7 +227,7 @@ def test_matrices_are_private_read_only_and_of_one_shape() -> None:
         Plan(graph, np.eye(2, dtype=np.int64), plan.retain)  # type: ignore[arg-type]
 
 
-def test_what_is_too_large_for_matrices_is_refused() -> None:
+def test_a_plan_too_large_for_matrices_is_refused() -> None:
     n = 30_000
     graph = DFGraph.from_nodes(cost=[1] * n, size=[1] * n, deps=[[]] * n)
     with pytest.raises(PlanError, match=r"30000 stages.* use a Schedule"):

@@ -59,7 +59,7 @@ def test_a_sequence_names_ops_of_the_graph(sequence: list[int]) -> None:
     "codes",
     [[0.5], [0.0], [[0, 1]], 3, [True], ["0"], np.array([2**63], dtype=np.uint64), [2**64], [None]],
 )
-def test_what_is_no_list_of_integers_is_no_schedule(codes: Any) -> None:
+def test_codes_must_be_a_list_of_integers(codes: Any) -> None:
     with pytest.raises(GraphError, match="one-dimensional array of integers"):
         Schedule(np.array(codes))
 

@@ -1,4 +1,4 @@
-"""Wire formats: round trips, and files that no one should trust."""
+"""Wire formats: round trips, and untrusted files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
 
 
 def tiny() -> dict[str, Any]:
-    """The smallest graph that has everything."""
+    """A small graph that uses every field."""
     return {
         "format": "checkmate.graph",
         "version": 1,
@@ -209,7 +209,7 @@ def test_a_cost_that_is_no_number_is_rejected(number: str) -> None:
     "content",
     [b"", b"null", b"[]", b"{}", b"\xff\xfe{}", b"[" * 10_000, b'{"format": "\xff", "version": 1}', b"{} {}"],
 )
-def test_what_is_no_graph_at_all_is_rejected(content: bytes) -> None:
+def test_other_objects_than_graphs_are_rejected(content: bytes) -> None:
     with pytest.raises(FormatError, match="<bytes>"):
         read_graph(content)
 
@@ -245,7 +245,7 @@ def test_a_wrong_step_is_named_by_its_place(steps: Any, complaint: str) -> None:
         read_schedule(json.dumps(wire).encode(), graph)
 
 
-def test_arguments_in_the_wrong_order_are_told(tmp_path: Path) -> None:
+def test_arguments_in_the_wrong_order_are_an_error(tmp_path: Path) -> None:
     graph = read_graph(json.dumps(tiny()).encode())
     with pytest.raises(TypeError, match="the path comes first"):
         write_graph(graph, tmp_path / "graph.json")  # type: ignore[arg-type]
@@ -264,7 +264,7 @@ def test_a_stream_is_read_and_called_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "stream"])
-def test_what_is_too_large_is_not_read_but_the_limit_can_be_raised(tmp_path: Path, kind: str) -> None:
+def test_a_large_file_is_read_only_with_a_raised_limit(tmp_path: Path, kind: str) -> None:
     whole, steps = graph_bytes(WHOLE), schedule_bytes(STEPS, WHOLE)
 
     def source(content: bytes) -> Path | io.BytesIO:

@@ -1,6 +1,6 @@
 """The judge against a second judge that is written differently and shares no code with it.
 
-The model keeps copies as objects, memory as a sum over what is alive, and knows the rules as a list of
+The model keeps copies as objects, memory as a sum over live copies, and the rules as a list of
 predicates; the simulator keeps counters. Both must agree on everything, on valid and invalid schedules.
 """
 
@@ -30,7 +30,7 @@ from checkmate.testing.strategies import graphs, schedules, valid_schedules
 
 @dataclass
 class Model:
-    """Residents as a set of tensors; every step is a set expression; memory is summed anew each time."""
+    """Residents as a set of tensors; every step is a set expression; memory is summed in every step."""
 
     graph: DFGraph
     done: Counter[int] = field(default_factory=Counter)
@@ -156,7 +156,7 @@ def test_a_recomputation_holds_the_old_and_the_new_copy_while_it_runs() -> None:
     assert timeline.resident_at(3) == {0, 1, 2}
 
 
-def test_an_empty_schedule_of_an_empty_graph_holds_what_is_fixed() -> None:
+def test_an_empty_schedule_of_an_empty_graph_holds_the_fixed_bytes() -> None:
     timeline = simulate(DFGraph(ops=(), tensors=(), fixed_size=3), Schedule(np.array([], dtype=np.int64)))
     assert (timeline.peak, timeline.cost, timeline.peak_step, timeline.peak_op) == (3, 0.0, -1, None)
     assert timeline.resident_at(0) == frozenset()

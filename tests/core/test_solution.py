@@ -1,4 +1,4 @@
-"""Problems and solutions: what is refused, and what a result says of itself."""
+"""Problems and solutions: invalid settings, and the facts of a result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_ideal_schedule_is_optimal_for_free() -> None:
     assert solution.explain() == "nothing is recomputed"
 
 
-def test_what_a_solution_says() -> None:
+def test_facts_of_a_solution() -> None:
     problem = Problem(graph=GRAPH, budget=12)
     solution = Solution.found(problem, TWICE, bound=3.5, origin={"schedule": "hand"})
     assert solution.status is Status.FEASIBLE
@@ -76,7 +76,7 @@ def test_a_bound_that_meets_the_cost_proves_the_optimum() -> None:
         Solution.found(problem, TWICE, bound=math.nan)
 
 
-def test_what_does_not_pass_the_judge_is_refused() -> None:
+def test_an_answer_that_the_judge_rejects_is_refused() -> None:
     with pytest.raises(SolverError, match=r"^the solver gave .* over the budget"):
         Solution.found(Problem(graph=GRAPH, budget=7), ONCE)
     with pytest.raises(SolverError, match=r"^solver 'k2' gave .* over the budget"):

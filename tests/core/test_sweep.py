@@ -1,4 +1,4 @@
-"""The frontier: monotone whatever the solvers say, and the same wherever they run."""
+"""The frontier: monotone for all answers of solvers, and the same in every executor."""
 
 from __future__ import annotations
 
@@ -31,18 +31,14 @@ from checkmate.heuristics import KeepAll
 from checkmate.sweep import SweepInterrupted
 from checkmate.testing.strategies import graphs, valid_schedules
 
-CHAIN = DFGraph.from_nodes(
-    cost=[1] * 8,
-    size=[8] * 8,
-    deps=[[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]],
-    backward=[False] * 4 + [True] * 4,
-)
+from .graphs import CHAIN
+
 TWICE = [0, 0, *range(1, 8)]
 
 
 @dataclass(frozen=True)
 class Says:
-    """A solver that answers whatever it is told to."""
+    """A solver with given answers."""
 
     answer: Callable[[Problem], Solution]
 
@@ -56,7 +52,7 @@ def shape(frontier: Frontier) -> list[tuple[int | None, float, str]]:
 
 @st.composite
 def frontiers(draw: st.DrawFn) -> Frontier:
-    """Answers of true value: any schedule, for any budget that holds it; bounds below the best known."""
+    """True answers: any schedule, for any budget that it meets; bounds below the best known cost."""
     graph = draw(graphs(max_ops=5, recomputable=True))
     answers = []
     for _ in range(draw(st.integers(0, 6))):
@@ -73,7 +69,7 @@ def frontiers(draw: st.DrawFn) -> Frontier:
 
 
 @given(frontier=frontiers())
-def test_points_are_what_no_answer_beats(frontier: Frontier) -> None:
+def test_no_answer_beats_a_point(frontier: Frontier) -> None:
     points = frontier.points
     assert not frontier.errors
     peaks, costs = [point.peak for point in points], [point.cost for point in points]
@@ -100,7 +96,7 @@ def test_more_bytes_never_cost_more(frontier: Frontier, budgets: tuple[int, int]
 
 
 @given(frontier=frontiers(), budget=st.integers(1, 40))
-def test_at_a_budget_stands_the_best_answer_with_the_best_bound(frontier: Frontier, budget: int) -> None:
+def test_at_a_budget_is_the_best_answer_with_the_best_bound(frontier: Frontier, budget: int) -> None:
     best = frontier.at(budget)
     fitting = [a for a in frontier.answers if a.peak is not None and a.peak <= budget]
     if best is None:
@@ -190,8 +186,8 @@ def test_a_bound_that_a_schedule_disproves_is_an_error(lie: str) -> None:
     assert "'keep-all' found one that costs 8.0 with a peak of 40 bytes" in str(failure.error)
 
 
-def test_a_bound_of_an_odd_kind_arrives_as_what_it_says() -> None:
-    """A number of NumPy's, and less than nothing, which JSON would turn into infinitely much."""
+def test_a_bound_of_an_odd_type_arrives_as_a_float() -> None:
+    """A NumPy integer, and −∞, which JSON would turn into ∞."""
     said = {40: np.int64(8), 41: -math.inf}
     frontier = sweep(CHAIN, said, [Says(lambda p: Solution.unknown(p, bound=said[p.budget]))])
     assert [(answer.status, answer.bound) for answer in frontier.answers] == [
@@ -200,7 +196,7 @@ def test_a_bound_of_an_odd_kind_arrives_as_what_it_says() -> None:
     ]
 
 
-def test_an_interrupt_that_a_solver_answers_ends_the_whole_sweep() -> None:
+def test_an_interrupt_during_a_solve_ends_the_whole_sweep() -> None:
     asked: list[int] = []
 
     def interrupted(problem: Problem) -> Solution:
@@ -212,7 +208,7 @@ def test_an_interrupt_that_a_solver_answers_ends_the_whole_sweep() -> None:
     assert len(asked) == 1
 
 
-def test_an_interrupt_leaves_the_frontier_of_what_was_answered() -> None:
+def test_an_interrupt_leaves_the_frontier_of_the_answers_so_far() -> None:
     def until_24(problem: Problem) -> Solution:
         if problem.budget == 24:
             raise KeyboardInterrupt
@@ -232,7 +228,7 @@ def test_a_long_frontier_is_shown_in_part() -> None:
     wide = DFGraph.from_nodes(cost=[1] * 40, size=[1] * 40, deps=[[]] * 40, outputs=[39])
 
     def wasteful(problem: Problem) -> Solution:
-        """Never frees; spends a step less for every byte more."""
+        """Never frees; one compute less for every further byte."""
         k = problem.budget - 2
         return Solution.found(problem, Schedule(np.array([*range(k), *[39] * (100 - 2 * k)])))
 

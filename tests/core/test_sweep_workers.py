@@ -1,4 +1,4 @@
-"""A sweep's solves in threads and processes: the same answers wherever they run, and no failure spreads."""
+"""A sweep's solves in threads and processes: the same answers in each, and a failure fails only its solve."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ from typing import Any
 
 import pytest
 
-from checkmate import DFGraph, Frontier, Problem, Schedule, ScheduleCache, Solution, SolverError, sweep
+from checkmate import Frontier, Problem, Schedule, ScheduleCache, Solution, SolverError, sweep
 from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.serialize import schedule_bytes
 from checkmate.sweep import Failure
 
-CHAIN = DFGraph.from_nodes(
-    cost=[1] * 8,
-    size=[8] * 8,
-    deps=[[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]],
-    backward=[False] * 4 + [True] * 4,
-)
+from .graphs import CHAIN
 
 
 @dataclass(frozen=True)
 class Says:
-    """A solver that answers whatever it is told to."""
+    """A solver with given answers."""
 
     answer: Callable[[Problem], Solution]
 
@@ -60,7 +55,7 @@ class Fails:
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A module of solvers that other processes can import too."""
+    """A module of solvers that worker processes can import."""
     folder = tmp_path_factory.mktemp("odd")
     (folder / "odd_solvers.py").write_text(ODD)
     sys.path.insert(0, str(folder))
@@ -106,7 +101,7 @@ def test_where_it_runs_makes_no_difference(processes: Executor, odd: Any) -> Non
             ]
 
 
-def test_a_worker_that_dies_or_can_not_be_told_is_an_error(odd: Any) -> None:
+def test_a_worker_that_dies_or_gets_no_task_is_an_error(odd: Any) -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         frontier = sweep(CHAIN, [40], ["keep-all", Says(lambda p: KeepAll().solve(p))], executor=executor)
         assert shape(frontier) == [(40, 8.0, "keep-all")]
@@ -134,7 +129,7 @@ class Dying(ThreadPoolExecutor):
         return future
 
 
-def test_what_dies_with_a_worker_is_asked_once_more(odd: Any) -> None:
+def test_solves_of_a_dead_worker_are_tried_once_more(odd: Any) -> None:
     heard: list[int] = []
     with Dying(lost=2) as executor:
         frontier = sweep(
@@ -161,7 +156,7 @@ def test_an_executor_that_is_shut_is_the_callers_mistake() -> None:
 
 
 class Lying(Executor):
-    """A worker that sends back something else than was computed."""
+    """A worker that returns another answer than it has computed."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -172,7 +167,7 @@ class Lying(Executor):
         return future
 
 
-def test_what_comes_back_is_judged_again() -> None:
+def test_a_cached_answer_is_judged_again() -> None:
     too_much = schedule_bytes(
         Schedule.from_sequence(CHAIN, range(8)), CHAIN, {"status": "optimal", "bound": 8.0}
     )
@@ -185,7 +180,7 @@ def test_what_comes_back_is_judged_again() -> None:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_progress_is_told_and_what_the_listener_raises_ends_it(odd: Any, pooled: bool) -> None:
+def test_progress_is_reported_and_an_exception_of_the_listener_ends_it(odd: Any, pooled: bool) -> None:
     heard: list[tuple[int, int, Solution | Failure]] = []
     with ThreadPoolExecutor(1) as executor:
         pool = executor if pooled else None

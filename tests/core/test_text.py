@@ -1,4 +1,4 @@
-"""Names as one visible line, whatever they hold."""
+"""Any name becomes one visible line."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_clipping_keeps_the_ends(text: str, length: int) -> None:
         ("é 层", "é 层"),
     ],
 )
-def test_what_cannot_be_seen_is_an_escape(text: str, shown: str) -> None:
+def test_invisible_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_what_is_long_is_cut_and_not_looked_through() -> None:
+def test_a_long_text_is_cut_before_it_is_escaped() -> None:
     text = "\x1b[2J" + "9" * 10**6 + "\n"
     assert clipped(text, 10) == "\\x1b[…99\\n"
     assert len(quoted(text)) < 70

@@ -1,4 +1,4 @@
-"""The tutorial is true: its files are those of the sample plugin, its counterexample is what pytest says."""
+"""The tutorial is true: its files are those of the sample plugin, its counterexample is pytest's output."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def test_it_shows_every_file_of_the_sample_plugin() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_it_shows_is_what_is_installed_and_tested(name: str) -> None:
+def test_the_tutorial_shows_the_files_that_are_installed_and_tested(name: str) -> None:
     assert (SAMPLE / name).read_text() == FILES[name]
 
 
-def test_the_proud_solver_fails_as_it_says(tmp_path: Path) -> None:
+def test_the_wrong_claim_of_an_optimum_is_reported(tmp_path: Path) -> None:
     proud = re.search(r"```python\n(class Proud.*?)```", TUTORIAL, flags=re.DOTALL)
     shown = re.search(r"```text\n(.*?)```", TUTORIAL, flags=re.DOTALL)
     assert proud is not None

@@ -34,7 +34,7 @@ def test_sizes_are_read_exactly(text: int | str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "8 GiBs", "-1", "1e9", "1,5GB", "0x10", -1, True, 1.0, None])
-def test_what_is_no_size_is_rejected(text: object) -> None:
+def test_an_unreadable_size_is_rejected(text: object) -> None:
     with pytest.raises(BudgetError):
         parse_bytes(text)  # type: ignore[arg-type]
 
@@ -83,7 +83,7 @@ def test_formatted_sizes_read_back_nearly(size: int) -> None:
 
 @given(st.integers(1, 2**62))
 def test_a_share_of_one_is_the_whole(whole: int) -> None:
-    """Also where the whole is no float."""
+    """Also if the whole is no exact float."""
     assert parse_budget(1.0, whole) == parse_budget("100%", whole) == whole
 
 
@@ -97,7 +97,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 @pytest.mark.parametrize("end", ["", "%", "x", " GiB", ".5"])
 def test_endless_digits_are_refused_unread(end: str) -> None:
-    """To read ten million digits would take hours."""
+    """Parsing ten million digits would take hours."""
     with pytest.raises(BudgetError) as caught:
         parse_budget("9" * 10**7 + end, whole=1000)
     assert len(str(caught.value)) < 300

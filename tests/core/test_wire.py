@@ -1,4 +1,4 @@
-"""The wire as an attacker sees it: whatever the bytes, an answer or a clear error, and soon."""
+"""Hostile bytes: any content gives an answer or a clear error, quickly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PACKED_GRAPH = b"\x87" + PACKED + b"\xa3ops\x90\xa6inputs\x90\xa7outputs\x90\xa7
 
 
 def read(kind: str, content: bytes) -> None:
-    """It is read, and then written and read again; or refused with an error that is ours."""
+    """The content survives reading, writing and reading; or it is refused with a Checkmate error."""
     try:
         graph = read_graph(content) if kind == "graph" else GRAPH
         schedule, meta = read_schedule_with_meta(content, GRAPH) if kind == "schedule" else (SCHEDULE, {})
@@ -104,7 +104,7 @@ def test_trees_of_the_wrong_shape_are_refused(kind: str, changes: dict[str, Any]
     try:
         packed = msgspec.msgpack.encode(tree)
     except OverflowError:
-        return  # an integer that msgpack has no room for
+        return  # an integer too large for msgpack
     read(kind, packed)
 
 
@@ -171,7 +171,7 @@ def test_hostile_bytes_are_refused_in_one_line(tmp_path: Path, content: bytes, c
         (("{", '{"hint": [{"a": {"b": 1, "b": 1}}], '), "$.hint[0].a.b"),
     ],
 )
-def test_a_key_that_stands_twice_is_refused(change: tuple[str, str], place: str) -> None:
+def test_a_repeated_key_is_refused(change: tuple[str, str], place: str) -> None:
     content = FILES["graph", "json"].decode().replace(*change, 1)
     with pytest.raises(FormatError) as caught:
         read_graph(content.encode())
@@ -179,7 +179,7 @@ def test_a_key_that_stands_twice_is_refused(change: tuple[str, str], place: str)
 
 
 @pytest.mark.parametrize("wide", [b"\x83", b"\xde\x00\x03", b"\xdf\x00\x00\x00\x03"])
-def test_a_key_that_stands_twice_is_refused_in_msgpack(wide: bytes) -> None:
+def test_a_repeated_key_is_refused_in_msgpack(wide: bytes) -> None:
     twice = wide + b"\xa4name\xa1x\xa4size\x01\xa4size\x02"
     content = b"\x86" + PACKED + b"\xa3ops\x90\xa6inputs\x91\x00\xa7outputs\x90\xa7tensors\x91" + twice
     with pytest.raises(FormatError, match=r"twice in one object - at `\$\.tensors\[0\]`"):
@@ -227,7 +227,7 @@ def test_hints_are_json_values(hint: bytes, complaint: str) -> None:
     ],
     ids=["long name", "many indices", "unprintable key", "long key"],
 )
-def test_a_message_is_short_and_printable_whatever_it_quotes(content: bytes) -> None:
+def test_a_message_is_short_and_printable_for_every_name(content: bytes) -> None:
     with pytest.raises((FormatError, GraphError)) as caught:
         read_graph(content)
     assert len(str(caught.value)) < 1100
@@ -267,7 +267,7 @@ def validator(name: str) -> Any:
 
 
 @given(graph=graphs(), data=st.data())
-def test_what_we_write_is_what_the_schemas_say(graph: DFGraph, data: st.DataObject) -> None:
+def test_written_files_fit_the_schemas(graph: DFGraph, data: st.DataObject) -> None:
     validator("checkmate.graph").validate(json.loads(graph_bytes(graph)))
     schedule = data.draw(schedules(graph))
     validator("checkmate.schedule").validate(json.loads(schedule_bytes(schedule, graph, {"a": None})))
@@ -280,7 +280,7 @@ def test_what_we_write_is_what_the_schemas_say(graph: DFGraph, data: st.DataObje
     ),
     value=TREES,
 )
-def test_what_the_schema_refuses_the_reader_refuses(place: tuple[str | int, ...], value: Any) -> None:
+def test_the_reader_refuses_all_that_the_schema_refuses(place: tuple[str | int, ...], value: Any) -> None:
     tree = json.loads(FILES["graph", "json"])
     target = tree
     for part in place[:-1]:

@@ -56,7 +56,7 @@ def cases(*parts: str) -> pytest.MarkDecorator:
 
 
 @cases("matplotlib", "numba", "ortools", "scipy")
-def test_what_does_not_need_it_works(folder: Path, part: str, failure: str) -> None:
+def test_commands_that_do_not_need_the_library_work(folder: Path, part: str, failure: str) -> None:
     for command in (("show", "graph.json"), SOLVE, ("plugins",)):
         done = checkmate(folder, part, failure, *command)
         assert (done.returncode, done.stderr) == (0, "")
@@ -105,7 +105,7 @@ def test_a_picture_without_matplotlib_is_one_clear_line(
 
 
 @cases("rich", "click")
-def test_the_command_line_says_what_it_lacks(folder: Path, part: str, failure: str) -> None:
+def test_the_command_line_names_missing_libraries(folder: Path, part: str, failure: str) -> None:
     for command in (("show", "graph.json"), ("doctor",)):
         done = checkmate(folder, part, failure, *command)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

@@ -1,8 +1,8 @@
-"""What someone has after ``pip install``: the packages as installed, from outside, in processes of their own.
+"""The packages after ``pip install``, tested from outside, in processes of their own.
 
-``CHECKMATE_INSTALLED`` names what must be there and nothing more of ours: ``core``, ``solvers``, ``tf`` or
-``torch`` (with core), or ``all`` with every extra but TensorFlow, which is never there. Unset, as in the
-development environment: all, editable.
+``CHECKMATE_INSTALLED`` names the packages that must be installed, and no others of ours may be: ``core``,
+``solvers``, ``tf`` or ``torch`` (with core), or ``all`` with every extra but TensorFlow, which is never
+there. Unset, as in the development environment: all, editable.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ needs_all = pytest.mark.skipif(INSTALLED != "all", reason="needs all distributio
 
 
 def python(code: str, *flags: str) -> str:
-    """What an isolated interpreter prints: the working directory and PYTHONPATH are not on its path."""
+    """The output of an isolated interpreter, without the working directory and PYTHONPATH on its path."""
     done = subprocess.run(
         [sys.executable, "-I", *flags, "-c", code], capture_output=True, text=True, check=False
     )
@@ -60,7 +60,7 @@ def python(code: str, *flags: str) -> str:
 
 
 def checkmate(*arguments: str | Path, exit_code: int = 0) -> str:
-    """What the installed command prints."""
+    """The output of the installed command."""
     command = Path(sysconfig.get_path("scripts")) / "checkmate"
     done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == exit_code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -83,7 +83,7 @@ def chain(n: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def test_only_what_is_named_is_installed() -> None:
+def test_only_named_distributions_are_installed() -> None:
     present = {part for part, package in PACKAGES.items() if util.find_spec(package) is not None}
     assert present == PARTS
 
@@ -149,9 +149,7 @@ except MissingDistributionError as error:
         ("import checkmate_tf; checkmate_tf.memory_meter", "MissingDistributionError"),
     ],
 )
-def test_checkmate_tf_is_listed_without_tensorflow_and_names_what_lacks_at_first_use(
-    use: str, error: str
-) -> None:
+def test_checkmate_tf_is_listed_without_tensorflow_and_asks_for_it_at_first_use(use: str, error: str) -> None:
     code = f"""
 import checkmate
 assert "tf" in [spec.name for spec in checkmate.plugins.FRONTENDS.specs()]
@@ -229,7 +227,7 @@ def test_the_command_writes_a_page_of_its_own(tmp_path: Path) -> None:
     graph.write_text(json.dumps(chain(8)))
     checkmate("solve", graph, "--budget", "60%", "-o", schedule)
     checkmate("show", graph, schedule, "-o", page)
-    assert "<svg" in page.read_text()  # what the page is made of came with the package
+    assert "<svg" in page.read_text()  # the parts of the page are in the package
 
 
 @needs_all

@@ -1,7 +1,7 @@
-"""Every command, run in a folder full of hostile files: no process of ours opens one of them, or even looks.
+"""Every command, run in a folder full of hostile files: no process opens or looks up any of them.
 
-An audit hook in every process, children included, writes down what is opened or listed in that folder; each
-hostile module writes down that it ran.
+An audit hook in every process, children included, records the files that are opened or listed in that folder;
+each hostile module records that it ran.
 """
 
 from __future__ import annotations
@@ -75,19 +75,19 @@ COMMANDS = {
     "help": ("--help",),
 }  # fmt: skip
 MAY_FAIL = ("doctor", "solve with the paper's MILP")
-"""Something may be wrong with the installation; on a busy machine the MILP finds nothing in its time."""
+"""The installation may have a fault; on a busy machine, the MILP may find no schedule in time."""
 PROCESSES = {"threads": 2, "jobs": 4}
-"""How many at least: with ``--jobs 2`` the first, two workers, and the tracker of their resources."""
+"""The least number of processes: with ``--jobs 2`` the parent, two workers, and their resource tracker."""
 
 NOT_OURS = ("matplotlibrc",)
-"""What matplotlib looks for in the current folder, at its import."""
+"""Files that matplotlib looks for in the current folder when it is imported."""
 
 Run = Callable[..., list[list[str]]]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run a command in the hostile folder; what the processes wrote down, by words."""
+    """Run a command in the hostile folder; return the records of its processes."""
     hostile, hook, log = (tmp_path / name for name in ("hostile", "hook", "log"))
     hostile.mkdir()
     code = f"import os; open({str(log)!r}, 'a').write(f'{{os.getpid()}} ran {{__name__}}\\n')"
@@ -126,13 +126,13 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def test_the_hook_sees_what_python_itself_opens(run: Run) -> None:
+def test_the_hook_sees_files_that_python_opens(run: Run) -> None:
     seen = {(line[1], Path(line[-1]).name) for line in run(sys.executable, "-c", "import json")}
     assert {("open", "json.py"), ("ran", "json"), ("os.listdir", "hostile")} <= seen
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_opens_what_lies_in_the_current_folder(run: Run, name: str) -> None:
+def test_no_command_opens_files_of_the_current_folder(run: Run, name: str) -> None:
     command, exit_codes = COMMANDS[name], (0, 1) if name in MAY_FAIL else (0,)
     lines = run(Path(sysconfig.get_path("scripts")) / "checkmate", *command, exit_codes=exit_codes)
     assert [line for line in lines if line[1:] != ["started"]] == []

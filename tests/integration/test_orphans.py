@@ -1,4 +1,4 @@
-"""No process stays behind: the first one ends at a random moment, and soon all that it started are gone."""
+"""No process stays behind: the parent is killed at a random moment, and soon all its children are gone."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ COMMANDS = {
 
 
 def alive(mark: str) -> list[str]:
-    """The commands of all processes in whose environment the mark is."""
+    """The commands of all processes with the mark in their environment."""
     found = []
     for process in Path("/proc").iterdir():
         try:
             if process.name.isdigit() and f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
                 found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:  # it ended meanwhile, or is another user's
+        except OSError:  # it has ended, or belongs to another user
             continue
     return [command for command in found if OUTLIVES not in command]
 
@@ -66,7 +66,7 @@ def test_nothing_that_was_started_outlives_the_command(tmp_path: Path, name: str
         try:
             time.sleep(delays.uniform(0.1, 5.0))
             process.send_signal(number)
-            process.communicate(timeout=PATIENCE_S)  # until nobody can write to its output any more
+            process.communicate(timeout=PATIENCE_S)  # until no process has its output open
             deadline = time.monotonic() + PATIENCE_S
             while (left := alive(mark)) and time.monotonic() < deadline:
                 time.sleep(0.05)

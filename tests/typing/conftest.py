@@ -1,3 +1,3 @@
-"""What type checkers read is not run: pytest, which imports every file for its doctests, leaves it out."""
+"""Files for type checkers only: pytest, which imports every file for its doctests, ignores them."""
 
 collect_ignore = ["surface.py"]

@@ -19,7 +19,7 @@ def nodes(deps: list[list[int]], backward: list[bool] | None = None) -> DFGraph:
 
 
 def components(ops: Iterable[int], edges: Iterable[tuple[int, int]]) -> int:
-    """How many connected components: merge the two groups of every edge."""
+    """The number of connected components, by merging the two groups of every edge."""
     groups = {v: {v} for v in ops}
     for u, v in edges:
         if u in groups and v in groups and groups[u] is not groups[v]:
@@ -64,7 +64,7 @@ def test_they_are_so_on_long_sparse_graphs_with_skip_edges(graph: DFGraph) -> No
         ([[], [0], [1], [2]], (1, 2)),  # a chain: all but its ends
         ([[], [0], [1], [0, 2], [3]], (3,)),  # a block: its skip edge spares the ops inside
         ([[], [0], [0], [0]], (0,)),  # three readers of one op
-        ([[], [], [0, 1]], (2,)),  # a root of the search that is none, and two side branches
+        ([[], [], [0, 1]], (2,)),  # a root of the search that is no articulation point, and two side branches
         ([[], [0], [], [2]], ()),  # two components
         ([[], [0], [1], [0, 2], [3], [4], [3, 5]], (3,)),  # two blocks share op 3
     ],
@@ -79,7 +79,7 @@ def test_the_backward_pass_does_not_join_what_the_forward_pass_leaves_apart() ->
     assert articulation_points(nodes(deps, backward=[True] * 7)) == ()
 
 
-def test_a_shared_graph_input_joins_nobody_and_one_op_counts_once_for_all_its_outputs() -> None:
+def test_a_shared_graph_input_adds_no_edge_and_an_op_counts_once() -> None:
     graph = DFGraph(
         ops=(
             Op(name="a", inputs=(0,), outputs=(1, 2), cost=1),

@@ -1,4 +1,4 @@
-"""Floors: no schedule can do with less, and what is forced to stay is counted."""
+"""Floors: no schedule needs less, and tensors that are forced to stay are counted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_no_schedule_can_do_with_less_than_the_floor(graph: DFGraph) -> None:
 @settings(max_examples=300)
 @given(data=st.data())
 def test_nor_where_much_runs_only_once(data: st.DataObject) -> None:
-    """Dense little graphs, in which the forced tensors often decide."""
+    """Small dense graphs, whose floor often depends on forced tensors."""
     n = data.draw(st.integers(3, 7))
     deps = [
         data.draw(st.sets(st.integers(0, i - 1), min_size=1, max_size=2)) if i else set() for i in range(n)
@@ -76,8 +76,8 @@ def test_first_run_sets_hold_the_working_set_and_once_only_tensors_alone(graph: 
     assert (extra <= once_only).all()
 
 
-def test_what_runs_only_once_must_stay_until_its_last_reader() -> None:
-    """Two masks of 5 bytes, drawn in forward, read in backward: both are there when the loss runs."""
+def test_outputs_of_once_only_ops_stay_until_their_last_reader() -> None:
+    """Two masks of 5 bytes, drawn in forward, read in backward: both are resident when the loss runs."""
 
     def op(name: str, reads: tuple[int, ...], makes: int, recomputable: bool = True) -> Op:
         return Op(name=name, inputs=reads, outputs=(makes,), cost=1, recomputable=recomputable)
@@ -117,7 +117,7 @@ def test_a_once_only_tensor_that_no_needed_op_reads_may_go() -> None:
     assert floor(DFGraph(ops=ops, tensors=tensors, outputs=(3,))) == (10, 2)
 
 
-def test_the_floor_of_the_empty_graph_is_what_is_always_there() -> None:
+def test_the_floor_of_the_empty_graph_is_its_base_size() -> None:
     batch = Tensor(name="batch", size=3)
     assert floor(DFGraph(ops=(), tensors=())) == (0, None)
     assert floor(DFGraph(ops=(), tensors=(batch,), inputs=(0,), outputs=(0,), fixed_size=4)) == (7, None)
@@ -133,7 +133,7 @@ def test_needed_ops_are_the_ancestors_of_the_outputs(graph: DFGraph) -> None:
 
 
 @given(graph=graphs())
-def test_working_sets_are_what_each_op_touches_and_what_stays(graph: DFGraph) -> None:
+def test_working_sets_are_touched_tensors_and_the_base_size(graph: DFGraph) -> None:
     for node, size in zip(graph.ops, working_sets(graph).tolist(), strict=True):
         movable = {*node.inputs, *node.outputs} - {*graph.inputs}
         assert size == graph.base_size + sum(graph.tensors[t].size for t in movable) + node.workspace

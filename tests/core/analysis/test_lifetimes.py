@@ -1,4 +1,4 @@
-"""Liveness: it sees what the judge sees, and bounds the least budget from both sides."""
+"""Liveness: its memory agrees with the judge, and it bounds the least budget from both sides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkmate.testing.strategies import graphs, valid_schedules
 
 
 @given(data=st.data())
-def test_memory_is_what_the_judge_sees(data: st.DataObject) -> None:
+def test_memory_agrees_with_the_judge(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     schedule = Schedule.from_sequence(graph, data.draw(valid_schedules(graph)).sequence.tolist())
     judged, live = simulate(graph, schedule), liveness(graph, schedule.sequence.tolist())
@@ -39,7 +39,7 @@ def test_the_upper_bound_is_reached_and_the_lower_is_the_floor(graph: DFGraph) -
     assert lower <= upper <= keep_all_peak(graph)
 
 
-def test_what_nobody_needs_counts_in_no_bound() -> None:
+def test_unneeded_ops_count_in_no_bound() -> None:
     graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 90, 2], deps=[[], [0], [0]], outputs=[2])
     assert budget_bounds(graph) == (6, 6, 2)
     assert keep_all_peak(graph) == 94
@@ -63,7 +63,7 @@ def test_an_order_that_cannot_run_is_refused() -> None:
         liveness(chain, [0, 2])
 
 
-def test_an_empty_graph_holds_what_is_always_there() -> None:
+def test_an_empty_graph_holds_its_base_size() -> None:
     tensors = (Tensor(name="batch", size=3),)
     graph = DFGraph(ops=(), tensors=tensors, inputs=(0,), outputs=(0,), fixed_size=4)
     assert liveness(graph).peak == 7

@@ -1,4 +1,4 @@
-"""The law of writes in place: whatever is recomputed, each op sees the parameter as it should be."""
+"""The law of writes in place: under any recomputation, each op reads the right version of a parameter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from checkmate.lower import planned_sequence
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A made-up step: op → what it overwrites, and version → its parameter."""
+    """A random step: op → the tensors that it overwrites, and version → its parameter."""
 
     graph: DFGraph
     writes: dict[int, tuple[int, ...]]
@@ -23,10 +23,10 @@ class Training:
 
 
 def random_training(seed: int) -> Training:
-    """Layers that read earlier results and some parameters, at times one twice; backward in reverse.
+    """Layers that read earlier results and some parameters, one of them perhaps twice; backward in reverse.
 
     A backward op reads the gradient of what its layer made, a few forward results and its parameters, and
-    adds to the gradients of all that the layer read. Some ops run once.
+    adds to the gradients of all inputs of the layer. Some ops run once.
     """
     rng = np.random.default_rng(seed)
     n_parameters, n_layers = int(rng.integers(1, 5)), int(rng.integers(2, 7))
@@ -95,9 +95,9 @@ def random_training(seed: int) -> Training:
 
 
 def random_program(seed: int) -> Training:
-    """Ops that read results and parameters as they are by then; some overwrite one or two parameters.
+    """Ops that read earlier results and current parameters; some overwrite one or two parameters.
 
-    A write may read any other parameter, and make a result besides; what it overwrites it may ignore.
+    A write may read any other parameter, and make a result as well; it need not read what it overwrites.
     """
     rng = np.random.default_rng(seed)
     n_parameters, n_ops = int(rng.integers(1, 4)), int(rng.integers(4, 18))
@@ -148,20 +148,20 @@ def settled(training: Training, in_sequence: Sequence[int] = ()) -> Training:
 
 
 def careless_sequence(graph: DFGraph, seed: int, *, shuffled: bool = True) -> list[int]:
-    """A valid sequence that forgets random tensors at random moments, first runs being in a random order."""
+    """A valid sequence that drops random tensors at random moments, with first runs in a random order."""
     rng = np.random.default_rng(seed)
     order = random_order(graph, rng) if shuffled else list(range(graph.n_ops))
     other = replace(graph, ops=tuple(graph.ops[v] for v in order))
     moments = rng.choice(graph.n_ops + 1, int(rng.integers(1, 5)))
     plan = {int(at): rng.random(graph.n_tensors) < 0.4 for at in moments}
     sequence = [order[v] for v in planned_sequence(other, plan)]
-    simulate(graph, Schedule.from_sequence(graph, sequence))  # raises unless it is valid
+    simulate(graph, Schedule.from_sequence(graph, sequence))  # raises if it is invalid
     vain = set(in_vain(graph, sequence))
     return [v for k, v in enumerate(sequence) if k not in vain]
 
 
 def random_order(graph: DFGraph, rng: np.random.Generator) -> list[int]:
-    """Any order in which each op follows what it reads."""
+    """Any order in which each op follows the producers of its inputs."""
     needs = {v: {int(graph.producer[t]) for t in op.inputs} - {-1} for v, op in enumerate(graph.ops)}
     order: list[int] = []
     while needs:
@@ -172,7 +172,7 @@ def random_order(graph: DFGraph, rng: np.random.Generator) -> list[int]:
 
 
 def what_is_left(training: Training, sequence: Sequence[int]) -> list[object]:
-    """Outputs and parameters at the end of a sequence that is run on terms in the place of numbers."""
+    """Outputs and parameters at the end of a sequence that runs on terms instead of numbers."""
     graph, home = training.graph, training.versions
     values: dict[int, object] = {t: graph.tensors[t].name for t in graph.inputs}
     for v in sequence:
@@ -215,7 +215,7 @@ def test_each_op_sees_the_version_that_it_reads_however_often_parameters_are_wri
 
 
 def test_updates_right_behind_their_gradients_would_be_wrong() -> None:
-    """The law says something: hoisted without care, updates are followed by reads of what they replaced."""
+    """A control: if updates are simply hoisted, ops read tensors after their overwrite."""
     wrong = 0
     for seed in range(60):
         plain = random_training(seed)
@@ -229,7 +229,7 @@ def test_updates_right_behind_their_gradients_would_be_wrong() -> None:
     assert wrong > 100
 
 
-def chain(n: int) -> Training:
+def layered(n: int) -> Training:
     """n layers y = f(x, p): backward needs x, p and the gradient of y, and gives those of x and p."""
     tensors = [Tensor(name=f"p{k}", size=4) for k in range(n)] + [Tensor(name="x0", size=4)]
     ops: list[Op] = []
@@ -263,18 +263,18 @@ def chain(n: int) -> Training:
 
 
 def test_in_a_chain_each_update_follows_its_gradient_and_forward_stays_free() -> None:
-    training = settled(chain(4))
+    training = settled(layered(4))
     assert [op.name for op in training.graph.ops[4:]] == [
         "loss",
         *(name for k in (3, 2, 1, 0) for name in (f"backward {k}", f"update {k}")),
     ]
-    assert training.graph.n_tensors == chain(4).graph.n_tensors  # what it reads is order enough
+    assert training.graph.n_tensors == layered(4).graph.n_tensors  # its inputs already imply the order
     assert all(op.recomputable for op in training.graph.ops[:4])
 
 
 @pytest.mark.parametrize("solver", ["heuristics", "auto"])
 def test_solvers_keep_the_law(solver: str) -> None:
-    training = settled(chain(10))
+    training = settled(layered(10))
     for budget in ("90%", "80%", "75%"):
         found = solve(training.graph, budget, solver=solver, time_limit=2)
         assert found.timeline.recomputes > 0
@@ -303,12 +303,12 @@ def momentum() -> Training:
     return Training(graph=graph, writes={1: (1,), 2: (0,)}, versions={0: 0, 1: 1, 3: 1, 4: 0})
 
 
-def test_writes_run_once_even_if_nobody_said_so() -> None:
+def test_writes_run_once_even_if_recomputable() -> None:
     training = settled(momentum())
     assert [op.recomputable for op in training.graph.ops if op.name in ("turn", "move")] == [False, False]
 
 
-def test_a_reader_that_would_be_asked_for_after_what_must_follow_the_write_runs_once() -> None:
+def test_a_reader_that_could_be_needed_after_the_write_runs_once() -> None:
     """y = f(p); p ← h(p); z = g(y, p): a second f would read the new p, and no order of the write helps."""
     names = ("p", "y", "p1", "z")
     ops = (
@@ -324,7 +324,7 @@ def test_a_reader_that_would_be_asked_for_after_what_must_follow_the_write_runs_
     assert [(op.name, op.recomputable) for op in free.ops] == [("f", True), ("g", False), ("h", False)]
 
 
-def test_a_write_waits_for_the_version_that_it_overwrites_unread() -> None:
+def test_a_write_waits_for_the_unread_version_that_it_overwrites() -> None:
     ops = (
         Op(name="first", inputs=(), outputs=(1,), cost=1.0),
         Op(name="second", inputs=(), outputs=(2,), cost=1.0),
@@ -337,7 +337,7 @@ def test_a_write_waits_for_the_version_that_it_overwrites_unread() -> None:
 
 
 def test_an_order_that_reads_too_late_is_refused() -> None:
-    training = chain(2)
+    training = layered(2)
     ops = list(training.graph.ops)
     ops[-1] = replace(ops[-1], inputs=(*ops[-1].inputs, 0))
     with pytest.raises(ValueError, match=r"update 1.* reads a tensor that .*update 0.* has overwritten"):
@@ -352,16 +352,16 @@ def test_two_writes_of_one_tensor_are_refused_and_so_is_one_of_a_version_to_come
         with_writes_settled(graph, {1: [4]})
 
 
-def test_computes_in_vain_are_told_from_first_runs_and_from_those_that_are_read() -> None:
+def test_computes_in_vain_are_neither_first_runs_nor_read() -> None:
     graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [0]], outputs=[2])
     assert in_vain(graph, [0, 1, 2]) == []
     assert in_vain(graph, [0, 1, 0, 2, 0, 1]) == [4, 5]
 
 
-def test_what_runs_is_looked_over() -> None:
+def test_the_sequence_to_run_is_checked() -> None:
     """forward 0, forward 1, loss, backward 1, backward 0, update 0, update 1."""
-    plain = chain(2)
+    plain = layered(2)
     order = list(range(plain.graph.n_ops))
-    assert sequence_to_run(plain.graph, [*order, 1, 2], plain.writes) == order  # nobody reads that loss
+    assert sequence_to_run(plain.graph, [*order, 1, 2], plain.writes) == order  # no op reads that loss
     with pytest.raises(RuntimeError, match=r"runs .*'forward 1' after .*'update 1'"):
         sequence_to_run(plain.graph, [0, 1, 2, 3, 6, 1, 2, 3, 4, 5], plain.writes)

@@ -18,7 +18,7 @@ Checkmate = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def only_built_in_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What is installed beside core must not change these tests."""
+    """Keep other installed packages out of these tests."""
     monkeypatch.setenv(loader.ENVIRONMENT_VARIABLE, "")
     for name in ("CHECKMATE_CACHE_DIR", "CHECKMATE_GRAPHS", "CHECKMATE_INSTALLED", "COLUMNS", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
@@ -32,7 +32,7 @@ def only_built_in_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Layers:
-    """What the frontend below gives."""
+    """A traced program of the frontend below."""
 
     graph: DFGraph
 
@@ -56,7 +56,7 @@ class LayersPlugin:
 
 @pytest.fixture
 def traces_torch(plug: Callable[..., None]) -> None:
-    """A frontend ``torch`` is installed; its programs return how many layers they have."""
+    """Install a frontend ``torch``, whose programs return their number of layers."""
     plug(("layers", lambda: LayersPlugin))
 
 
@@ -92,7 +92,7 @@ def schedule(chain: DFGraph, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def checkmate() -> Checkmate:
-    """Run the command line: whatever is not a clean exit fails the test."""
+    """Run the command line; anything other than a clean exit fails the test."""
 
     def run(*arguments: object, input: bytes | None = None) -> Result:
         words = [str(argument) for argument in arguments]

@@ -39,7 +39,7 @@ def test_all_commands_are_listed(checkmate: Checkmate) -> None:
 
 
 def corrupted(**changes: object) -> bytes:
-    """A small graph file, something in it replaced."""
+    """A small graph file with some values replaced."""
     graph = {
         "format": "checkmate.graph",
         "version": 1,

@@ -1,4 +1,4 @@
-"""``checkmate doctor``: each thing that can be wrong, made wrong."""
+"""``checkmate doctor``: each fault of an installation is made and found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def quiet_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Attempt]:
-    """What the processes say that load things, by thing; all else loads."""
+    """Replace the attempts to load: these things fail, all others load."""
     said: dict[str, Attempt] = {}
     monkeypatch.setattr(
         findings_module, "attempts", lambda things: [said.get(t, Attempt(thing=t)) for t in things]
@@ -38,7 +38,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Attempt]:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Put a distribution on the path: its metadata, and the import names that it brings."""
+    """Put a distribution on the path: its metadata, and its import names."""
     site = tmp_path / "site"
 
     def install(name: str, version: str = "1.0", *packages: str) -> None:
@@ -73,7 +73,7 @@ def test_a_table_for_people(checkmate: Checkmate) -> None:
     assert result.stdout.rstrip().endswith("found.")
 
 
-def test_versions_are_told_without_importing_anything(checkmate: Checkmate, install: Install) -> None:
+def test_versions_are_shown_without_imports(checkmate: Checkmate, install: Install) -> None:
     install("tensorflow", "99.1")
     facts = json.loads(checkmate("doctor", "--json").stdout)
     assert facts["versions"]["tensorflow"] == "99.1"
@@ -101,7 +101,7 @@ def test_an_extra_that_is_missing_is_noted(checkmate: Checkmate, monkeypatch: py
     assert found(checkmate, "extra 'cli'")["level"] == "ok"
 
 
-def test_what_fails_to_load_is_a_problem_unless_it_is_only_absent(
+def test_a_load_failure_is_a_problem_unless_the_library_is_absent(
     checkmate: Checkmate, outcomes: dict[str, Attempt]
 ) -> None:
     assert "matplotlib" in found(checkmate, "loading")["text"]
@@ -122,7 +122,7 @@ def test_two_owners_of_the_import_name_are_a_problem(checkmate: Checkmate, insta
 
 
 def test_highspy_beside_ortools_is_a_problem(checkmate: Checkmate, install: Install) -> None:
-    install("ortools")  # may be there anyway
+    install("ortools")  # may be installed
     subjects = [f["subject"] for f in json.loads(checkmate("doctor", "--json").stdout)["findings"]]
     assert "highspy, ortools" not in subjects
     install("highspy")
@@ -190,7 +190,9 @@ def test_a_cache_that_can_not_be_written_is_a_problem(
     assert "is read-only" in found(checkmate, "cache")["text"]
 
 
-def test_variables_that_nobody_reads_are_noted(checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_environment_variables_are_noted(
+    checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CHECKMATE_PLUGIN", "typo")
     finding = found(checkmate, "CHECKMATE_PLUGIN")
     assert finding["level"] == "note"

@@ -1,4 +1,4 @@
-"""Whatever text is given, what is shown holds only characters that can be seen, and no line of its own."""
+"""For every text, the output holds only visible characters, and the text adds no line."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ LONG = FORGED + "\x1b[2J" * 10**5
 
 
 def assert_harmless(shown: str) -> None:
-    """Lines are ours, and each can be seen."""
+    """Every line is Checkmate's own, and visible."""
     for line in shown.split("\n"):
         assert line.isprintable(), ascii(line)
         assert not line.startswith(FORGED[1:])
-    assert shown.startswith("{") or len(shown) < 40_000  # JSON holds all, for programs
+    assert shown.startswith("{") or len(shown) < 40_000  # JSON keeps all characters, for programs
 
 
 def hostile_graph(text: str) -> DFGraph:
@@ -71,7 +71,7 @@ def hostile_graph(text: str) -> DFGraph:
 
 
 def encodable(text: str) -> str:
-    """As a file or an argument can hold it."""
+    """The text as a file or an argument can hold it."""
     return text.encode(errors="replace").decode()
 
 
@@ -128,7 +128,7 @@ def test_reprs_and_errors_of_the_library_at_length() -> None:
 
 
 def shown_by(*arguments: object) -> str:
-    """As a terminal would get it."""
+    """The output as a terminal gets it."""
     words = [str(argument) for argument in arguments]
     result = CliRunner().invoke(app, words, color=True, prog_name="checkmate")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
@@ -166,7 +166,7 @@ def test_names_units_and_hints_of_files_at_length(tmp_path: Path) -> None:
 
 @on_screen
 @given(HOSTILE)
-def test_what_is_typed(graph: Path, tmp_path: Path, text: str) -> None:
+def test_budgets_as_typed(graph: Path, tmp_path: Path, text: str) -> None:
     assume("\0" not in text and "/" not in text)
     try:
         os.fsencode(text)
@@ -197,7 +197,7 @@ def test_what_is_typed(graph: Path, tmp_path: Path, text: str) -> None:
 
 @on_screen
 @given(HOSTILE)
-def test_what_plugins_and_variables_say(plug: Callable[..., None], graph: Path, text: str) -> None:
+def test_texts_of_plugins_and_variables(plug: Callable[..., None], graph: Path, text: str) -> None:
     variable = encodable(text).replace("\0", "")
 
     class Hostile:

@@ -1,4 +1,4 @@
-"""What commands read: files up to a limit, or standard input, and nothing that might never end."""
+"""The input of commands: regular files up to a limit, or standard input."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_closed_standard_input_is_bad_input(checkmate: Checkmate, monkeypatch:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such files")
-def test_what_may_never_end_or_begin_is_not_read(checkmate: Checkmate, graph: Path, tmp_path: Path) -> None:
+def test_pipes_and_devices_are_not_read(checkmate: Checkmate, graph: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", tmp_path / "pipe"):
         for arguments in (["simulate", graph, path], ["simulate", path, graph], ["show", path]):
@@ -60,7 +60,7 @@ def test_what_may_never_end_or_begin_is_not_read(checkmate: Checkmate, graph: Pa
 
 @pytest.mark.parametrize("piped", [True, False])
 @pytest.mark.parametrize("command", READERS)
-def test_what_is_too_large_is_refused_until_the_limit_is_raised(
+def test_a_large_input_is_refused_until_the_limit_is_raised(
     checkmate: Checkmate, graph: Path, command: str, piped: bool
 ) -> None:
     size = graph.stat().st_size

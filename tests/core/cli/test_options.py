@@ -1,4 +1,4 @@
-"""Outputs are refused before the work: where they can't be written, and where two are one file."""
+"""Outputs are refused before the work if they can't be written, or if two are one file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_folder_must_be_writable_for_files_are_replaced(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such files")
-def test_of_a_link_it_is_the_folder_of_its_target_and_of_a_device_none(
+def test_the_folder_of_a_link_is_that_of_its_target_and_a_device_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -61,7 +61,7 @@ def test_two_outputs_of_one_name_are_refused(tmp_path: Path, exists: bool) -> No
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
-def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path) -> None:
+def test_a_link_is_its_target(tmp_path: Path) -> None:
     file, soft, hard = tmp_path / "file", tmp_path / "soft", tmp_path / "hard"
     soft.symlink_to(file)
     with pytest.raises(click.BadParameter, match="another output"):

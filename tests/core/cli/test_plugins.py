@@ -1,4 +1,4 @@
-"""``checkmate plugins``: everything that is offered, everything that failed, every name that is ambiguous."""
+"""``checkmate plugins``: all offers, all failures, all ambiguous names."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Generous:
 
 
 class Clashing:
-    """Offers names that others have, and a command that is there already."""
+    """Offers names of other plugins, and an existing command."""
 
     @staticmethod
     @hookimpl
@@ -87,7 +87,7 @@ def install(plug: Callable[..., None]) -> Callable[..., None]:
     return lambda *plugins: plug(*((p.__name__, lambda p=p: p, "some") for p in plugins))
 
 
-def test_what_core_ships(checkmate: Checkmate) -> None:
+def test_the_built_in_plugin_is_listed(checkmate: Checkmate) -> None:
     table = checkmate("plugins").stdout
     facts = json.loads(checkmate("plugins", "--json").stdout)
     assert [plugin["name"] for plugin in facts["plugins"]] == ["built-in"]
@@ -153,7 +153,7 @@ def test_a_plugin_that_is_missing_is_listed_with_its_error(
     assert "no installed distribution" in json.loads(result.stdout)["plugins"][1]["error"]
 
 
-def test_the_command_stands_alone() -> None:
+def test_the_command_works_in_another_program() -> None:
     result = CliRunner().invoke(plugins, ["--json"])
     assert result.exit_code == 0
     assert json.loads(result.stdout)["commands"] == []

@@ -76,7 +76,7 @@ def test_a_module_of_ours_that_lacks_another_is_a_defect() -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="no such terminals")
 def test_a_real_terminal_sees_progress_that_goes_away(graph: Path) -> None:
-    """stderr is a terminal: lines are drawn, and erased again; stdout is none, and plain."""
+    """stderr is a terminal: lines are drawn, and erased again; stdout is not, and stays plain."""
     ours, theirs = os.openpty()
     arguments = ("solve", graph, "--budget", "80%", "--solver", "heuristics")
     command = [sys.executable, "-c", MAIN, *map(str, arguments)]
@@ -106,7 +106,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path, arguments: list[str]) 
 
 
 def installed(folder: Path, name: str, code: str) -> dict[str, str]:
-    """Install a plugin of one file there; the environment in which only it is found."""
+    """Install a plugin of one file; return the environment in which only it is found."""
     site = folder / f"{name}-1.0.dist-info"
     site.mkdir()
     (site / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -119,7 +119,7 @@ def installed(folder: Path, name: str, code: str) -> dict[str, str]:
 @pytest.mark.skipif(os.name == "nt", reason="no such signals")
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_ends_a_sweep_and_its_processes(tmp_path: Path, jobs: str) -> None:
-    """The solver, a plugin in a file, says that it works and then sleeps for longer than the test may run."""
+    """The solver, a plugin in a file, reports that it works and then sleeps for longer than the test."""
     environment = installed(
         tmp_path,
         "sleeper",
@@ -164,10 +164,10 @@ def checkmate_register_solvers():
     ],
     ids=" ".join,
 )
-def test_what_plugins_print_does_not_spoil_the_answer(
+def test_output_of_plugins_is_kept_out_of_the_answer(
     graph: Path, tmp_path: Path, arguments: list[str]
 ) -> None:
-    """They print when they are imported and when they work, to stdout and past it; stdout stays JSON."""
+    """Plugins print to stdout and to its file descriptor when imported and when used; stdout stays JSON."""
     environment = installed(
         tmp_path,
         "noisy",

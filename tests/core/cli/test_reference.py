@@ -1,4 +1,4 @@
-"""The reference page of the command line says what the commands do: options, examples, keys of JSON."""
+"""The reference page agrees with the commands: options, examples, keys of JSON."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def examples(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_is_told_and_no_other(sections: dict[str, str], command: str) -> None:
+def test_every_option_is_documented_and_no_other(sections: dict[str, str], command: str) -> None:
     rows = re.findall(r"^\| (`-.*?) \|", sections[command], re.MULTILINE)
     told = {option for row in rows for option in re.findall(r"`(-[\w-]+)`", row)}
     options = [p for p in app.commands[command].params if isinstance(p, click.Option)]
@@ -97,7 +97,7 @@ def test_every_example_of_the_help_works(
     ],
 )
 @pytest.mark.usefixtures("graph", "schedule", "factories")
-def test_the_keys_of_json_are_told(
+def test_the_keys_of_json_are_documented(
     checkmate: Checkmate,
     sections: dict[str, str],
     tmp_path: Path,
@@ -111,7 +111,7 @@ def test_the_keys_of_json_are_told(
     assert keys.split(", ") == list(json.loads(checkmate(command, *arguments, "--json").stdout))
 
 
-def test_the_exit_codes_are_told() -> None:
+def test_the_exit_codes_are_documented() -> None:
     told = re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert told == ["0", "1", "2", "130", "141"]
 

@@ -146,7 +146,7 @@ def test_an_invalid_schedule_is_exit_1(
     assert shown.stderr.startswith("Not valid: step 2")
 
 
-def test_a_least_budget_that_nobody_found_is_not_claimed(
+def test_a_least_budget_that_was_not_found_is_not_claimed(
     checkmate: Checkmate, graph: Path, chain: DFGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "at most 24 B (60.0%): known to work" in checkmate("show", graph).stdout
@@ -156,7 +156,7 @@ def test_a_least_budget_that_nobody_found_is_not_claimed(
 
 
 class Writer:
-    """An exporter that has no use for a budget."""
+    """An exporter that ignores the budget."""
 
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         file.write_text(f"peak {timeline.peak}")
@@ -244,7 +244,7 @@ def test_bad_arguments_are_exit_2(
     assert complaint in shown.stderr
 
 
-def test_what_was_read_is_not_overwritten(checkmate: Checkmate, graph: Path, schedule: Path) -> None:
+def test_inputs_are_not_overwritten(checkmate: Checkmate, graph: Path, schedule: Path) -> None:
     before = graph.read_bytes(), schedule.read_bytes()
     for file, what in ((graph, "graph"), (schedule, "schedule")):
         shown = checkmate("show", graph, schedule, "-o", file, "--format", "html")
@@ -263,7 +263,7 @@ def test_a_report_can_go_to_standard_output(graph: Path) -> None:
 
 
 class _Writes:
-    """An exporter that does what it is told to."""
+    """An exporter that calls ``act``."""
 
     def __init__(self, act: Callable[[Timeline, Path], object]) -> None:
         self.act = act

@@ -1,4 +1,4 @@
-"""Signals that end a command: what was found is written, and the exit code says which it was."""
+"""Signals that end a command: the answers so far are written, and the exit code names the signal."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def checkmate_register_solvers():
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """One in which only the solvers above are installed."""
+    """An environment in which only the solvers above are installed."""
     metadata = tmp_path / "site" / "solvers_of_tests-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: solvers_of_tests\nVersion: 1.0\n")
@@ -108,7 +108,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def start(environment: dict[str, str]) -> Iterator[Any]:
-    """Start the command line; whatever happens, it ends with the test."""
+    """Start the command line; its process ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: object, code: str = MAIN, ignored: tuple[int, ...] = ()) -> subprocess.Popen[str]:
@@ -145,7 +145,7 @@ def until_it_works(process: subprocess.Popen[str]) -> None:
 def test_solve_writes_the_best_so_far(
     start: Any, graph: Path, chain: DFGraph, tmp_path: Path, number: int, exit_code: int, times: int
 ) -> None:
-    """Twice at once is the same request: so does ``timeout``."""
+    """Two signals at once are one request: ``timeout`` sends each twice."""
     out = tmp_path / "schedule.json"
     process = start("solve", graph, "--budget", "100%", "--solver", "patient", "-o", out, "--json")
     until_it_works(process)
@@ -184,14 +184,14 @@ def test_a_later_signal_ends_at_once(start: Any, graph: Path) -> None:
     process = start("solve", graph, "--budget", "100%", "--solver", "deaf")
     until_it_works(process)
     process.send_signal(signal.SIGTERM)
-    until_it_works(process)  # it went on
+    until_it_works(process)  # the search went on
     while process.poll() is None:
         process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
     assert process.returncode == -signal.SIGTERM
 
 
-def test_what_nohup_ignores_stays_ignored(start: Any, graph: Path) -> None:
+def test_signals_that_nohup_ignores_stay_ignored(start: Any, graph: Path) -> None:
     process = start(
         "solve", graph, "--budget", "100%", "--solver", "patient", "--json", ignored=(signal.SIGHUP,)
     )
@@ -226,7 +226,7 @@ module.write_schedule = interrupted
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_sweep_writes_what_was_answered(start: Any, graph: Path, tmp_path: Path, jobs: int) -> None:
+def test_sweep_writes_the_answers_so_far(start: Any, graph: Path, tmp_path: Path, jobs: int) -> None:
     code = f"""
 import os, sys
 from checkmate.cli.app import sweep as command
@@ -258,7 +258,7 @@ module._latest = heard
     assert plot.exists()
 
 
-def test_what_a_killed_process_was_asked_is_asked_once_more(start: Any, graph: Path) -> None:
+def test_solves_of_a_killed_process_are_tried_once_more(start: Any, graph: Path) -> None:
     process = start("sweep", graph, "--budgets", "40,41", "--solver", "fragile", "--jobs", "2", "--json")
     stdout, stderr = process.communicate()
     assert (process.returncode, stderr) == (0, "")
@@ -267,12 +267,12 @@ def test_what_a_killed_process_was_asked_is_asked_once_more(start: Any, graph: P
 
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing has been heard in this process; afterwards neither."""
+    """Begin as if no signal has been received in this process; restore that state afterwards."""
     monkeypatch.setattr(signals, "_received", signals._Received())
 
 
 @pytest.mark.usefixtures("silence")
-def test_only_the_first_interrupts_and_the_exit_code_says_which() -> None:
+def test_only_the_first_signal_interrupts_and_sets_the_exit_code() -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert signals.exit_code(3) == 3
     with signals.listening():
@@ -284,18 +284,18 @@ def test_only_the_first_interrupts_and_the_exit_code_says_which() -> None:
 
 
 @pytest.mark.usefixtures("silence")
-def test_what_is_held_back_interrupts_only_where_it_may() -> None:
+def test_a_signal_that_is_held_back_interrupts_interruptible_blocks() -> None:
     with signals.listening(), signals.held_back():
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt), signals.interruptible():
             pytest.fail("entered")
     assert signals.exit_code(0) == 143
-    with signals.interruptible():  # elsewhere it changes nothing
+    with signals.interruptible():  # without effect outside of held_back
         pass
 
 
 @pytest.mark.usefixtures("silence")
-def test_what_is_held_back_interrupts_at_the_end() -> None:
+def test_a_signal_that_is_held_back_interrupts_at_the_end() -> None:
     done = []
 
     def work() -> None:
@@ -312,7 +312,7 @@ def test_what_is_held_back_interrupts_at_the_end() -> None:
 
 @pytest.mark.usefixtures("silence")
 def test_a_compiled_module_is_initialised_to_its_end() -> None:
-    """Interrupted there, NumPy for example raises an ImportError: the interrupt would be lost."""
+    """An interrupt there would be lost: NumPy, for example, turns it into an ImportError."""
     done = []
 
     class Loader(ExtensionFileLoader):

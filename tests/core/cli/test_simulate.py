@@ -1,4 +1,4 @@
-"""``checkmate simulate``: the judge's word, in JSON and for people."""
+"""``checkmate simulate``: the verdict of the judge, in JSON and for people."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_a_table_for_people(checkmate: Checkmate, graph: Path) -> None:
         assert text in solved.stdout
 
 
-def test_nothing_is_shown_while_waiting_if_nobody_looks(checkmate: Checkmate, graph: Path) -> None:
+def test_no_progress_is_shown_without_a_terminal(checkmate: Checkmate, graph: Path) -> None:
     assert checkmate("solve", graph, "--budget", "80%", "--solver", "heuristics", "--json").stderr == ""
 
 
@@ -169,7 +169,7 @@ def test_the_graph_is_not_overwritten(checkmate: Checkmate, graph: Path, tmp_pat
     assert graph.read_bytes() == before
 
 
-def test_the_cache_is_asked_only_if_wanted(
+def test_the_cache_is_used_only_with_its_option(
     checkmate: Checkmate, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path / "cache"))
@@ -188,7 +188,7 @@ def test_the_cache_is_asked_only_if_wanted(
     assert "is ignored" in spoilt.stderr
 
 
-def test_interrupted_is_exit_130_and_says_what_was_known(
+def test_an_interrupt_is_exit_130_with_the_last_report(
     checkmate: Checkmate, graph: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, on_progress: Callable[[Progress], None], **__: object) -> None:

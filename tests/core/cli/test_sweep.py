@@ -76,7 +76,7 @@ def test_no_schedule_at_all_is_exit_1(checkmate: Checkmate, graph: Path, tmp_pat
     assert json.loads(out.read_text())["points"] == []
 
 
-def test_interrupted_is_exit_130_and_what_was_answered_is_written(
+def test_an_interrupt_is_exit_130_and_the_answers_are_written(
     checkmate: Checkmate, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = BestHeuristic.solve, iter([True, False])
@@ -97,7 +97,7 @@ def test_interrupted_is_exit_130_and_what_was_answered_is_written(
     assert (tmp_path / "frontier.html").exists()
 
 
-def test_interrupted_before_the_first_answer_it_writes_nothing(
+def test_an_interrupt_before_the_first_answer_writes_nothing(
     checkmate: Checkmate, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -189,7 +189,7 @@ def test_a_range_begins_and_ends_where_it_says(start: int, stop: int, count: int
 
 
 @pytest.mark.parametrize("text", ["60%", "8GiB", "123", "nonsense", "", "-0.5", "1e3", "٣"])
-def test_what_is_no_share_is_left_to_the_parser_of_sizes(text: str) -> None:
+def test_other_texts_than_shares_are_left_to_the_parser_of_sizes(text: str) -> None:
     assert budget_of(text) == text
 
 

@@ -28,7 +28,7 @@ def texts(lines: list[Line]) -> list[str]:
 
 
 def curve(lines: list[Line]) -> tuple[int, list[str]]:
-    """Where the first column stands, and the cells of each row."""
+    """The position of the first column, and the cells of each row."""
     rows = texts(lines)
     left = len(rows[-2]) - len(rows[-2].lstrip())
     return left, [row[left:] for row in rows[1:-3]]
@@ -64,7 +64,7 @@ def test_columns_are_as_high_as_the_most_memory_of_their_runs(
 
 
 @given(runs, st.integers(1, 2**62), st.integers(1, 15))
-def test_the_budget_is_a_line_and_what_stands_above_it_is_told_apart(
+def test_the_budget_is_a_line_and_memory_above_it_is_marked(
     shown: list[tuple[int, int]], budget: int, height: int
 ) -> None:
     lines = drawn(shown, budget, 80, height, BLOCKS)

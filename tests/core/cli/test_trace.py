@@ -1,4 +1,4 @@
-"""``checkmate trace``: what a frontend makes of a program, as a file; what can't is one clear line."""
+"""``checkmate trace``: the graph of a program, as a file; each failure is one clear line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Checkmate = Callable[..., Result]
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A module beside us."""
+    """Modules in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "layers.py").write_text(
@@ -57,7 +57,7 @@ def test_the_graph_is_written_and_shown(checkmate: Checkmate, tmp_path: Path) ->
         ("layers:two", "module 'layers' has no 'two'"),
     ],
 )
-def test_what_is_not_there_is_one_line(checkmate: Checkmate, tmp_path: Path, text: str, message: str) -> None:
+def test_a_missing_program_is_one_line(checkmate: Checkmate, tmp_path: Path, text: str, message: str) -> None:
     result = checkmate("trace", "--torch", text, "-o", "g.json")
     assert result.exit_code == 2
     assert message in result.stderr
@@ -98,7 +98,7 @@ def test_progress_is_shown_on_a_terminal() -> None:
     assert "tracing timing op 1 of 2" in screen.getvalue()
 
 
-def test_without_a_frontend_or_a_program_it_says_what_to_do(
+def test_without_a_frontend_or_a_program_the_error_gives_advice(
     checkmate: Checkmate, request: pytest.FixtureRequest
 ) -> None:
     result = checkmate("trace", "-o", "g.json")

@@ -39,8 +39,8 @@ def test_after_a_death_others_do_the_work() -> None:
         assert executor.submit(abs, -1).result() == 1
 
 
-def test_what_ends_early_ends_them_with_work_left() -> None:
-    """What was given can't be cancelled by itself: a pool that breaks meanwhile would not clean up."""
+def test_an_early_end_ends_the_processes_with_work_left() -> None:
+    """A submitted task can't be cancelled: a pool that breaks meanwhile would not clean up."""
     futures: list[Future[None]] = []
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Laws of every cost model: only costs and their unit change, and what the judge says of memory stays."""
+"""Laws of every cost model: only costs and their unit change; memory by the judge stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of quantisation: multiples, rounded up by less than one; and what is lost by optimising them."""
+"""Laws of quantisation: multiples, rounded up by less than one; and the loss of optimising them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_levels_are_that_many_at_most(graph: DFGraph, levels: int) -> None:
 @settings(max_examples=200)
 @given(st.data(), MODELS)
 def test_the_best_by_rounded_costs_is_nearly_the_best(data: st.DataObject, model: QuantisedCost) -> None:
-    """The bound that the module proves, with any set of schedules in the place of those within a budget."""
+    """The bound that the module proves, for any set of schedules instead of those within a budget."""
     graph = data.draw(priced())
     rounded, quantum = model.annotate(graph), model.quantum_of(graph)
     pool = data.draw(st.lists(valid_schedules(graph), min_size=2, max_size=6))
@@ -67,7 +67,7 @@ def test_the_best_by_rounded_costs_is_nearly_the_best(data: st.DataObject, model
 @settings(max_examples=60)
 @given(st.data(), st.integers(1, 4))
 def test_the_true_optimum_within_a_budget_moves_by_no_more(data: st.DataObject, levels: int) -> None:
-    """With the oracle's answer to both; few levels, so that it does move."""
+    """The same with the oracle's optima; few levels, so that the optimum moves."""
     graph = data.draw(priced())
     model = QuantisedCost(levels=levels)
     rounded = model.annotate(graph)
@@ -83,7 +83,7 @@ def test_the_true_optimum_within_a_budget_moves_by_no_more(data: st.DataObject, 
 
 
 def test_the_optimum_does_move() -> None:
-    """Room for y or x3 beside m. Three ops of 0.4 are cheaper than one of 1.9, rounded up they are dearer."""
+    """Room for y or x3 beside m. Three ops of 0.4 cost less than one of 1.9, and more when rounded up."""
     graph = DFGraph.from_nodes(
         names=["y", "x1", "x2", "x3", "m", "z", "end"],
         cost=[1.9, 0.4, 0.4, 0.4, 0, 0, 0],
@@ -96,13 +96,13 @@ def test_the_optimum_does_move() -> None:
     assert costs == pytest.approx([1.2, 1.9])
 
 
-def test_what_costs_nothing_stays() -> None:
+def test_costs_of_0_stay() -> None:
     graph = DFGraph.from_nodes(cost=[0, 0], size=[1, 1], deps=[[], []])
     assert QuantisedCost().annotate(graph) == graph
     assert QuantisedCost().annotate(DFGraph(ops=(), tensors=())) == DFGraph(ops=(), tensors=())
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(CostError, match="both given"):
         QuantisedCost(quantum=1.0, levels=3)
     with pytest.raises(CostError, match="quantum is 0, must be a finite number > 0"):

@@ -1,4 +1,4 @@
-"""Laws of scaling: the ideal cost becomes what was asked for; overheads stay."""
+"""Laws of scaling: the ideal cost becomes the given total; overheads stay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from checkmate.testing.strategies import graphs, valid_schedules
 
 
 @given(st.data(), st.floats(1e-6, 1e6))
-def test_overheads_stay_and_the_total_is_what_was_asked_for(data: st.DataObject, total: float) -> None:
+def test_overheads_stay_and_the_total_is_the_given_one(data: st.DataObject, total: float) -> None:
     graph = data.draw(graphs())
     assume(graph.ideal_cost > 0)
     schedule = data.draw(valid_schedules(graph))
@@ -33,7 +33,7 @@ def test_by_default_the_cost_is_one_plus_the_overhead(data: st.DataObject) -> No
     assert timeline.cost == pytest.approx(1 + timeline.overhead)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(CostError, match="both given"):
         ScaledCost(factor=1.0, total=1.0)
     for settings in ({"factor": 0.0}, {"total": -1.0}, {"factor": float("nan")}):

@@ -1,4 +1,4 @@
-"""Laws of the table: listed ops cost what is listed, the others what they did; nothing is guessed."""
+"""Laws of the table: listed ops get their costs, other ops keep theirs; ambiguity is an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NET = DFGraph.from_nodes(
 
 
 @given(graphs(), st.data())
-def test_listed_ops_cost_what_is_listed(graph: DFGraph, data: st.DataObject) -> None:
+def test_listed_ops_have_the_listed_costs(graph: DFGraph, data: st.DataObject) -> None:
     names = st.sampled_from([op.name for op in graph.ops])
     costs = data.draw(st.dictionaries(names, st.floats(0, 1e6)))
     annotated = TableCost(costs=costs).annotate(graph)

@@ -12,7 +12,7 @@ from checkmate import CostError, DFGraph
 from checkmate.cost import MeasuredOps, Roofline, in_formats, measured_roofline
 
 
-def test_each_op_is_priced_in_its_own_format_and_none_costs_nothing() -> None:
+def test_each_op_is_priced_in_its_own_format_and_none_means_0() -> None:
     counted = DFGraph.from_nodes(cost=[8, 8, 8], size=[0, 0, 0], deps=[[], [0], [1]], cost_unit="flop")
     rates = {"fp32": 2.0, "fp16": 4.0}
     timed = in_formats(
@@ -22,7 +22,7 @@ def test_each_op_is_priced_in_its_own_format_and_none_costs_nothing() -> None:
     assert timed.cost_unit == "s"
 
 
-def test_a_format_without_a_unit_of_its_own_is_ordinary_arithmetic() -> None:
+def test_a_format_without_hardware_support_is_priced_as_fp32() -> None:
     assert Roofline.nearest("a100-80gb", "fp16") == Roofline.of("A100-80GB", "fp16")
     assert Roofline.nearest("A100-80GB", "fp64") == Roofline.of("A100-80GB")
     with pytest.raises(CostError, match="no device"):

@@ -1,4 +1,4 @@
-"""Law of the unit cost: a schedule costs as much as it has computes."""
+"""Law of the unit cost: the cost of a schedule is its number of computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoint last: what it computes, by the definition and by hand."""
+"""Checkpoint last: its schedule, by the definition and by hand."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ import numpy as np
 from hypothesis import given
 
 from checkmate import DFGraph, Op, Plan, Problem, Status, Tensor, floor, lower
+from checkmate.generators import chain
 from checkmate.heuristics import CheckpointLast
 from checkmate.testing.strategies import graphs
 
 
 def answer(graph: DFGraph, budget: int = 10**9, time_limit: float = 10.0) -> object:
-    """The op sequence that it gives, or the status if it gives none."""
+    """The op sequence of its schedule, or its status without a schedule."""
     solution = CheckpointLast().solve(Problem(graph=graph, budget=budget, time_limit=time_limit))
     return solution.status if solution.schedule is None else solution.schedule.sequence.tolist()
 
 
-def chain(n: int) -> DFGraph:
-    """n forward ops in a row; backward op i reads forward output n − 1 − i and the gradient before it."""
-    forward = [[i - 1] if i else [] for i in range(n)]
-    backward = [[n - 1 - i, n + i - 1] if i else [n - 1] for i in range(n)]
-    return DFGraph.from_nodes(cost=[1] * 2 * n, size=[1] * 2 * n, deps=forward + backward)
-
-
 @given(graphs())
-def test_it_is_the_least_plan_that_retains_what_the_op_before_made(graph: DFGraph) -> None:
-    """It also retains graph outputs and what ops made that run only once."""
+def test_it_is_the_least_plan_that_retains_the_outputs_of_the_op_before(graph: DFGraph) -> None:
+    """It also retains graph outputs and outputs of ops that run only once."""
     lasting = set(graph.outputs).union(t for op in graph.ops if not op.recomputable for t in op.outputs)
     retain = np.zeros((graph.n_ops, graph.n_tensors), dtype=np.bool_)
     for t in range(graph.n_tensors):
@@ -36,12 +30,12 @@ def test_it_is_the_least_plan_that_retains_what_the_op_before_made(graph: DFGrap
 
 
 def test_on_a_chain_it_needs_the_least_memory_and_a_quadratic_cost() -> None:
-    """Backward op i ≥ 1 is preceded by forward ops 0 … n − 1 − i: n (n − 1) / 2 reruns in all."""
+    """Backward op i is preceded by forward ops 0 … n − 1 − i: n (n + 1) / 2 reruns in all."""
     for n in (2, 8, 30):
         graph = chain(n)
         sequence = answer(graph, floor(graph).size)
         assert isinstance(sequence, list)
-        assert len(sequence) == 2 * n + n * (n - 1) // 2
+        assert len(sequence) == 2 * n + 1 + n * (n + 1) // 2
 
 
 def test_it_is_one_schedule_that_fits_or_not() -> None:
@@ -53,7 +47,7 @@ def test_it_is_one_schedule_that_fits_or_not() -> None:
     assert answer(late, 10) is Status.UNKNOWN
 
 
-def test_what_cannot_be_run_again_and_graph_outputs_stay() -> None:
+def test_outputs_of_once_only_ops_and_graph_outputs_stay() -> None:
     graph = DFGraph(
         ops=(
             Op(name="dice", inputs=(), outputs=(0,), cost=1, recomputable=False),

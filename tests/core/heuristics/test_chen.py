@@ -19,7 +19,7 @@ BOTH: list[Candidates] = ["linearized", "articulation"]
 
 
 def training(forward: list[list[int]], size: list[int]) -> DFGraph:
-    """A backward op for each forward op, last first: it reads what that op read, and the gradient before."""
+    """A backward op for each forward op, last first: it reads the inputs of that op and a gradient."""
     n = len(forward)
     backward = [[*forward[n - 1 - i], n + i - 1] for i in range(n)]
     return DFGraph.from_nodes(
@@ -42,20 +42,20 @@ def residual(blocks: int) -> DFGraph:
 
 
 def twice(solution: Solution) -> set[int]:
-    """The ops that run twice; none may run more often."""
+    """The ops that run twice; no op runs more often."""
     assert solution.timeline is not None
     assert solution.timeline.runs.max() <= 2
     return set(np.flatnonzero(solution.timeline.runs == 2).tolist())
 
 
 def answer(solver: ChenSqrtN | ChenGreedy, graph: DFGraph, budget: int | None = None) -> Solution:
-    """What the solver finds within a budget; without one, whatever it costs."""
+    """The answer of the solver within a budget; default: any budget."""
     return solver.solve(Problem(graph=graph, budget=budget or 10**9))
 
 
 @pytest.mark.parametrize("candidates", BOTH)
 @pytest.mark.parametrize("n", [16, 64, 144])
-def test_a_root_of_n_segments_each_but_the_last_is_run_again(n: int, candidates: Candidates) -> None:
+def test_all_but_the_last_of_root_n_segments_run_again(n: int, candidates: Candidates) -> None:
     """√n kept outputs, segments of √n; each of the √n − 1 earlier segments has √n − 1 ops to run again."""
     root = math.isqrt(n)
     by_count = ChenSqrtN(candidates=candidates, segment=root)
@@ -67,8 +67,8 @@ def test_a_root_of_n_segments_each_but_the_last_is_run_again(n: int, candidates:
         assert twice(solution) == {v for v in range(n - root) if (v + 1) % root}
 
 
-def test_where_the_last_segment_does_not_fit_it_is_forgotten_as_published() -> None:
-    """The first backward op brings back op 0's 5 bytes; with op 1's 2 still there, that is 1 too many."""
+def test_a_last_segment_that_does_not_fit_is_dropped_as_published() -> None:
+    """The first backward op recomputes op 0's 5 bytes; with op 1's 2 still held, that is 1 byte too many."""
     graph = DFGraph.from_nodes(
         cost=[1] * 5,
         size=[5, 2, 1, 1, 1],
@@ -98,7 +98,7 @@ def test_greedy_on_articulation_points_waits_for_the_end_of_the_block() -> None:
 @pytest.mark.parametrize("segment", [1, 2, 3])
 @pytest.mark.parametrize("blocks", [1, 2, 7])
 def test_on_articulation_points_no_cut_lies_within_a_residual_block(blocks: int, segment: int) -> None:
-    """Whatever lies within a block before the last cut runs again; kept are only stems and ends of blocks."""
+    """The inner ops of blocks before the last cut run again; only stems and ends of blocks are kept."""
     solution = answer(ChenSqrtN(candidates="articulation", segment=segment), residual(blocks))
     ends = range(0, 3 * blocks + 1, 3)
     cuts = [v for v in ends[segment - 1 :: segment] if v < 3 * blocks]
@@ -160,10 +160,10 @@ def test_a_larger_budget_never_costs_more(rule: type[ChenSqrtN | ChenGreedy]) ->
     assert costs[-1] == graph.ideal_cost
 
 
-def test_what_a_skip_edge_brought_back_early_is_forgotten_again() -> None:
-    """Segments {0, 1}, {2, 3}, {4}: bringing back op 2 needs op 0, whose own turn comes one op later.
+def test_tensors_that_skip_edges_recompute_early_are_dropped_again() -> None:
+    """Segments {0, 1}, {2, 3}, {4}: recomputing op 2 needs op 0, whose own turn comes one op later.
 
-    Keeping it until then costs a byte; where that is too much, op 0 runs a third time.
+    Keeping it until then costs a byte; if that exceeds the budget, op 0 runs a third time.
     """
     graph = training([[], [0], [1, 0], [2], [3]], [1] * 5)
     solution = answer(ChenSqrtN(segment=2), graph, 5)

@@ -1,4 +1,4 @@
-"""Laws of static eviction: within the budget or nothing, the base order if there is room, deep if not."""
+"""Laws of static eviction: within the budget or no answer; the base order if it fits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate.analysis import floor, needed_ops
+from checkmate.generators import chain
 from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.heuristics.eviction import StaticEviction, Weights, evicting_sequence
 from checkmate.problem import Problem, keep_all_peak
@@ -22,14 +23,6 @@ from checkmate.testing.strategies import graphs
 _WEIGHTS = st.builds(
     Weights, *[st.sampled_from([0.0, 0.5, 1.0])] * 3, stale=st.booleans(), outputs_too=st.booleans()
 )
-
-
-def _chain(layers: int) -> DFGraph:
-    """Unit chain with a mirrored backward pass: gradient j reads gradient j − 1 and its layer's input."""
-    n = 2 * layers + 1
-    reads = [[i - 1] if i else [] for i in range(layers + 1)]
-    reads += [[j - 1, n - 1 - j] for j in range(layers + 1, n)]
-    return DFGraph.from_nodes(cost=[1] * n, size=[1] * n, deps=reads)
 
 
 @given(st.data(), graphs(max_ops=12), _WEIGHTS)
@@ -52,7 +45,7 @@ def test_a_sequence_is_valid_within_the_budget_and_first_runs_keep_the_base_orde
 
 @pytest.mark.parametrize("rule", ["belady", "dtr"])
 def test_a_chain_is_scheduled_at_its_floor(rule: str) -> None:
-    graph = _chain(16)
+    graph = chain(16)
     solution = StaticEviction(rule=rule).solve(Problem(graph=graph, budget=floor(graph).size))
     assert solution.status is Status.FEASIBLE
     assert solution.peak == floor(graph).size == 3
@@ -70,7 +63,7 @@ def test_a_plan_names_the_first_victims() -> None:
         assert evicting_sequence(graph, 9, plan={3: keep}) == [0, 1, 2, 3, victim, 4]
 
 
-def test_what_cannot_come_back_is_kept_while_it_can_bring_others_back() -> None:
+def test_keys_are_kept_while_they_can_recompute_others() -> None:
     """A tiny seed that only the forward pass reads: without it, the large mask could never be evicted."""
     graph = DFGraph(
         ops=(
@@ -87,8 +80,8 @@ def test_what_cannot_come_back_is_kept_while_it_can_bring_others_back() -> None:
     assert evicting_sequence(graph, 17) == [0, 1, 2, 3, 1, 4]
 
 
-def test_a_key_unlocks_through_what_is_dead() -> None:
-    """As before, with a tensor between seed and mask that nobody reads any more when memory is short."""
+def test_a_key_unlocks_through_dead_tensors() -> None:
+    """As before, with a tensor between seed and mask that no op reads any more when memory is short."""
     graph = DFGraph(
         ops=(
             Op(name="seed", inputs=(), outputs=(0,), cost=1, recomputable=False),
@@ -105,7 +98,7 @@ def test_a_key_unlocks_through_what_is_dead() -> None:
 
 
 def _wide_moment(n: int) -> DFGraph:
-    """A chain of n ops, one op that leaves room for half of what they made, and one that reads it all."""
+    """A chain of n ops, one op that leaves room for half of their outputs, and one that reads all of them."""
     return DFGraph(
         ops=(
             *(Op(name=str(i), inputs=(i - 1,) if i else (), outputs=(i,), cost=1) for i in range(n)),
@@ -118,7 +111,7 @@ def _wide_moment(n: int) -> DFGraph:
 
 
 def test_the_clock_is_looked_at_between_evictions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One op may evict as many tensors as there are ops before it: too many to wait for."""
+    """One op may evict the outputs of all ops before it: the deadline is checked in between."""
     looks = itertools.count()
     monkeypatch.setattr("checkmate.deadline.time", SimpleNamespace(monotonic=lambda: next(looks)))
     n = 100

@@ -1,4 +1,4 @@
-"""The plain program's order: what it needs, and an answer where it fits."""
+"""The order of the plain program: its peak, and a solution if it fits."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_with_room_for_everything_nothing_runs_twice(data: st.DataObject, graph:
     assert len(set(kept)) == len(kept)
 
 
-def test_the_dearest_recomputation_goes_first() -> None:
+def test_the_most_expensive_recomputation_is_removed_first() -> None:
     """Two recomputations, room to keep one tensor: the one that costs 9 is kept."""
     graph = DFGraph.from_nodes(
         cost=[9, 1, 1, 1], size=[1, 1, 2, 1], deps=[[], [], [0, 1], [0, 1, 2]], outputs=[3]
@@ -54,12 +54,12 @@ def test_the_dearest_recomputation_goes_first() -> None:
     assert pruned(wide, [0, 1, 2, 3, 0, 1, 4], 5, fixed_order=True) == [0, 1, 2, 3, 1, 4]
 
 
-def test_a_first_run_that_nobody_reads_moves_only_if_the_order_is_free() -> None:
+def test_an_unread_first_run_moves_only_if_the_order_is_free() -> None:
     graph = DFGraph.from_nodes(cost=[5, 1, 1], size=[1, 1, 1], deps=[[], [], [0, 1]])
     assert pruned(graph, [0, 1, 0, 2], 2 + 1, fixed_order=False) == [1, 0, 2]
     assert pruned(graph, [0, 1, 0, 2], 2 + 1, fixed_order=True) == [0, 1, 2]
 
 
-def test_when_the_time_is_up_only_what_nobody_reads_goes() -> None:
+def test_after_the_deadline_only_unread_computes_are_removed() -> None:
     graph = DFGraph.from_nodes(cost=[1] * 3, size=[1] * 3, deps=[[], [0], [0, 1]])
     assert pruned(graph, [0, 0, 1, 0, 2], 9, fixed_order=False, deadline=Deadline(0)) == [0, 1, 0, 2]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Problem, Schedule, Status, floor, keep_all_peak, simulate
+from checkmate.generators import chain
 from checkmate.heuristics import BestHeuristic, CheckpointLast, ChenGreedy, ChenSqrtN, FirstFit, KeepAll
 from checkmate.heuristics.selection import cheapest
 from checkmate.plugins import Solver
@@ -25,19 +26,10 @@ FIXED: list[Solver] = [ChenSqrtN(segment=2), ChenGreedy(threshold=6), Checkpoint
 SOLVERS = SWEPT + FIXED
 
 
-def chain(n: int) -> DFGraph:
-    """n forward ops, then n backward ops; backward op i reads forward output i and the gradient before it."""
-    forward = [[i - 1] if i else [] for i in range(n)]
-    backward = [[n + i - 1, n - 1 - i] if i else [n - 1] for i in range(n)]
-    return DFGraph.from_nodes(
-        cost=[1] * 2 * n, size=[1] * 2 * n, deps=forward + backward, backward=[False] * n + [True] * n
-    )
-
-
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
 @settings(max_examples=80)
 @given(graph=graphs(), share=st.floats(0, 1))
-def test_what_a_rule_gives_is_within_the_budget(solver: Solver, graph: DFGraph, share: float) -> None:
+def test_sequences_of_a_rule_are_within_the_budget(solver: Solver, graph: DFGraph, share: float) -> None:
     lowest = floor(graph).size
     budget = max(1, lowest + round(share * (keep_all_peak(graph) - lowest)))
     for fixed_order in (False, True):
@@ -81,7 +73,7 @@ def test_the_best_is_as_good_as_each(graph: DFGraph, share: float) -> None:
         assert best.cost <= rule.solve(problem).cost * (1 + 1e-12)
 
 
-def test_the_best_says_whose_schedule_it_is() -> None:
+def test_the_best_names_the_rule_of_its_schedule() -> None:
     graph = chain(8)
     assert BestHeuristic().solve(Problem(graph=graph, budget=keep_all_peak(graph))).origin == {
         "schedule": "keep-all"

@@ -1,4 +1,4 @@
-"""Real distributions for the tests: metadata and modules in a folder, as an installer leaves them."""
+"""Real distributions for the tests: metadata and modules in a folder, as after an installation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., str]
 
 
 def install(project: Path, target: Path) -> None:
-    """What ``pip install --target`` does with a pure Python project, without building and offline."""
+    """Do as ``pip install --target`` with a pure Python project, offline and without building."""
     settings = tomllib.loads((project / "pyproject.toml").read_text())["project"]
     name, version = settings["name"], settings["version"]
     shutil.copytree(project / "src", target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""The loader on real entry points: what works, works; what is broken is dropped alone and reported."""
+"""The loader on real entry points: working plugins work; a broken one is dropped alone and reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ except PluginError as error:
 
 @pytest.fixture(autouse=True)
 def forget_what_is_loaded() -> Iterator[None]:
-    """No test sees the plugins of another."""
+    """Keep the plugins of one test out of the others."""
     reset()
     yield
     reset()
@@ -81,7 +81,7 @@ def test_broken_plugins_are_dropped_alone_and_reported(run: Run) -> None:
     assert "checkmate_register_solver" in error
 
 
-def test_an_unknown_solver_says_what_is_there_and_what_failed(run: Run) -> None:
+def test_an_unknown_solver_lists_installed_names_and_failed_plugins(run: Run) -> None:
     message = run(ASK.format(name="lucky"), "sample", "raises")
     assert message.startswith("no solver 'lucky'; installed: ['heuristics',")
     assert "failed to load: ['raises']" in message
@@ -97,7 +97,7 @@ def test_two_owners_of_a_name_are_both_named(run: Run) -> None:
     assert list(report["ambiguous"]) == ["luck"]
 
 
-def test_a_solver_that_can_not_load_names_its_owner_and_what_it_needs(run: Run) -> None:
+def test_a_solver_that_fails_to_load_names_its_owner_and_its_requirements(run: Run) -> None:
     message = run(ASK.format(name="absent"), "hostile")
     assert "solver 'absent' of 'hostile' (checkmate-hostile 0.1) failed to load" in message
     assert "No module named 'everest'; it needs: pip install everest" in message
@@ -115,7 +115,7 @@ except checkmate.SolverError as error:
     assert run(code, "hostile") == "solver 'liar' returned a str, not a Solution"
 
 
-def test_the_environment_chooses_what_is_loaded(run: Run) -> None:
+def test_the_environment_restricts_the_plugins(run: Run) -> None:
     plugins = json.loads(run(REPORT, "sample", "raises", only=" sample , nix,"))["plugins"]
     assert set(plugins) == {"built-in", "sample", "nix"}
     assert "no installed distribution" in plugins["nix"][1]
@@ -218,10 +218,10 @@ def test_a_slip_in_a_spec_is_named(
 
 
 class Panic(BaseException):
-    """What a library of another language raises."""
+    """An exception such as a library of another language raises."""
 
 
-def test_what_is_no_exception_drops_a_plugin_alone_but_ctrl_c_ends_it_all(
+def test_any_failure_drops_one_plugin_except_ctrl_c(
     plug: Callable[..., None],
 ) -> None:
     def panic() -> object:
@@ -240,7 +240,7 @@ def test_what_is_no_exception_drops_a_plugin_alone_but_ctrl_c_ends_it_all(
         installed_plugins()
 
 
-def test_malformed_metadata_of_anybody_leaves_the_built_ins(run: Run, tmp_path: Path) -> None:
+def test_malformed_metadata_of_any_distribution_leaves_the_built_ins(run: Run, tmp_path: Path) -> None:
     stray = tmp_path / "stray-1.0.dist-info"
     stray.mkdir()
     (stray / "entry_points.txt").write_text("[checkmate]\nno equals sign\n")

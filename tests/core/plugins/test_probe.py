@@ -1,4 +1,4 @@
-"""Loading in processes of their own: what fails, dies or hangs is named, and all else is still tried."""
+"""Loading in processes: a failure, crash or hang is named, and all other things are still tried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKEN = {
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, code in BROKEN.items():
         (tmp_path / f"probed_{name}.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", tmp_path.name)  # a relative path means the same there
+    monkeypatch.setenv("PYTHONPATH", tmp_path.name)  # a relative path must still be found
     monkeypatch.chdir(tmp_path.parent)
     monkeypatch.setenv("CHECKMATE_PLUGINS", "")
 
@@ -46,7 +46,7 @@ def test_each_thing_is_tried_whatever_the_others_do() -> None:
 
 
 @pytest.mark.usefixtures("broken")
-def test_what_does_not_end_is_ended() -> None:
+def test_a_load_that_hangs_is_ended() -> None:
     (hung,) = attempts(["import probed_hangs"], time_limit=3)
     assert hung == Attempt(thing="import probed_hangs", error="it did not load within 3 s")
 

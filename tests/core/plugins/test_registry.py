@@ -39,7 +39,7 @@ Run = Callable[..., str]
 
 
 class Able:
-    """Can do what every kind must."""
+    """Has the method of every kind."""
 
     def solve(self) -> None: ...
 
@@ -79,7 +79,7 @@ def offered(kind: Kind, name: str, load: Callable[[], Any] = Able, **fields: Any
 
 
 def load_only(plug: Callable[..., None], kind: Kind, **plugins: list[Any]) -> None:
-    """As if these plugins were installed, each with these specs."""
+    """Replace the installed plugins by these, each with these specs."""
 
     def plugin(specs: list[Any]) -> Callable[[], object]:
         def hook() -> list[Any]:
@@ -91,7 +91,7 @@ def load_only(plug: Callable[..., None], kind: Kind, **plugins: list[Any]) -> No
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_one_plugin_offers_is_found_and_loaded(plug: Callable[..., None], name: str) -> None:
+def test_offers_of_a_plugin_are_found_and_loaded(plug: Callable[..., None], name: str) -> None:
     kind = KINDS[name]
     spec, thing = offered(kind, "mine", load=lambda: thing), Able()
     load_only(plug, kind, one=[spec], two=[offered(kind, "other")])
@@ -105,7 +105,9 @@ def test_what_one_plugin_offers_is_found_and_loaded(plug: Callable[..., None], n
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_an_unknown_name_lists_what_is_there_and_what_failed(plug: Callable[..., None], name: str) -> None:
+def test_an_unknown_name_lists_installed_names_and_failed_plugins(
+    plug: Callable[..., None], name: str
+) -> None:
     kind = KINDS[name]
     load_only(plug, kind, one=[offered(kind, "everest")], broken=[None])
     with pytest.raises(PluginError) as caught:
@@ -128,9 +130,7 @@ def test_a_name_of_two_owners_is_refused_and_both_are_named(plug: Callable[..., 
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_can_not_be_loaded_names_its_owner_and_what_it_needs(
-    plug: Callable[..., None], name: str
-) -> None:
+def test_a_load_failure_names_the_owner_and_its_requirements(plug: Callable[..., None], name: str) -> None:
     kind = KINDS[name]
 
     def fails() -> object:
@@ -197,7 +197,7 @@ def test_a_suffix_starts_with_a_dot(plug: Callable[..., None], suffix: Any) -> N
     assert "suffix does not start with a dot" in plugin.error
 
 
-def test_what_is_loaded_is_what_was_registered(plug: Callable[..., None], tmp_path: Path) -> None:
+def test_a_registered_exporter_is_loaded(plug: Callable[..., None], tmp_path: Path) -> None:
     class Writes:
         def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
             file.write_text("seen")
@@ -208,7 +208,7 @@ def test_what_is_loaded_is_what_was_registered(plug: Callable[..., None], tmp_pa
     assert (tmp_path / "a.page").read_text() == "seen"
 
 
-def test_a_plugin_that_is_broken_in_one_kind_is_dropped_whole(run: Run) -> None:
+def test_a_plugin_that_is_broken_in_one_kind_is_dropped_entirely(run: Run) -> None:
     code = """
 import json
 import re
@@ -256,7 +256,7 @@ def test_commands_that_work_are_forgotten_errors(plug: Callable[..., None]) -> N
     assert command_errors() == {}
 
 
-def test_what_can_be_a_cost_model() -> None:
+def test_a_name_or_an_object_with_annotate_is_a_cost_model() -> None:
     model = UnitCost()
     assert checked_cost_model(model) is model
     assert checked_cost_model("of a plugin that is not there") == "of a plugin that is not there"
@@ -266,7 +266,7 @@ def test_what_can_be_a_cost_model() -> None:
 
 
 class _Prices:
-    """A cost model that does what it is told to."""
+    """A cost model that calls ``act``."""
 
     def __init__(self, act: Callable[[DFGraph], object]) -> None:
         self.act = act
@@ -299,7 +299,7 @@ def test_a_cost_model_that_breaks_its_contract_is_named(
         annotated(_Prices(act), DFGraph.from_nodes(cost=[1, 2], size=[4, 4], deps=[[], [0]]))
 
 
-def test_what_a_cost_model_gives_or_says_is_passed_on() -> None:
+def test_answers_and_errors_of_a_cost_model_are_passed_on() -> None:
     graph = DFGraph.from_nodes(cost=[5, 7], size=[4, 4], deps=[[], [0]])
     assert annotated(UnitCost(), graph).ideal_cost == 2
     with pytest.raises(CostError, match="a roofline needs costs in 'flop'"):

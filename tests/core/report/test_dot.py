@@ -67,7 +67,7 @@ def test_any_names_stay_text() -> None:
     assert "\\\"'`\\\\N\\\\\\\\ &amp;amp; ]]&gt;".replace("&gt;", ">") in nodes["v2"]
 
 
-def test_what_nobody_could_read_is_refused(tmp_path: Path) -> None:
+def test_a_graph_too_large_to_draw_is_refused(tmp_path: Path) -> None:
     timeline = large(1001)
     with pytest.raises(GraphError, match=r"2002 ops.*max_ops=None"):
         GraphPicture().write(timeline, tmp_path / "g.dot")

@@ -1,4 +1,4 @@
-"""The lines of a frontier: they fall, the bound lies below them, and what one budget can a larger one can."""
+"""The lines of a frontier: they fall, the bound lies below them, and larger budgets are no worse."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ VOID = {"meta"}
 
 
 class Page(HTMLParser):
-    """A page's elements, what stands in each kind of element, and whether every one is closed."""
+    """A page's elements, the text in each kind of element, and whether every one is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def test_the_frontier_is_drawn(tmp_path: Path) -> None:
     assert ("circle", "dot line0") in [(tag, at.get("class")) for tag, at in page.elements]
 
 
-def test_it_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_the_page_is_self_contained(tmp_path: Path) -> None:
     text = written(tmp_path, found(by_hand(), 42))
     assert not re.search(r"https?:|//[a-z]|@import|url\(|\bsrc=|\bhref=|fetch|XMLHttp|import\(", text)
     (policy,) = (a["content"] for tag, a in Page(text).elements if a.get("http-equiv"))

@@ -58,7 +58,7 @@ def test_the_peak_is_chosen_at_first_and_any_step_by_its_address(tmp_path: Path)
 
 
 def test_pointing_and_keys_choose_a_run(tmp_path: Path) -> None:
-    """A frame of our own drives the report: the last quarter of the time is op d's, one key back is a's."""
+    """A test page drives the report: the last quarter of the time is op d, one key back is op a."""
     page, driver = tmp_path / "report.html", tmp_path / "driver.html"
     html_report(by_hand(), page)
     driver.write_text(

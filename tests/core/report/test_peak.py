@@ -1,4 +1,4 @@
-"""The report on a peak: what the judge counts, as a table."""
+"""The report on a peak: the figures of the judge, as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def solution() -> Solution:
     return Solution.found(Problem(graph=timeline.graph, budget=50), timeline.schedule)
 
 
-def test_what_is_told_is_what_the_judge_counts() -> None:
+def test_the_command_reports_the_figures_of_the_judge() -> None:
     found = solution()
     account = Account(kinds=KINDS, fixed={Kind.RESERVE: 10})
     told = peak_report(found, account)

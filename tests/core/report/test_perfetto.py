@@ -1,4 +1,4 @@
-"""The trace for Perfetto: events that the format knows, in order, with the judge's own numbers."""
+"""The trace for Perfetto: valid events, in order, with the numbers of the judge."""
 
 from __future__ import annotations
 

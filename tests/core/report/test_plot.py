@@ -14,9 +14,7 @@ from checkmate.report.plot import plot_memory
 CURVES = {"plain": ([0.0, 0.5, 1.0], [2**20, 3 * 2**20, 0]), "budget": ([0.0, 1.0], [2**20, 2**20])}
 
 
-def test_the_picture_is_a_png_and_shows_what_it_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_picture_is_a_png_of_the_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 
     figures: list[Figure] = []

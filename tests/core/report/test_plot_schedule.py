@@ -1,4 +1,4 @@
-"""Pictures as files: what they show, in which format, the same every time, without global state."""
+"""Pictures as files: content, format, equal files for equal input, no global state."""
 
 from __future__ import annotations
 

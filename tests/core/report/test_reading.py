@@ -1,4 +1,4 @@
-"""Readings of schedules: whatever they say adds up to what the judge counted."""
+"""Readings of schedules: all figures add up to those of the judge."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_phases_tell_first_runs_from_later_ones(timeline: Timeline) -> None:
 
 
 @given(timelines())
-def test_what_is_recomputed_is_what_the_judge_counted(timeline: Timeline) -> None:
+def test_recomputed_ops_agree_with_the_judge(timeline: Timeline) -> None:
     reading = Reading(timeline)
     rows = reading.recomputations()
     assert {row.op: row.again for row in rows} == {
@@ -93,14 +93,14 @@ def test_known_by_hand() -> None:
     ]
 
 
-def test_what_the_step_returns_is_used() -> None:
+def test_graph_outputs_count_as_used() -> None:
     graph = DFGraph.from_nodes(cost=[1] * 3, size=[4, 1, 1], deps=[[], [0], [1]], outputs=[0, 2])
     schedule = Schedule.of([Compute(0), Compute(1), Free(0), Compute(2), Compute(0)])
     (row,) = Reading(simulate(graph, schedule)).recomputations()
     assert (row.op, row.size, row.first, row.end) == (0, 4, 2, 3)
 
 
-def test_a_useless_run_is_told_from_a_useful_one() -> None:
+def test_a_useless_run_is_distinguished_from_a_useful_one() -> None:
     graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
     (row,) = Reading(simulate(graph, Schedule.from_sequence(graph, [0, 0, 1]))).recomputations()
     assert (row.first, row.size, row.byte_time) == (-1, 0, 0.0)

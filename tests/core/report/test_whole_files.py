@@ -1,4 +1,4 @@
-"""Whatever is written in a file, a failure leaves the old file whole, nothing beside, and names the file."""
+"""Every writer of files: a failure leaves the old file whole and no other file, and names the file."""
 
 from __future__ import annotations
 

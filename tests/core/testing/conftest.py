@@ -11,7 +11,7 @@ from checkmate.testing.conformance import harness
 
 @pytest.fixture(autouse=True)
 def _no_long_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which check fails matters here, not how small its example gets."""
+    """Don't shrink: only the names of failing checks matter."""
     monkeypatch.setattr(harness, "SHRINKING_S", 0.2)
 
 

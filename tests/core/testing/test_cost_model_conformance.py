@@ -1,4 +1,4 @@
-"""Each check of cost models finds the fault that it is for, in a model that has no other."""
+"""Each check of cost models finds its fault, in a model that has no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The golden corpus against the oracle: every optimum is searched again."""
+"""The golden corpus against the oracle: every optimum is confirmed."""
 
 from __future__ import annotations
 

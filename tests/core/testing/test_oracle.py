@@ -16,7 +16,7 @@ from checkmate.testing.strategies import graphs, problems, training_steps
 
 
 def plain_optimum(problem: Problem) -> float:
-    """Dijkstra, one compute or free at a time, with nothing left out: slow and obvious."""
+    """Dijkstra over single computes and frees: slow and obvious."""
     graph = problem.graph
     heap = [(0.0, 0, (), frozenset(graph.inputs))]
     seen: set[tuple[frozenset[int], frozenset[int]]] = set()
@@ -55,7 +55,7 @@ def test_it_agrees_with_a_plain_search_on_training_steps(problem: Problem) -> No
 
 
 @given(problem=problems())
-def test_the_judge_finds_its_schedule_within_the_budget_and_as_cheap_as_it_says(problem: Problem) -> None:
+def test_the_judge_confirms_budget_and_cost_of_the_schedule(problem: Problem) -> None:
     best, schedule = optimum(problem), cheapest_schedule(problem)
     assert (schedule is None) == math.isinf(best)
     if schedule is not None:
@@ -67,9 +67,7 @@ def test_the_judge_finds_its_schedule_within_the_budget_and_as_cheap_as_it_says(
 
 
 @given(graph=graphs(), fixed_order=st.booleans())
-def test_with_room_for_everything_the_optimum_runs_what_is_needed_once(
-    graph: DFGraph, fixed_order: bool
-) -> None:
+def test_with_room_for_everything_the_optimum_runs_needed_ops_once(graph: DFGraph, fixed_order: bool) -> None:
     problem = Problem(graph=graph, budget=max(1, keep_all_peak(graph)), fixed_order=fixed_order)
     schedule = cheapest_schedule(problem)
     assert schedule is not None
@@ -103,7 +101,7 @@ def test_an_older_copy_may_be_freed_before_its_op_runs_again() -> None:
     assert optimum(Problem(graph=graph, budget=3)) == math.inf
 
 
-def test_what_runs_once_only_is_kept_or_lost() -> None:
+def test_outputs_of_once_only_ops_are_kept_or_the_budget_is_missed() -> None:
     """x waits while four bytes are made and freed: with 5 bytes it can't stay, with 7 it can."""
     graph = DFGraph.from_nodes(cost=[1] * 5, size=[2, 1, 4, 1, 1], deps=[[], [0], [1], [2], [3, 0]])
     once = replace(graph, ops=(replace(graph.ops[0], recomputable=False), *graph.ops[1:]))
@@ -112,6 +110,6 @@ def test_what_runs_once_only_is_kept_or_lost() -> None:
 
 
 @pytest.mark.parametrize(("outputs", "cost"), [((), 0), ((0,), 1), ((0, 1), 2)])
-def test_only_what_an_output_needs_is_run(outputs: tuple[int, ...], cost: float) -> None:
+def test_only_ops_that_an_output_needs_run(outputs: tuple[int, ...], cost: float) -> None:
     graph = DFGraph.from_nodes(cost=[1, 1], size=[1, 1], deps=[[], [0]], outputs=outputs)
     assert optimum(Problem(graph=graph, budget=9)) == cost

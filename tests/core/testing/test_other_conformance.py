@@ -1,6 +1,6 @@
-"""Frontends, executors and exporters: each check finds the fault that it is for; the program is arithmetic.
+"""Frontends, executors and exporters: each check finds its fault; programs are arithmetic.
 
-A program is a graph of which op v makes 1 + the sum of what it reads. The executor follows the schedule with
+A program is a graph; op v makes 1 + the sum of its inputs. The executor follows the schedule with
 real values, and the judge's rules.
 """
 
@@ -24,7 +24,7 @@ class Program:
 
 
 class Run:
-    """A bound program: remembers what it computed."""
+    """A bound program, which records its computes."""
 
     def __init__(self, graph: DFGraph, schedule: Schedule) -> None:
         self.graph, self.schedule = graph, schedule

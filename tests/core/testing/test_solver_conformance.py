@@ -1,6 +1,6 @@
-"""Each check of solvers finds the fault that it is for, in a solver that has no other; right ones pass all.
+"""Each check of solvers finds its fault, in a solver that has no other; right ones pass all.
 
-The wrong solvers stand on a right one, and each spoils one thing.
+Each wrong solver is a right one with one fault.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TINY, _LARGE = 8, 100
 
 @dataclass(frozen=True)
 class Right:
-    """Exact by the oracle on tiny graphs; larger ones it keeps whole or gives up, which is monotone."""
+    """Exact by the oracle on tiny graphs; keep-all or unknown on larger ones, which is monotone."""
 
     def solve(self, problem: Problem) -> Solution:
         if problem.graph.n_ops > _TINY:
@@ -39,7 +39,7 @@ Spoil = Callable[[Problem, Solution], Any]
 
 @dataclass(frozen=True)
 class Wrong:
-    """The right answer, spoilt."""
+    """The right answer with one fault."""
 
     spoil: Spoil
 
@@ -48,13 +48,13 @@ class Wrong:
 
 
 def smuggled(problem: Problem, answer: Solution, schedule: Schedule, **lies: Any) -> Solution:
-    """An answer that nobody judged: the timeline of ``answer`` with another schedule."""
+    """An unjudged answer: the timeline of ``answer`` with another schedule."""
     timeline = replace(answer.timeline, schedule=schedule, **lies)
     return replace(answer, timeline=timeline)
 
 
 def weak(problem: Problem) -> Solution:
-    """Some schedule, no proof beyond the obvious one."""
+    """Some schedule, with the trivial bound."""
     return FirstFit().solve(problem)
 
 
@@ -90,7 +90,7 @@ def invalid(problem: Problem, answer: Solution) -> Any:
 
 
 def over_budget(problem: Problem, answer: Solution) -> Any:
-    """Keeps everything, and says so honestly."""
+    """Keeps everything, with true claims."""
     graph = problem.graph
     timeline = simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops)))
     if graph.n_ops > _TINY or timeline.peak <= problem.budget:
@@ -157,7 +157,7 @@ def gives_up(problem: Problem, answer: Solution) -> Any:
 
 
 def proofs_shrink(problem: Problem, answer: Solution) -> Any:
-    """Beyond the oracle, an even budget is said to be too small."""
+    """On graphs too large for the oracle, an even budget is claimed to be infeasible."""
     small = problem.graph.n_ops <= _TINY or problem.graph.n_ops > _LARGE
     if small or problem.budget % 2:
         return weak(problem)
@@ -170,7 +170,7 @@ def not_monotone(problem: Problem, answer: Solution) -> Any:
 
 
 def believes_in_the_order(problem: Problem, answer: Solution) -> Any:
-    """On graphs that are less tiny: infeasible if the first op costs more than the last."""
+    """On less tiny graphs: infeasible if the first op costs more than the last."""
     ops = problem.graph.ops
     if not _TINY < len(ops) < _LARGE or ops[0].cost <= ops[-1].cost:
         return weak(problem)
@@ -189,7 +189,7 @@ def chokes_on_names(problem: Problem, answer: Solution) -> Any:
 
 
 def rounds_to_mebibytes(problem: Problem, answer: Solution) -> Any:
-    """Only where the bytes are all multiples of 2¹⁰, which says that they were scaled."""
+    """Wrong only if all bytes are multiples of 2¹⁰, that is, if they were scaled."""
     mega = 2**20
     if problem.graph.n_ops > _TINY or problem.budget % 2**10 or problem.budget >= 2**29:
         return answer

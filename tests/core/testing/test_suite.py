@@ -1,4 +1,4 @@
-"""The run without files, from an empty folder with warnings as errors: who is checked, what is refused."""
+"""The run without files, from an empty folder with warnings as errors: checks and refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_without_a_name_there_is_nothing_to_check(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["solver", "cost-model", "exporter"])
-def test_an_unknown_name_is_an_error_that_lists_what_is_there(tmp_path: Path, kind: str) -> None:
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path: Path, kind: str) -> None:
     code, output = run(tmp_path, f"--checkmate-{kind}", "everst")
     assert code == 4
     assert "'everst'" in output
@@ -48,7 +48,7 @@ def test_examples_are_at_least_one(tmp_path: Path) -> None:
 
 
 def test_the_plugin_of_pytest_imports_nothing() -> None:
-    """It is loaded by every run of pytest, also by those that have nothing to do with us."""
+    """Every run of pytest loads the plugin, also outside of Checkmate."""
     code = (
         "import sys; before = set(sys.modules); import _checkmate_pytest; "
         "print(sorted(set(sys.modules) - before))"

@@ -1,4 +1,4 @@
-"""What must not matter does not matter to the oracle: names, the unit of bytes, the order of the list."""
+"""The oracle is independent of names, of the unit of bytes and of the order of the list."""
 
 from __future__ import annotations
 
