@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from checkmate.plugins import Solver, SolverSpec, hookimpl
@@ -25,20 +27,20 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         SolverSpec(
             name="auto",
             summary="eviction, minimum cuts, cut MILP, local search: the cheapest found, with a proved bound",
-            load=_auto,
+            load=_of("auto:Auto"),
             guarantee="bound",
             features=frozenset({"anytime"}),
         ),
         SolverSpec(
             name="min-cut",
             summary="parametric minimum cuts at single moments, repaired by eviction",
-            load=_min_cut,
+            load=_of("moments.min_cut:MinCut"),
             guarantee="bound",
         ),
         SolverSpec(
             name="cut-milp",
             summary="a MILP over a few moments of the schedule (HiGHS), repaired by eviction",
-            load=_cut_milp,
+            load=_of("moments.cut_milp:CutMilp"),
             guarantee="bound",
         ),
         SolverSpec(
@@ -51,20 +53,20 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         SolverSpec(
             name="chain-dp",
             summary="chains only: dynamic programme over nested schedules of unequal layers",
-            load=_chain_dp,
+            load=_of("chains:ChainDP"),
             cite="Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, Optimal checkpointing for heterogeneous "
             "chains, 2019, hal-02352969; ACM TOMS 2024",
         ),
         SolverSpec(
             name="revolve",
             summary="chains only: binomial checkpointing in closed form, with the most slots that fit",
-            load=_revolve,
+            load=_of("chains:Revolve"),
             cite="Griewank & Walther, Algorithm 799: revolve, ACM TOMS 26 (1), 2000",
         ),
         SolverSpec(
             name="checkmate-milp",
             summary="the MILP of the Checkmate paper, up to about 300 ops, and a bound for all schedules",
-            load=_checkmate_milp,
+            load=_of("literature:CheckmateMilp"),
             guarantee="bound",
             cite=_JAIN,
         ),
@@ -79,14 +81,14 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         SolverSpec(
             name="lp-rounding",
             summary="the Checkmate paper's two-phase rounding of its relaxed MILP, repaired by eviction",
-            load=_lp_rounding,
+            load=_of("literature:LpRounding"),
             guarantee="bound",
             cite=_JAIN,
         ),
         SolverSpec(
             name="retention-intervals",
             summary="MOCCASIN: CP-SAT over the stretches of time for which tensors are held, two each",
-            load=_retention_intervals,
+            load=_of("literature:RetentionIntervals"),
             features=frozenset({"anytime"}),
             requires=ORTOOLS,
             cite="Bartan, Li, Teague, Lott & Dilkina, Moccasin: Efficient Tensor Rematerialization for "
@@ -103,22 +105,9 @@ def checkmate_register_commands(cli: click.Group) -> None:
     register(cli)
 
 
-def _auto() -> Solver:
-    from checkmate_solvers.auto import Auto
-
-    return Auto()
-
-
-def _min_cut() -> Solver:
-    from checkmate_solvers.moments.min_cut import MinCut
-
-    return MinCut()
-
-
-def _cut_milp() -> Solver:
-    from checkmate_solvers.moments.cut_milp import CutMilp
-
-    return CutMilp()
+def _of(name: str) -> Callable[[], Solver]:
+    """Load a solver of this distribution, given as ``"module:Class"``, when it is asked for."""
+    return lambda: resolve_name(f"checkmate_solvers.{name}")()
 
 
 def _local_search() -> Solver:
@@ -126,42 +115,11 @@ def _local_search() -> Solver:
     from checkmate_solvers.machine import code
 
     code.check()
-
     return LocalSearch()
-
-
-def _chain_dp() -> Solver:
-    from checkmate_solvers.chains import ChainDP
-
-    return ChainDP()
-
-
-def _revolve() -> Solver:
-    from checkmate_solvers.chains import Revolve
-
-    return Revolve()
-
-
-def _checkmate_milp() -> Solver:
-    from checkmate_solvers.literature.stages.checkmate_milp import CheckmateMilp
-
-    return CheckmateMilp()
 
 
 def _checkmate_milp_scip() -> Solver:
     from checkmate_solvers.engines import Scip
-    from checkmate_solvers.literature.stages.checkmate_milp import CheckmateMilp
+    from checkmate_solvers.literature import CheckmateMilp
 
     return CheckmateMilp(backend=Scip())
-
-
-def _lp_rounding() -> Solver:
-    from checkmate_solvers.literature.stages.lp_rounding import LpRounding
-
-    return LpRounding()
-
-
-def _retention_intervals() -> Solver:
-    from checkmate_solvers.literature.retention import RetentionIntervals
-
-    return RetentionIntervals()

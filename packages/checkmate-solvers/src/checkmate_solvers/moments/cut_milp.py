@@ -190,7 +190,12 @@ class _Programs:
                 break
             chosen = fewer
             bound, worth = self._relaxed(chosen)
-        for _, at in sorted(zip(worth, chosen, strict=True)):
+        return self._without_needless([at for _, at in sorted(zip(worth, chosen, strict=True))], bound)
+
+    def _without_needless(self, cheapest_first: Sequence[int], bound: float) -> list[int]:
+        """Drop moments one by one where that does not lower the bound of the relaxation."""
+        chosen = sorted(cheapest_first)
+        for at in cheapest_first:
             if len(chosen) > 1 and not self.best.done:
                 fewer = [other for other in chosen if other != at]
                 value, _ = self._relaxed(fewer)
