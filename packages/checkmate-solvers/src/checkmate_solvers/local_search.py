@@ -61,7 +61,7 @@ class LocalSearch:
     """
 
     rounds: int = 5000
-    patience: int = 56
+    patience: int = 96
     samples: int = 4
     fresh: int = 7
 

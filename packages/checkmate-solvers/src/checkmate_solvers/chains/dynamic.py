@@ -16,9 +16,9 @@ Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal checkpointing for heterogene
 neural networks with limited memory" (hal-02352969, 2019; ACM TOMS 2024). There, saving always includes both
 ends of a layer; the rest is ours, for layers whose backward ops read less.
 
-*Proof.* V is the optimum over the schedules that these rules make. In them every kept tensor stays until the
-backward pass has come to it. With unequal sizes it can pay to free a checkpoint before, and the
-problem without that rule is NP-hard (same paper). So V is no bound, and the solver claims none.
+*No bound.* V is the optimum over the schedules that these rules make. In them every kept tensor stays until
+the backward pass has come to it. With unequal sizes it can pay to free a checkpoint earlier, and the problem
+without that rule is NP-hard (same paper). So V is no bound, and the solver claims none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One sequence of ops in the compiled kernel: bring it within a budget, and search around it.
+"""One sequence of ops in machine code: bring it within a budget, and search around it.
 
 Work is counted in steps and rounds, never in seconds, and random choices come from the seed. The clock is
 only looked at between pieces of the work, and the cuts between pieces do not change the result.
@@ -47,7 +47,7 @@ class Driver:
     """
 
     def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) -> None:
-        """Wait for the kernel, if it is not compiled yet."""
+        """Wait for the machine code, if it is not compiled yet."""
         self._work = machine_code()
         self._state = state_of(graph, fixed_order=fixed_order, seed=seed, longest=longest)
         self._costs = graph.costs

@@ -1,6 +1,6 @@
 """From a decision to a schedule: follow it to the letter, and repair the sequence where it does not fit.
 
-A decision says which tensors survive some moments. Repair needs the compiled kernel; without it, and in small
+A decision says which tensors survive some moments. Repair needs machine code; without it, and in small
 graphs, where eviction is quick enough, evictions follow the decision within the budget instead.
 """
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from checkmate import Schedule, floor, keep_all_peak, simulate
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import Weights, evicting_sequence, pruned
-from checkmate.solving import planned_sequence
+from checkmate.solving import sequence_from_moments
 from checkmate_solvers.machine.code import available, is_awaited
 from checkmate_solvers.machine.driver import Driver
 from checkmate_solvers.search.incumbent import Incumbent
@@ -66,7 +66,7 @@ def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: s
     """
     problem = best.problem
     needed = needed_ops(problem.graph)
-    literal = [v for v in planned_sequence(problem.graph, keep) if needed[v]]
+    literal = [v for v in sequence_from_moments(problem.graph, keep) if needed[v]]
     if not best.clock.has_time_to_judge(_JUDGED):
         return literal
     if has_machine_code(best):
