@@ -1,9 +1,9 @@
-"""How long core takes for graphs of 10² … 10⁵ ops: build, digest, judge, write and read.
+"""Times of core for graphs of 10² … 10⁵ ops: build, digest, simulate, write and read.
 
 The graph is a training step: a forward pass with skip connections, and a backward pass that reads it. Its
-schedule computes in base order, with recomputations thrown in at random, about 3.3 steps for each op. Each
-figure is the median of several runs in one process, garbage collected before each; graphs are fresh, so that
-nothing that they derive once is counted as nothing. Run it on a machine that is otherwise idle:
+schedule computes in base order with random recomputations, about 3.3 steps for each op. Each figure is the
+median of several runs in one process, with garbage collected before each; every run has a fresh graph, so
+that cached attributes are computed again. Run it on an idle machine:
 
     python benchmarks/bench_core.py [--ops 100,1000] [--runs 7] [-o benchmarks/results/core.json]
 """
@@ -34,7 +34,7 @@ MEASURES = {
     "build": "a DFGraph from columns of numbers, checked",
     "digest": "its content hash, arrays derived on the way",
     "free": "Schedule.from_sequence: where to free",
-    "simulate": "the judge",
+    "simulate": "the simulator, which checks every schedule",
     "write graph": "as JSON bytes",
     "read graph": "from JSON bytes, checked",
     "write schedule": "as JSON bytes",
@@ -100,7 +100,7 @@ def row_of(n: int, runs: int) -> Row:
 
 
 def median(action: Callable[..., object], runs: int, prepare: Callable[[], object] | None = None) -> float:
-    """Seconds that ``action`` takes; what ``prepare`` returns is its argument and not counted."""
+    """Median seconds of ``action``; its argument is the result of ``prepare``, which is not timed."""
     taken = []
     for _ in range(runs):
         arguments = () if prepare is None else (prepare(),)
@@ -112,7 +112,7 @@ def median(action: Callable[..., object], runs: int, prepare: Callable[[], objec
 
 
 def training_step(n: int, seed: int = 0) -> Row:
-    """Columns of a graph: n // 2 forward ops with skips of up to 8, and as many that read them in reverse."""
+    """Columns of a graph: n // 2 forward ops with skips of up to 8, and n // 2 that read them in reverse."""
     random = Random(seed)
     turn = n // 2
     deps = []
@@ -131,7 +131,7 @@ def training_step(n: int, seed: int = 0) -> Row:
 
 
 def with_recomputation(n: int, seed: int = 1) -> list[int]:
-    """The base order, an op of the past after two of three."""
+    """The base order, with an earlier op after two of three."""
     random = Random(seed)
     sequence = []
     for i in range(n):
@@ -153,7 +153,7 @@ def fitting_plan(graph: checkmate.DFGraph, schedule: checkmate.Schedule) -> chec
 
 
 def machine() -> Row:
-    """What the numbers depend on."""
+    """The conditions of the run."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     models = {line.split(":")[1].strip() for line in lines if line.startswith("model name")}

@@ -1,11 +1,11 @@
-"""What faults do to Checkmate: thousands of them, made on purpose from a seed; each must do no harm.
+"""Thousands of deliberate faults, made from a seed; none may do harm.
 
     python benchmarks/bench_faults.py                                       # all of them, under ten minutes
-    python benchmarks/bench_faults.py --only kills --share 0.1 --seed 1     # a tenth of one class, others
-    python benchmarks/bench_faults.py -o benchmarks/results/faults.json     # what is committed
+    python benchmarks/bench_faults.py --only kills --share 0.1 --seed 1     # a tenth of one class
+    python benchmarks/bench_faults.py -o benchmarks/results/faults.json     # the committed results
 
-Prints a table of class, tried, failed; then each fault that did harm, and how. Exit code 1: one did. It runs
-on Linux only.
+Prints a table of class, tried, failed; then each fault that did harm, and the harm. Exit code 1: a fault did
+harm. Linux only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_ONCE = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do it; returns the exit code."""
+    """Run the faults; returns the exit code."""
     asked = _parser().parse_args(arguments)
     results = Results([session("benchmarks/bench_faults.py", arguments, [asked.seed])], [])
     for kind in CLASSES:

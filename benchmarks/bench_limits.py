@@ -1,13 +1,13 @@
-"""Whether time limits hold: how far each solver runs over its limit, on graphs of up to 50,000 ops.
+"""Time limits: how far each solver exceeds its limit, on graphs of up to 50,000 ops.
 
-    python benchmarks/bench_limits.py                                     # all of it, a few minutes
+    python benchmarks/bench_limits.py                                     # all of it, a quarter of an hour
     python benchmarks/bench_limits.py --ops 1000 --solvers auto           # a part
-    python benchmarks/bench_limits.py -o benchmarks/results/limits.json   # what is committed
+    python benchmarks/bench_limits.py -o benchmarks/results/limits.json   # keep the results
 
-Over is the wall time beyond the limit, less the time of judging one schedule of that graph, as a share of the
-limit. Each figure is the median of several solves of fresh graphs, at half the keep-everything peak;
-libraries are imported and the local search is compiled before. Run it on an idle machine. Exit code 1: some
-solver ran over by more than a tenth of its limit.
+"Over" is the wall time beyond the limit, less the time to simulate one schedule of that graph, as a share of
+the limit. Each figure is the median of several solves of fresh graphs, at half the peak without
+recomputation; libraries are imported and the local search is compiled before. Run it on an idle machine. Exit
+code 1: a solver exceeded its limit by more than a tenth.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Row(msgspec.Struct):
 
 
 class Results(msgspec.Struct):
-    """The file."""
+    """The results file."""
 
     sessions: list[dict[str, Any]]
     rows: list[Row]
@@ -95,7 +95,7 @@ def _row(family: str, content: bytes, solver: str, limit_s: float, runs: int) ->
 
 
 def _timed(content: bytes, solver: str, limit_s: float) -> tuple[float, float, str]:
-    """Wall seconds, CPU seconds and how it ended, for one solve of a fresh graph."""
+    """Wall seconds, CPU seconds and status of one solve of a fresh graph."""
     graph = read_graph(content)
     gc.collect()
     wall, cpu = time.monotonic(), time.process_time()

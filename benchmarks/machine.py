@@ -1,4 +1,4 @@
-"""What figures depend on: the machine, the versions, the commit, the command."""
+"""The conditions of a measurement: machine, versions, commit, command."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def session(
     """Facts about a run that starts now.
 
     Args:
-        script: that runs, as seen from the root of the repository.
-        arguments: of the command line; of absolute paths only the last part is kept.
+        script: its path in the repository.
+        arguments: of the command line; absolute paths are shortened to their last part.
         seeds: of the run.
-        packages: whose versions matter.
+        packages: distributions whose versions are recorded.
     """
     said = [Path(word).name if word.startswith("/") else word for word in arguments]
     return {
@@ -66,7 +66,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree, with ``-dirty`` if files that git follows differ from it."""
+    """The commit of the source tree, with ``-dirty`` if tracked files differ from it."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Pages that quote results: what stands between two marks is made from the results files, and nothing else.
+"""Pages that quote results: the text between two marks is generated from the results files.
 
     <!-- results: NAME -->
     …
@@ -21,14 +21,14 @@ _BLOCK = re.compile(
 
 
 def filled(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
-    """A page with its tables made anew.
+    """A page with its tables replaced.
 
     Args:
         text: of the page.
-        tables: by name, what makes the Markdown.
+        tables: by name, a function that makes the Markdown.
 
     Raises:
-        ValueError: if the page asks for a table that is not there.
+        ValueError: if the page quotes an unknown table.
     """
 
     def made(block: re.Match[str]) -> str:
@@ -46,13 +46,13 @@ def quoted(text: str) -> list[str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table; the first column is text, the others are numbers, set right."""
+    """A Markdown table; the first column is text, the others are aligned right."""
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
 def conditions(sessions: Iterable[Mapping[str, Any]]) -> str:
-    """On what it was measured: a line for each run that added rows.
+    """The conditions of the measurement: a line for each run that added rows.
 
     Args:
         sessions: facts about each run, as :func:`machine.session` has them.

@@ -1,4 +1,4 @@
-"""A results file: JSON with a row a line, written anew after every row, whole or not at all."""
+"""A results file: JSON with one row on each line, replaced after every row, completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["write_results"]
 
 
 def write_results(file: Path, results: msgspec.Struct) -> None:
-    """Write all of it, or nothing.
+    """Replace a results file.
 
     Args:
-        file: that is replaced.
-        results: of any format that has ``rows``.
+        file: the file; its old contents remain if writing fails.
+        results: of any format with a field ``rows``.
     """
     raw = msgspec.to_builtins(results)
     rows = b",\n".join(msgspec.json.encode(row) for row in raw.pop("rows"))

@@ -1,7 +1,7 @@
-"""What each step of ``auto`` is good for: each left out in turn, on the same problems with the same seed.
+"""The use of each step of ``auto``: each left out in turn, on the same problems with the same seed.
 
-Next to them stand all steps with another seed, to tell what a step brings from chance. Seconds are of CPU
-time; where a core is shared, the time limit cuts in earlier than elsewhere.
+A run of all steps with another seed shows the size of chance effects. Seconds are of CPU time; on a shared
+core, the wall-clock time limit ends a solve after fewer of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CASES: Mapping[str, float] = {
     "zoo/unet": 0.6,
     "zoo/resnet50": 0.4,
 }
-"""Graphs of the solver benchmark, and of the zoo, layer by layer, at shares of the keep-everything peak."""
+"""Graphs of :mod:`evaluation.cases`, and of the zoo layer by layer; budgets as shares of the peak."""
 _QUICK: Mapping[str, float] = {"chain32-random": 0.3, "residual16": 0.3}
 _QUICK_STEPS = ("min-cut", "cut-milp", "local-search")
 _LIMIT_S, _QUICK_LIMIT_S = 3.0, 1.5
@@ -65,7 +65,7 @@ def measure(task: Task) -> Mapping[str, Any]:
     graph, times = _graph(task["graph"]), []
     started = time.process_time()
 
-    def heard(report: Progress) -> None:
+    def listen(report: Progress) -> None:
         if report.incumbent is not None:
             times.append(time.process_time() - started)
 
@@ -74,7 +74,7 @@ def measure(task: Task) -> Mapping[str, Any]:
         budget=int(task["share"] * keep_all_peak(graph)),
         time_limit=task["time_limit"],
         seed=task["seed"],
-        on_progress=heard,
+        on_progress=listen,
     )
     found = Auto(without=tuple(task["without"])).solve(problem)
     return {
@@ -99,21 +99,23 @@ def _graph(name: str) -> DFGraph:
 
 @cache
 def _warm() -> None:
-    """Load machine code; once in a process."""
+    """Load the machine code, once in each process."""
     for layers in (8, 60):
         graph = generators.chain(layers)
         Auto().solve(Problem(graph=graph, budget=keep_all_peak(graph) // 2, time_limit=_WARM_S))
 
 
 def markdown(results: Results) -> str:
-    """A line for what was left out, over all cases; then what happened case by case."""
+    """A line for each omitted step, over all cases; then all steps case by case."""
     every = {_case(row): row for row in results.rows if _said(row) == _ALL}
     lines = [[said, *_line(rows, every)] for said, rows in _by_variant(results).items()]
     cases = [[*case, row["ops"], *_own(row)] for case, row in every.items()]
     return "\n\n".join(
         (
-            "Costs over those of all steps on the same case; gap = (cost − bound) / cost; CPU seconds to the "
-            "first schedule (geometric mean), and until it stopped, by itself or at the limit.",
+            "One line for each omitted step. Cost: relative to that of all steps on the same case, so 1 "
+            "means no loss (geometric mean, worst case, and that case). None found: cases without a "
+            "schedule. Gap: (cost − bound) / cost. CPU seconds: to the first schedule (geometric mean), "
+            "and to the end, by itself or at the limit.",
             table(
                 [
                     "left out",
@@ -127,14 +129,14 @@ def markdown(results: Results) -> str:
                 ],
                 lines,
             ),
-            "All steps, case by case:",
+            "All steps, case by case; cost relative to computing every op once:",
             table(["graph", "budget", "ops", "cost", "gap", "CPU s"], cases),
         )
     )
 
 
 def draw(results: Results) -> Figure | None:
-    """Extra cost and gap, by what was left out."""
+    """Extra cost and gap, by omitted step."""
     from matplotlib.figure import Figure
 
     every = {_case(row): row for row in results.rows if _said(row) == _ALL}
@@ -159,7 +161,7 @@ _ALL, _OTHER_SEED = "nothing", "nothing, another seed"
 
 
 def _said(row: Row) -> str:
-    """What was left out, in words."""
+    """The omitted steps, as a text."""
     if not row["without"]:
         return _OTHER_SEED if row["seed"] else _ALL
     together = {steps: name for name, steps in _TOGETHER.items()}

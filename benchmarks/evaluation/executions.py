@@ -29,10 +29,14 @@ _COLUMNS = (
     *("budget MiB", "expected", "measured", "of plain", "cost model", "step s", "extra time", "exact"),
     "plan s",
 )
+_MEANING = (
+    "Peaks and budgets are in MiB; “of plain”: the measured peak as a share of the plain one; “cost model”: "
+    "the predicted extra time."
+)
 
 
 def torch_tasks(quick: bool) -> Sequence[Task]:
-    """Four networks; where there is a GPU, on it, too."""
+    """Four networks on the CPU, and on a GPU if there is one."""
     networks = ("gpt2",) if quick else ("mlp", "resnet18", "unet", "gpt2")
     ours = (1.0, 0.5) if quick else (1.0, 0.8, 0.6, 0.5, 0.4, LEAST)
     theirs = (0.5,) if quick else (0.8, 0.6, 0.4, 0.2, 0.1)
@@ -77,7 +81,7 @@ def tf_tasks(quick: bool) -> Sequence[Task]:
 
 
 def markdown(results: Results, *, framework: str) -> str:
-    """One table for each network, then what was aimed at."""
+    """A summary, then one table for each network, with the failures below it."""
     parts = [_summary(results, framework)]
     for device, network in dict.fromkeys((row["device"], row["network"]) for row in results.rows):
         rows = [row for row in results.rows if (row["device"], row["network"]) == (device, network)]
@@ -124,7 +128,7 @@ def draw(results: Results) -> Figure | None:
 
 
 def plain_peak(rows: Iterable[Row]) -> int:
-    """Bytes of the plain step of a network: the least of all processes, as its order may differ."""
+    """Peak bytes of the plain step: the least over all processes, whose orders of ops may differ."""
     return min((row["plain_peak"] for row in rows if row["plain_peak"]), default=0)
 
 
@@ -144,12 +148,16 @@ def _devices() -> list[str]:
 def _summary(results: Results, framework: str) -> str:
     ours = [r for r in results.rows if r["method"] in _OURS and r["peak"]]
     within = sum(row["peak"] <= row["budget"] for row in ours)
-    said = [f"Measured peak within the budget: {within} of {len(ours)} rows of Checkmate in {framework}."]
+    said = [
+        f"The measured peak is within the budget in {within} of {len(ours)} rows of Checkmate in {framework}."
+    ]
     if ours:
         worst = max(ours, key=lambda row: abs(row["expected"] / row["peak"] - 1))
         off = worst["expected"] / worst["peak"] - 1
-        said.append(f"Expected against measured peak: at most {off:+.1%} off ({worst['network']}).")
-    return " ".join(said)
+        said.append(
+            f"The expected peak differs from the measured one by at most {off:+.1%} ({worst['network']})."
+        )
+    return " ".join([*said, _MEANING])
 
 
 def _line(row: Row, plain: int) -> list[str]:
@@ -180,7 +188,7 @@ def _cell(value: Any, style: Callable[[Any], str]) -> str:
 
 
 def _exactness(row: Row) -> str:
-    """Whether all bits are equal to the plain step's, or how far gradients (and averages) are off."""
+    """“bits” if all bits equal the plain step's, or the error of gradients (and averages)."""
     if row["equal"] is not None:
         return "bits" if row["equal"] else "differs"
     wrong = max(row["gradient_error"], row["average_error"] or 0.0)

@@ -1,4 +1,4 @@
-"""Where tasks run: here, in processes, on a Dask cluster, on Ray; each a ``concurrent.futures.Executor``."""
+"""Executors of tasks: this process, several processes, Dask or Ray, as ``concurrent.futures.Executor``."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["executor_of"]
 
 @contextmanager
 def executor_of(where: str, jobs: int) -> Iterator[Executor | None]:
-    """The executor that a word names.
+    """The executor of a name.
 
     Args:
         where: ``here``; ``processes``; ``dask`` for a cluster of processes on this machine, or
             ``dask:ADDRESS`` for a scheduler that runs; ``ray`` for Ray on this machine or ``ray:ADDRESS``.
             Workers elsewhere need the same packages, and ``benchmarks/`` on their ``PYTHONPATH``.
-        jobs: how many at once; a cluster that runs already decides that itself.
+        jobs: tasks at once; a running cluster decides that itself.
 
     Yields:
         an executor, or None for ``here``.
 
     Raises:
-        ValueError: if there is no such place.
-        ImportError: if what it needs is not installed.
+        ValueError: if the name is unknown.
+        ImportError: if its package is not installed.
     """
     kind, _, address = where.partition(":")
     if kind not in _PLACES:
@@ -43,7 +43,7 @@ def _here(_address: str, _jobs: int) -> Iterator[None]:
 
 @contextmanager
 def _processes(_address: str, jobs: int) -> Iterator[Executor]:
-    # Fresh ones: a fork of a process with threads, as the progress bar's, may hang.
+    # Spawned: a fork of a process with threads, such as the progress bar's, may hang.
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
         yield pool
@@ -63,7 +63,7 @@ def _dask(address: str, jobs: int) -> Iterator[Executor]:
 def _ray(address: str, jobs: int) -> Iterator[Executor]:
     import ray
 
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it tells its makers what runs here
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     ray.init(address=address or None, num_cpus=None if address else jobs, include_dashboard=False)
     try:
         yield _Ray(ray)

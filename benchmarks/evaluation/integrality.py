@@ -3,9 +3,9 @@
     Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020,
     arXiv:1910.02653.
 
-The paper's program in three forms: any stage may compute anything; stages that advance a frontier; these with
-our strengthened rows (:mod:`checkmate_solvers.literature.stages.paper`). Of each first the linear relaxation,
-then the program itself. Seconds are of CPU time, which others on the same machine hardly disturb.
+The paper's program in three forms: every stage may compute every op; stages that advance a frontier; these
+with our strengthened rows (:mod:`checkmate_solvers.literature.stages.paper`). The linear
+relaxation of each is solved first, then the program. Seconds are of CPU time.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def measure(task: Task) -> Mapping[str, Any]:
     first_runs = needed.graph.ideal_cost if shape.partitioned else 0.0
 
     def relative(outcome: Outcome) -> float | None:
-        """What an outcome proves of the cost; None if it is nothing."""
+        """The lower bound on the cost that an outcome proves; None without one."""
         bound = (first_runs + outcome.bound * shape.cost_unit) / needed.graph.ideal_cost
         return bound if abs(bound) != float("inf") else None
 
@@ -109,7 +109,7 @@ def _timed(program: Program, time_limit: float) -> tuple[Outcome, float]:
 def _judged(
     graph: DFGraph, budget: int, needed: Needed, model: PaperProgram, outcome: Outcome
 ) -> float | None:
-    """The cost of the schedule that was found; None without one, or if the judge finds it too large."""
+    """The cost of the schedule; None without one, or if its simulated peak exceeds the budget."""
     if outcome.values is None:
         return None
     timeline = simulate(graph, Schedule.from_sequence(graph, needed.sequence(model.plan(outcome.values))))
@@ -117,7 +117,7 @@ def _judged(
 
 
 def markdown(results: Results) -> str:
-    """What is published, the gaps, then sizes and times."""
+    """Published figures, then gaps, sizes and times."""
     cases = list(dict.fromkeys((row["graph"], row["budget"]) for row in results.rows))
     gaps, sizes = [], []
     for graph, budget in cases:
@@ -134,12 +134,14 @@ def markdown(results: Results) -> str:
     head = ["graph", "ops", "budget"]
     return "\n\n".join(
         (
-            "The paper's own case, a chain of 8 layers (17 ops) in 4 units:",
+            "The paper's own case, a chain of 8 layers (17 ops) in 4 units of memory, published gaps "
+            "beside ours; gap = best cost / relaxation, so 1 is best:",
             _beside(results),
-            "Costs relative to computing every op once; gap = best cost / relaxation.",
+            "All cases. Costs, and under the name of each form its relaxation, are relative to computing "
+            "every op once; a gap of 1 means that the relaxation proves the cost.",
             table([*head, "best cost", *_FORMS, *(f"gap, {form}" for form in _FORMS)], gaps),
-            "Variables × rows of the program, and CPU seconds to its proved optimum; “>”: the time was "
-            "up, with what was found and proved by then.",
+            "Variables × rows of the program, and CPU seconds to its proved optimum; “>”: the time limit "
+            "ended the solve, with the cost and bound by then in parentheses.",
             table([*head, *_FORMS, *(f"s, {form}" for form in _FORMS)], sizes),
         )
     )
@@ -188,12 +190,12 @@ def draw(results: Results) -> Figure | None:
         panel.set(yscale="log", xlabel="ops of the chain", ylabel=label)
         panel.grid(alpha=0.25)
     panels[0].legend(title="in 4 units of memory")
-    panels[1].set_title("triangles: the time was up", fontsize="small")
+    panels[1].set_title("triangles: ended by the time limit", fontsize="small")
     return figure
 
 
 def _best(rows: Any) -> float | None:
-    """The least cost that any form found: every form allows the schedules of the next."""
+    """The least cost over all forms: every form allows the schedules of the next."""
     costs = [row["cost"] for row in rows if row["cost"] is not None]
     return min(costs, default=None)
 
@@ -208,7 +210,7 @@ def _ratio(row: Row, best: float | None) -> str:
 
 
 def _seconds(row: Row) -> str:
-    """To the optimum; or that it was not reached, and what was."""
+    """Seconds to the optimum; or the limit, with the cost and bound by then."""
     if row["finished"]:
         return f"{row['ilp_s']:.2f}"
     reached = "nothing found" if row["cost"] is None else f"{row['cost']:.4f}"

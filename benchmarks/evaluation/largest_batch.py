@@ -1,14 +1,14 @@
-"""Largest batch: how many examples a device trains at once, for at most one more forward pass.
+"""Largest batch: the most examples in a step on a device, for at most one more forward pass.
 
 Figure 6 of Jain et al., "Checkmate", MLSys 2020, in FLOPs. A schedule σ of a network whose tensors are all in
 proportion to the batch has, at batch b,
 
     peak(σ, b) = fixed + b · p(σ),        cost(σ) ≤ 2 · Σ forward + Σ backward                  (10)
 
-with the bytes of parameters and their gradients, held once whatever the method, as ``fixed``. So the question
-is for the least p within the costs, and what a budget has room for follows: ⌊(budget − fixed) / p⌋. Solvers
-are asked about a batch of one, with the room that an example would have; each answer bounds p for any budget.
-That a batch works is judged in the end on the graph that is traced at that batch.
+where ``fixed`` is the bytes of parameters and their gradients, the same for every method. So we search for
+the least p within the cost; the largest batch for a budget is ⌊(budget − fixed) / p⌋. Solvers get the graph
+of batch 1 and the bytes for one example; each answer bounds p for every budget. In the end the schedule is
+simulated on the graph that is traced at the resulting batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["EXPERIMENT", "Search", "judged"]
 _NETWORKS = ("vgg19", "mobilenet", "unet", "fcn8", "segnet", "resnet50")
 _SOLVERS = ("keep-all", "chen-sqrt-n-ap", "chen-greedy", "auto")
 _GIGABYTES = (16, 24, 80, 140)
-"""Of 10⁹ bytes: the paper's device, and others of today."""
+"""10⁹ bytes: the paper's device, and current ones."""
 
 _PUBLISHED: Mapping[str, tuple[int | None, ...]] = {
     "vgg19": (167, 197, 266, 289),
@@ -45,11 +45,11 @@ _PUBLISHED: Mapping[str, tuple[int | None, ...]] = {
 }
 """Figure 6, as published or computed again from the paper's graphs, in the order of our solvers."""
 _AT_LEAST = ("fcn8", "segnet", "resnet50")
-"""Whose last figure is what the paper's solver had found, without a proof, when it was stopped."""
+"""Networks whose last figure is unproved: the paper's solver was stopped."""
 
 
 def tasks(quick: bool) -> Sequence[Task]:
-    """Each solver about each network: one answer holds for all budgets."""
+    """Each solver on each network: one answer holds for all budgets."""
     networks, seconds = (("vgg19", "unet"), 1.0) if quick else (_NETWORKS, 10.0)
     return [
         {"network": network, "solver": solver, "time_limit": seconds}
@@ -59,7 +59,7 @@ def tasks(quick: bool) -> Sequence[Task]:
 
 
 def measure(task: Task) -> Mapping[str, Any]:
-    """For each budget the largest batch found, judged, and the least that is proved to be too large."""
+    """For each budget the largest batch found, simulated, and the least that is proved too large."""
     search = Search.of(task["network"], solver=task["solver"], time_limit=task["time_limit"])
     graph, batches = search.graph, []
     for gigabytes in _GIGABYTES:
@@ -82,14 +82,14 @@ def measure(task: Task) -> Mapping[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """What is known so far of the bytes per example, from all answers of one solver.
+    """Bounds on the bytes for each example, from all answers of one solver.
 
     Attributes:
-        works: the least with which a schedule was found; infinite: none yet.
-        fails: one more than the most with which none was.
-        proved: as many are proved to be needed.
+        works: the fewest bytes with a schedule; infinite: none yet.
+        fails: one more than the most bytes without a schedule.
+        proved: bytes that are proved necessary.
         constant: bytes of the graph that don't grow with the batch (the loss); each example counts them.
-        schedule: that works.
+        schedule: the schedule within ``works``.
     """
 
     graph: DFGraph
@@ -103,12 +103,12 @@ class Search:
     solves: int = 0
 
     def __post_init__(self) -> None:
-        """No schedule has less than the floor."""
+        """Start from the floor: no schedule has a lower peak."""
         self.proved = self.fails = float(floor(self.graph).size - self.graph.fixed_size)
 
     @classmethod
     def of(cls, network: str, *, solver: str, time_limit: float, small: bool = False) -> Self:
-        """The search about a network of the zoo."""
+        """The search for a network of the zoo."""
         one, two = (zoo.graph(network, batch=batch, small=small) for batch in (1, 2))
         constant = sum(2 * a.size - b.size for a, b in zip(one.tensors, two.tensors, strict=True))
         return cls(graph=one, solver=solver, time_limit=time_limit, constant=constant)
@@ -120,7 +120,7 @@ class Search:
         return (self.graph.ideal_cost + forward) * (1 + 1e-12)
 
     def largest(self, room: int) -> tuple[int, int]:
-        """The largest batch found, and the least proved impossible, for all bytes that examples may share."""
+        """The largest batch found and the least proved impossible, for the bytes of all examples."""
         if room <= 0:
             return 0, 1
         low, high = int(room // self.works), _first_over(room, self.fails)
@@ -130,7 +130,7 @@ class Search:
         return low, _first_over(room, self.proved - self.constant)
 
     def _ask(self, bytes_each: int) -> None:
-        """Solve for one example; the answer says something of less bytes, or of more."""
+        """Solve for one example, and update the bounds."""
         found = solve(
             self.graph,
             self.graph.fixed_size + bytes_each,
@@ -148,10 +148,10 @@ class Search:
 
 
 def judged(graph: DFGraph, schedule: Schedule, budget: int) -> Timeline:
-    """A schedule found for one example, on the graph of a batch.
+    """Simulate a schedule found for one example on the graph of a batch.
 
     Raises:
-        ArithmeticError: if that is over the budget, and its tensors are not in proportion to the batch.
+        ArithmeticError: if it exceeds the budget: the tensors are not in proportion to the batch.
     """
     timeline = simulate(graph, schedule)
     if timeline.peak > budget:
@@ -160,12 +160,12 @@ def judged(graph: DFGraph, schedule: Schedule, budget: int) -> Timeline:
 
 
 def _first_over(room: int, least: float) -> int:
-    """The least batch whose examples have less than so many bytes each."""
+    """The least batch whose examples have fewer than ``least`` bytes each."""
     return int(room // least) + 1
 
 
 def markdown(results: Results) -> str:
-    """The paper's budget with its figures beside ours; then the others."""
+    """The paper's budget, published figures beside ours; then larger budgets."""
     rows, networks = list(results.where()), results.distinct("network")
     beside = []
     for network in networks:
@@ -174,7 +174,11 @@ def markdown(results: Results) -> str:
         gain = ours[-1]["batch"] / (ours[0]["batch"] or math.inf)
         beside.append([_title(network), *cells, ours[-1]["impossible"], f"{gain:.1f}×" if gain else "–"])
     head = ["network", *_SOLVERS, "proved impossible from", "auto / keep-all"]
-    text = f"Published / here, {_GIGABYTES[0]} GB:\n\n{table(head, beside)}"
+    text = (
+        f"Largest batch in {_GIGABYTES[0]} GB, published / here, with the overhead of its schedule in "
+        "parentheses; “proved impossible from”: no schedule for this batch exists within the cost."
+        f"\n\n{table(head, beside)}"
+    )
     further = [
         [f"{_title(network)}, {gigabytes} GB"]
         + [_at(rows, network, solver, gigabytes)["batch"] or "–" for solver in _SOLVERS]
@@ -182,7 +186,7 @@ def markdown(results: Results) -> str:
         for network in networks
         for gigabytes in _GIGABYTES[1:]
     ]
-    return f"{text}\n\nHere, larger devices:\n\n{table(head[:-1], further)}"
+    return f"{text}\n\nOur largest batches on larger devices:\n\n{table(head[:-1], further)}"
 
 
 def draw(results: Results) -> Figure:
@@ -206,7 +210,7 @@ def draw(results: Results) -> Figure:
 
 
 def _at(rows: Sequence[Row], network: str, solver: str, gigabytes: int) -> Mapping[str, Any]:
-    """What a solver found for a budget; nothing, if it was not asked or did not answer."""
+    """The result of a solver for a budget; batch 0 without an answer."""
     for row in rows:
         if row["network"] == network and row["solver"] == solver:
             return next(found for found in row["batches"] if found["gigabytes"] == gigabytes)
@@ -214,7 +218,7 @@ def _at(rows: Sequence[Row], network: str, solver: str, gigabytes: int) -> Mappi
 
 
 def _found(one: Mapping[str, Any]) -> str:
-    """The batch, and what its schedule costs more than running every op once."""
+    """The batch, and the overhead of its schedule."""
     return f"{one['batch']} (+{100 * one['overhead']:.1f} %)" if one["batch"] else "–"
 
 

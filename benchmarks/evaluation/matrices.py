@@ -1,12 +1,12 @@
-"""R matrices: what each method computes in each stage, at the largest batch that it can train.
+"""R matrices: the ops that each method computes in each stage, at its largest batch.
 
 Figure 7 of Jain et al., "Checkmate", MLSys 2020. Row t of R is the stage that ends with the first run of op
-t, column i an op: the diagonal is the step itself, what stands below it is recomputed. The batch is the
+t, column i an op: the diagonal is the step itself, and ops below it are recomputed. The batch is the
 largest whose schedule fits the budget and costs at most one more forward pass,
 
     cost ≤ 2 · Σ forward + Σ backward                                                          (10)
 
-and the budget holds parameters and their gradients, once, whatever the method.
+and the budget includes parameters and their gradients, once for every method.
 """
 
 from __future__ import annotations
@@ -75,7 +75,11 @@ def markdown(results: Results) -> str:
             again = sum(map(len, row["stages"])) - row["ops"]
             numbers = [f"{100 * (row['cost'] - 1):.1f}", f"{row['peak'] / 1e9:.2f}", str(again)]
         lines.append([row["solver"], row["batch"], "proved" if row["proved"] else "", *numbers])
-    return table(head, lines)
+    said = (
+        "One line for each method: its largest batch within the budget, whether a larger one is proved "
+        "impossible, and overhead, peak and recomputed ops of its schedule at that batch."
+    )
+    return f"{said}\n\n{table(head, lines)}"
 
 
 def draw(results: Results) -> Figure:
@@ -113,7 +117,7 @@ def _picture(row: Row) -> np.ndarray[Any, np.dtype[np.float64]]:
 EXPERIMENT = Experiment(
     name="matrices",
     title="Schedules as pictures",
-    about="what VGG19's largest batch recomputes, by method (paper, figure 7)",
+    about="recomputation in VGG19 at its largest batch, by method (paper, figure 7)",
     tasks=tasks,
     measure=measure,
     markdown=markdown,

@@ -1,10 +1,10 @@
-"""Overhead against budget: what each solver pays, from the keep-everything peak down to the proved floor.
+"""Overhead against budget: the cost of each solver's schedules, from plenty of memory to the floor.
 
-Figure 5 of Jain et al., "Checkmate", MLSys 2020. A budget is a number of eighths k of the way,
+Figure 5 of Jain et al., "Checkmate", MLSys 2020. The budgets are
 
-    budget(k) = floor + k/8 · (keep-everything peak − floor)
+    budget(k) = floor + k/8 · (peak without recomputation − floor),   k = 0 … 8
 
-so that k = 8 fits without recomputation, and below k = 0 no schedule is possible. Costs are relative to
+so that k = 8 needs no recomputation, and no schedule exists below k = 0. Costs are relative to
 computing every op once.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["EXPERIMENT", "PAPER_LP", "best_at", "panels", "proved_at", "title_of"]
 
 PAPER_LP = "lp-rounding, no repair"
-"""Two-phase rounding as published: what does not fit is no schedule."""
+"""Two-phase rounding as published: a result over the budget counts as none."""
 
 _RULES = (
     *("keep-all", "checkpoint-last", "chen-sqrt-n", "chen-greedy", "chen-sqrt-n-ap", "chen-greedy-ap"),
@@ -37,23 +37,28 @@ _RULES = (
 )
 _SOLVERS = (*_RULES, PAPER_LP, "lp-rounding", "checkmate-milp", "retention-intervals", "auto")
 _LARGE = (*_RULES[:6], "evict-belady", "evict-dtr", "retention-intervals", "auto")
-"""On graphs of hundreds of ops that are no chains: the programs in stages are too large for them."""
+"""For graphs of hundreds of ops that are no chains: programs over stages are too large there."""
 _TIME_LIMIT = {"auto": 30.0, "checkmate-milp": 30.0}
 _BRIEFLY = 20.0
 """Seconds for all others; the rules take less than one."""
 
 _PUBLISHED: Mapping[str, float] = {"auto": 1.0231, "chen-greedy": 1.2313, "chen-sqrt-n": 1.4125}
 _PUBLISHED_SHARE = 0.759
-"""U-Net in 16 GB, figure 5: the optimum, linearized greedy and linearized √n; of what its graph needs without
-recomputation."""
+"""U-Net in 16 GB, figure 5: the optimum, linearized greedy and linearized √n; budget as a share of the peak
+without recomputation."""
 
+_MEANING = (
+    "Each row is a solver, each column a budget and its share of the peak without recomputation. 0.00 is "
+    "free of recomputation; “–” means no schedule within the time limit; the last row is the best proved "
+    "lower bound, “impossible” if no schedule exists."
+)
 _ACROSS, _LOWEST, _HIGHEST, _MARKERS = 3, -1.5, 60.0, "osD^vPX*<>hpd8"
-"""Of the picture: networks side by side, percent at the ends of the axis, one sign for each solver."""
+"""Of the picture: panels in a row, percent at the ends of the axis, one marker for each solver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Panel:
-    """A network, and what is asked about it."""
+    """A network, with its budgets and solvers."""
 
     network: str
     batch: int
@@ -84,7 +89,7 @@ _QUICK = (
 
 
 def tasks(quick: bool) -> Sequence[Task]:
-    """Each solver about each network at each budget; ``keep-all`` knows one budget only."""
+    """Each solver on each network at each budget; ``keep-all`` at the largest only."""
     found = []
     for panel in _QUICK if quick else (*_FIGURE, *_FURTHER):
         about = asdict(panel)
@@ -99,7 +104,7 @@ def tasks(quick: bool) -> Sequence[Task]:
 
 
 def measure(task: Task) -> Mapping[str, Any]:
-    """Cost, bound and peak of the solver's schedule, judged; what the graph is."""
+    """Cost, bound and peak of the solver's schedule, simulated; facts about the graph."""
     graph = zoo.graph(task["network"], level=task["level"], batch=task["batch"], small=task["small"])
     least, most = floor(graph).size, keep_all_peak(graph)
     budget = least + (most - least) * task["eighths"] // 8
@@ -121,15 +126,15 @@ def measure(task: Task) -> Mapping[str, Any]:
 
 
 def markdown(results: Results) -> str:
-    """For each network, a line a solver, a column a budget; figures of the paper beside ours."""
+    """For each network, a line for each solver and a column for each budget; then the paper's figures."""
     every = panels(results)
     return "\n\n".join(
-        [*map(_table, every), *(_beside_published(rows) for rows in every if _is_papers(rows))]
+        [_MEANING, *map(_table, every), *(_beside_published(rows) for rows in every if _is_papers(rows))]
     )
 
 
 def draw(results: Results) -> Figure:
-    """A picture for each network; above 60 % of overhead nothing is shown."""
+    """A panel for each network, cut off at 60 % of overhead."""
     from matplotlib.figure import Figure
 
     shown = panels(results)
@@ -156,7 +161,7 @@ def draw(results: Results) -> Figure:
             [budget / 1e9 for budget in budgets],
             heights,
             _LOWEST,
-            step="pre",  # what is proved for a budget holds for smaller ones
+            step="pre",  # a bound for a budget holds for smaller ones
             color="0.8",
             label="proved impossible",
         )
@@ -179,7 +184,7 @@ def panels(results: Results) -> list[list[Row]]:
 
 
 def title_of(row: Row) -> str:
-    """For people."""
+    """The title of a network: name, level, batch and ops."""
     which = ", op by op" * (row["level"] == "op") + ", small" * row["small"]
     return f"{zoo.NETWORKS[row['network']].title}{which}, batch {row['batch']}, {row['ops']} ops"
 
@@ -206,8 +211,8 @@ def _table(rows: Sequence[Row]) -> str:
         lines.append([solver, *(_cell(found.get(budget)) for budget in budgets)])
     lines.append(["*proved, at least*", *(_cell(proved_at(rows, budget)) for budget in budgets)])
     head = [f"{budget / 1e9:.3g} GB, {budget / peak:.0%}" for budget in budgets]
-    about = f"**{title_of(rows[0])}**; {fixed / 1e9:.3g} GB are always held. Overhead in percent:"
-    return f"{about}\n\n{table(['solver', *head], lines)}"
+    about = f"{fixed / 1e9:.3g} GB are always held. Overhead in percent:"
+    return f"### {title_of(rows[0])}\n\n{about}\n\n{table(['solver', *head], lines)}"
 
 
 def _is_papers(rows: Sequence[Row]) -> bool:
@@ -235,8 +240,9 @@ def _beside_published(rows: Sequence[Row]) -> str:
     head = ["solver", f"published, 16 GB, {_PUBLISHED_SHARE:.0%}", "/ optimum"]
     head += [f"here, {budget / 1e9:.3g} GB, {budget / peak:.0%}", "/ optimum"]
     return (
-        "**U-Net beside the paper**: cost relative to computing every op once; budgets as shares of the peak "
-        f"of keeping everything\n\n{table(head, lines)}"
+        "### U-Net beside the paper\n\n"
+        "Cost relative to computing every op once, and over the optimum; budgets as "
+        f"shares of the peak without recomputation.\n\n{table(head, lines)}"
     )
 
 
@@ -261,7 +267,7 @@ def _solver(name: str) -> str | Solver:
 EXPERIMENT = Experiment(
     name="overhead",
     title="Overhead against budget",
-    about="what each solver pays at each budget (paper, figure 5)",
+    about="overhead of each solver at each budget (paper, figure 5)",
     tasks=tasks,
     measure=measure,
     markdown=markdown,

@@ -1,7 +1,7 @@
-"""Predicted against measured peak: of every real step of Checkmate's that the evaluation runs.
+"""Predicted against measured peak, for every real step of Checkmate's in the evaluation.
 
-``expected`` is what the plan says that will be measured, ``bound`` (in TensorFlow) what the judge guarantees.
-It does not know that an op may take over the buffer of an input that dies, so it is above what is measured.
+``expected`` is the plan's prediction of the measured peak, ``bound`` (in TensorFlow) the simulator's upper
+bound. The bound is higher than the measurement: an op may reuse the buffer of an input that it reads last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["EXPERIMENTS"]
 
 
 def markdown(results: Results) -> str:
-    """A line for each network and way to run it: the worst of its budgets."""
+    """A line for each network and method: the worst of its budgets."""
     lines = []
     for network, method in dict.fromkeys((row["network"], row["method"]) for row in _planned(results)):
         rows = [r for r in _planned(results) if (r["network"], r["method"]) == (network, method)]
@@ -32,7 +32,7 @@ def markdown(results: Results) -> str:
                 _range([row["bound"] / row["peak"] - 1 for row in rows if row["bound"]]),
             )
         )
-    head = ("network", "budgets", "measured / budget, at most", "expected / measured", "judge / measured")
+    head = ("network", "budgets", "measured / budget, at most", "expected / measured", "simulated / measured")
     return table(head, lines)
 
 

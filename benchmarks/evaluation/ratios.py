@@ -1,9 +1,8 @@
 """Approximation ratios: cost / optimum, as a geometric mean over budgets, for rules and for rounding.
 
 Table 2 of Jain et al., "Checkmate", MLSys 2020, from the rows of :mod:`evaluation.overhead`. The optimum is
-the least cost that any solver found within a budget, where a bound meets it; where none does, that cost is
-divided by the bound to say how far below it the optimum may be. Budgets that have room for everything don't
-count: there is nothing to approximate.
+the least cost that any solver found within a budget, if a bound meets it; else its distance to the bound is
+reported. Budgets that need no recomputation are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _SAME_METHODS = ("chen-sqrt-n-ap", "chen-greedy-ap", "revolve", PAPER_LP)
 
 
 def markdown(results: Results) -> str:
-    """A line for each network: ours; and the paper's beside the same methods of ours."""
+    """A line for each network; then the paper's ratios beside the same methods of ours."""
     shown = [solver for solver in _SHOWN if solver in results.distinct("solver")]
     every = panels(results)
     ours = [[title_of(rows[0]), _proved(rows), *(_ratio(rows, solver) for solver in shown)] for rows in every]
@@ -57,17 +56,17 @@ def _beside_published(every: Sequence[Sequence[Row]]) -> str:
         )
         lines.append([title_of(rows[0]), *cells])
     head = ["network", "AP √n", "AP greedy", "Griewank log n / revolve", "two-phase LP rounding"]
-    return f"Published in table 2 / here:\n\n{table(head, lines)}"
+    return f"The same ratio, published in table 2 / here:\n\n{table(head, lines)}"
 
 
 def _budgets(rows: Sequence[Row]) -> list[int]:
-    """Those that have a schedule, but not room for everything."""
+    """Budgets with a schedule, but only with recomputation."""
     asked = sorted({row["budget"] for row in rows if row["budget"] < row["keep_all"]})
     return [budget for budget in asked if best_at(rows, budget) < math.inf]
 
 
 def _ratio(rows: Sequence[Row], solver: str) -> str:
-    """The mean of cost / least cost found, and over how many of how many budgets."""
+    """The geometric mean of cost / least cost found, and its number of budgets of all."""
     budgets = _budgets(rows)
     costs = {row["budget"]: row["cost"] for row in rows if row["solver"] == solver and row["cost"]}
     ratios = [costs[budget] / best_at(rows, budget) for budget in budgets if budget in costs]
@@ -78,7 +77,7 @@ def _ratio(rows: Sequence[Row], solver: str) -> str:
 
 
 def _proved(rows: Sequence[Row]) -> str:
-    """At how many budgets the optimum is known, and how far below the least cost it may be elsewhere."""
+    """The number of budgets with a known optimum, and the largest gap elsewhere."""
     gaps = [best_at(rows, budget) / proved_at(rows, budget) - 1 for budget in _budgets(rows)]
     known = sum(gap <= PROVED for gap in gaps)
     worst = max(gaps, default=0.0)

@@ -1,4 +1,4 @@
-"""Tasks in, rows out: on any executor, in any order, again from where it stopped."""
+"""Runs tasks on any executor and keeps their rows; an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def run(
     quick: bool = False,
     on_row: Callable[[Row], None] = lambda _: None,
 ) -> Results:
-    """Answer the tasks that the file has no answer to; the file is up to date after every row.
+    """Answer the tasks that have no answer in the file; the file is written after every row.
 
     Args:
-        experiment: whose tasks these are.
-        tasks: in the order in which the rows shall stand.
-        file: JSON, made if it is not there. Rows of other tasks than these are dropped; rows with an error
-            are asked again.
-        executor: where they run, in as many processes as it has; None: here, one after another.
-        session: facts about this run, kept if it adds a row.
-        quick: whether these are the few tasks of a quick run.
-        on_row: called with each row that is there, old ones first.
+        experiment: the experiment of the tasks.
+        tasks: in the order of the rows.
+        file: JSON, created if it is missing. Rows of other tasks are dropped; tasks whose rows have an
+            error are repeated.
+        executor: runs the tasks; None: this process, one after another.
+        session: facts about this run, recorded if it adds a row.
+        quick: whether these are the tasks of a quick run.
+        on_row: called with each row, old ones first.
 
     Returns:
-        what the file says now.
+        the contents of the file.
 
     Raises:
-        ValueError: if the file is of another experiment.
+        ValueError: if the file belongs to another experiment.
         msgspec.ValidationError: if the file is no results file.
     """
     before = read_results(file) if file.exists() else Results(experiment=experiment.name)
@@ -69,26 +69,26 @@ def run(
 
 
 def answered(experiment: str, task: str) -> str:
-    """Answer one task: JSON in, the JSON of its row out, so that any process of any machine can do it.
+    """Answer one task; argument and result are JSON, so that any process of any machine can run it.
 
     Args:
-        experiment: a name.
+        experiment: name of the experiment.
         task: JSON of the task.
     """
-    from evaluation import EXPERIMENTS  # it imports all experiments; they don't import this module
+    from evaluation import EXPERIMENTS  # imports all experiments; none imports this module
 
     question = msgspec.json.decode(task)
     start = time.perf_counter()
     try:
         row = Row(task=question, result=dict(EXPERIMENTS[experiment].measure(question)))
-    except Exception as error:  # noqa: BLE001  # whatever goes wrong with one question is its answer
+    except Exception as error:  # noqa: BLE001  # an exception is the answer to its task
         row = Row(task=question, error=f"{type(error).__name__}: {error}")
     done = msgspec.structs.replace(row, seconds=round(time.perf_counter() - start, 4))
     return msgspec.json.encode(done).decode()
 
 
 def _answers(experiment: str, tasks: Sequence[Task], executor: Executor | None) -> Iterator[Row]:
-    """Rows as they come; what Ctrl-C finds unasked stays unasked."""
+    """Rows in the order in which they end; Ctrl-C cancels tasks that have not started."""
     if executor is None:
         for task in tasks:
             yield msgspec.json.decode(answered(experiment, key_of(task)), type=Row)

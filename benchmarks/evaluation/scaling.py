@@ -1,7 +1,7 @@
-"""How solvers scale: from 30 to 10,000 ops, each solver up to where it finds nothing any more.
+"""How solvers scale: from 30 to 10,000 ops, each solver up to the size at which it finds no schedule.
 
-CPU time is what is measured. A *ladder*, one solver on graphs of one kind from small to large, is one task,
-and ladders are climbed one after another. A solver that found nothing twice is asked about no larger graph.
+Times are CPU seconds. One task is a *ladder*, one solver on graphs of one kind from small to large; ladders
+run one after another. A solver without a schedule on two graphs gets no larger one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["EXPERIMENT", "PUBLISHED", "Published"]
 
 
 class Published(NamedTuple):
-    """What a paper says of the largest graph that it solves, on its own machine."""
+    """The largest graph that a paper reports as solved, on its own machine."""
 
     method: str
     ops: int
@@ -55,14 +55,14 @@ _STEPS: Mapping[str, tuple[int | str, ...]] = {
     "layered": (15, 50, 166, 500, 1666, 5000),
     "traced": ("resnet50", "gpt2", "densenet121"),
 }
-"""What the graphs of a kind are made from, small to large: layers, blocks, forward ops; names in the zoo."""
+"""Sizes of each kind, from small to large: layers, blocks or forward ops; names in the zoo."""
 _SHARES: Mapping[str, tuple[float, ...]] = {"transformer": (0.5, 0.3)}
 _QUICK_SOLVERS, _QUICK_STEPS = ("auto", "retention-intervals", "checkmate-milp"), 3
 _FAILURES = 2
 _FIELDS = ("ops", "ended", "note", "cost", "bound", "first_s", "near_s", "final_s", "seconds", "held")
 """Of a solve, in the results file."""
 _LIMIT_S, _QUICK_LIMIT_S, _LATE_S = 10.0, 1.0, 10.0
-"""Seconds; those after the limit are for solvers that look at the clock too rarely."""
+"""Seconds; the last are those after the limit at which a solver is killed."""
 
 
 def tasks(quick: bool) -> Sequence[Task]:
@@ -83,12 +83,12 @@ def tasks(quick: bool) -> Sequence[Task]:
 
 
 def measure(task: Task) -> Mapping[str, Any]:
-    """Climb one ladder."""
+    """Run one ladder."""
     points: list[Mapping[str, Any]] = []
     for step in task["steps"]:
         graph = _graph(task["kind"], step)
         if floor(graph).size > task["share"] * keep_all_peak(graph):
-            continue  # no solver could
+            continue  # no schedule exists
         if sum(point["cost"] is None for point in points) < _FAILURES:
             found = solved(
                 graph, task["share"], task["solver"], time_limit=task["time_limit"], late_s=_LATE_S
@@ -107,7 +107,7 @@ def _graph(kind: str, step: int | str) -> DFGraph:
 
 
 def markdown(results: Results) -> str:
-    """Ours over time, the others beside it, how far each came, and what is published."""
+    """Ours over time, the other solvers beside it, the largest graph of each, and published figures."""
     cases, solvers = _cases(results), results.distinct("solver")
     kinds = list(dict.fromkeys(case.kind for case in cases))
     parts = (
@@ -117,12 +117,12 @@ def markdown(results: Results) -> str:
             [*_CASE, "first s", "1 % s", "final s", "cost", "gap"],
             [[*case.name, *_steps(case.points["auto"])] for case in cases if "auto" in case.points],
         ),
-        "Cost over the least that any of them found, and CPU seconds to it. “–”: nothing found; empty: "
-        "not asked, as it had found nothing twice.",
+        "Cost over the least that any of the solvers found (1 is best), and CPU seconds to it in "
+        "parentheses. “–”: no schedule found; empty: not run, after two graphs without a schedule.",
         table([*_CASE, *solvers], [[*case.name, *map(case.beside, solvers)] for case in cases]),
         "The largest graph for which each found a schedule, in ops:",
         table(["solver", *kinds], [[s, *(_largest(cases, kind, s) for kind in kinds)] for s in solvers]),
-        "The largest graphs of others, as published, and `auto` on graphs that are at least as large:",
+        "The largest graphs of other systems, as published, and `auto` on our graphs of at least that size:",
         table(
             [
                 "system",
@@ -165,7 +165,7 @@ def draw(results: Results) -> Figure | None:
 
 
 def _lines(panel: Axes, cases: list[_Case], solvers: list[str], field: str) -> None:
-    """A line for each solver, with a gap where it found nothing."""
+    """A line for each solver, interrupted where it found no schedule."""
     for solver in solvers:
         mine = [(case.ops, case.points[solver]) for case in cases if solver in case.points]
         ops = [n for n, _ in mine]
@@ -181,7 +181,7 @@ _CASE = ("graph", "ops", "budget")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """One graph and budget, and what each solver reached that was asked."""
+    """One graph and budget, and the point of each solver that ran."""
 
     graph: str
     ops: int
@@ -190,16 +190,16 @@ class _Case:
 
     @property
     def kind(self) -> str:
-        """For lines and columns."""
+        """The kind of graph and the budget, for headings."""
         return f"{self.graph}, {self.share:.0%}"
 
     @property
     def name(self) -> list[Any]:
-        """For the first three columns."""
+        """The first three columns."""
         return [self.graph, f"{self.ops:,}", f"{self.share:.0%}"]
 
     def beside(self, solver: str) -> str:
-        """What a solver paid over the least, and when it was there."""
+        """Cost of a solver over the least, and its seconds to it."""
         if solver not in self.points:
             return ""
         cost = self.points[solver]["cost"]
@@ -230,7 +230,7 @@ def _largest(cases: list[_Case], kind: str, solver: str) -> str:
 
 
 def _ours(cases: list[_Case], ops: int) -> list[str]:
-    """Of ``auto``, the slowest of each figure over the smallest graphs of each kind that are as large."""
+    """The worst figures of ``auto`` over the smallest graph of each kind with at least this number of ops."""
     nearest: dict[str, _Case] = {}
     for case in cases:
         if case.ops >= ops and "auto" in case.points:

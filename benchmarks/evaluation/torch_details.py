@@ -1,4 +1,4 @@
-"""Three smaller questions about PyTorch: how good its own plans are, its gradients, what our replay costs."""
+"""Smaller experiments in PyTorch: its own plans, gradients under dropout, the overhead of our replay."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SAME = 1e-9
 
 
 def peers_tasks(quick: bool) -> Sequence[Task]:
-    """Each network, at all budgets of PyTorch's."""
+    """Each network, at each of PyTorch's budgets."""
     budgets, time_limit = ([0.5, 0.2], 3.0) if quick else (list(_SHARES), 10.0)
     networks = ("gpt2",) if quick else _NETWORKS
     return [{"network": name, "budgets": budgets, "time_limit": time_limit} for name in networks]
 
 
 def peers_markdown(results: Results) -> str:
-    """A line for each peak of theirs."""
+    """A line for each peak of PyTorch's plans."""
     rows, worse = [], 0
     for row in results.where():
         for point in row["points"]:
@@ -40,15 +40,18 @@ def peers_markdown(results: Results) -> str:
     ]
     return "\n\n".join(
         (
-            f"Ours recomputes more at {worse} of {len(rows)} of their peaks.",
-            table(("network", "peak, MiB", "their solver, budget", "theirs", "ours there"), rows),
-            table(("network", "their least peak, MiB", "ours"), least),
+            f"Our plan recomputes more than PyTorch's at {worse} of {len(rows)} peaks. Each line: a peak "
+            "that PyTorch's partitioner reaches, its solver and budget there, and the recompute time of "
+            "both as a share of the step.",
+            table(("network", "peak, MiB", "PyTorch's solver, budget", "PyTorch", "Checkmate"), rows),
+            "The least peak of both:",
+            table(("network", "PyTorch, MiB", "Checkmate, MiB"), least),
         )
     )
 
 
 def dropout_tasks(quick: bool) -> Sequence[Task]:
-    """Each way at each share, with dropout and without."""
+    """Each method at each share, with dropout and without."""
     return [
         {"method": method, "share": share, "dropout": dropout}
         for share in ((0.5,) if quick else _SHARES[1::2])
@@ -58,7 +61,7 @@ def dropout_tasks(quick: bool) -> Sequence[Task]:
 
 
 def dropout_markdown(results: Results) -> str:
-    """Shares down, ways across: error of the gradients, and peak as a share of plain PyTorch's."""
+    """A line for each share, a column for each method: error of the gradients, and peak."""
     ways = [(dropout, method) for dropout in (0.2, 0.0) for method in ("checkmate", "torch")]
     head = ["share", *(f"{method}, p = {dropout:g}" for dropout, method in ways)]
     rows = [
@@ -85,7 +88,8 @@ def replay_markdown(results: Results) -> str:
         (r["network"], f"{1000 * r['step_s']:.0f}", f"{r['over_eager']:+.1%}", f"{r['over_aot_eager']:+.1%}")
         for r in results.where()
     ]
-    return table(("network", "step, ms", "over eager", "over aot_eager"), rows)
+    said = "Milliseconds of our step, and its extra time over both others."
+    return f"{said}\n\n{table(('network', 'step, ms', 'over eager', 'over aot_eager'), rows)}"
 
 
 def _error(row: Row) -> str:
@@ -107,7 +111,7 @@ EXPERIMENTS = (
     _torch(
         name="dropout-torch",
         title="Gradients under dropout",
-        about="how wrong gradients are, ours and under activation_memory_budget",
+        about="error of the gradients, ours and under activation_memory_budget",
         tasks=dropout_tasks,
         measure=partial(measured, "torch_dropout"),
         markdown=dropout_markdown,
@@ -116,7 +120,7 @@ EXPERIMENTS = (
     _torch(
         name="replay-torch",
         title="The replay in PyTorch",
-        about="what our executor itself costs, at a budget of 100 %",
+        about="overhead of our executor at a budget of 100 %",
         tasks=replay_tasks,
         measure=partial(measured, "torch_replay", throw=True),
         markdown=replay_markdown,

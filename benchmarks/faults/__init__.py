@@ -1,4 +1,4 @@
-"""Faults on purpose: hostile files, writes that fail, kills, broken imports, forged cache entries.
+"""Deliberate faults: hostile files, failing writes, kills, broken imports, forged cache entries.
 
-Each module is a class of faults or more: it makes them from a seed, and each says what went wrong.
+Each module defines classes of faults: it makes them from a seed, and each fault reports the harm it did.
 """

@@ -1,4 +1,4 @@
-"""Forged entries of the schedule cache: what can't be true is not believed, and nothing hangs."""
+"""Forged entries of the schedule cache: impossible ones are refused, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _happen(graph: DFGraph, budget: str, place: Path, name: str, seed: float) ->
         file.write_bytes(mutated(Random(seed), whole))
     log = logging.getLogger("checkmate")
     level = log.level
-    log.setLevel(logging.ERROR)  # each forgery is a warning
+    log.setLevel(logging.ERROR)  # each forgery causes a warning
     try:
         with in_time():
             found = solve(graph, budget, solver=_SOLVER, cache=store)
@@ -141,7 +141,7 @@ _PLACES: dict[str, Callable[[Path, bytes], None]] = {
 CLASSES = (
     FaultClass(
         name="forged entries of the schedule cache",
-        must="not believed; a sound answer, no hang",
+        must="the entry is refused, the answer is right, nothing hangs",
         count=400,
         make=_forgeries,
     ),

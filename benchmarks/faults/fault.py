@@ -1,4 +1,4 @@
-"""A fault that is made on purpose, and how it is told whether it did harm."""
+"""A deliberate fault, and the check whether it did harm."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import NamedTuple
 __all__ = ["Fault", "FaultClass", "harm", "in_time"]
 
 _LATE_S = 60
-"""Seconds after which a fault is taken to hang for ever: none needs more than a few."""
+"""Seconds after which a fault counts as hanging; none needs more than a few."""
 
 
 class Fault(NamedTuple):
     """One fault.
 
     Attributes:
-        about: what is done, in a few words.
-        happen: does it, and returns what went wrong; None if all is as it must be.
+        about: the fault in a few words.
+        happen: causes the fault, and returns the harm; None if there is none.
     """
 
     about: str
@@ -37,10 +37,10 @@ class FaultClass:
 
     Attributes:
         name: of the row in the table.
-        must: what must be true after each.
-        count: how many are tried.
-        make: the faults, from a random source, their number, and an empty folder.
-        apart: whether each works in processes of its own, so that several may happen at once.
+        must: the condition that must hold after each.
+        count: the number of faults in a whole run.
+        make: makes the faults from a random source, their number, and an empty folder.
+        apart: whether each fault has processes of its own, so that several may run at once.
     """
 
     name: str
@@ -51,7 +51,7 @@ class FaultClass:
 
 
 def harm(fault: Fault) -> str | None:
-    """Let it happen; what went wrong, a defect of the checks themselves included."""
+    """Cause the fault; returns the harm, also if the check itself fails."""
     try:
         return fault.happen()
     except Exception:  # noqa: BLE001, it is the answer
@@ -60,7 +60,7 @@ def harm(fault: Fault) -> str | None:
 
 @contextmanager
 def in_time() -> Iterator[None]:
-    """End what hangs inside; in the main thread only."""
+    """Raise TimeoutError in a block that hangs; in the main thread only."""
 
     def late(_number: int, _frame: FrameType | None) -> None:
         raise TimeoutError(f"not over after {_LATE_S} seconds, process {os.getpid()}")

@@ -1,4 +1,4 @@
-"""Hostile files: graphs and schedules with a part changed, cut off or replaced; and what is no file."""
+"""Hostile files: graphs and schedules with a part changed, cut off or replaced; paths that are no files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _readings(
 
 
 def _commands(random: Random, count: int, folder: Path) -> Iterator[Fault]:
-    """Commands that are given such files, or what is no regular file."""
+    """Commands that get such files, or paths that are no regular files."""
     assert _SCHEDULE is not None
     places = list(_not_files(folder))
     for k in range(count):
@@ -92,7 +92,7 @@ def _of_command(command: list[object]) -> str | None:
 
 
 def _not_files(folder: Path) -> Iterator[Path]:
-    """A folder, an empty file, one that is missing, a pipe that is never written, endless zeros, a loop."""
+    """A folder, an empty file, a missing file, a pipe without a writer, endless zeros, a symbolic loop."""
     yield folder
     (folder / "empty").write_bytes(b"")
     yield folder / "empty"
@@ -106,7 +106,7 @@ def _not_files(folder: Path) -> Iterator[Path]:
 
 
 def mutated(random: Random, content: bytes) -> bytes:
-    """The bytes, changed in one of many ways."""
+    """The bytes, changed at random."""
     a, b = sorted(random.randrange(len(content) + 1) for _ in range(2))
     b = min(b, a + random.choice((1, 2, 8, 10_000)))
     return random.choice(
@@ -124,7 +124,7 @@ def mutated(random: Random, content: bytes) -> bytes:
 
 
 def _with_other_value(random: Random, content: bytes) -> bytes:
-    """One value of the document, at any depth, is another one; or it is left out, or there twice."""
+    """The document with one value, at any depth, replaced, removed or repeated."""
     as_json = content.startswith(b"{")
     whole = (msgspec.json if as_json else msgspec.msgpack).decode(content)
     node: Any = whole
@@ -144,26 +144,26 @@ def _with_other_value(random: Random, content: bytes) -> bytes:
         return json.dumps(whole).encode("utf-8", "surrogatepass")
     try:
         return msgspec.msgpack.encode(whole)
-    except (OverflowError, UnicodeEncodeError):  # what only JSON can say
+    except (OverflowError, UnicodeEncodeError):  # values that only JSON has
         return json.dumps(whole).encode("utf-8", "surrogatepass")
 
 
 CLASSES = (
     FaultClass(
         name="graph files, mutated",
-        must="read, or refused by an error of ours",
+        must="it is read, or refused with a CheckmateError",
         count=1000,
         make=_read_graphs,
     ),
     FaultClass(
         name="schedule files, mutated",
-        must="read, or refused by an error of ours",
+        must="it is read, or refused with a CheckmateError",
         count=800,
         make=_read_schedules,
     ),
     FaultClass(
         name="commands on such files, pipes, devices and folders",
-        must="exit code 0, 1 or 2, no traceback, no hang",
+        must="exit code 0, 1 or 2; no traceback; no hang",
         count=400,
         make=_commands,
     ),

@@ -1,4 +1,4 @@
-"""Broken packages: not absent, but there and failing at their import, each in turn, under every command."""
+"""Broken packages: installed, but failing at import; each in turn, under every command."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMMANDS = {
     "doctor": ("doctor",),
 }
 _NEEDS = {"show -o svg": {"matplotlib"}, "solve with the paper's MILP": {"scipy", "numba", "ortools"}}
-"""What a command can't do without: with that broken, 2 is its exit code, and one line says why."""
+"""Packages that a command needs: if one is broken, the exit code is 2 and one line gives the reason."""
 
 
 def _imports(random: Random, count: int, folder: Path) -> Iterator[Fault]:
@@ -77,8 +77,8 @@ def _happen(package: str, way: str, name: str, folder: Path, place: Path) -> str
 
 CLASSES = (
     FaultClass(
-        name="optional packages that fail at their import",
-        must="what does not need them works; what does says so in a line, with exit code 2",
+        name="optional packages that fail at import",
+        must="commands that don't need them work; others name them in one line, with exit code 2",
         count=90,
         make=_imports,
         apart=True,

@@ -71,7 +71,7 @@ def _happen(
 
 
 def _may_be_over(words: tuple[str, ...], number: signal.Signals, said: str) -> bool:
-    """Whether 0 is right: the command was over before, or Ctrl-C ended a solve that had found something."""
+    """Whether exit code 0 is right: the command had ended, or Ctrl-C ended a solve that had a schedule."""
     return "heuristics" in words or (
         number == signal.SIGINT and "this is the best schedule until then" in said
     )
@@ -80,7 +80,7 @@ def _may_be_over(words: tuple[str, ...], number: signal.Signals, said: str) -> b
 CLASSES = (
     FaultClass(
         name="kills of solve and sweep, in one process and several, at random moments",
-        must="the output is the old or a whole new one, no process is left, the exit code is right",
+        must="the output is the old or a complete new one, no process remains, the exit code is right",
         count=120,
         make=_kills,
         apart=True,

@@ -1,4 +1,4 @@
-"""Processes of the command line, and what is left of them: each has a mark in its environment."""
+"""Processes of the command line, found by a mark in their environment, and those that remain."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["Ended", "command"]
 _PATIENCE_S = 90.0
 _MARK = "MARK_OF_A_FAULT"
 _OUTLIVES = b"checkmate_solvers.machine.compilation"
-"""The process that compiles machine code goes on by design, or short commands would start over for ever."""
+"""The process that compiles machine code continues on purpose; else short commands would never finish it."""
 _MAIN = "import os, sys; os.write(2, b'.'); from checkmate.cli import main; main()"
 
 
 class Ended(NamedTuple):
-    """How a command ended.
+    """The end of a command.
 
     Attributes:
-        code: as the shell sees it: 128 + the signal that ended it, if one did.
-        stdout: what it printed.
-        stderr: what it said.
-        left: the numbers of processes that were still there long after.
+        code: exit code as in a shell: 128 + the signal, if a signal ended it.
+        stdout: its standard output.
+        stderr: its standard error.
+        left: ids of processes that remained long afterwards.
     """
 
     code: int
@@ -42,7 +42,7 @@ def command(
     environment: Mapping[str, str] | None = None,
     then: Callable[[subprocess.Popen[bytes]], None] | None = None,
 ) -> Ended:
-    """Run ``checkmate`` with these words to its end.
+    """Run ``checkmate`` with these arguments to its end.
 
     Args:
         words: its arguments.
@@ -63,7 +63,7 @@ def command(
         os.read(process.stderr.fileno(), 1)
         if then is not None:
             then(process)
-        stdout, stderr = process.communicate(timeout=_PATIENCE_S)  # until all that could write have ended
+        stdout, stderr = process.communicate(timeout=_PATIENCE_S)  # until every writer has ended
         deadline = time.monotonic() + _PATIENCE_S
         while (left := _marked(mark)) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -76,13 +76,13 @@ def command(
 
 
 def _marked(mark: str) -> list[int]:
-    """The processes in whose environment the mark is."""
+    """The processes with the mark in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             marked = f"{_MARK}={mark}".encode() in (process / "environ").read_bytes()
             if marked and _OUTLIVES not in (process / "cmdline").read_bytes():
                 found.append(int(process.name))
-        except OSError:  # it ended meanwhile, or is another user's
+        except OSError:  # the process has ended, or is another user's
             continue
     return found

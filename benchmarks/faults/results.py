@@ -1,4 +1,4 @@
-"""The file of results, and the table that pages quote."""
+"""The results file, and the table that a page quotes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Failed(msgspec.Struct):
     """A fault that did harm.
 
     Attributes:
-        about: what was done.
-        harm: what went wrong.
+        about: the fault.
+        harm: its harm.
     """
 
     about: str
@@ -29,10 +29,10 @@ class Row(msgspec.Struct):
 
     Attributes:
         name: of the class.
-        must: what must be true after each fault.
-        tried: how many faults.
-        failed: those that did harm.
-        seconds: that all of them took.
+        must: the condition that must hold after each fault.
+        tried: the number of faults.
+        failed: the faults that did harm.
+        seconds: the time of all of them.
     """
 
     name: str
@@ -43,16 +43,16 @@ class Row(msgspec.Struct):
 
 
 class Results(msgspec.Struct):
-    """A run: where and when it was, and its rows."""
+    """A run: its conditions and its rows."""
 
     sessions: list[dict[str, Any]]
     rows: list[Row]
 
 
 def markdown(file: Path) -> str:
-    """The table, and on what it was made."""
+    """The table, and the conditions of the run."""
     results = msgspec.json.decode(file.read_bytes(), type=Results)
     rows = [(f"{row.name}: {row.must}", row.tried, len(row.failed)) for row in results.rows]
     total = ("all", sum(tried for _, tried, _ in rows), sum(failed for *_, failed in rows))
-    head = ("fault: what must be true after it", "tried", "failed")
+    head = ("fault: condition that must hold after it", "tried", "failed")
     return f"{table(head, [*rows, total])}\n\n{conditions(results.sessions)}"

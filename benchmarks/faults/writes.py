@@ -1,4 +1,4 @@
-"""Writes that fail: every writer, at every call to the system on its way, with every error it may give."""
+"""Failing writes: every writer, at each of its system calls, with each error that the call may give."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Write = Callable[[Path], None]
 
 
 def _command(*words: str) -> Write:
-    """A command that writes a file; that it can't is exit code 2, and a line that says why."""
+    """A command that writes a file; if it can't, the exit code is 2, and one line gives the reason."""
 
     def write(file: Path) -> None:
         graph = file.parent.parent / "graph.json"
@@ -71,9 +71,9 @@ _WRITERS: dict[str, tuple[str, Write]] = {
 
 @contextmanager
 def _failing(folder: Path, at: int | None, error: int) -> Iterator[list[str]]:
-    """Let the call number ``at`` that is about a file in this folder fail; the names of all of them.
+    """Make system call number ``at`` on a file in this folder fail; returns the names of all such calls.
 
-    A write that fails has written half of what it was given.
+    A failing write has written half of its bytes.
     """
     before = {name: getattr(os, name) for name in _CALLS}
     made: list[str] = []
@@ -107,7 +107,7 @@ def _failing(folder: Path, at: int | None, error: int) -> Iterator[list[str]]:
 
 @contextmanager
 def _room_for(size: int) -> Iterator[None]:
-    """No file of this process may grow beyond so many bytes."""
+    """Limit the size of files that this process writes, in bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -157,7 +157,7 @@ def _happen(place: Path, name: str, old: bytes | None, fault: Callable[[Path], A
         if suffix not in str(error):
             return f"the error does not name the file: {error}"
         expected = {} if old is None else {suffix: old}
-    else:  # it was no fault for this writer: a folder that can't be flushed, a file that has no old mode
+    else:  # no fault for this writer: a folder that can't be flushed, a file without an old mode
         expected = {suffix: file.read_bytes()}
         if expected[suffix] in (b"", old):
             return "no error, and no new file"
@@ -167,8 +167,8 @@ def _happen(place: Path, name: str, old: bytes | None, fault: Callable[[Path], A
 
 CLASSES = (
     FaultClass(
-        name="writes that fail, at every call of every writer",
-        must="the old file is whole, nothing lies beside it, the message names it",
+        name="failing writes, at every system call of every writer",
+        must="the old file is intact, no other file remains beside it, the message names it",
         count=500,
         make=_writes,
     ),

@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: nothing that ran before can hold memory or warm anything up."""
+"""One measurement in a process of its own: earlier measurements hold no memory and warm nothing up."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ LEAST = 0.0
 """Instead of a share: the least budget that is known to work."""
 
 _SILENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TORCH_LOGS": "-all"}
-"""With TensorFlow's own CPU allocator, its meter sees small buffers, too."""
+"""With TensorFlow's own CPU allocator, the meter counts small buffers, too."""
 
 
 def measured(module: str, task: Mapping[str, Any], *, throw: bool = False) -> Row:
-    """What ``steps.MODULE`` says of a task, in a fresh process.
+    """Run ``steps.MODULE`` on a task in a fresh process.
 
     Args:
-        module: its name.
-        task: what its ``measure`` takes.
-        throw: whether an exception there is an error here; else it is an answer, ``{"failed": message}``:
-            that a method can't do something is worth a row.
+        module: name in ``steps``.
+        task: the argument of its ``measure``.
+        throw: whether an exception there raises here; else the answer is ``{"failed": message}``, so that
+            the inability of a method becomes a row.
 
     Raises:
-        RuntimeError: if the process dies; with the end of its output.
+        RuntimeError: if the process dies; the message has the end of its output.
     """
     command = [sys.executable, "-m", f"steps.{module}", json.dumps(dict(task))]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
@@ -53,14 +53,14 @@ def measured(module: str, task: Mapping[str, Any], *, throw: bool = False) -> Ro
 
 @functools.cache
 def _cache() -> str:
-    """Plans and profiles of this run, and no other: those were made in other states of the machine."""
+    """A cache folder for this run only: older plans and profiles are from other states of the machine."""
     folder = tempfile.mkdtemp(prefix="checkmate-benchmark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def answer(measure: Callable[[Row], Row]) -> None:
-    """Answer the task of the command line; whatever a method raises is its row."""
+    """Answer the task of the command line; an exception of a method is its row."""
     try:
         row = measure(json.loads(sys.argv[1]))
     except Exception as failure:  # noqa: BLE001
@@ -70,15 +70,15 @@ def answer(measure: Callable[[Row], Row]) -> None:
 
 
 def timed(step: Callable[[], Any], plain: Callable[[], Any], spend_s: float) -> Row:
-    """Median seconds of a step, and how much longer it takes than a plain one.
+    """Median seconds of a step, and its extra time over a plain one.
 
-    The two run in turn, so that what else the machine does hits both alike; the extra time is the median of
+    The two alternate, so that other load on the machine affects both alike; the extra time is the median of
     the ratios of such pairs.
 
     Args:
-        step: what is measured.
-        plain: what it is compared with.
-        spend_s: how long this may take; there are at least three pairs.
+        step: the step to measure.
+        plain: the step to compare with.
+        spend_s: seconds for all pairs; there are at least three.
     """
     ours: list[float] = []
     theirs: list[float] = []

@@ -2,14 +2,14 @@
 
 - ``plain``: ``tf.function``.
 - ``checkmate``: ``checkmate.tf2.function`` at a share of the plain peak, or within the least budget found;
-  100 % is what our replay needs in the order of the trace.
+  100 % is the peak of our replay in the order of the trace.
 - ``recompute_grad``, ``remat``: ``tf.recompute_grad`` and ``keras.remat`` around every block; networks of
-  ``keras.applications`` are cut into blocks where one tensor is all that passes.
+  ``keras.applications`` are cut into blocks at places that a single tensor crosses.
 - ``RematScope``: ``keras.RematScope("full")`` around the building of the network and around each step.
 
-Peaks are of live bytes after two steps. ``gradient_error``: how far the gradients of the first step are from
-the plain ones, |g − g'| / |g'|, and ``average_error`` the same for all that the model keeps besides weights:
-batch-norm averages, seeds.
+Peaks are of live bytes after two steps. ``gradient_error``: the distance of the first step's gradients from
+the plain ones, |g − g'| / |g'|; ``average_error``: the same for the model's other state, batch-norm averages
+and seeds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NETWORKS: dict[str, tuple[str, Row]] = {
     "resnet50": ("ResNet50", {}),
     "densenet121": ("DenseNet121", {}),
 }
-"""Which network of the zoo, or of ``keras.applications``, and its sizes."""
+"""Network of :mod:`zoo.small_keras` or ``keras.applications``, and its sizes."""
 
 
 def measure(task: Row) -> Row:
@@ -74,7 +74,7 @@ def measure(task: Row) -> Row:
 
 
 def case_of(task: Row, method: str = "plain") -> zoo.Case:
-    """The network, recomputing in the way of a peer if the method is one."""
+    """The network; if the method is a peer, with its blocks wrapped for recomputation."""
     name, sizes = NETWORKS[task["network"]]
     if task["small"] and name in zoo.CASES:
         sizes = {"dropout": sizes["dropout"]} if "dropout" in sizes else {}
@@ -86,11 +86,11 @@ def case_of(task: Row, method: str = "plain") -> zoo.Case:
 
 
 def wrapper(method: str) -> Callable[[Any], Any]:
-    """Puts a layer that recomputes in the place of a block."""
+    """Replaces a block by a layer that recomputes it."""
     recomputing = tf.recompute_grad if method == "recompute_grad" else keras.remat
 
     class Recomputed(keras.layers.Layer):  # type: ignore[misc]
-        """A block whose inside is computed again in the backward pass."""
+        """A block that is recomputed in the backward pass."""
 
         def __init__(self, block: Any) -> None:
             super().__init__()
@@ -106,7 +106,7 @@ def wrapper(method: str) -> Callable[[Any], Any]:
             return recomputing(lambda x: self.block(x, training=training))(x)
 
         def compute_output_spec(self, x: Any, training: bool | None = None) -> Any:
-            """Shape and dtype of what it returns."""
+            """Shape and dtype of the result."""
             del training
             return keras.KerasTensor(self.block.compute_output_shape(x.shape), "float32")
 
@@ -115,13 +115,13 @@ def wrapper(method: str) -> Callable[[Any], Any]:
 
 @contextlib.contextmanager
 def scope_of(method: str) -> Iterator[None]:
-    """What has to surround the building of the network and its steps."""
+    """The context for building the network and running its steps."""
     with keras.RematScope("full") if method == "RematScope" else contextlib.nullcontext():
         yield
 
 
 def prepared(case: zoo.Case, task: Row, plain_peak: int) -> tuple[Callable[..., Any], Row]:
-    """The step as the method runs it, and what the method says of it."""
+    """The step of a method, and the fields that the method adds to the row."""
     if task["method"] != "checkmate":
         return tf.function(case.step), {}
     share = task["share"]
@@ -155,7 +155,7 @@ def prepared(case: zoo.Case, task: Row, plain_peak: int) -> tuple[Callable[..., 
 
 
 class OpTiming(logging.Handler):
-    """Listens for how long the timing of ops took."""
+    """Reads the seconds of the timing of ops from the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,13 +165,13 @@ class OpTiming(logging.Handler):
         log.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take the seconds out of the one record that tells them."""
+        """Take the seconds from the record that has them."""
         if record.msg.startswith("timed") and isinstance(record.args, tuple):
             self.seconds += float(record.args[-1])  # type: ignore[arg-type]
 
 
 def state(case: Any) -> tuple[list[Any], list[Any]]:
-    """Adam's first slots, after one step a tenth of the gradients; and what is kept besides weights."""
+    """Adam's first slots, after one step a tenth of the gradients; and the model's other state."""
     return (
         [v.numpy() for v in case.optimizer._momentums],
         [v.numpy() for v in case.model.non_trainable_variables],
@@ -179,12 +179,12 @@ def state(case: Any) -> tuple[list[Any], list[Any]]:
 
 
 def errors(ours: tuple[list[Any], list[Any]], theirs: tuple[list[Any], list[Any]]) -> Row:
-    """How far two states are apart."""
+    """The distance of two states."""
     return {"gradient_error": distance(ours[0], theirs[0]), "average_error": distance(ours[1], theirs[1])}
 
 
 def distance(ours: list[Any], theirs: list[Any]) -> float:
-    """|a − b| / |b|, of all arrays together."""
+    """|a − b| / |b| over all arrays together."""
     pairs = [(a.astype(np.float64), b.astype(np.float64)) for a, b in zip(ours, theirs, strict=True)]
     wrong = sum(float(np.square(a - b).sum()) for a, b in pairs)
     return math.sqrt(wrong / (sum(float(np.square(b).sum()) for _, b in pairs) or 1.0))

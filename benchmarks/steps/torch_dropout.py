@@ -1,9 +1,9 @@
 """Gradients under dropout: Checkmate's, and those of PyTorch's own ``activation_memory_budget``.
 
 A GPT-2-like decoder with dropout takes one step from the same seed, plainly and in one of two ways: within a
-budget of Checkmate's (a share of the plain peak), or under PyTorch's partitioner at a share of what it would
-save. The error is |g − g'| / |g'| over all parameters together, g' being plain PyTorch's. The loss says
-nothing: a mask drawn anew in the backward pass changes gradients alone.
+budget of Checkmate's (a share of the plain peak), or under PyTorch's partitioner at a share of the bytes that
+it would save. The error is |g − g'| / |g'| over all parameters together, where g' is plain PyTorch's. The
+loss cannot show it: a new mask in the backward pass changes gradients only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def measure(task: Row) -> Row:
 
 
 def fresh(dropout: float) -> Case:
-    """The network with the same weights, whatever was drawn before."""
+    """The network with the same weights in every call."""
     return gpt2(dropout=dropout, **SIZES)
 
 
@@ -69,7 +69,7 @@ def ours(case: Case, budget: float, peak: int) -> Any:
 
 
 def theirs(case: Case, budget: float, _peak: int) -> Any:
-    """PyTorch's partitioner at a share of what it would save."""
+    """PyTorch's partitioner at a share of the bytes that it would save."""
     return torch_module(case.module, budget, decomposed=False)
 
 

@@ -1,14 +1,14 @@
-"""PyTorch's own plans judged by ours: recompute time at every peak that ``activation_memory_budget`` reaches.
+"""PyTorch's own plans in our simulator: recompute time at the peaks of ``activation_memory_budget``.
 
-PyTorch's partitioner decides which tensors cross from the forward to the backward pass; the order in which
-its two graphs then run is a schedule of our graph, so our judge can say what it costs and what it holds. For
-each network, solver of theirs and budget 1.0 … 0.0:
+PyTorch's partitioner decides which tensors cross from the forward to the backward pass; the order of its two
+graphs is a schedule of our graph, so our simulator computes its cost and peak. For each network, each of
+PyTorch's solvers and each budget 1.0 … 0.0:
 
     theirs(solver, budget) = (peak, cost) of that schedule          ours(peak) = cost of our answer within it
 
 Costs are our profiled seconds, for both. Ours must be no larger at any of their peaks; the last columns are
-the least peaks of both. Batch norm, which PyTorch's plans recompute wrongly in training, is judged as if they
-did not: in their favour.
+the least peaks of both. PyTorch's plans recompute batch norm wrongly in training; the simulator ignores that,
+in their favour.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ THEIRS = ("dp", "greedy", "ilp")
 
 
 def measure(task: Row) -> Row:
-    """Each different peak of theirs, their cheapest plan there, and ours.
+    """Each distinct peak of PyTorch's plans, the cheapest of them there, and our plan within it.
 
     Args:
         task: ``network``, ``budgets`` that PyTorch is given, ``time_limit`` of our solver in seconds.
     """
     logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore", FutureWarning)  # copies of joint graphs make PyTorch warn of itself
+    warnings.simplefilter("ignore", FutureWarning)  # copies of joint graphs cause a warning inside of PyTorch
     graph, points = points_of(task["network"], task["budgets"])
     best: dict[int, tuple[float, str, float]] = {}
     for peak, cost, solver, budget in points:
@@ -56,7 +56,7 @@ def measure(task: Row) -> Row:
 
 
 def points_of(model: str, budgets: list[float]) -> tuple[DFGraph, list[tuple[int, float, str, float]]]:
-    """The priced graph of a network, and (peak, cost, solver, budget) of every plan of theirs."""
+    """The priced graph of a network, and (peak, cost, solver, budget) of each of PyTorch's plans."""
     case = CASES[model]()
     found: list[tuple[DFGraph, list[tuple[int, float, str, float]]]] = []
 
@@ -95,9 +95,9 @@ def points_of(model: str, budgets: list[float]) -> tuple[DFGraph, list[tuple[int
 
 
 def schedule_of(traced: Traced, forward: Any, backward: Any) -> Schedule:
-    """The order in which two graphs run, as a schedule: their nodes have the names of the joint graph's.
+    """The order of two graphs as a schedule; their nodes have the names of the joint graph's.
 
-    What makes an output that the caller holds is not computed again: its value is there.
+    An op whose output the caller holds is not recomputed: its value is resident.
     """
     ops = {node.name: i for i, node in enumerate(traced.nodes) if node is not None}
 

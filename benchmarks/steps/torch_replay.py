@@ -1,6 +1,6 @@
-"""What our executor itself costs: a step at a budget of 100 %, where nothing need be recomputed.
+"""The overhead of our executor: a step at a budget of 100 %, which needs no recomputation.
 
-Three ways to run the same step, in turn in one process: eager PyTorch,
+Three ways to run the same step alternate in one process: eager PyTorch,
 ``torch.compile(backend="aot_eager")``, and ``checkmate_torch.compile`` with ``budget="100%"``.
 """
 
@@ -17,7 +17,7 @@ from zoo.small_torch import CASES, Case
 
 
 def measure(task: Row) -> Row:
-    """Extra time of ours over each of the others, and of ``aot_eager`` over eager.
+    """Extra time of ours over each of the other two, and of ``aot_eager`` over eager.
 
     Args:
         task: ``network``, and ``spend_s``, seconds for each comparison.

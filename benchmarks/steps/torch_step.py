@@ -3,8 +3,8 @@
 - ``plain``: PyTorch as it is.
 - ``checkpoint``: ``torch.utils.checkpoint`` around every block.
 - ``checkmate``: ``checkmate_torch.compile`` at a share of the plain peak, or within the least budget found.
-- ``torch``: PyTorch's own ``activation_memory_budget`` (min-cut partitioner), on the ops as they are traced;
-  its graphs run by the same kind of generated code as Checkmate's.
+- ``torch``: PyTorch's own ``activation_memory_budget`` (min-cut partitioner), on the traced ops;
+  its graphs run as the same kind of generated code as Checkmate's.
 - ``torch-decomposed``: the same on Inductor's decompositions, which it needs for batch norm.
 
 Peaks are of live tensor bytes after a warm-up.
@@ -39,14 +39,14 @@ SIZES: dict[str, dict[str, Row]] = {
         "gpt2": {"layers": 12, "width": 768, "heads": 12, "length": 1024, "batch": 8, "vocabulary": 16384},
     },
 }
-"""By device; larger than the zoo's own where a step would take no time."""
+"""By device; larger than the defaults where a step would be too short to time."""
 
 
 def measure(task: Row) -> Row:
     """Peak, time and gradients of one method, in this process.
 
     Args:
-        task: ``network``, ``method``, ``share`` (of the plain peak, or the fraction that PyTorch is given),
+        task: ``network``, ``method``, ``share`` (of the plain peak, or PyTorch's budget),
             ``device``, ``time_limit`` of the solver and ``spend_s`` for timing, in seconds.
     """
     method, device = task["method"], task["device"]
@@ -83,7 +83,7 @@ def measure(task: Row) -> Row:
 
 
 def prepared(case: Case, task: Row, plain_peak: int, step: Callable[[Any], None]) -> tuple[Any, Row]:
-    """The module as the method runs it, after its first step, and what the method says of it."""
+    """The module of a method after its first step, and the fields that the method adds to the row."""
     module: Any = case.module
     facts: Row = {}
     if task["method"] == "checkmate":
@@ -106,8 +106,8 @@ def gradient_error(module: Any, plain: Any) -> float:
 def checkmate_module(case: Case, task: Row, plain_peak: int, step: Callable[[Any], None]) -> tuple[Any, Row]:
     """Compile within the budget, or within the least one known to work."""
     loss_bytes = 0
-    if case.targets is not None:  # else the module computes its loss itself
-        # All that these losses keep to the end; mean squared error returns its scalar in a large storage.
+    if case.targets is not None:  # else the module computes its own loss
+        # These losses keep nothing else to the end; mean squared error returns its scalar in a large storage.
         loss = case.loss(case.module(*case.inputs))
         loss_bytes = case.targets.nbytes + loss.untyped_storage().nbytes()
         del loss
@@ -128,7 +128,7 @@ def checkmate_module(case: Case, task: Row, plain_peak: int, step: Callable[[Any
 
 
 def facts_of(solution: checkmate.Solution) -> Row:
-    """What a plan says of itself."""
+    """The fields of a row that come from a plan."""
     return {
         "budget": solution.problem.budget,
         "expected": solution.peak,

@@ -5,8 +5,8 @@
 - ``compile``: ``checkmate_torch.compile``: forward and backward are planned, the optimizer runs afterwards.
 - ``compile_step``: ``checkmate_torch.compile_step``: forward, loss, backward and updates in one graph.
 
-Budgets are shares of what plain PyTorch holds beyond what is resident all the time (parameters, buffers,
-batch, optimizer state): of its *activation peak*. Peaks are of live tensor bytes after two steps.
+Budgets are shares of plain PyTorch's *activation peak*: its peak beyond the bytes that are always resident
+(parameters, buffers, batch, optimizer state). Peaks are of live tensor bytes after two steps.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def measure(task: Row) -> Row:
 
 
 def optimizer_of(case: Case) -> Any:
-    """What such a network is usually trained with."""
+    """The usual optimizer for such a network."""
     parameters = case.module.parameters()
     if case.name in ("resnet18", "unet"):
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-4)
@@ -64,7 +64,7 @@ def optimizer_of(case: Case) -> Any:
 
 
 def plain_step(case: Case, module: Any, optimizer: Any) -> Any:
-    """The lines of a training loop, on the module as it is or compiled."""
+    """The lines of a training loop, for a plain or a compiled module."""
 
     def step() -> Any:
         loss = case.loss(module(*case.inputs))
@@ -77,7 +77,7 @@ def plain_step(case: Case, module: Any, optimizer: Any) -> Any:
 
 
 def prepared(case: Case, optimizer: Any, task: Row, budget: int) -> tuple[Any, Any]:
-    """The step as the method runs it, and its solution if it has one."""
+    """The step of a method, and its solution if it has one."""
     if task["method"] in ("plain", "checkpoint"):
         return plain_step(case, case.module, optimizer), None
     before = copy.deepcopy(case.module.state_dict())
@@ -92,7 +92,7 @@ def prepared(case: Case, optimizer: Any, task: Row, budget: int) -> tuple[Any, A
         state = 0 if case.name in ("resnet18", "unet") else 1
         reserve = (1 + state) * sum(p.nbytes for p in case.module.parameters())
         loss_bytes = 0
-        if case.targets is not None:  # else the module computes its loss itself
+        if case.targets is not None:  # else the module computes its own loss
             loss_bytes = case.targets.nbytes + case.loss(case.module(*case.inputs)).untyped_storage().nbytes()
         compiled = checkmate_torch.compile(
             case.module, limit, reserve=reserve, loss_bytes=loss_bytes, time_limit=task["time_limit"]
@@ -107,7 +107,7 @@ def prepared(case: Case, optimizer: Any, task: Row, budget: int) -> tuple[Any, A
         if task["share"] != LEAST or error.minimum is None:
             raise
         made = attempt(error.minimum)
-    case.module.load_state_dict(before)  # as the reference, which has not been trained yet
+    case.module.load_state_dict(before)  # like the reference, which is untrained here
     optimizer.state.clear()
     return made
 

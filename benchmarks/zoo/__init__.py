@@ -1,10 +1,11 @@
-"""Networks as training graphs: from an architecture and a batch size to ops, bytes and FLOPs, without memory.
+"""Networks as training graphs: ops, bytes and FLOPs of an architecture at a batch size, without running it.
 
     graph: (name, level, front end, batch) ↦ DFGraph
 
 At the *layer* level an op is a layer, as in the Checkmate paper (:mod:`zoo.layers` has the rules); at the
-*op* level it is what the front end traces: forward, loss and backward, kernel by kernel. Costs are FLOPs at
-both.
+*op* level it is an op that the front end traces in forward, loss or backward. Costs are FLOPs at both.
+
+:mod:`zoo.small_torch` and :mod:`zoo.small_keras` are small networks that steps and tests train.
 
 >>> import zoo
 >>> zoo.graph("vgg16", batch=1).cost_unit
@@ -32,15 +33,15 @@ _BOTH: tuple[Frontend, ...] = ("torch", "keras")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What can be asked of one network.
+    """One network.
 
     Attributes:
-        name: the key of it in :data:`NETWORKS`.
-        title: for people.
-        batch: examples in a step: the paper's, where it has one.
-        frontends: that have it.
+        name: its key in :data:`NETWORKS`.
+        title: its usual name.
+        batch: examples in a step: the Checkmate paper's, if it has one.
+        frontends: those that have the network.
         summary: one line on its shape and input.
-        source: who published the architecture.
+        source: the publication of the architecture.
     """
 
     name: str
@@ -153,7 +154,7 @@ _NEEDS: Mapping[Frontend, tuple[str, ...]] = {
 }
 
 
-@lru_cache(maxsize=64)  # a graph never changes, and a search asks for it again
+@lru_cache(maxsize=64)  # a graph never changes, and a search needs it repeatedly
 def graph(
     name: str,
     *,
@@ -162,19 +163,19 @@ def graph(
     batch: int | None = None,
     small: bool = False,
 ) -> DFGraph:
-    """The training step of a network, float32, in FLOPs; nothing of it is run.
+    """The training step of a network, float32, in FLOPs; which is not run.
 
     Args:
         name: of :data:`NETWORKS`.
         level: ``"layer"``: one op for each layer, one for its backward; parameters and their gradients are
             the ``fixed_size``. ``"op"``: the front end's own trace.
         frontend: ``"torch"``, or ``"keras"`` for the networks that have it.
-        batch: examples in the step; None: what :class:`Network` says.
-        small: small images, narrow layers and few blocks: the same connections, for quick runs.
+        batch: examples in the step; None: those of :class:`Network`.
+        small: small images, narrow layers and few blocks with the same connections, for quick runs.
 
     Raises:
         ValueError: if there is no such network, level, front end or batch.
-        ImportError: if what it needs is not installed; :func:`missing` says what.
+        ImportError: if a module that it needs is not installed; see :func:`missing`.
     """
     network = _network(name, frontend)
     if level not in ("layer", "op"):
@@ -188,7 +189,7 @@ def graph(
 
 
 def parameter_count(name: str, *, frontend: Frontend = "torch", small: bool = False) -> int:
-    """How many numbers training adapts.
+    """The number of trained parameters.
 
     Raises:
         ValueError, ImportError: as :func:`graph`.

@@ -1,10 +1,10 @@
-"""Networks as graph files, and a table of what is in them.
+"""Networks as graph files, and a table of their sizes.
 
 python benchmarks/zoo -o DIR [--networks vgg16 unet …] [--level layer op] [--frontend torch keras]
                       [--batch N] [--small]
 
-Nothing is run and no memory is needed. What needs a package that is not installed is left out, and said. The
-files are read by every tool of Checkmate, also where the front end is not installed: ``checkmate solve``.
+No network is run, and no memory is allocated for it. Networks whose packages are not installed are skipped
+and listed. ``checkmate solve`` and other commands read the files, also where the front end is not installed.
 """
 
 from __future__ import annotations

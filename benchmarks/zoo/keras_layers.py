@@ -1,6 +1,6 @@
 """The layers of a functional Keras model, with the rules by which its backward pass reads them.
 
-What makes no values (reshaping, padding with zeros, which kernels do themselves) is part of its reader.
+A layer without values of its own (reshaping, and padding with zeros, which kernels do) is part of its reader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["listed"]
 
 
 class _Rule(NamedTuple):
-    """Whether backward reads inputs and output; FLOPs, if not one for each element made."""
+    """Whether backward reads inputs and output; FLOPs, unless it is one for each element of the output."""
 
     inputs: bool
     output: bool
@@ -26,7 +26,7 @@ class _Rule(NamedTuple):
 
 
 def _transposed(layer: Any, made: int) -> float:
-    """The same products as the convolution that it undoes."""
+    """The same products as the convolution that it transposes."""
     scale = prod(layer.strides)
     return 2 * made // scale * prod(layer.kernel.shape[:2]) * layer.kernel.shape[3]
 
@@ -60,7 +60,7 @@ def listed(model: keras.Model, batch: int) -> tuple[list[Layer], str]:
     Raises:
         KeyError: at a layer that has no rule here.
     """
-    makers: dict[str, str] = {}  # of what a layer passes on: itself, or whose output it looks at
+    makers: dict[str, str] = {}  # by layer: itself, or the layer whose output it only views
     sizes: dict[str, int] = {}
     found = []
     for layer in model.layers:

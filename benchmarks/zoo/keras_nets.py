@@ -69,11 +69,11 @@ NETS: dict[str, Callable[[bool], keras.Model]] = {
 """By name; the argument is ``small``."""
 
 SEGMENTING = ("unet", "fcn8", "segnet")
-"""Those that say a class for each pixel."""
+"""Networks that predict a class for each pixel."""
 
 
 def _encoded(stages: int, small: bool) -> tuple[Any, list[Any], int]:
-    """Input, what the first stages of VGG16 make of it, and the width of the first."""
+    """Input, outputs of the first stages of VGG16, and the width of the first."""
     width = 4 if small else 64
     inputs = x = keras.Input((64, 64, 3) if small else (416, 608, 3))
     made = []
@@ -86,7 +86,7 @@ def _encoded(stages: int, small: bool) -> tuple[Any, list[Any], int]:
 
 
 def _refined(x: Any, channels: int) -> Any:
-    """What stands after each scaling of a decoder."""
+    """The layers after each scaling of a decoder."""
     return layers.BatchNormalization()(_conv(channels, activation="relu")(x))
 
 

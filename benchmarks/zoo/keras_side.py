@@ -1,7 +1,7 @@
 """The networks in Keras: their layers as the functional model has them, or traced by TensorFlow.
 
-For layers the model is built in a graph of TensorFlow's that is never run: its variables have no memory.
-To be traced op by op it has to have them.
+For layers, the model is built in a TensorFlow graph that is never run, so its variables take no memory.
+Tracing op by op needs real variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["layers", "ops", "parameter_count"]
 
 
 def layers(name: str, *, batch: int, small: bool) -> DFGraph:
-    """A layer an op; see :mod:`zoo.layers`."""
+    """One op for each layer; see :mod:`zoo.layers`."""
     with tf.Graph().as_default():
         model = NETS[name](small)
         found, output = listed(model, batch)
@@ -51,7 +51,7 @@ def ops(name: str, *, batch: int, small: bool) -> DFGraph:
 
 
 def parameter_count(name: str, *, small: bool) -> int:
-    """Of all that training adapts."""
+    """The number of trained parameters."""
     with tf.Graph().as_default():
         return _count(NETS[name](small))
 

@@ -1,23 +1,24 @@
-"""The training step of a network, layer by layer: the graph of the Checkmate paper, with honest gradients.
+"""The training step of a network, layer by layer, as in the Checkmate paper, but with exact gradient sizes.
 
     forward of layer v:    reads the outputs of the layers before it, makes its output
     loss:                  reads the network's output, makes the loss and the gradient of that output
-    backward of layer v:   reads the gradients of v's output, one from each reader of it, and what it needs of
-                           v's inputs and output; makes the gradient of each input that a layer made
+    backward of layer v:   reads the gradients of v's output, one from each reader of it, and those of
+                           v's inputs and output that it needs; makes the gradients of inputs that layers made
 
 Backward runs in the opposite order. A tensor that several layers read has one gradient for each; the backward
 op of its maker adds them up while it reads them. A sum passes one and the same gradient to all its operands.
 
-*Bytes.* Of outputs and of their gradients, in float32. What a layer makes besides (indices of a pooling,
-statistics of a norm, masks of dropout) is not counted, as in the paper; at the op level it is. Parameters and
-their gradients are the ``fixed_size``, 2 × their bytes, once, whoever solves; what layers have for a backward
-op without another result is a tensor of no bytes, so that it must run.
+*Bytes.* Outputs and their gradients count, in float32. Other results of a layer (indices of a pooling,
+statistics of a norm, masks of dropout) are not counted, as in the paper; at the op level they are. Parameters
+and their gradients are the ``fixed_size``, 2 × their bytes, once for every solver. A backward op without
+another result makes a tensor of zero bytes, so that it must run.
 
-What is no layer of its own: a view, an activation in place or fused, padding with zeros before a convolution.
+No layers of their own: views, activations in place or fused, padding with zeros before a convolution.
 
-*FLOPs.* 2 for each multiplication and addition of products and convolutions; of any other layer one for each
-element that it makes. Backward costs twice as much for what has weights or is a product of two activations
-(a gradient for each factor), else as much as forward. The loss is one for each element that it reads.
+*FLOPs.* 2 for each multiplication and addition of products and convolutions; any other layer costs one for
+each element of its output. Backward costs twice the forward pass for layers with weights and for products of
+two activations (a gradient for each factor), else the same as forward. The loss costs one for each element
+that it reads.
 
 (The original reads input and output in every backward op, and gives the gradient the size of the layer's
 *output*: Jain et al., MLSys 2020, section 4.)
@@ -39,8 +40,8 @@ class Read:
 
     Attributes:
         source: the layer that made it, or the graph's input.
-        size: bytes of what is read: of the whole output, or of a part of it.
-        kept: backward reads it, too.
+        size: bytes that are read: the whole output, or a part of it.
+        kept: whether backward reads it, too.
     """
 
     source: str
@@ -50,17 +51,17 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One layer of a network, as its training needs it.
+    """One layer of a network, as training uses it.
 
     Attributes:
-        name: its own.
+        name: of the layer.
         reads: its inputs, without parameters.
         size: bytes of its output.
         flops: of its forward pass.
-        weights: it has some, whose gradients its backward makes.
-        product: it multiplies activations with each other.
-        kept: its backward reads its output.
-        passes_gradient: the gradients of its inputs are all the same tensor.
+        weights: whether it has weights, whose gradients its backward makes.
+        product: whether it multiplies activations with each other.
+        kept: whether its backward reads its output.
+        passes_gradient: whether the gradients of its inputs are all the same tensor.
     """
 
     name: str
@@ -76,12 +77,12 @@ class Layer:
 def training_graph(
     name: str, layers: Sequence[Layer], *, inputs: dict[str, int], output: str, parameter_bytes: int
 ) -> DFGraph:
-    """The step.
+    """The training step as a graph.
 
     Args:
         name: of the graph.
-        layers: in execution order; what the output doesn't depend on is left out.
-        inputs: bytes of what stands in for the batch, by name.
+        layers: in execution order; layers that the output doesn't depend on are left out.
+        inputs: bytes of the batch, by the name of the input.
         output: the layer that makes the network's output.
         parameter_bytes: of all parameters, each once.
     """
@@ -103,7 +104,7 @@ def training_graph(
 
 
 def _backward(builder: GraphBuilder, layer: Layer, gradients: dict[str, list[str]]) -> None:
-    """Add the backward op of a layer, and hand its gradients on."""
+    """Add the backward op of a layer, and pass its gradients on."""
     reads = list(gradients[layer.name])
     reads += [read.source for read in layer.reads if read.kept]
     if layer.kept:
@@ -125,7 +126,7 @@ def _backward(builder: GraphBuilder, layer: Layer, gradients: dict[str, list[str
 
 
 def _needed(layers: Sequence[Layer], output: str) -> list[Layer]:
-    """Those that the output depends on, in order."""
+    """The layers that the output depends on, in order."""
     wanted = {output}
     for layer in reversed(layers):
         if layer.name in wanted:

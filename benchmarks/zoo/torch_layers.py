@@ -1,9 +1,9 @@
-"""The layers of a PyTorch network: its forward pass on fake tensors, written down call by call.
+"""The layers of a PyTorch network: its forward pass on fake tensors, recorded call by call.
 
-A layer is a call of a module without modules inside, or of a function outside of such a module. What its
-backward reads is what autograd keeps of its inputs and its output, but for few rules (:data:`_KEEPS`). A
-call that makes no storage of its own is part of the layer that did: a view, or an activation in place. What
-needs no gradient (positions, masks) counts as constant.
+A layer is a call of a module without modules inside, or of a function outside of such a module. Its
+backward reads the inputs and the output that autograd keeps, with a few exceptions (:data:`_KEEPS`). A call
+that makes no storage of its own, a view or an activation in place, is part of the layer that made it. Tensors
+without gradients (positions, masks) count as constants.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ __all__ = ["recorded"]
 
 _KEEPS: dict[object, tuple[bool, bool]] = {
     nn.MaxPool2d: (True, True),  # the indices, which PyTorch keeps instead, are 8 bytes for each element made
-    nn.AvgPool2d: (False, False),  # PyTorch keeps its input for the shape alone
-    nn.ReLU6: (False, True),  # PyTorch keeps its input, though its output says as much
+    nn.AvgPool2d: (False, False),  # PyTorch keeps its input only for the shape
+    nn.ReLU6: (False, True),  # PyTorch keeps its input, though its output would do
     nn.Dropout: (False, True),  # in place of a mask
-    functional.scaled_dot_product_attention: (True, True),  # as the fused kernels of GPUs
+    functional.scaled_dot_product_attention: (True, True),  # like the fused kernels of GPUs
 }
-"""Whether backward reads inputs and output, where that is not what autograd keeps."""
+"""Whether backward reads inputs and output, where that differs from the tensors that autograd keeps."""
 
 _FLOPS = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
         lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)
     )
 }
-"""What PyTorch has no count for."""
+"""FLOPs of calls that PyTorch does not count."""
 
 _SUMS = (torch.Tensor.add, torch.add, torch.Tensor.__add__, torch.Tensor.__radd__)
 """Calls whose gradient passes unchanged."""
@@ -62,7 +62,7 @@ def recorded(model: nn.Module, *inputs: Tensor) -> tuple[list[Layer], str]:
 
 @dataclass(slots=True, kw_only=True)
 class _Draft:
-    """A layer, to which calls in place may still add; by source, what it reads, and of that what is kept."""
+    """A layer that later calls in place may extend; its reads by source, and those that backward keeps."""
 
     size: int
     flops: float
@@ -91,7 +91,7 @@ class _Draft:
 
 
 class _Recorder(TorchFunctionMode):
-    """Who made which storage, so far."""
+    """Records the layer that made each storage."""
 
     def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         super().__init__()
@@ -99,12 +99,12 @@ class _Recorder(TorchFunctionMode):
         self.makers: dict[int, str] = {_key(tensor): "x" for tensor in inputs}
         self.names = {id(module): name for name, module in model.named_modules()}
         self.parameters = {_key(parameter) for parameter in model.parameters()}
-        self.alive: list[object] = []  # a storage's address is its own while it lives
+        self.alive: list[object] = []  # a storage's address is unique while it lives
         self.inside = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Write down what is called."""
+        """Record a call."""
         call = nn.Module.__call__
 
         def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -129,7 +129,7 @@ class _Recorder(TorchFunctionMode):
         return self._layer(name, function, lambda: function(*args, **kwargs), (args, kwargs))
 
     def _layer(self, name: str, kind: object, run: Callable[[], Any], arguments: Any) -> Any:
-        """Run a call and write down what it was."""
+        """Run a call and record its layer."""
         read = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor)]
         versions = [tensor._version for tensor in read]
         kept: set[int] = set()
@@ -174,7 +174,7 @@ class _Recorder(TorchFunctionMode):
         sources: dict[str, int] = {}
         for tensor in read:
             source = self.makers.get(_key(tensor))
-            if source is not None:  # of several views together not more than there is
+            if source is not None:  # several views together are at most the whole
                 size = sources.get(source, 0) + tensor.numel() * tensor.element_size()
                 sources[source] = min(size, tensor.untyped_storage().nbytes())
         sources_kept, keeps_output = {self.makers.get(key) for key in kept}, not kept.isdisjoint(made)
@@ -197,12 +197,12 @@ class _Recorder(TorchFunctionMode):
 
 
 def _numbered(name: str) -> Iterator[str]:
-    """The name, and others like it."""
+    """The name, made unique by a number."""
     yield name
     for number in itertools.count(2):
         yield f"{name}_{number}"
 
 
 def _key(tensor: Tensor) -> int:
-    """What tells one storage from all others that live."""
+    """A key that is unique among living storages."""
     return tensor.untyped_storage()._cdata

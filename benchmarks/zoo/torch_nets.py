@@ -1,8 +1,9 @@
 """The paper's networks in PyTorch, written from the papers that :data:`zoo.NETWORKS` names.
 
-Layer for layer what Keras has, so that both front ends trace the same graph: strides of a bottleneck stand in
-its first convolution, as in the paper, and ResNet's convolutions have a bias, as in Keras. An activation that
-follows a convolution or a dense layer directly is done in place: it is part of that layer. All end in logits.
+They have the same layers as in Keras, so that both front ends trace the same graph: a bottleneck has its
+stride in the first convolution, as in the paper, and ResNet's convolutions have a bias, as in Keras. An
+activation directly after a convolution or a dense layer runs in place: it is part of that layer. All end in
+logits.
 
 ``small`` networks have narrow layers, few blocks, and images of a quarter of the side or less.
 """
@@ -116,7 +117,7 @@ NETS: dict[str, Callable[[bool], nn.Module]] = {
 """By name; the argument is ``small``."""
 
 SEGMENTING = {"unet": 2, "fcn8": 1, "segnet": 2}
-"""Those that say a class for each pixel, and how much smaller the sides of what they say are."""
+"""Networks that predict a class for each pixel, and the factor by which their output is smaller."""
 
 
 class _Bottleneck(nn.Module):
@@ -227,7 +228,7 @@ def _convolutions(before: int, after: int, count: int) -> Iterable[nn.Module]:
 
 
 def _refined(before: int, after: int) -> list[nn.Module]:
-    """What stands after each scaling of a decoder."""
+    """The layers after each scaling of a decoder."""
     return [*_convolutions(before, after, 1), nn.BatchNorm2d(after)]
 
 

@@ -20,7 +20,7 @@ __all__ = ["layers", "ops", "parameter_count"]
 
 
 def layers(name: str, *, batch: int, small: bool) -> DFGraph:
-    """A layer an op; see :mod:`zoo.layers`."""
+    """One op for each layer; see :mod:`zoo.layers`."""
     with FakeTensorMode():
         step = _step(name, batch, small)
         found, output = recorded(step.model, step.inputs)
@@ -44,14 +44,14 @@ def ops(name: str, *, batch: int, small: bool) -> DFGraph:
 
 
 def parameter_count(name: str, *, small: bool) -> int:
-    """Of all parameters, each once."""
+    """The number of trained parameters, shared ones counted once."""
     with FakeTensorMode():
         return sum(parameter.numel() for parameter in _step(name, 1, small).model.parameters())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Step:
-    """A network that returns logits, a class the second dimension, and a batch of it."""
+    """A network that returns logits with the classes in the second dimension, and a batch for it."""
 
     model: nn.Module
     inputs: Tensor

@@ -1,4 +1,4 @@
-"""Transformers in PyTorch: shapes of published models, made by ``transformers``, weights not set.
+"""Transformers in PyTorch: shapes of published models, made by ``transformers``, weights uninitialised.
 
 No dropout, no cache of keys and values; attention is one call of PyTorch's. ``small`` models have two blocks
 of width 64 and eight tokens.
@@ -85,7 +85,7 @@ TRANSFORMERS: dict[str, Callable[[int, bool], Step]] = {one.__name__: one for on
 
 
 class _Logits(nn.Module):
-    """Of what ``transformers`` returns, the logits, classes second."""
+    """The logits of a model, with the classes in the second dimension."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ def _text(kind: type[PreTrainedModel], config: PreTrainedConfig, batch: int, len
 
 
 def _built(kind: type[PreTrainedModel], config: PreTrainedConfig) -> nn.Module:
-    with no_init_weights():  # some rules look at what they have drawn, and fake tensors have no values
+    with no_init_weights():  # some rules read the drawn values, and fake tensors have none
         model = kind(config)
     model.tie_weights()
     return _Logits(model)

@@ -35,13 +35,13 @@ def test_the_table_has_a_line_for_each_row_and_says_why_something_failed() -> No
     assert "| checkmate | 50% | 100.0 | 100.0 | 99.0 | 50% | +10.0% | 1.000 | +12.0% | bits |  |" in said
     assert "- torch 50%: `RuntimeError: in place`" in said
     assert "- torch 20%: `RuntimeError: exit -9`" in said
-    assert "within the budget: 1 of 1 rows" in said
+    assert "within the budget in 1 of 1 rows" in said
 
 
 def test_a_peak_over_its_budget_is_counted() -> None:
     over = Row(task=dict(ROWS[1].task), result=OURS | {"peak": 101 << 20})
     said = STEPS_TORCH.markdown(Results(experiment="steps-torch", rows=(*ROWS, over)))
-    assert "within the budget: 1 of 2 rows" in said
+    assert "within the budget in 1 of 2 rows" in said
 
 
 def test_the_picture_has_a_panel_for_each_network() -> None:
