@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from checkmate.errors import PlanError
 from checkmate.graph import DFGraph, Op, Tensor
-from checkmate.lower import lazy_sequence, lower, planned_sequence
+from checkmate.lower import lazy_sequence, lower, sequence_from_moments
 from checkmate.plan import Plan
 from checkmate.schedule import Compute, Free, Schedule
 from checkmate.simulate import simulate
@@ -22,7 +22,8 @@ from checkmate.testing.strategies import graphs
 @given(graphs(), st.data())
 def test_always_valid_and_no_op_runs_twice_after_the_moment(graph: DFGraph, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, graph.n_ops))
-    keep = np.array(data.draw(st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)))
+    masks = st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)
+    keep = np.array(data.draw(masks), dtype=bool)
     sequence = lazy_sequence(graph, keep, at)
     assert sequence[:at] == list(range(at))
     assert [v for v in sequence[at:] if v >= at] == list(range(at, graph.n_ops))
@@ -49,13 +50,12 @@ def test_keeping_everything_is_the_base_order(graph: DFGraph, data: st.DataObjec
 
 
 @given(graphs(), st.data())
-def test_a_plan_of_several_moments_is_valid_and_recomputes_at_most_once_between_them(
+def test_a_sequence_of_several_moments_is_valid_and_recomputes_at_most_once_between_them(
     graph: DFGraph, data: st.DataObject
 ) -> None:
     moments = data.draw(st.lists(st.integers(0, graph.n_ops - 1), min_size=1, max_size=3, unique=True))
     masks = st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)
-    plan = {at: np.array(data.draw(masks), dtype=bool) for at in moments}
-    sequence = planned_sequence(graph, plan)
+    sequence = sequence_from_moments(graph, {at: np.array(data.draw(masks), dtype=bool) for at in moments})
     assert list(dict.fromkeys(sequence)) == list(range(graph.n_ops))
     assert max(sequence.count(v) for v in range(graph.n_ops)) <= 1 + len(moments)
     simulate(graph, Schedule.from_sequence(graph, sequence))
@@ -65,8 +65,8 @@ def test_tensors_gained_at_a_later_moment_are_recomputed() -> None:
     """Tensor 0 is dropped at op 1 and kept again at op 2, although only op 3 reads it."""
     graph = DFGraph.from_nodes(cost=[1] * 4, size=[1] * 4, deps=[[], [], [1], [0, 2]])
     everything = np.ones(4, dtype=bool)
-    assert planned_sequence(graph, {1: ~everything, 2: everything}) == [0, 1, 0, 2, 3]
-    assert planned_sequence(graph, {1: ~everything}) == [0, 1, 2, 0, 3]
+    assert sequence_from_moments(graph, {1: ~everything, 2: everything}) == [0, 1, 0, 2, 3]
+    assert sequence_from_moments(graph, {1: ~everything}) == [0, 1, 2, 0, 3]
 
 
 def test_a_deep_chain_is_no_recursion() -> None:
@@ -127,10 +127,11 @@ def test_a_plan_is_refused_or_lowered_to_a_valid_schedule(graph: DFGraph, data: 
 
 
 @given(graphs(), st.data())
-def test_a_moment_can_be_written_as_a_plan(graph: DFGraph, data: st.DataObject) -> None:
+def test_a_moment_can_be_written_as_a_stage_plan(graph: DFGraph, data: st.DataObject) -> None:
     """Its recomputation is the least for its retained tensors, if no output is made after the last op."""
     at = data.draw(st.integers(0, graph.n_ops))
-    keep = np.array(data.draw(st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)))
+    masks = st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)
+    keep = np.array(data.draw(masks), dtype=bool)
     plan = Plan.of(graph, Schedule.from_sequence(graph, lazy_sequence(graph, keep, at)))
     if plan.n_stages == graph.n_ops:
         assert Plan.from_retained(graph, plan.retain) == plan

@@ -10,7 +10,7 @@ import pytest
 
 from checkmate import DFGraph, Op, Schedule, Tensor, simulate, solve
 from checkmate.analysis import in_vain, late_reads, sequence_to_run, with_writes_settled
-from checkmate.lower import planned_sequence
+from checkmate.lower import sequence_from_moments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ def careless_sequence(graph: DFGraph, seed: int, *, shuffled: bool = True) -> li
     other = replace(graph, ops=tuple(graph.ops[v] for v in order))
     moments = rng.choice(graph.n_ops + 1, int(rng.integers(1, 5)))
     plan = {int(at): rng.random(graph.n_tensors) < 0.4 for at in moments}
-    sequence = [order[v] for v in planned_sequence(other, plan)]
+    sequence = [order[v] for v in sequence_from_moments(other, plan)]
     simulate(graph, Schedule.from_sequence(graph, sequence))  # raises if it is invalid
     vain = set(in_vain(graph, sequence))
     return [v for k, v in enumerate(sequence) if k not in vain]

@@ -30,13 +30,13 @@ def test_a_sequence_is_valid_within_the_budget_and_first_runs_keep_the_base_orde
     data: st.DataObject, graph: DFGraph, weights: Weights
 ) -> None:
     budget = data.draw(st.integers(max(1, floor(graph).size - 1), max(1, keep_all_peak(graph))))
-    plan = {
+    moments = {
         at: np.array(
             data.draw(st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)), dtype=bool
         )
         for at in data.draw(st.sets(st.integers(0, graph.n_ops - 1), max_size=2))
     }
-    sequence = evicting_sequence(graph, budget, weights, plan)
+    sequence = evicting_sequence(graph, budget, weights, moments)
     if sequence is not None:
         assert simulate(graph, Schedule.from_sequence(graph, sequence)).peak <= budget
         assert list(dict.fromkeys(sequence)) == np.flatnonzero(needed_ops(graph)).tolist()
@@ -54,13 +54,13 @@ def test_a_chain_is_scheduled_at_its_floor(rule: str) -> None:
 
 
 def test_a_plan_names_the_first_victims() -> None:
-    """Tensors 0 and 1 are read last; the plan decides which of them is recomputed."""
+    """Tensors 0 and 1 are read last; the moment decides which of them is recomputed."""
     graph = DFGraph.from_nodes(
         cost=[1, 1, 1, 1, 1], size=[2, 2, 4, 3, 1], deps=[[], [], [], [2], [0, 1, 3]], outputs=[4]
     )
     for victim in (0, 1):
         keep = np.arange(5) != victim
-        assert evicting_sequence(graph, 9, plan={3: keep}) == [0, 1, 2, 3, victim, 4]
+        assert evicting_sequence(graph, 9, moments={3: keep}) == [0, 1, 2, 3, victim, 4]
 
 
 def test_keys_are_kept_while_they_can_recompute_others() -> None:

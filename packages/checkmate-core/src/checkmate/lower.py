@@ -24,7 +24,7 @@ from checkmate.graph import DFGraph
 from checkmate.plan import Plan
 from checkmate.schedule import Schedule
 
-__all__ = ["lazy_sequence", "lower", "planned_chunks", "planned_sequence"]
+__all__ = ["chunks_from_moments", "lazy_sequence", "lower", "sequence_from_moments"]
 
 
 def lower(plan: Plan) -> Schedule:
@@ -67,30 +67,30 @@ def lazy_sequence(graph: DFGraph, keep: npt.NDArray[np.bool_], at: int) -> list[
     >>> lazy_sequence(graph, np.array([False, True, True, True]), at=2)
     [0, 1, 2, 0, 3]
     """
-    return planned_sequence(graph, {at: keep})
+    return sequence_from_moments(graph, {at: keep})
 
 
-def planned_sequence(graph: DFGraph, plan: Mapping[int, npt.NDArray[np.bool_]]) -> list[int]:
-    """As :func:`lazy_sequence` with any number of moments; ``plan[at]`` is ``keep`` of moment ``at``."""
-    return [v for chunk in planned_chunks(graph, plan) for v in chunk]
+def sequence_from_moments(graph: DFGraph, moments: Mapping[int, npt.NDArray[np.bool_]]) -> list[int]:
+    """As :func:`lazy_sequence` with any number of moments; ``moments[at]`` is ``keep`` of moment ``at``."""
+    return [v for chunk in chunks_from_moments(graph, moments) for v in chunk]
 
 
-def planned_chunks(graph: DFGraph, plan: Mapping[int, npt.NDArray[np.bool_]]) -> Iterator[list[int]]:
-    """:func:`planned_sequence` in pieces, so that a caller can stop when it becomes too long."""
-    for at, keep in plan.items():
+def chunks_from_moments(graph: DFGraph, moments: Mapping[int, npt.NDArray[np.bool_]]) -> Iterator[list[int]]:
+    """:func:`sequence_from_moments` in pieces, so that a caller can stop when it becomes too long."""
+    for at, keep in moments.items():
         if keep.shape != (graph.n_tensors,):
             raise ValueError(f"keep has the shape {keep.shape}, must be ({graph.n_tensors},)")
         if not 0 <= at <= graph.n_ops:
             raise ValueError(f"at is {at}, must be within 0 … {graph.n_ops}")
     missing = bytearray(graph.n_tensors)
     for v, op in enumerate(graph.ops):
-        if v in plan:
-            yield _restored(graph, np.flatnonzero(plan[v]).tolist(), missing)
-            _forget(graph, plan[v], v, missing)
+        if v in moments:
+            yield _restored(graph, np.flatnonzero(moments[v]).tolist(), missing)
+            _forget(graph, moments[v], v, missing)
         yield [*_restored(graph, op.inputs, missing), v]
-    if graph.n_ops in plan:
-        yield _restored(graph, np.flatnonzero(plan[graph.n_ops]).tolist(), missing)
-        _forget(graph, plan[graph.n_ops], graph.n_ops, missing)
+    if graph.n_ops in moments:
+        yield _restored(graph, np.flatnonzero(moments[graph.n_ops]).tolist(), missing)
+        _forget(graph, moments[graph.n_ops], graph.n_ops, missing)
     yield _restored(graph, graph.outputs, missing)
 
 

@@ -4,8 +4,8 @@ A solver is any object with a method ``solve(problem)``; :mod:`checkmate.plugins
 adds what a longer search needs:
 
 - time: :class:`Deadline` and :data:`NEVER`; :func:`judging_s`, the CPU seconds of one simulation;
-- schedules: :func:`lazy_sequence` and :func:`planned_sequence` make a sequence of ops from the tensors kept
-  at one moment, or at some;
+- schedules: :func:`lazy_sequence` and :func:`sequence_from_moments` make a sequence of ops from the tensors
+  kept at one moment, or at some;
 - processes: :func:`graph_bytes` writes a graph, :func:`claim_bytes` an answer; :func:`read_claim` reads an
   answer back, and :func:`judged` checks it;
 - foreign code: :data:`ANYTHING` lists the exceptions to expect, :func:`one_line` makes a message of one.
@@ -18,7 +18,7 @@ from __future__ import annotations
 from checkmate.claim import Claim, claim_bytes, read_claim
 from checkmate.deadline import NEVER, Deadline
 from checkmate.judging import judged
-from checkmate.lower import lazy_sequence, planned_sequence
+from checkmate.lower import lazy_sequence, sequence_from_moments
 from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.problem import OnProgress, judging_s
 from checkmate.serialize import graph_bytes
@@ -35,6 +35,6 @@ __all__ = [
     "judging_s",
     "lazy_sequence",
     "one_line",
-    "planned_sequence",
     "read_claim",
+    "sequence_from_moments",
 ]

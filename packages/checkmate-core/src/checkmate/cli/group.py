@@ -54,7 +54,7 @@ class App(click.Group):
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(handler)
         try:
-            with _printable(), clean_exits():
+            with _one_line_errors(), clean_exits():
                 return super().invoke(ctx)
         finally:
             for name in _LOGGERS:
@@ -62,7 +62,7 @@ class App(click.Group):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Read the options before the command."""
-        with _printable():
+        with _one_line_errors():
             return super().make_context(*args, **kwargs)
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
@@ -108,7 +108,7 @@ class App(click.Group):
 
 
 @contextmanager
-def _printable() -> Iterator[None]:
+def _one_line_errors() -> Iterator[None]:
     """Errors quote names, paths and arguments; make each message one printable line."""
     try:
         yield

@@ -36,7 +36,7 @@ from checkmate.analysis import articulation_points
 from checkmate.deadline import Deadline
 from checkmate.graph import DFGraph
 from checkmate.heuristics.selection import cheapest
-from checkmate.lower import planned_chunks
+from checkmate.lower import chunks_from_moments
 from checkmate.problem import Problem, judging_s
 from checkmate.solution import Solution
 
@@ -170,10 +170,10 @@ def _sequences(
         return
     tried: set[tuple[int, ...]] = set()
     for cuts in map(tuple, choices):
-        for plan in _plans(graph, cuts, turn) if cuts not in tried else ():
+        for moments in _moments(graph, cuts, turn) if cuts not in tried else ():
             sequence: list[int] = []
             look = _LOOK
-            for chunk in planned_chunks(graph, plan):
+            for chunk in chunks_from_moments(graph, moments):
                 sequence += chunk
                 if len(sequence) > look:
                     look += _LOOK
@@ -190,7 +190,7 @@ def _sequences(
         tried.add(cuts)
 
 
-def _plans(graph: DFGraph, cuts: Sequence[int], turn: int) -> Iterator[dict[int, npt.NDArray[np.bool_]]]:
+def _moments(graph: DFGraph, cuts: Sequence[int], turn: int) -> Iterator[dict[int, npt.NDArray[np.bool_]]]:
     """The three versions of the module, each as backward op → the tensors kept before it."""
     kept = graph.producer >= turn
     for v in cuts:

@@ -115,7 +115,7 @@ def evicting_sequence(
     graph: DFGraph,
     budget: int,
     weights: Weights = _WEIGHTS["belady"][0],
-    plan: Mapping[int, npt.NDArray[np.bool_]] | None = None,
+    moments: Mapping[int, npt.NDArray[np.bool_]] | None = None,
     ceiling: float = math.inf,
     deadline: Deadline = NEVER,
 ) -> list[int] | None:
@@ -125,17 +125,17 @@ def evicting_sequence(
         graph: the graph; ops that no output needs are left out.
         budget: bytes.
         weights: the exponents of the score by which tensors are evicted.
-        plan: which tensors to keep at some moments (ops of the base order), each of shape ``[n_tensors]``.
-            Until that moment, tensors that it does not keep and that are next used after it are evicted
-            first: the plan recomputes them anyway. Tensors kept at a moment but not at the moment before are
-            recomputed there.
+        moments: for some ops of the base order, the tensors to keep when they first run, shape
+            ``[n_tensors]``. Until a moment, tensors that are not kept at it and are next used after it are
+            evicted first: they have to be recomputed anyway. Tensors kept at a moment but not at the moment
+            before are recomputed there.
         ceiling: the cost at which to give up.
         deadline: the time at which to give up.
 
     Returns:
         Op indices with repeats, peak within the budget; None if the rule finds none.
     """
-    return _Machine(graph, budget, weights, plan or {}, ceiling, deadline).run()
+    return _Machine(graph, budget, weights, moments or {}, ceiling, deadline).run()
 
 
 class _Machine:
@@ -146,12 +146,12 @@ class _Machine:
         graph: DFGraph,
         budget: int,
         weights: Weights,
-        plan: Mapping[int, npt.NDArray[np.bool_]],
+        moments: Mapping[int, npt.NDArray[np.bool_]],
         ceiling: float,
         deadline: Deadline,
     ) -> None:
         self.graph, self.budget, self.weights = graph, budget, weights
-        self.plan = sorted(plan.items())
+        self.moments = sorted(moments.items())
         self.left, self.deadline = ceiling, deadline
         self.order = np.flatnonzero(needed_ops(graph)).tolist()
         self.sizes: list[int] = graph.sizes.tolist()
@@ -193,9 +193,9 @@ class _Machine:
 
     def _gained(self, moment: int) -> Iterator[int]:
         """Ops to run again at ``moment``: their outputs are kept from there on, but were not kept before."""
-        plans = [keep for at, keep in self.plan if at <= moment]
-        if len(plans) > 1 and any(at == moment for at, _ in self.plan):
-            for t in np.flatnonzero(plans[-1] & ~plans[-2]).tolist():
+        kept = [keep for at, keep in self.moments if at <= moment]
+        if len(kept) > 1 and any(at == moment for at, _ in self.moments):
+            for t in np.flatnonzero(kept[-1] & ~kept[-2]).tolist():
                 if t in self.lost and not self.present[t]:
                     yield self.producer[t]
 
@@ -298,7 +298,7 @@ class _Machine:
         return unlocked > self.sizes[t]
 
     def _rank(self, t: int, due: dict[int, int]) -> tuple[int, float, int]:
-        """Sort key of a victim: first tensors that the plan gives up, then by score, last those read now."""
+        """Sort key of a victim: first tensors to be dropped anyway, then by score, last those read now."""
         moment = min(due.get(t, _NEVER), self._next_use(t))
         if moment <= self.now:
             return (3, -self.sizes[t], t)
@@ -314,8 +314,8 @@ class _Machine:
         return (1 if moment < self.graph.n_ops or self.weights.outputs_too else 2, -score, t)
 
     def _given_up(self, t: int, moment: int) -> bool:
-        """Whether the plan does not keep ``t`` at its next moment, and nothing reads ``t`` before."""
-        for at, keep in self.plan:
+        """Whether ``t`` is not kept at the next moment, and nothing reads it before."""
+        for at, keep in self.moments:
             if at >= self.now:
                 return moment > at and not keep[t]
         return False
