@@ -222,7 +222,7 @@ def _own(row: Row) -> list[str]:
 
 EXPERIMENT = Experiment(
     name="ablation",
-    title="What each step of auto is good for",
+    title="The effect of each step of auto",
     about="each step of auto left out in turn: cost, gap, time",
     tasks=tasks,
     measure=measure,
