@@ -99,7 +99,7 @@ def _saved_sources(
 
     def read(node: Node) -> None:
         for source in traced.sources(node):
-            if is_symbol(source) and not forward.can_tell(source):
+            if is_symbol(source) and not forward.is_known(source):
                 map_arg((source.args, source.kwargs), read)
             elif source not in made:
                 saved[source] = None
@@ -133,7 +133,7 @@ class _Pass:
         self.values: dict[Node, Node] = {}
         self.states: dict[int, Node] = {}
         self.done: set[int] = set(before.done) if before else set()
-        self.views: dict[Node, list[Node]] = {}  # source → joint views of it that are in `values`
+        self.views: dict[Node, list[Node]] = {}  # source → its joint views in `values`
         self.unread: list[Node] = []  # views and items of ops: erased at the end if nothing reads them
 
     def add_placeholder(self, node: Node) -> None:
@@ -165,7 +165,7 @@ class _Pass:
     def _read_sizes(self, made: Sequence[Node]) -> None:
         """Read the sizes of new tensors while they are resident; unread ones are erased later."""
         for user in (user for node in made for user in node.users):
-            if is_symbol(user) and user not in self.values and self.can_tell(user):
+            if is_symbol(user) and user not in self.values and self.is_known(user):
                 self.value(user)
 
     def value(self, arg: object) -> Argument:
@@ -174,7 +174,7 @@ class _Pass:
             return arg  # type: ignore[return-value]
         if arg in self.values:
             return self.values[arg]
-        if is_symbol(arg) and not self.can_tell(arg):
+        if is_symbol(arg) and not self.is_known(arg):
             return specialized(arg.meta["val"])
         if self.traced.is_op(arg):
             raise RuntimeError(f"the schedule reads {arg.name!r} where it isn't resident")
@@ -185,17 +185,17 @@ class _Pass:
             self.views.setdefault(source, []).append(arg)
         return copy
 
-    def can_tell(self, symbol: Node) -> bool:
+    def is_known(self, symbol: Node) -> bool:
         """Whether a size can be read from what is resident, or computed from sizes that can."""
         if symbol in self.values:
             return True
         return symbol.op == "call_function" and all(
-            self.can_tell(arg) if is_symbol(arg) else self._resident(arg) for arg in symbol.all_input_nodes
+            self.is_known(arg) if is_symbol(arg) else self._resident(arg) for arg in symbol.all_input_nodes
         )
 
     def _resident(self, node: Node) -> bool:
         sources = self.traced.sources(node)
-        return all(self.can_tell(s) if is_symbol(s) else s in self.values for s in sources)
+        return all(self.is_known(s) if is_symbol(s) else s in self.values for s in sources)
 
     def module(self, roles: Sequence[object]) -> GraphModule:
         """The finished graph; ``roles`` describe its outputs."""

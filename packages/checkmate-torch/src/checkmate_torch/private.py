@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Boxed",
-    "CaptureErrors",
     "Compilation",
     "FakeTensor",
     "FakeTensorMode",
@@ -384,7 +383,7 @@ def store_of(group: dist.ProcessGroup | None) -> Any:
 
 
 def registries(module: nn.Module) -> dict[str, object]:
-    """The tables in which a module keeps parameters, buffers and submodules, by the names of attributes."""
+    """The tables in which a module keeps parameters, buffers and submodules: attribute name → table."""
     names = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
     return {name: getattr(module, name) for name in names}
 

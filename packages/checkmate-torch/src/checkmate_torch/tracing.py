@@ -282,7 +282,7 @@ class _Builder:
         if node in self.writes:
             outputs.append(self._token(node))
         state = rng_state_like(node).nbytes if is_random(node) else 0
-        self.kept_bytes += state  # kept for a replay, which needs as much again while it runs
+        self.kept_bytes += state  # kept for a replay, which needs the same bytes again while it runs
         held = any(self._shows(user, outputs) for user in self.user_outputs)
         once = held or not may_run_twice(node) or statistics_are_read(node)
         again = self._reads((as_copy(node)[1], node.kwargs))

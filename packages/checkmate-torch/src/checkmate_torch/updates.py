@@ -162,7 +162,7 @@ class ParameterUpdate:
             twin.param_groups = [{**optimizer.param_groups[self.place[0]], "params": [parameter]}]
             updates = Updates(optimizer=twin, max_norm=self.updates.max_norm)
             update = ParameterUpdate(updates=updates, parameter=parameter, place=(0, 0))
-            update(parameter, gradient, scale)  # the first one makes the state
+            update(parameter, gradient, scale)  # the first update makes the state
             return profile_op(partial(update, parameter, gradient, scale), device)
 
 
