@@ -19,7 +19,7 @@ from checkmate.cli.app import app
 from checkmate.cli.group import App
 from checkmate.cli.solve import solve
 from checkmate.errors import install_hint
-from checkmate.plugins import hookimpl, loader
+from checkmate.plugins import hookimpl
 
 Checkmate = Callable[..., Result]
 COMMANDS = ["doctor", "plugins", "show", "simulate", "solve", "sweep", "trace"]
@@ -125,15 +125,15 @@ def test_demo_says_which_distribution_it_needs(checkmate: Checkmate) -> None:
 
 
 def test_demo_of_a_broken_distribution_shows_its_error(
-    checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch
+    checkmate: Checkmate, plug: Callable[..., None]
 ) -> None:
-    broken = loader.LoadedPlugin(
-        name="torch", distribution="checkmate-torch 0.1.0", error="OSError: libfoo.so"
-    )
-    monkeypatch.setattr("checkmate.cli.group.installed_plugins", lambda: (broken,))
+    def broken() -> None:
+        raise OSError("libfoo.so")
+
+    plug(("torch", broken, "checkmate-torch"))
     result = checkmate("demo")
     assert result.exit_code == 2
-    assert "'torch' (checkmate-torch 0.1.0), which failed: OSError: libfoo.so" in result.stderr
+    assert "'torch' (checkmate-torch 1.0), which failed: OSError: libfoo.so" in result.stderr
 
 
 class Climber:
@@ -196,11 +196,11 @@ def test_version(checkmate: Checkmate) -> None:
     assert checkmate("--version").stdout == f"checkmate, version {__version__}\n"
 
 
-def test_ctrl_c_in_any_command_is_one_line(checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_any_command_is_one_line(checkmate: Checkmate, plug: Callable[..., None]) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("checkmate.cli.plugins.installed_plugins", interrupted)
+    plug(("any", interrupted))
     result = checkmate("plugins")
     assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
 

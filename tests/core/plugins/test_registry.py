@@ -219,7 +219,7 @@ print(json.dumps([{p.name: p.error for p in installed_plugins()}, [s.name for s 
     errors, solvers = json.loads(run(code, "partial", "sample"))
     assert errors["sample"] is None
     assert "checkmate_register_exporters returned SolverSpec(name='picture'" in errors["partial"]
-    assert "which is not a ExporterSpec" in errors["partial"]
+    assert "which is not of the class ExporterSpec" in errors["partial"]
     assert "half" not in solvers
     assert "luck" in solvers
 

@@ -62,7 +62,7 @@ class Timeline:
     def peak_op(self) -> int | None:
         """The op that runs at ``peak_step``; None for an empty schedule.
 
-        It is always an op: a free never holds more than while the last op before it ran.
+        It is always an op: after a free, no more is held than while the last op before it ran.
         """
         return int(self.schedule.codes[self.peak_step]) if len(self.memory) else None
 

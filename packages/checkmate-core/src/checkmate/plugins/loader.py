@@ -199,7 +199,9 @@ def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
                 raise PluginError(f"{hook} returned {specs!r}, not an iterable of {expected.__name__}")
             for spec in specs:
                 if not isinstance(spec, expected):
-                    raise PluginError(f"{hook} returned {spec!r}, which is not a {expected.__name__}")
+                    raise PluginError(
+                        f"{hook} returned {spec!r}, which is not of the class {expected.__name__}"
+                    )
                 texts: tuple[object, ...] = (spec.name, spec.summary)
                 if not all(isinstance(text, str) and text.strip() and text.isprintable() for text in texts):
                     raise PluginError(
