@@ -11,23 +11,20 @@ that cached attributes are computed again. Run it on an idle machine:
 from __future__ import annotations
 
 import argparse
-import datetime
 import gc
-import json
-import os
-import platform
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
-import numpy as np
-
 import checkmate
 from checkmate.serialize import graph_bytes, schedule_bytes
+from machine import session
+from pages import conditions
+from results_file import Results, write_results
 
 Row = dict[str, Any]
 MEASURES = {
@@ -44,21 +41,18 @@ MEASURES = {
 }
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description="Times of checkmate-core against the number of ops.")
     parser.add_argument("--ops", default="100,1000,3000,10000,100000", help="sizes, separated by commas")
-    parser.add_argument("--runs", type=int, default=7, help="of which the median is taken")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write; the table goes beside it")
-    arguments = parser.parse_args()
-    about = machine() | {"runs": arguments.runs}
+    parser.add_argument("--runs", type=int, default=7, help="runs of each, of which the median counts")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
+    arguments = parser.parse_args(words)
+    ran = session("benchmarks/bench_core.py", words, [], ("checkmate-core", "numpy", "msgspec"))
     rows = [row_of(int(n), arguments.runs) for n in arguments.ops.split(",")]
-    text = table(rows, about)
-    print(text)
+    print(f"{table(rows)}\n\n{conditions([ran])}")
     if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
-        arguments.output.with_suffix(".txt").write_text(text + "\n")
+        write_results(arguments.output, Results(sessions=[ran], rows=rows))
 
 
 # --- what is measured -------------------------------------------------------------------------------------
@@ -152,29 +146,10 @@ def fitting_plan(graph: checkmate.DFGraph, schedule: checkmate.Schedule) -> chec
 # --- the report -------------------------------------------------------------------------------------------
 
 
-def machine() -> Row:
-    """The conditions of the run."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = {line.split(":")[1].strip() for line in lines if line.startswith("model name")}
-    return {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "cpu": ", ".join(sorted(models)) or platform.processor(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "msgspec": msgspec.__version__,
-        "checkmate": checkmate.__version__,
-    }
-
-
-def table(rows: list[Row], about: Row) -> str:
+def table(rows: list[Row]) -> str:
     """Milliseconds, one column for each size."""
-    lines = [", ".join(f"{key}: {value}" for key, value in about.items()), ""]
     heads = ("ops", "steps", "graph_bytes", "schedule_bytes")
-    lines += [f"{head:<16}" + "".join(f"{row[head]:>12}" for row in rows) for head in heads]
+    lines = [f"{head:<16}" + "".join(f"{row[head]:>12}" for row in rows) for head in heads]
     lines += ["", "milliseconds, medians"]
     for name, meaning in MEASURES.items():
         cells = (row["seconds"][name] for row in rows)
@@ -184,4 +159,4 @@ def table(rows: list[Row], about: Row) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

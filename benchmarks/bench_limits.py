@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -29,7 +28,7 @@ from checkmate.plugins import SOLVERS
 from checkmate.serialize import graph_bytes
 from checkmate_solvers.machine.code import machine_code
 from machine import session
-from results_file import write_results
+from results_file import Results, write_results
 
 ALLOWED = 0.1
 FAMILIES: dict[str, Callable[[int], DFGraph]] = {
@@ -50,13 +49,6 @@ class Row(msgspec.Struct):
     cpu_s: float
     over: float
     status: str
-
-
-class Results(msgspec.Struct):
-    """The results file."""
-
-    sessions: list[dict[str, Any]]
-    rows: list[Row]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-__all__ = ["write_results"]
+__all__ = ["Results", "write_results"]
+
+
+class Results(msgspec.Struct):
+    """A results file without a format of its own: the conditions of each run, and rows of any kind."""
+
+    sessions: list[dict[str, Any]]
+    rows: list[Any]
 
 
 def write_results(file: Path, results: msgspec.Struct) -> None:
