@@ -36,7 +36,6 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> click.Group:
     """The command line, with the demo on a small network and small images."""
     monkeypatch.setattr(demo, "network", small_network)
     monkeypatch.setattr(demo, "digits", partial(digits, image=32))
-    monkeypatch.setattr(demo, "_TIME_LIMIT_S", 1.0)
     group = click.Group()
     register(group)
     return group
