@@ -1,7 +1,6 @@
 """From a claim to a solution: the judge replays the schedule, and the rest of the claim must agree with it.
 
-Whatever a solver, the cache or another process says about a problem passes through here before a user sees
-it.
+Answers of solvers, of the cache and of other processes pass through here before users see them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["claimed", "judged"]
 
 
 def claimed(answer: object, name: str, problem: Problem) -> Claim:
-    """The claim in what a solver returned, checked to be about this problem.
+    """The claim in a solver's answer, checked to be about this problem.
 
     Raises:
         SolverError: if ``answer`` is not a Solution, or answers another problem; names the solver.
@@ -37,11 +36,11 @@ def claimed(answer: object, name: str, problem: Problem) -> Claim:
         raise SolverError(f"solver {name!r} returned no sound Solution: {one_line(error)}") from error
     if not same:
         raise SolverError(f"solver {name!r} answered about another graph than {asked!r}")
-    if narrower:  # what is proved for less freedom need not hold for more
+    if narrower:  # a proof about fewer schedules need not hold for more
         raise SolverError(
             f"solver {name!r} answered about a budget of {about.budget} bytes with fixed_order="
             f"{about.fixed_order}, not {problem.budget} with {problem.fixed_order}: "
-            "make the Solution with the problem that was asked"
+            "make the Solution with the given problem"
         )
     return claim
 

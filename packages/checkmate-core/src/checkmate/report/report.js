@@ -1,5 +1,5 @@
 "use strict";
-// Hover, touch, arrow keys or #step=12 in the address choose a run; the panel says what it holds.
+// Hover, touch, arrow keys or #step=12 in the address choose a run; the panel shows the tensors that it holds.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const picture = document.getElementById("memory");
