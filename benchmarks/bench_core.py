@@ -55,7 +55,7 @@ def main(words: Sequence[str]) -> None:
         write_results(arguments.output, Results(sessions=[ran], rows=rows))
 
 
-# --- what is measured -------------------------------------------------------------------------------------
+# --- measurements -----------------------------------------------------------------------------------------
 
 
 def row_of(n: int, runs: int) -> Row:

@@ -58,12 +58,18 @@ def main(arguments: Sequence[str]) -> int:
     if asked.pages:
         _fill_pages(asked.output or RESULTS)
         return 0
+    return _evaluate_all([experiments[name] for name in names], asked, arguments)
+
+
+def _evaluate_all(
+    experiments: Sequence[Experiment], asked: argparse.Namespace, arguments: Sequence[str]
+) -> int:
+    """Run experiments one after another; returns the exit code."""
     folder = asked.output or Path("evaluation-quick" if asked.quick else "evaluation")
     folder.mkdir(parents=True, exist_ok=True)
     console, failed = Console(stderr=True), 0
     try:
-        for name in names:
-            experiment = experiments[name]
+        for experiment in experiments:
             facts = session("benchmarks/evaluate.py", arguments, experiment.seeds, experiment.packages)
             failed += _evaluate(experiment, asked, folder, facts, console)
     except KeyboardInterrupt:

@@ -98,14 +98,14 @@ def _listener(seconds: Callable[[], float], tell: Callable[..., None]) -> Callab
     """A listener that passes on each improvement, with the seconds of our clock."""
     best: list[float] = [math.inf, 0.0]
 
-    def heard(report: Progress) -> None:
+    def listen(report: Progress) -> None:
         cost = math.inf if report.incumbent is None else report.incumbent
         bound = report.bound if math.isfinite(report.bound) else 0.0  # infinite: proved infeasible
         if cost < best[0] or bound > best[1]:
             best[:] = min(cost, best[0]), max(bound, best[1])
             tell(seconds(), None if best[0] == math.inf else best[0], best[1])
 
-    return heard
+    return listen
 
 
 def _fields(found: Solution, seconds: float) -> dict[str, Any]:

@@ -34,6 +34,10 @@ _LAYERED = {
 """Extra cost in percent."""
 
 
+_Pair = tuple[Row, Row]
+"""Our row and the other solver's, of the same case."""
+
+
 class Finding(NamedTuple):
     """One goal: whether it is reached (None: the file does not say), and the figures."""
 
@@ -67,30 +71,39 @@ def gap_of(row: Row) -> float | None:
 
 def _against(ours: Sequence[Row], rows: Sequence[Row], other: str, factor: float) -> tuple[Finding, Finding]:
     """Costs, then times to the other's final cost, on the cases that both were asked."""
-    theirs = {(row["graph"], row["share"]): row for row in rows if row["solver"] == other}
-    pairs = [(row, theirs.get((row["graph"], row["share"]))) for row in ours]
-    asked = [(a, b) for a, b in pairs if b is not None and b["ended"] not in ("not installed", "infeasible")]
+    theirs = {
+        (row["graph"], row["share"]): row
+        for row in rows
+        if row["solver"] == other and row["ended"] not in ("not installed", "infeasible")
+    }
+    found = {(row["graph"], row["share"]): row for row in ours}
+    asked = [(found[case], theirs[case]) for case in found if case in theirs]
     both = [(a, b) for a, b in asked if b["cost"] is not None]
+    return _cost_against(asked, both, other), _time_against(both, other, factor)
+
+
+def _cost_against(asked: Sequence[_Pair], both: Sequence[_Pair], other: str) -> Finding:
     costs = [(math.inf if a["cost"] is None else a["cost"], b["cost"]) for a, b in both]
     worse = sum(mine > cost * (1 + _SAME) for mine, cost in costs)
     cheaper = sum(mine < cost * (1 - _SAME) for mine, cost in costs)
     alone = sum(a["cost"] is not None and b["cost"] is None for a, b in asked)
+    return Finding(
+        f"never a higher cost than {other}",
+        not worse if both else None,
+        f"{len(asked)} solves: {other} found no schedule in {len(asked) - len(both)}, {OURS} did in "
+        f"{alone} of these; {OURS} is cheaper in {cheaper}, more expensive in {worse}",
+    )
+
+
+def _time_against(both: Sequence[_Pair], other: str, factor: float) -> Finding:
     ratios = [_speedup(a, b) for a, b in both]
     positive = [ratio for ratio in ratios if ratio > 0]
     mean = math.exp(sum(map(math.log, positive)) / len(positive)) if positive else math.nan
     fast = sum(ratio >= factor for ratio in ratios)
-    return (
-        Finding(
-            f"never a higher cost than {other}",
-            not worse if both else None,
-            f"{len(asked)} solves: {other} found no schedule in {len(asked) - len(both)}, {OURS} did in "
-            f"{alone} of these; {OURS} is cheaper in {cheaper}, more expensive in {worse}",
-        ),
-        Finding(
-            f"≥ {factor:g}× faster than {other} to its final cost",
-            fast == len(ratios) if ratios else None,
-            f"{fast} of {len(ratios)} solves; geometric mean {mean:.0f}×",
-        ),
+    return Finding(
+        f"≥ {factor:g}× faster than {other} to its final cost",
+        fast == len(ratios) if ratios else None,
+        f"{fast} of {len(ratios)} solves; geometric mean {mean:.0f}×",
     )
 
 

@@ -25,6 +25,7 @@ from evaluation.results import Results, Row, Task
 from pages import table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["EXPERIMENT", "PUBLISHED"]
@@ -176,22 +177,26 @@ def draw(results: Results) -> Figure | None:
     panels = figure.subplots(1, 2)
     chains = [row for row in results.where(budget=4) if row["lp"]]
     for form in _FORMS:
-        mine = sorted((row["ops"], row) for row in chains if row["form"] == form)
-        ops = [n for n, _ in mine]
-        bests = [_best(other for other in chains if other["ops"] == n) for n in ops]
-        gaps = [
-            best / row["lp"] if best else float("nan") for best, (_, row) in zip(bests, mine, strict=True)
-        ]
-        panels[0].plot(ops, gaps, marker="o", label=form)
-        line = panels[1].plot(ops, [max(row["ilp_s"], 1e-3) for _, row in mine], marker="o", label=form)
-        late = [(n, row["ilp_s"]) for n, row in mine if not row["finished"]]
-        panels[1].plot(*zip(*late, strict=True), "^", ms=10, color=line[0].get_color()) if late else None
+        mine = sorted((row for row in chains if row["form"] == form), key=lambda row: int(row["ops"]))
+        _lines(panels, form, mine, chains)
     for panel, label in zip(panels, ("best cost / relaxation", "CPU s to the proved optimum"), strict=True):
         panel.set(yscale="log", xlabel="ops of the chain", ylabel=label)
         panel.grid(alpha=0.25)
     panels[0].legend(title="in 4 units of memory")
     panels[1].set_title("triangles: ended by the time limit", fontsize="small")
     return figure
+
+
+def _lines(panels: Sequence[Axes], form: str, mine: Sequence[Row], chains: Sequence[Row]) -> None:
+    """The gap and the seconds of one form; solves that the time limit ended get a triangle."""
+    ops = [row["ops"] for row in mine]
+    bests = [_best(row for row in chains if row["ops"] == n) or float("nan") for n in ops]
+    gaps = [best / row["lp"] for best, row in zip(bests, mine, strict=True)]
+    panels[0].plot(ops, gaps, marker="o", label=form)
+    line = panels[1].plot(ops, [max(row["ilp_s"], 1e-3) for row in mine], marker="o", label=form)
+    late = [row for row in mine if not row["finished"]]
+    x, y = ([row[name] for row in late] for name in ("ops", "ilp_s"))
+    panels[1].plot(x, y, "^", ms=10, color=line[0].get_color())
 
 
 def _best(rows: Any) -> float | None:

@@ -28,7 +28,7 @@ from pages import table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "Search", "judged"]
+__all__ = ["EXPERIMENT", "Search", "simulated"]
 
 _NETWORKS = ("vgg19", "mobilenet", "unet", "fcn8", "segnet", "resnet50")
 _SOLVERS = ("keep-all", "chen-sqrt-n-ap", "chen-greedy", "auto")
@@ -67,7 +67,7 @@ def measure(task: Task) -> Mapping[str, Any]:
         best, impossible = search.largest(room)
         found = {"gigabytes": gigabytes, "batch": best, "impossible": impossible}
         if best and search.schedule is not None:
-            timeline = judged(zoo.graph(task["network"], batch=best), search.schedule, gigabytes * 10**9)
+            timeline = simulated(zoo.graph(task["network"], batch=best), search.schedule, gigabytes * 10**9)
             found |= {"peak": timeline.peak, "overhead": timeline.overhead}
         batches.append(found)
     return {
@@ -147,7 +147,7 @@ class Search:
             self.proved = max(self.proved, bytes_each + 1.0)
 
 
-def judged(graph: DFGraph, schedule: Schedule, budget: int) -> Timeline:
+def simulated(graph: DFGraph, schedule: Schedule, budget: int) -> Timeline:
     """Simulate a schedule found for one example on the graph of a batch.
 
     Raises:

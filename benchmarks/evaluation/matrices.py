@@ -19,7 +19,7 @@ import numpy as np
 import zoo
 from checkmate import Plan
 from evaluation.experiment import Experiment
-from evaluation.largest_batch import Search, judged
+from evaluation.largest_batch import Search, simulated
 from evaluation.results import Results, Row, Task
 from machine import SOLVING
 from pages import table
@@ -53,7 +53,7 @@ def measure(task: Task) -> Mapping[str, Any]:
     if not best or search.schedule is None:
         return {"batch": 0, "proved": impossible == 1}
     graph = zoo.graph(network, batch=best, small=small)
-    timeline = judged(graph, search.schedule, task["budget"])
+    timeline = simulated(graph, search.schedule, task["budget"])
     return {
         "batch": best,
         "proved": impossible == best + 1,

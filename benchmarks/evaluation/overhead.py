@@ -24,6 +24,7 @@ from machine import SOLVING
 from pages import table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["EXPERIMENT", "PAPER_LP", "best_at", "panels", "proved_at", "title_of"]
@@ -143,18 +144,7 @@ def draw(results: Results) -> Figure:
     places = list(figure.subplots(down, _ACROSS, squeeze=False).flat)
     solvers = [solver for solver in results.distinct("solver") if solver != "keep-all"]
     for axes, rows in zip(places, shown, strict=False):
-        for number, solver in enumerate(solvers):
-            found = [row for row in rows if row["solver"] == solver and row["cost"] is not None]
-            points = sorted((row["budget"] / 1e9, 100 * (row["cost"] - 1)) for row in found)
-            axes.plot(
-                [budget for budget, _ in points],
-                [overhead for _, overhead in points],
-                color=f"C{number % 10}",
-                marker=_MARKERS[number % len(_MARKERS)],
-                markersize=4,
-                linewidth=2.4 if solver == "auto" else 1.0,
-                label=solver,
-            )
+        _lines(axes, rows, solvers)
         budgets = sorted(row["budget"] for row in rows)
         heights = [min(100 * (proved_at(rows, budget) - 1), _HIGHEST) for budget in budgets]
         axes.fill_between(
@@ -173,6 +163,22 @@ def draw(results: Results) -> Figure:
     lines = {line.get_label(): line for axes in places for line in axes.get_legend_handles_labels()[0]}
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=7)
     return figure
+
+
+def _lines(axes: Axes, rows: Sequence[Row], solvers: Sequence[str]) -> None:
+    """A line for each solver; a budget without a schedule has no point."""
+    for number, solver in enumerate(solvers):
+        found = [row for row in rows if row["solver"] == solver and row["cost"] is not None]
+        points = sorted((row["budget"] / 1e9, 100 * (row["cost"] - 1)) for row in found)
+        axes.plot(
+            [budget for budget, _ in points],
+            [overhead for _, overhead in points],
+            color=f"C{number % 10}",
+            marker=_MARKERS[number % len(_MARKERS)],
+            markersize=4,
+            linewidth=2.4 if solver == "auto" else 1.0,
+            label=solver,
+        )
 
 
 def panels(results: Results) -> list[list[Row]]:
@@ -221,7 +227,7 @@ def _is_papers(rows: Sequence[Row]) -> bool:
 
 
 def _beside_published(rows: Sequence[Row]) -> str:
-    """The budget whose share of the keep-everything peak is nearest to that of the paper's 16 GB."""
+    """The budget whose share of the peak without recomputation is nearest to that of the paper's 16 GB."""
     peak = rows[0]["keep_all"]
     budget = min({row["budget"] for row in rows}, key=lambda size: abs(size / peak - _PUBLISHED_SHARE))
     ours = {row["solver"]: row["cost"] for row in rows if row["budget"] == budget and row["cost"]}

@@ -1,6 +1,6 @@
 """The picture in the README: extra time at each budget, Checkmate beside other rules.
 
-It shows a few curves of the experiment *overhead* (:mod:`evaluation.overhead`), read from its results file.
+It has a few curves of the experiment *overhead* (:mod:`evaluation.overhead`), from its results file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CURVES: Mapping[str, tuple[str, str, str]] = {
 }
 """By solver: label, colour, marker."""
 _HIGHEST, _LOWEST, _BELOW = 50.0, -1.5, 3.0
-"""Ends of the vertical axis, percent; what is shown of the budgets below the floor, percent of the peak."""
+"""Ends of the vertical axis, percent; width of the area below the floor, percent of the peak."""
 
 
 def draw(results: Results) -> Figure:

@@ -46,12 +46,10 @@ def run(
         ValueError: if the file belongs to another experiment.
         msgspec.ValidationError: if the file is no results file.
     """
-    before = read_results(file) if file.exists() else Results(experiment=experiment.name)
-    if before.experiment != experiment.name:
-        raise ValueError(f"{file} holds {before.experiment!r}, not {experiment.name!r}: choose another file")
+    before = _before(experiment.name, file)
     asked = {key_of(task): task for task in tasks}
-    rows = {key_of(row.task): row for row in before.rows if not row.error}
-    rows = {key: row for key, row in rows.items() if key in asked}
+    kept = {key_of(row.task): row for row in before.rows if not row.error}
+    rows = {key: row for key, row in kept.items() if key in asked}
     for row in rows.values():
         on_row(row)
     missing = [task for key, task in asked.items() if key not in rows]
@@ -66,6 +64,14 @@ def run(
         write_results(file, results)
         on_row(row)
     return results
+
+
+def _before(experiment: str, file: Path) -> Results:
+    """The results in the file, or none yet."""
+    before = read_results(file) if file.exists() else Results(experiment=experiment)
+    if before.experiment != experiment:
+        raise ValueError(f"{file} holds {before.experiment!r}, not {experiment!r}: choose another file")
+    return before
 
 
 def answered(experiment: str, task: str) -> str:

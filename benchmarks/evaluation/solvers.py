@@ -191,9 +191,9 @@ def _layered(results: Results) -> str:
             continue
         cost = rows[OURS]["cost"]
         theirs = [figures.get((kind, share)) for figures in LAYERED.values()]
-        told = [_NONE if one is None else f"{one.percent:g} % in {one.took}" for one in theirs]
+        published = [_NONE if one is None else f"{one.percent:g} % in {one.took}" for one in theirs]
         ours = _NONE if cost is None else f"{100 * (cost - 1):.2f} %"
-        lines.append([graph, kind, f"{share:.0%}", ours, *told])
+        lines.append([graph, kind, f"{share:.0%}", ours, *published])
     head = ["graph", "of the kind", "budget", f"{OURS}, extra cost"]
     return table([*head, *(f"{s}, on its own graph" for s in LAYERED)], lines) if lines else ""
 

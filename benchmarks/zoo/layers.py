@@ -111,13 +111,12 @@ def _backward(builder: GraphBuilder, layer: Layer, gradients: dict[str, list[str
         reads.append(layer.name)
     inner = [read for read in layer.reads if read.source in gradients]
     if layer.passes_gradient and all(read.size == layer.size for read in inner):
-        made = dict.fromkeys((f"{layer.name}, back",), layer.size) if inner else {}
-        for read in inner:
-            gradients[read.source] += made
+        names = [f"{layer.name}, back"] * len(inner)
     else:
-        made = {f"{layer.name}, to {read.source}": read.size for read in inner}
-        for read, gradient in zip(inner, made, strict=True):
-            gradients[read.source].append(gradient)
+        names = [f"{layer.name}, to {read.source}" for read in inner]
+    made = {name: read.size for name, read in zip(names, inner, strict=True)}
+    for name, read in zip(names, inner, strict=True):
+        gradients[read.source].append(name)
     if layer.weights:
         made[f"{layer.name}, done"] = 0
         builder.output(f"{layer.name}, done")

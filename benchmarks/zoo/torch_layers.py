@@ -147,12 +147,9 @@ class _Recorder(TorchFunctionMode):
         finally:
             self.inside = False
         self.alive += [leaf for leaf in tree_leaves((result, arguments)) if isinstance(leaf, Tensor)]
+        known = self.makers.keys() | self.parameters
         made = {_key(leaf): leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)}
-        fresh = {
-            key: tensor
-            for key, tensor in made.items()
-            if tensor.requires_grad and key not in self.makers and key not in self.parameters
-        }
+        fresh = {key: tensor for key, tensor in made.items() if tensor.requires_grad and key not in known}
         if fresh:
             self._new(name, kind, read, fresh, kept, counter.get_total_flops())
         for tensor, version in zip(read, versions, strict=True):

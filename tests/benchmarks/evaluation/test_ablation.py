@@ -1,4 +1,4 @@
-"""What is compared with what."""
+"""The ablation: each omitted step is compared with all steps on the same case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def row(cost: float | None, *, without: tuple[str, ...] = (), seed: int = 0, gra
 
 
 def lines(*rows: Row) -> dict[str, list[str]]:
-    """The first table, by what was left out."""
+    """The first table, by omitted step."""
     text = EXPERIMENT.markdown(Results(experiment="ablation", rows=rows)).split("All steps")[0]
     table = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
     return {line[0]: line[1:] for line in table[2:]}

@@ -1,4 +1,4 @@
-"""Rows of real steps become tables and pictures; what a method can't do is a row of its own."""
+"""Rows of real steps become tables and pictures; the failure of a method is a row of its own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def test_tasks_differ_and_a_quick_run_asks_fewer(one: Experiment) -> None:
     assert 0 < len(quick) < len(full)
 
 
-def test_what_a_method_raises_is_a_row_and_a_dead_process_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_is_a_row_and_a_dead_process_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("torch")
     row = measured("torch_replay", {"network": "nonesuch", "spend_s": 0.0})
     assert row == {"failed": "KeyError: 'nonesuch'"}

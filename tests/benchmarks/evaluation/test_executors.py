@@ -46,7 +46,7 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                 yield client
         finally:
             for process in processes:
-                process.kill()  # asked politely, a worker waits half a minute for its scheduler
+                process.kill()  # after SIGTERM, a worker waits half a minute for its scheduler
             for process in processes:
                 process.wait(30)
 

@@ -1,4 +1,4 @@
-"""The gaps of the paper, and what the tables say of a program that was not solved in time."""
+"""The gaps of the paper, and the tables for a program that was not solved in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def row(graph: str, form: str, time_limit: float = 60.0) -> Row:
 
 @pytest.fixture(scope="module")
 def rows() -> dict[tuple[str, str], Row]:
-    """A chain of 8 layers, whose optimum is known, with next to no time for it; one of 2 with plenty."""
+    """A chain of 8 layers, whose optimum is known, with almost no time; one of 2 with plenty."""
     short = {("chain 8", form): row("chain 8", form, time_limit=0.05) for form in FORMS}
     return short | {("chain 2", form): row("chain 2", form) for form in FORMS}
 
@@ -48,7 +48,7 @@ def test_partitioning_halves_the_program(rows: dict[tuple[str, str], Row]) -> No
     assert tight < 0.6 * loose
 
 
-def test_the_tables_say_what_was_not_reached(rows: dict[tuple[str, str], Row]) -> None:
+def test_the_tables_mark_unsolved_programs(rows: dict[tuple[str, str], Row]) -> None:
     results = Results(experiment="integrality", rows=tuple(rows.values()))
     said = EXPERIMENT.markdown(results)
     assert "| unpartitioned | 21.56 |" in said

@@ -1,4 +1,4 @@
-"""The largest batch: what one answer says of all batches, against asking about every batch."""
+"""The largest batch: bounds from one answer agree with solving for every batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest batch of a method, and what its schedule computes in each stage."""
+"""The largest batch of a method, and the ops of its schedule in each stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs against budgets: what counts as best, what as proved, and what a row says of its solver."""
+"""Costs against budgets: the best cost, the proved bound, and the fields of a row."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_each_network_has_a_picture_and_there_is_a_legend() -> None:
 
 
 def test_rounding_as_published_has_no_schedule_where_ours_repairs_one() -> None:
-    """On a small U-Net there is a budget at which nothing that is rounded fits."""
+    """On a small U-Net there is a budget at which no rounded schedule fits."""
     pytest.importorskip("torch")
     rows = {solver: _measured("unet", 0, solver) for solver in (overhead.PAPER_LP, "lp-rounding")}
     assert rows[overhead.PAPER_LP]["cost"] is None
@@ -107,7 +107,7 @@ def test_no_schedule_of_the_committed_results_costs_less_than_is_proved(rows: li
 
 @pytest.mark.parametrize("rows", PANELS)
 def test_in_the_committed_results_more_room_never_costs_auto_more(rows: list[Row]) -> None:
-    """But for what it leaves open on purpose: it stops at a gap of 0.05 %."""
+    """Up to the gap of 0.05 % at which the solver stops on purpose."""
     costs = [row["cost"] for row in sorted(rows, key=lambda row: row["budget"]) if row["solver"] == "auto"]
     found = [cost for cost in costs if cost is not None]
     assert found

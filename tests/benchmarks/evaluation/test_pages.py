@@ -22,26 +22,26 @@ NO_PROSE = re.compile(
 FIGURE = re.compile(r"\d+\.\d+ ?(?:%|×|times\b|m?s\b|[kMG]i?B\b)")
 SETTINGS_AND_SOURCES = {
     ("largest-batch.md", "5.1×"),  # the paper's headline
-    ("ratios.md", "0.1 %"),  # what counts as proved
-    ("solvers.md", "0.2 %"),  # where auto goes on, and where it stops
+    ("ratios.md", "0.1 %"),  # the gap that counts as proved
+    ("solvers.md", "0.2 %"),  # thresholds of auto
     ("solvers.md", "0.05 %"),
 }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_says_what_the_committed_results_say(page: Path) -> None:
+def test_a_page_agrees_with_the_committed_results(page: Path) -> None:
     text = page.read_text()
     assert filled(text, tables(RESULTS)) == text, "run: python benchmarks/evaluate.py --pages"
 
 
 def test_no_measured_figure_stands_in_prose() -> None:
-    """What has a decimal point and a unit was measured, by us or others. Decisions (``adr``) are dated."""
+    """A number with a decimal point and a unit is a measurement. Decisions (``adr``) are dated."""
     pages = [page for page in PROSE if page.parent.name != "adr"]
     found = {(p.name, figure) for p in pages for figure in FIGURE.findall(NO_PROSE.sub("", p.read_text()))}
     assert found == SETTINGS_AND_SOURCES, "let a table of the results say it, or link to one"
 
 
-def test_only_what_stands_between_the_marks_is_replaced() -> None:
+def test_only_text_between_the_marks_is_replaced() -> None:
     page = "a\n<!-- results: x -->\nold\n<!-- end of results -->\nb\n"
     new = filled(page, {"x": lambda: "new"})
     assert new == "a\n<!-- results: x -->\n\nnew\n\n<!-- end of results -->\nb\n"

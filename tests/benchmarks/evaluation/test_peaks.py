@@ -1,4 +1,4 @@
-"""Predicted against measured: the worst budget of each network is what is told."""
+"""Predicted against measured: the table has the worst budget of each network."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from evaluation.results import Results, Row
 
 
 def row(share: float, peak: int, expected: int, bound: int | None = None) -> Row:
-    told = {"budget": 100, "peak": peak, "expected": expected, "plain_peak": 200, "bound": bound}
-    return Row(task={"network": "unet", "method": "checkmate", "share": share}, result=told)
+    result = {"budget": 100, "peak": peak, "expected": expected, "plain_peak": 200, "bound": bound}
+    return Row(task={"network": "unet", "method": "checkmate", "share": share}, result=result)
 
 
-def test_the_worst_budget_is_told() -> None:
+def test_the_table_has_the_worst_budget() -> None:
     results = Results(experiment="steps-tf", rows=(row(0.6, 99, 99, 110), row(0.5, 101, 100, 101)))
     last = markdown(results).splitlines()[-1]
     assert last == "| unet, checkmate | 2 | 101.0% | -1.0% to +0.0% | +0.0% to +11.1% |"

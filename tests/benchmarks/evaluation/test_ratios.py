@@ -1,4 +1,4 @@
-"""Ratios: a geometric mean over the budgets at which a method has a schedule, and which those are."""
+"""Ratios: a geometric mean over the budgets at which a method has a schedule, and their number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from evaluation.results import Results, Row
 
 GB = 10**9
 BEST = {8: 1.0, 6: 1.0, 4: 1.2, 2: 1.5}
-"""Gigabytes and the optimum: none is possible with less."""
+"""By gigabytes, the optimum; no schedule exists with less."""
 
 
 def rows(network: str, level: str, costs: dict[str, dict[int, float]]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Rows are answered once, kept at once, and asked again only after an error."""
+"""Tasks are answered once, their rows are written at once, and only errors are repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASKS = [{"n": n} for n in (3, 1, 2)]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What the experiment "squares" was asked; two is too much for it as long as the list says so."""
+    """The numbers that the experiment "squares" got; its first call with 2 fails."""
     calls: list[int] = []
 
     def measure(task: Task) -> Mapping[str, Any]:
@@ -61,7 +61,7 @@ def test_rows_stand_in_the_order_of_the_tasks(asked: list[int], tmp_path: Path, 
     assert read_results(file) == results
 
 
-def test_only_what_failed_or_is_new_is_asked_again(asked: list[int], tmp_path: Path) -> None:
+def test_only_failed_or_new_tasks_run_again(asked: list[int], tmp_path: Path) -> None:
     file = tmp_path / "squares.json"
     squares(file, session={"load": 1.0})
     seen = []

@@ -1,4 +1,4 @@
-"""Who climbs how far, and what is said of it."""
+"""The largest graph that each solver gets, and the tables of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def point(graph: DFGraph, cost: float | None) -> dict[str, Any]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many ops the graphs had that solvers were asked about; nobody finds anything beyond 150."""
+    """The number of ops of each solved graph; the solver finds no schedule beyond 150."""
     sizes: list[int] = []
 
     def found(graph: DFGraph, share: float, solver: str, **_: Any) -> Mapping[str, Any]:
@@ -36,13 +36,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_who_found_nothing_twice_is_not_asked_again(asked: list[int]) -> None:
+def test_a_solver_without_two_schedules_gets_no_larger_graph(asked: list[int]) -> None:
     points = EXPERIMENT.measure(ladder("auto", steps=[15, 50, 100, 200, 300]))["points"]
     assert asked == [31, 101, 201, 401]
     assert [p["cost"] for p in points] == [1.1, 1.1, None, None]
 
 
-def test_what_nobody_could_is_not_asked(asked: list[int]) -> None:
+def test_impossible_budgets_are_skipped(asked: list[int]) -> None:
     """A transformer of one block needs more than half its peak for the step of its vocabulary."""
     EXPERIMENT.measure(ladder("auto", steps=[1, 3], kind="transformer"))
     assert asked == [generators.transformer(3, vocabulary=2_000).n_ops]
@@ -65,7 +65,7 @@ def test_the_tables_tell_nothing_found_from_not_asked() -> None:
     assert EXPERIMENT.draw(Results(experiment="scaling", rows=rows)) is not None
 
 
-def test_a_solve_in_a_process_of_its_own_says_what_the_solver_says() -> None:
+def test_a_solve_in_a_process_of_its_own_agrees_with_the_solver() -> None:
     graph = generators.residual(2)
     found = solved(graph, 0.6, "evict-dtr", time_limit=5.0, late_s=5.0)
     own = solve(graph, int(0.6 * keep_all_peak(graph)), solver="evict-dtr", time_limit=5.0)

@@ -1,4 +1,4 @@
-"""What two front ends agree on that never meet in a process."""
+"""Graphs on which both front ends agree, though they never share a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkmate import DFGraph
 
 
 def fingerprint(graph: DFGraph) -> str:
-    """Of the ops in any order: FLOPs, bytes that each reads and makes; and of the fixed bytes."""
+    """A hash of the ops in any order (FLOPs, bytes read and made) and of the fixed bytes."""
     ops = [
         (op.backward, op.cost, *(sorted(graph.tensors[t].size for t in ts) for ts in (op.inputs, op.outputs)))
         for op in graph.ops
@@ -23,6 +23,6 @@ def fingerprint(graph: DFGraph) -> str:
 
 @pytest.fixture(scope="session")
 def agrees() -> Callable[[str, DFGraph], bool]:
-    """Whether a graph of layers, at batch 1, is what every front end has to make of that network."""
+    """Whether a graph of layers, at batch 1, is the one that every front end must make of that network."""
     agreed = json.loads((Path(__file__).parent / "agreed.json").read_text())
     return lambda name, graph: fingerprint(graph) == agreed[name]

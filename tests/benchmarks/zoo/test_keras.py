@@ -1,4 +1,4 @@
-"""The networks in Keras: the same graphs of layers as in PyTorch, and traces of TensorFlow's own."""
+"""The networks in Keras: the same graphs of layers as in PyTorch, and TensorFlow's own traces."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ def layer(name: str, *sources: str, size: int = 8, kept: bool = False, **flags: 
 
 
 def network() -> DFGraph:
-    """x → a → relu, a + relu → sum → head; and a layer that leads nowhere."""
+    """x → a → relu, a + relu → sum → head; and a layer without a reader."""
     layers = [
         layer("a", "x", kept=True, weights=True),
         layer("relu", "a"),
@@ -37,7 +37,7 @@ def test_a_layer_is_two_ops_and_one_that_leads_nowhere_is_none() -> None:
     assert [op.name for op in graph.ops if op.backward] == backward
 
 
-def test_backward_reads_a_gradient_from_each_reader_and_what_its_rule_keeps() -> None:
+def test_backward_reads_a_gradient_from_each_reader_and_the_tensors_of_its_rule() -> None:
     graph = network()
     assert reads(graph, "head, back") == {"loss, to head", "sum"}
     assert reads(graph, "sum, back") == {"head, to sum"}

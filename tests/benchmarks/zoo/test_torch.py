@@ -115,7 +115,7 @@ def test_activations_in_place_and_views_are_no_layers_and_skips_are_edges() -> N
     assert [len(op.inputs) for op in concatenated] == [2, 2, 2]
 
 
-def test_the_command_writes_files_that_can_be_read_and_says_what_it_left_out(
+def test_the_command_writes_readable_files_and_lists_skipped_networks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["zoo", "-o", str(tmp_path), "--networks", "segnet", "--small", "--batch", "3"]
@@ -138,6 +138,6 @@ def test_the_command_writes_files_that_can_be_read_and_says_what_it_left_out(
         ({"name": "vgg16", "batch": 0}, "batch is 0"),
     ],
 )
-def test_what_there_is_none_of_is_said(arguments: dict[str, object], words: str) -> None:
+def test_unknown_arguments_are_named(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         zoo.graph(**arguments)  # type: ignore[arg-type]
