@@ -125,15 +125,9 @@ def _account(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Ki
     if traced.boundary is not None:
         *tangents, loss = graph.ops[traced.boundary].outputs
         of_tensor |= dict.fromkeys(tangents, Kind.ACTIVATION_GRADIENTS) | {loss: Kind.LOSS}
-    returned = set(graph.outputs)
-    for node in traced.forward_outputs:
-        t = traced.tensor_of.get(node) if isinstance(node, Node) else None
-        if t in returned:
-            of_tensor[t] = Kind.OUTPUTS
-    for node in traced.gradients:
-        t = traced.tensor_of.get(node) if isinstance(node, Node) else None
-        if t is not None:
-            of_tensor[t] = Kind.GRADIENTS
+    returned = _tensors_of(traced, traced.forward_outputs) & set(graph.outputs)
+    of_tensor |= dict.fromkeys(returned, Kind.OUTPUTS)
+    of_tensor |= dict.fromkeys(_tensors_of(traced, traced.gradients), Kind.GRADIENTS)
     of_tensor |= dict.fromkeys(graph.inputs, Kind.BATCH)
     of_tensor |= {traced.tensor_of[n]: kind for n, kind in inputs.items() if n in traced.tensor_of}
     rest = graph.fixed_size - sum(fixed.values())
@@ -141,6 +135,12 @@ def _account(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Ki
         kinds=tuple(of_tensor[t] for t in range(graph.n_tensors)),
         fixed={kind: size for kind, size in {**fixed, Kind.RANDOM_STATES: rest}.items() if size},
     )
+
+
+def _tensors_of(traced: TracedGraph, values: Sequence[object]) -> set[int]:
+    """The graph's tensors that some outputs of the joint graph show."""
+    nodes = (value for value in values if isinstance(value, Node))
+    return {traced.tensor_of[node] for node in nodes if node in traced.tensor_of}
 
 
 def named(traced: TracedGraph, example_inputs: Sequence[object], module: nn.Module | None) -> DFGraph:
