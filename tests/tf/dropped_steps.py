@@ -1,6 +1,6 @@
 """Makes, runs and drops steps, each for another batch size: ``python dropped_steps.py planned|stock``.
 
-Writes how many bytes the process has grown by, and how many functions TensorFlow knows more than before.
+Writes the growth of the process in bytes, and the number of functions that TensorFlow keeps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WEIGHT = tf.Variable(tf.eye(8))
 
 
 def step(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """A loss and a gradient, with branches: of the gradient of each branch Grappler makes a function."""
+    """A loss and a gradient, with branches; Grappler turns the gradient of each branch into a function."""
     with tf.GradientTape() as tape:
         for _ in range(BRANCHES):
             x = tf.cond(tf.reduce_sum(x) > 0, lambda x=x: tf.tanh(x @ WEIGHT), lambda x=x: x @ WEIGHT)
@@ -32,19 +32,19 @@ def step(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def functions() -> set[str]:
-    """The names of the functions that TensorFlow knows, without its own wrappers of single ops."""
+    """The names of the functions that TensorFlow keeps, without its own wrappers of single ops."""
     return {name for name in context.context().list_function_names() if "__wrapped__" not in str(name)}
 
 
 def resident() -> int:
-    """Bytes of memory that the process holds, without those that the C library keeps for later."""
+    """Bytes of memory of the process, without those that the C library keeps for later."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
 
 
 def main(made: Callable[[Any], Callable[..., Any]]) -> None:
-    """The first few steps warm up."""
+    """Measure steps after a warm-up of a few."""
     for batch in range(1, 1 + WARM + STEPS):
         if batch == 1 + WARM:
             bytes_before, functions_before = resident(), functions()

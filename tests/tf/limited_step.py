@@ -19,7 +19,7 @@ def network() -> Case:
 
 
 def main(budget: int) -> None:
-    """Three steps; by a rule, for a search would first compile."""
+    """Run three steps; by heuristics, because the search would compile first."""
     case = network()
     step = tf.function(case.step)
     if budget:

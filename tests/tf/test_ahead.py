@@ -1,4 +1,4 @@
-"""Planning without training: the graph and the plan that training would have, and no variable is changed."""
+"""Planning without training gives the graph and the plan of training, and changes no variable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from checkmate_tf.ahead import Frontend, ProgramError
 
 CHEAP: dict[str, Any] = {"cost_model": "flops", "workspaces": False, "cache": False}
 PLAIN_RULE: dict[str, Any] = {**CHEAP, "solver": "evict-belady"}
-"""The same schedule at every call, however busy the machine is."""
+"""A solver that finds the same schedule at every call, however busy the machine is."""
 SPECS = (tf.TensorSpec([64, 32]), tf.TensorSpec([64, 1]))
 
 
@@ -35,12 +35,12 @@ def perceptron() -> keras.Model:
 
 
 def factory() -> tuple[Any, ...]:
-    """What ``checkmate trace --tf`` asks for."""
+    """A factory for ``checkmate trace --tf``."""
     return perceptron(), "mse", keras.optimizers.SGD(0.1, name="sgd"), *SPECS
 
 
 def of_function() -> tuple[Any, ...]:
-    """The same of a function."""
+    """A factory of a function and its arguments."""
     w = tf.Variable(tf.zeros([32, 32]), name="w")
 
     def step(x: tf.Tensor) -> Any:
@@ -60,14 +60,14 @@ class TestFrontend(FrontendConformance):
 
 
 class _Cheap(Frontend):
-    """Times nothing."""
+    """Counts FLOPs instead of timing ops."""
 
     def trace(self, program: Any, /, **options: Any) -> Any:
         keras.utils.clear_session()
         return super().trace(program, **{**CHEAP, **options})
 
 
-def test_the_plan_is_that_of_training_and_nothing_is_changed() -> None:
+def test_the_plan_is_that_of_training_and_no_variable_is_changed() -> None:
     model, loss, optimizer, *specs = factory()
     optimizer.build(model.trainable_variables)
     before = [v.numpy() for v in (*model.variables, *optimizer.variables)]
@@ -75,7 +75,7 @@ def test_the_plan_is_that_of_training_and_nothing_is_changed() -> None:
     plan = checkmate.tf2.plan(model, loss, optimizer, *specs, "90%", **PLAIN_RULE)
     compiled = checkmate.tf2.compile(model, loss, optimizer, *specs, "90%", **PLAIN_RULE)
     assert traced.graph.n_ops == plan.graph.n_ops == compiled.plans[0].graph.n_ops
-    assert traced.graph.base_size <= plan.graph.base_size  # that with room for small tensors
+    assert traced.graph.base_size <= plan.graph.base_size  # which may include bytes for small tensors
     assert plan.solution.peak == compiled.plans[0].solution.peak
     assert str(plan.report()) == str(compiled.report())
     after = [v.numpy() for v in (*model.variables, *optimizer.variables)]
@@ -93,7 +93,7 @@ def test_a_plan_can_be_shown_and_saved(tmp_path: Path) -> None:
     assert "TracedStep of <DFGraph" in repr(traced)
 
 
-def test_the_command_line_traces_what_a_factory_makes(
+def test_the_command_line_traces_the_step_of_a_factory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mine", sys.modules[__name__])
@@ -106,7 +106,7 @@ def test_the_command_line_traces_what_a_factory_makes(
         assert checkmate.read_graph(output).cost_unit == "flop"
 
 
-def test_the_command_line_runs_nothing_of_the_current_folder_but_the_module_it_was_asked_for(
+def test_the_command_line_runs_only_the_named_module_of_the_current_folder(
     tmp_path: Path,
 ) -> None:
     for name in ("json", "random", "logging", "numpy", "tensorflow", "keras", "six", "absl", "checkmate_tf"):
@@ -130,6 +130,6 @@ def test_the_command_line_runs_nothing_of_the_current_folder_but_the_module_it_w
 
 
 @pytest.mark.parametrize("made", [3, (1, 2), (perceptron, 3), lambda: (1, 2, 3, 4, 5)])
-def test_what_is_no_program_is_refused(made: Any) -> None:
+def test_other_objects_than_programs_are_refused(made: Any) -> None:
     with pytest.raises(ProgramError, match=r"\(model, loss, optimizer, input_spec, label_spec\) or"):
         Frontend().trace(made)

@@ -1,4 +1,4 @@
-"""Functions that are hard to take apart: planned, they return and leave behind what they do as they are."""
+"""Functions that are hard to trace: planned, they have the same results and effects as unplanned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkmate_tf.events import TraceRecorder
 
 CHEAP: dict[str, Any] = {"cost_model": "flops", "workspaces": False, "time_limit": 1, "cache": False}
 Case = tuple[Callable[..., Any], tuple[Any, ...], list[Any]]
-"""A function, what it is called with, and the variables that it may change."""
+"""A function, its arguments, and the variables that it may change."""
 Pair = namedtuple("Pair", ["first", "second"])
 X = tf.reshape(tf.linspace(-1.0, 1.0, 64 * 32), [64, 32])
 CASES: dict[str, Callable[[], Case]] = {}
@@ -33,7 +33,7 @@ def weight(size: int = 32, seed: int = 0) -> tf.Variable:
 
 
 def deep(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
-    """Activations to keep or not."""
+    """Layers whose activations can be kept or recomputed."""
     for _ in range(4):
         x = tf.nn.gelu(x @ w) + x
     return tf.reduce_mean(x**2)
@@ -131,7 +131,7 @@ def several_tapes() -> Case:
 
 
 @case
-def gradients_of_ones_own() -> Case:
+def custom_gradients() -> Case:
     w = weight()
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -307,13 +307,14 @@ def one_large_update_after_another() -> Case:
 
 
 def after(function: Callable[..., Any], args: tuple[Any, ...], variables: list[Any]) -> list[Any]:
-    """What some calls return, and the variables after them."""
+    """The results of some calls, and the variables after them."""
     results = [function(*args) for _ in range(3)]
     leaves = tf.nest.flatten([results, variables], expand_composites=True)
     return [np.asarray(v.numpy() if hasattr(v, "numpy") else v) for v in leaves]
 
 
 def tight(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
+    """The least budget known to work, from the error for one that does not."""
     with pytest.raises(InfeasibleBudgetError) as caught:
         checkmate.tf2.function(fn, budget="1 B", **CHEAP).plan(*args)
     assert caught.value.minimum is not None
@@ -391,4 +392,4 @@ def test_every_op_runs_as_often_as_it_is_scheduled() -> None:
         planned(x)
     ran = sum(n for name, n in recorder.trace.counts.items() if name.split("/")[-1].startswith("Conv2D"))
     assert len(copies) > 6
-    assert ran == len(copies) + 2 * 6 - 1  # with the gradients of kernels and inputs, but for x
+    assert ran == len(copies) + 2 * 6 - 1  # with the gradients of kernels and inputs, except x

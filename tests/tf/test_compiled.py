@@ -1,4 +1,4 @@
-"""A compiled iteration does what Keras' own training step does, and what is wrong with it is told at once."""
+"""A compiled iteration trains like Keras' own training step, and mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def convnet() -> keras.Model:
 
 
 def same(a: keras.Model, b: keras.Model) -> bool:
-    """Whether all variables are equal: to the last bits, which depend on what Grappler fuses."""
+    """Whether all variables are equal, except for the last bits, which depend on Grappler's fusions."""
     pairs = zip(a.variables, b.variables, strict=True)
     return all(np.allclose(v.numpy(), w.numpy(), rtol=1e-5, atol=1e-6) for v, w in pairs)
 
@@ -94,12 +94,12 @@ def test_several_inputs_and_outputs() -> None:
         predictions, value = step(inputs, labels)
         expected = reference.train_on_batch(inputs, labels, return_dict=True)["loss"]
         assert [p.shape for p in predictions] == [(32, 3), (32, 1)]
-    assert float(value) <= float(expected) * 1.001  # Keras gives the mean over its steps
+    assert float(value) <= float(expected) * 1.001  # Keras returns the mean over its steps
     assert same(model, reference)
 
 
 class Lazy(keras.Model):
-    """Knows its variables when it is first called; one of them is of no use."""
+    """Has its variables only after the first call; one of them is never used."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Lazy(keras.Model):
         return {"y": self.head(self.body(x))}
 
 
-def test_a_subclassed_model_is_built_for_its_spec_and_an_unused_variable_stays() -> None:
+def test_a_subclassed_model_is_built_for_its_spec_and_an_unused_variable_keeps_its_value() -> None:
     model = Lazy()
     before = model.unused.numpy()
     specs = (tf.TensorSpec([64, 8]), tf.TensorSpec([64, 1]))
@@ -151,14 +151,14 @@ def test_without_specs_the_first_call_plans_and_another_size_plans_again() -> No
     assert "parameters" in str(step.report())
 
 
-def test_the_optimizer_is_told_from_the_model_in_reports() -> None:
+def test_reports_separate_the_optimizer_from_the_model() -> None:
     step = checkmate.tf2.compile(convnet(), LOSS, "adam", IMAGES, LABELS, "100%", **CHEAP)
     kinds = step.report().by_kind
     found = {str(kind.value): size for kind, size in kinds.items()}
     assert found["optimizer state"] >= 2 * found["parameters"]
 
 
-def test_a_budget_that_is_too_small_is_told_with_one_that_works() -> None:
+def test_the_error_for_a_small_budget_names_one_that_works() -> None:
     model = convnet()
     with pytest.raises(InfeasibleBudgetError) as caught:
         checkmate.tf2.compile(model, LOSS, "sgd", IMAGES, LABELS, "100 kB", **CHEAP)
@@ -183,7 +183,7 @@ def test_a_spec_of_unknown_bytes_is_refused_with_the_one_to_write(spec: Any, mes
         checkmate.tf2.compile(convnet(), LOSS, "sgd", spec, LABELS, "100%", **CHEAP)
 
 
-def test_what_is_no_spec_is_refused() -> None:
+def test_other_objects_than_specs_are_refused() -> None:
     with pytest.raises(TypeError, match=r"label_spec\['y'\] is 'cat', must be a tensor"):
         checkmate.tf2.compile(convnet(), LOSS, "sgd", IMAGES, {"y": "cat"}, "100%", **CHEAP)
 
@@ -193,12 +193,12 @@ def test_a_model_that_is_not_built_needs_a_spec() -> None:
         checkmate.tf2.compile(Lazy(), "mse", "sgd")
 
 
-def test_a_model_that_is_none_of_keras_is_refused() -> None:
+def test_a_model_of_another_library_is_refused() -> None:
     with pytest.raises(checkmate.tf2.UnsupportedModelError, match=r"is a function.*checkmate.tf2.function"):
         checkmate.tf2.compile(convnet, LOSS, "sgd")
 
 
-def test_a_model_with_nothing_to_train_is_refused() -> None:
+def test_a_model_without_trainable_variables_is_refused() -> None:
     model = convnet()
     model.trainable = False
     with pytest.raises(checkmate.tf2.UnsupportedModelError, match="no trainable variables"):
@@ -212,7 +212,7 @@ def test_a_model_on_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) 
         checkmate.tf2.compile(model, LOSS, "sgd")
 
 
-def test_xla_is_refused_wherever_it_is_asked_for() -> None:
+def test_xla_is_refused_in_the_model_and_inside_layers() -> None:
     model = convnet()
     model.compile("sgd", LOSS, jit_compile=True)
     with pytest.raises(checkmate.tf2.UnsupportedModelError, match=r"leave that out of model\.compile"):
@@ -228,20 +228,20 @@ def test_xla_is_refused_wherever_it_is_asked_for() -> None:
         checkmate.tf2.compile(nested, "mse", "sgd", tf.ones([8, 4]), tf.ones([8, 4]), "100%", **CHEAP)
 
 
-def test_a_model_compiled_without_asking_for_xla_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_for_which_keras_chose_xla_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     model = convnet()
     model.compile("sgd", LOSS)
-    monkeypatch.setattr(model, "_jit_compile", True)  # what Keras resolves "auto" to on a GPU
+    monkeypatch.setattr(model, "_jit_compile", True)  # as Keras does for "auto" on a GPU
     assert checkmate.tf2.compile(model, LOSS, "sgd").plans == ()
 
 
 @pytest.mark.parametrize("loss", [None, 3, [SimpleNamespace()]])
-def test_what_is_no_loss_is_refused(loss: object) -> None:
+def test_other_objects_than_losses_are_refused(loss: object) -> None:
     with pytest.raises(TypeError, match="loss"):
         checkmate.tf2.compile(convnet(), loss, "sgd")
 
 
-def test_what_is_no_optimizer_is_refused() -> None:
+def test_other_objects_than_optimizers_are_refused() -> None:
     with pytest.raises(TypeError, match="optimizer is None, must be one of Keras"):
         checkmate.tf2.compile(convnet(), LOSS, None)  # type: ignore[arg-type]
 

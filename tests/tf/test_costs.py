@@ -1,8 +1,8 @@
-"""Cost models: what is measured is measured once; what is computed has known values."""
+"""Cost models: measured costs are measured once; computed costs have known values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import checkmate
-from checkmate.cost import DEVICES, UnitCost
+from checkmate.cost import DEVICES
 from checkmate.framework import measuring
 from checkmate_tf import costs
 from checkmate_tf.costs import price, profile_ops
@@ -63,53 +63,31 @@ def the(op_type: str, ops: list[tf.Operation]) -> int:
     return next(k for k, op in enumerate(ops) if op.type == op_type)
 
 
-def test_what_was_measured_once_is_taken_from_disk_by_the_next_process(
-    bare: checkmate.DFGraph,
-    groups: list[tuple[tf.Operation, ...]],
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def timed(ops: Sequence[tf.Operation]) -> list[str]:
+    """The steps that a profile of ops reports, one for each op that is timed."""
+    seen: list[checkmate.Progress] = []
+    profile_ops(ops, on_progress=seen.append)
+    return [report.step for report in seen]
+
+
+def test_the_next_process_reads_measured_costs_from_disk(
+    bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]], cache: Path
 ) -> None:
     first = price(bare, groups)
     assert len(list(cache.rglob("*.json"))) == 1
     measuring._memory.clear()
-    monkeypatch.setattr(costs, "profile_in_turn", pytest.fail)
-    assert price(bare, groups).digest == first.digest
+    assert price(bare, groups, on_progress=pytest.fail).digest == first.digest
     assert first.cost_unit == "s"
 
 
-def test_the_off_switch_leaves_the_disk_alone(ops: list[tf.Operation], cache: Path) -> None:
-    profile_ops(ops, on_disk=False)
-    assert not list(cache.iterdir())
+def test_each_distinct_op_is_timed_once(ops: list[tf.Operation], cache: Path) -> None:
+    steps = timed(ops + ops)
+    assert 0 < len(steps) < len(ops)
+    assert steps[0].startswith(f"timing op 1 of {len(steps)}: ")
+    assert timed(ops) == []
 
 
-def test_each_distinct_op_is_measured_once_and_told(ops: list[tf.Operation], cache: Path) -> None:
-    seen: list[checkmate.Progress] = []
-    profile_ops(ops + ops, on_progress=seen.append)
-    distinct = {costs._signature(op) for op in ops if costs._can_run_alone(op)}
-    assert len(seen) == len(distinct) < len(ops)
-    assert seen[0].step.startswith(f"timing op 1 of {len(distinct)}: ")
-
-
-def test_an_interrupt_keeps_what_was_measured(
-    ops: list[tf.Operation], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measuring, "_SAVED_EVERY", 2)
-    seen: list[checkmate.Progress] = []
-
-    def stop(report: checkmate.Progress) -> None:
-        seen.append(report)
-        if len(seen) == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        profile_ops(ops, on_progress=stop)
-    measuring._memory.clear()
-    rest: list[checkmate.Progress] = []
-    profile_ops(ops, on_progress=rest.append)
-    assert len(rest) == len({costs._signature(op) for op in ops if costs._can_run_alone(op)}) - 2
-
-
-def test_a_group_costs_the_sum_of_its_ops_and_needs_what_the_hungriest_does(
+def test_a_group_costs_the_sum_of_its_ops_and_needs_their_largest_workspace(
     bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]], ops: list[tf.Operation]
 ) -> None:
     measured, priced = profile_ops(ops), price(bare, groups)
@@ -118,7 +96,7 @@ def test_a_group_costs_the_sum_of_its_ops_and_needs_what_the_hungriest_does(
         assert op.workspace == 7 + max((measured[x].workspace for x in group), default=0)
 
 
-def test_sources_are_free_and_what_has_state_is_charged_by_its_bytes(ops: list[tf.Operation]) -> None:
+def test_sources_are_free_and_ops_with_state_are_charged_by_their_bytes(ops: list[tf.Operation]) -> None:
     measured = profile_ops(ops)
     stateful = [op for op in ops if op.type == "AssignVariableOp"]  # of the seed of dropout
     reads = [op for op in ops if op.type in ("ReadVariableOp", "Const", "Placeholder")]
@@ -127,18 +105,18 @@ def test_sources_are_free_and_what_has_state_is_charged_by_its_bytes(ops: list[t
     assert all(measured[op] == (0.0, 0) for op in reads)
 
 
-def test_calls_of_functions_are_charged_by_their_bytes() -> None:
+def test_calls_of_functions_are_charged_by_their_bytes(cache: Path) -> None:
     @tf.function(autograph=False)
     def loop(x: tf.Tensor) -> tf.Tensor:
         return tf.while_loop(lambda x: True, lambda x: (x * 2,), (x,), maximum_iterations=3)[0]
 
     graph = loop.get_concrete_function(tf.TensorSpec([100])).graph
     (op,) = (op for op in graph.get_operations() if "While" in op.type)
-    assert not costs._can_run_alone(op)
+    assert timed([op]) == []
     assert profile_ops([op])[op].seconds > 0
 
 
-def test_a_signature_tells_apart_what_may_differ_in_cost() -> None:
+def test_ops_that_may_differ_in_cost_are_timed_one_by_one(cache: Path) -> None:
     def graph(body: object, *specs: tf.TensorSpec) -> tf.Operation:
         traced = tf.function(body, autograph=False).get_concrete_function(*specs)
         return next(t.op.inputs[0].op for t in traced.outputs)
@@ -152,11 +130,11 @@ def test_a_signature_tells_apart_what_may_differ_in_cost() -> None:
         graph(lambda x: tf.reduce_sum(x, 0), one),
         graph(lambda x: tf.reduce_sum(x, 1), one),
     ]
-    assert costs._signature(same[0]) == costs._signature(same[1])
-    assert len({costs._signature(op) for op in [same[0], *other]}) == 6
+    assert len(timed(same)) == 1
+    assert len(timed(other)) == len(other)
 
 
-def test_flops_are_counted_and_workspaces_measured_only_on_demand(
+def test_flops_are_counted_and_workspaces_are_measured_on_demand(
     bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]], ops: list[tf.Operation]
 ) -> None:
     counted = price(bare, groups, "flops", workspaces=False)
@@ -169,7 +147,7 @@ def test_flops_are_counted_and_workspaces_measured_only_on_demand(
     assert len({tuple(op.workspace for op in graph.ops) for graph in measured}) == 1
 
 
-def test_the_roofline_of_a_device_that_is_not_here(
+def test_the_roofline_of_another_device(
     bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]], ops: list[tf.Operation]
 ) -> None:
     timed = price(bare, groups, "roofline-a100-80gb", workspaces=False)
@@ -190,20 +168,7 @@ def test_the_roofline_of_this_cpu_is_measured_once(
     costs._of_this_cpu.cache_clear()
 
 
-def test_any_installed_cost_model_and_any_object_will_do(
-    bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]]
-) -> None:
-    by_name, by_value = (price(bare, groups, model, workspaces=False) for model in ("unit", UnitCost()))
-    assert by_name.digest == by_value.digest
-
-
-@pytest.mark.parametrize("wrong", [3, None, UnitCost])
-def test_what_is_no_cost_model_is_refused(wrong: object) -> None:
-    with pytest.raises(TypeError, match="'profiled', 'roofline', 'flops'"):
-        price(checkmate.DFGraph.from_nodes(cost=[], size=[], deps=[]), [], wrong)
-
-
-def test_a_plan_inside_of_a_profiler_is_refused_with_the_way_out(
+def test_measuring_inside_a_profiler_is_refused_with_the_way_out(
     ops: list[tf.Operation], cache: Path
 ) -> None:
     with TraceRecorder(), pytest.raises(ProfilerBusyError, match="run one step of the compiled model before"):

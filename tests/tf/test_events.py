@@ -37,7 +37,7 @@ def test_each_op_is_counted_as_often_as_it_runs(n: int) -> None:
     assert all(trace.seconds[run.name] >= run.seconds > 0 for run in convolutions)
 
 
-def test_an_allocation_names_the_op_that_asked_for_it_and_its_return_has_its_size() -> None:
+def test_an_allocation_names_its_op_and_its_release_has_the_same_size() -> None:
     step = tf.function(lambda x: tf.reduce_sum(tf.nn.softmax(x, name="large")), autograph=False)
     x = tf.zeros([1024, 256])
     step(x)

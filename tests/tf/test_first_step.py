@@ -1,6 +1,6 @@
-"""The least that must work, and nothing but public names: ``nox -s tf`` runs it on the wheels, too.
+"""The basic functions, by public names alone; also run on the wheels.
 
-``CHECKMATE_SITE`` names the folder where those are installed, if they are what is tested.
+``CHECKMATE_SITE`` names the folder where the wheels are installed, if they are tested.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from checkmate import tf2
 SITE = os.environ.get("CHECKMATE_SITE")
 
 
-def test_what_is_tested_is_what_was_installed() -> None:
+def test_the_installed_packages_are_tested() -> None:
     for package in (checkmate, checkmate_tf):
         assert SITE is None or Path(str(package.__file__)).is_relative_to(SITE)
 
@@ -39,5 +39,5 @@ def test_a_model_is_compiled_and_trained_within_a_budget() -> None:
     assert losses[0] > losses[1] > losses[2]
 
 
-def test_the_face_has_every_public_name() -> None:
+def test_the_interface_has_every_public_name() -> None:
     assert [name for name in checkmate_tf.__all__ if not hasattr(tf2, name)] == []

@@ -1,4 +1,4 @@
-"""FLOPs: 2mnk in every disguise; gradients of a convolution as many as it has itself."""
+"""FLOPs: 2mnk for every form of a product; a gradient of a convolution has as many as the convolution."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ PRODUCTS = {
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_a_product_has_two_for_each_term_of_its_sums(name: str) -> None:
+def test_a_product_has_two_flops_per_term_of_its_sums(name: str) -> None:
     body, *shapes, expected = PRODUCTS[name]
     assert flops_of(only(name.partition(" ")[0], body, *shapes)) == expected
 
 
-def test_an_einsum_of_one_operand_has_one_for_each_element() -> None:
+def test_an_einsum_of_one_operand_has_one_flop_per_element() -> None:
     assert flops_of(only("Einsum", lambda a: tf.einsum("ij->j", a), [3, 5])) == 15
 
 
@@ -77,7 +77,7 @@ def by_channel(x: tf.Tensor, kernel: tf.Tensor) -> object:
 
 @pytest.mark.parametrize("op_type", ["Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_convolution_and_its_gradients_have_two_for_each_weight_at_each_place(
+def test_a_convolution_and_its_gradients_have_two_flops_per_weight_and_position(
     op_type: str, groups: int
 ) -> None:
     op = only(op_type, convolved, [2, 8, 8, 4], [3, 3, 4 // groups, 6])
@@ -90,14 +90,14 @@ def test_a_filter_for_each_channel_sees_one_channel(suffix: str) -> None:
     assert flops_of(op) == 2 * (2 * 4 * 4 * 4 * 2) * (3 * 3)
 
 
-def test_any_other_op_has_one_for_each_element_that_it_makes() -> None:
+def test_any_other_op_has_one_flop_per_element_of_its_output() -> None:
     assert flops_of(only("Softmax", tf.nn.softmax, [3, 5])) == 15
 
 
 @pytest.mark.parametrize(
     ("dtype", "form"), [(tf.float32, "fp32"), (tf.bfloat16, "bf16"), (tf.float16, "fp16"), (tf.int32, "fp32")]
 )
-def test_the_format_is_that_of_the_numbers_that_go_in(dtype: tf.DType, form: str) -> None:
+def test_the_format_is_that_of_the_inputs(dtype: tf.DType, form: str) -> None:
     if tf.config.list_physical_devices("GPU") and dtype == tf.float32:
         form = "tf32"  # TensorFlow's choice on tensor cores
     assert number_format(only("AddV2", tf.add, [3], [3], dtype=dtype)) == form

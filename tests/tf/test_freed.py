@@ -1,6 +1,6 @@
-"""A compiled model is freed with its last reference: model, optimizer, batch, plans, and all that is ours.
+"""A compiled model is freed with its last reference: model, optimizer, batch, plans, and all our objects.
 
-TensorFlow knows a function by its name until it is removed: those that are ours go with their plan.
+TensorFlow keeps a function, by its name, until it is removed: ours are removed with their plan.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ SETTINGS: dict[str, Any] = {
     "cache": False,
 }
 MIB = 2**20
+Way = Callable[[keras.Model, tf.Tensor, tf.Tensor], list[object]]
+"""Uses an entry point; returns the objects that it makes."""
 
 
 class Branching(keras.layers.Layer):
-    """A layer with a branch, of whose gradient Grappler makes functions."""
+    """A layer with a branch, whose gradient Grappler turns into functions."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.tanh(x), lambda: tf.sin(x))
 
 
 def network() -> keras.Model:
-    """A small model, compiled; its optimizer is built, for to build one in ``fit`` leaks memory in Keras."""
+    """A small model, compiled; its optimizer is built, because Keras leaks memory when ``fit`` builds one."""
     dense = keras.layers.Dense
     model = keras.Sequential([keras.Input([8]), dense(8), Branching(), dense(8), Branching(), dense(1)])
     model.compile(keras.optimizers.Adam(), "mse")
@@ -51,7 +53,7 @@ def network() -> keras.Model:
 
 
 def given(model: keras.Model) -> tuple[Any, ...]:
-    """What compile, plan and trace take."""
+    """The arguments of compile, plan and trace."""
     return model, "mse", model.optimizer, tf.TensorSpec([4, 8]), tf.TensorSpec([4, 1])
 
 
@@ -105,44 +107,44 @@ def unplanned(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
     return []
 
 
-FACES = (compiled, fitted, trained_on_a_batch, infeasible, called, planned, traced, measured)
+WAYS = (compiled, fitted, trained_on_a_batch, infeasible, called, planned, traced, measured)
 
 
 def ours() -> Counter[str]:
-    """How many objects there are of each class of this distribution."""
+    """The number of objects of each class of this distribution."""
     gc.collect()
     kinds = (type(found) for found in gc.get_objects())
     return Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("checkmate_tf"))
 
 
-def used(face: Callable[..., list[object]]) -> list[weakref.ref[object]]:
-    """References to all that a face was given and has made, none of which lives on."""
+def used(way: Way) -> list[weakref.ref[object]]:
+    """Use an entry point; references to its arguments and to the objects that it made."""
     model, x, y = network(), tf.ones([4, 8]), tf.ones([4, 1])
-    held = [model, model.optimizer, x, y, *model.variables, *face(model, x, y)]
+    held = [model, model.optimizer, x, y, *model.variables, *way(model, x, y)]
     return [weakref.ref(found) for found in held]
 
 
-def left(face: Callable[..., list[object]]) -> int:
-    """How many functions TensorFlow knows more, once what a face has made is dropped."""
+def left(way: Way) -> int:
+    """The number of functions that TensorFlow keeps once an entry point has been used and dropped."""
     gc.collect()
     before = functions()
-    used(face)
+    used(way)
     gc.collect()
     return len(functions() - before)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_what_is_dropped_is_freed(face: Callable[..., list[object]]) -> None:
-    used(face)  # what is made once, at the first use
+@pytest.mark.parametrize("way", WAYS)
+def test_dropped_objects_are_freed(way: Way) -> None:
+    used(way)  # makes the objects that are kept for all later uses
     before = ours()
-    references = used(face)
+    references = used(way)
     assert ours() <= before
     assert not [found for reference in references if (found := reference()) is not None]
-    assert left(face) <= left(unplanned)  # TensorFlow keeps what is around a custom gradient
+    assert left(way) <= left(unplanned)  # TensorFlow keeps functions around a custom gradient
 
 
 @pytest.mark.parametrize("way", [fitted, trained_on_a_batch])
-def test_a_disabled_model_keeps_nothing_of_its_plans(way: Callable[..., list[object]]) -> None:
+def test_a_disabled_model_keeps_nothing_of_its_plans(way: Way) -> None:
     model, x, y = network(), tf.ones([4, 8]), tf.ones([4, 1])
     model.train_on_batch(x, y)
     before = ours()
@@ -152,7 +154,7 @@ def test_a_disabled_model_keeps_nothing_of_its_plans(way: Callable[..., list[obj
     assert not [found for reference in references if (found := reference()) is not None]
 
 
-def test_twenty_steps_made_and_dropped_leave_no_more_than_those_of_tensorflow() -> None:
+def test_twenty_dropped_steps_leave_no_more_than_those_of_tensorflow() -> None:
     environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
     running = [
         subprocess.Popen([sys.executable, SCRIPT, way], env=environment, stdout=subprocess.PIPE, text=True)

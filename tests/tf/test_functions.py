@@ -1,11 +1,10 @@
-"""A planned function returns what the plain one does, leaves the same state, and holds what it may."""
+"""A planned function has the results and effects of the plain one, and stays within its budget."""
 
 from __future__ import annotations
 
 import gc
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import keras
@@ -17,8 +16,9 @@ from keras import layers
 import checkmate.tf2
 from checkmate import InfeasibleBudgetError
 from checkmate_tf import UnsupportedFunctionError
-from checkmate_tf.emit import Replay, emit
-from checkmate_tf.program import Program, program
+from checkmate_tf.emit import emit
+from checkmate_tf.program import Program
+from checkmate_tf.tracing import TracedGraph
 
 CHEAP: dict[str, Any] = {"solver": "heuristics", "cost_model": "flops", "workspaces": False}
 State = list[np.ndarray[Any, Any]]
@@ -57,21 +57,12 @@ class Network:
         return [*losses, *(v.numpy() for v in (*self.model.variables, *self.optimizer.variables))]
 
 
-def unscheduled(function: checkmate.tf2.PlannedFunction) -> Replay:
-    """The ops of the last plan, each once, in no order but that of the data."""
-    traced = function.plans[-1].traced
-    once = program(traced, range(traced.graph.n_ops))
-    return emit(
-        traced.captured,
-        Program(copies=tuple(replace(copy, heavy=False) for copy in once.copies), outputs=once.outputs),
-    )
-
-
-def test_every_budget_gives_the_bits_of_the_step_that_is_not_rewritten() -> None:
+def test_every_budget_gives_the_bits_of_the_unscheduled_step(
+    unscheduled: Callable[[TracedGraph], Program],
+) -> None:
     plain = Network()
-    planned = plain.planned("100%")
-    planned.plan(*plain.batch)
-    reference = unscheduled(planned)
+    traced = plain.planned("100%").plan(*plain.batch).traced
+    reference = emit(traced.captured, unscheduled(traced))
     expected = plain.after(lambda x, y: reference(x, y)[0])
     for budget in ("100%", "60%"):
         network = Network()
@@ -87,11 +78,11 @@ def test_the_measured_peak_is_within_the_budget_and_no_more_than_expected() -> N
     with checkmate.tf2.memory_meter(network.model, network.optimizer, *network.batch) as meter:
         step(*network.batch)
     assert meter.peak <= plan.solution.problem.budget
-    assert 0.9 * plan.expected <= meter.peak <= plan.expected  # 2 % on networks of some size
+    assert 0.9 * plan.expected <= meter.peak <= plan.expected  # within 2 % on larger networks
     assert plan.solution.overhead > 0
 
 
-def test_a_budget_that_no_schedule_meets_is_told_with_one_that_does() -> None:
+def test_the_error_for_an_infeasible_budget_names_one_that_works() -> None:
     network = Network()
     with pytest.raises(InfeasibleBudgetError, match="the least budget known to work is") as caught:
         network.planned("1 MB")(*network.batch)
@@ -109,7 +100,7 @@ def test_the_batch_of_the_first_call_is_not_kept() -> None:
     assert gone() is None
 
 
-def test_a_smaller_batch_takes_the_schedule_that_is_known() -> None:
+def test_a_smaller_batch_uses_the_known_schedule() -> None:
     network = Network()
     step = network.planned("60%")
     x, y = network.batch
@@ -120,7 +111,7 @@ def test_a_smaller_batch_takes_the_schedule_that_is_known() -> None:
     assert second.expected < first.expected <= first.solution.problem.budget
 
 
-def test_it_runs_inside_of_another_function_and_in_its_order() -> None:
+def test_it_runs_inside_another_function_in_the_order_of_the_calls() -> None:
     inside, alone = Network(), Network()
     step, other = inside.planned("60%"), alone.planned("60%")
     losses = tf.function(lambda x, y: (step(x, y), step(x, y)))(*inside.batch)
@@ -137,7 +128,7 @@ def test_loops_on_tensors_run_as_by_tf_function() -> None:
     assert [float(step(tf.constant(x))) for x in (3.0, 40.0)] == [12.0, 40.0]
 
 
-def test_what_is_returned_is_there_before_the_updates_though_traced_after_them() -> None:
+def test_results_are_computed_before_the_updates_even_if_traced_after_them() -> None:
     weights = [tf.Variable(tf.ones([64, 64])) for _ in range(3)]
 
     def step(y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -164,7 +155,7 @@ def test_a_step_under_a_strategy_is_refused_with_the_way_out() -> None:
         strategy.run(step, args=(tf.ones([2, 4]),))
 
 
-def test_an_assertion_that_fails_is_told() -> None:
+def test_a_failed_assertion_is_raised() -> None:
     def step(x: tf.Tensor) -> tf.Tensor:
         tf.debugging.assert_positive(x, "must be positive")
         return tf.reduce_sum(tf.tanh(x))
@@ -175,18 +166,18 @@ def test_an_assertion_that_fails_is_told() -> None:
 
 @tf.function(experimental_attributes={"_noinline": True})
 def scaled(x: tf.Tensor, by: tf.Tensor) -> tf.Tensor:
-    """Of this and of a constant Grappler makes one function."""
+    """Grappler makes one function of this and a constant argument."""
     return x * by
 
 
-def test_steps_that_call_one_function_with_different_constants_are_not_mixed_up() -> None:
+def test_steps_may_call_one_function_with_different_constants() -> None:
     x = tf.constant([1.0, 2.0])
     for by in (2.0, 3.0):
         step = checkmate.tf2.function(lambda x, by=by: scaled(x, tf.constant(by)), budget="8GiB", **CHEAP)
         np.testing.assert_array_equal(step(x), by * x)
 
 
-def test_what_was_traced_into_another_function_outlives_the_planned_one() -> None:
+def test_a_function_that_traced_a_planned_one_outlives_it() -> None:
     def step(x: tf.Tensor) -> tf.Tensor:
         return tf.while_loop(lambda x: x < 10.0, lambda x: [scaled(x, tf.constant(2.0))], [x])[0]
 

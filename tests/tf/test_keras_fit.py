@@ -1,4 +1,4 @@
-"""An enabled model trains as Keras trains it, to the bit, within the budget, whatever Keras does around."""
+"""An enabled model trains with the bits of Keras' own training, within the budget, in every use of fit."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def small(**compiled: Any) -> Model:
 
 
 def enable(model: Model, budget: str = "100%") -> PlannedTraining:
-    """With what is quick: costs and workspaces that are not measured."""
+    """Enable with FLOPs as costs and without workspaces, which takes no measuring."""
     return checkmate.tf2.enable(model, budget=budget, cost_model="flops", workspaces=False, time_limit=2)
 
 
 def after(model: Model, *data: Any, **how: Any) -> State:
-    """What training leaves: history, weights, seeds, averages and the optimizer's state."""
+    """The history of a training, and the weights, seeds, averages and optimizer state after it."""
     history = model.fit(*data, **({"epochs": 2, "verbose": 0, "shuffle": False} | how)).history
     return history, [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
 
@@ -65,7 +65,7 @@ def same(a: State, b: State) -> bool:
 
 @pytest.mark.parametrize("budget", ["100%", "70%"])
 def test_every_budget_gives_the_bits_of_keras_own_training(budget: str) -> None:
-    """On one thread; the last batch is half as large: two plans, of which the second takes the schedule."""
+    """On one thread. The last batch is half as large: of the two plans the second reuses the schedule."""
     how = {"batch_size": 256, "validation_data": (X, Y), "shuffle": True}
     expected = after(network(), *MANY, **how)
     model = network()
@@ -117,7 +117,7 @@ def _batches() -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
 
 
 @pytest.mark.parametrize("habit", HABITS)
-def test_habits_of_fit_go_on(habit: str) -> None:
+def test_the_habits_of_fit_keep_working(habit: str) -> None:
     compiled, given = HABITS[habit]
     results = []
     for enabled in (False, True):
@@ -145,7 +145,7 @@ def test_callbacks_see_each_execution_and_stop_training() -> None:
     assert [sorted(logs) for _, logs in seen[model]] == [["accuracy", "loss"]]
 
 
-def test_single_batches_train_as_ever() -> None:
+def test_single_batches_train_as_without_a_plan() -> None:
     plain, model = small(), small()
     enable(model)
     for _ in range(2):
@@ -156,7 +156,7 @@ def test_single_batches_train_as_ever() -> None:
 
 
 class Own(keras.Model):  # type: ignore[misc]
-    """Not built before its first step, of which it does a part itself."""
+    """A model that is built in its first step, with a training step of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class Own(keras.Model):  # type: ignore[misc]
         return {**super().train_step(data), "norm": keras.ops.norm(self.dense.kernel)}
 
 
-def test_a_step_of_the_models_own_is_planned_and_may_create_the_variables() -> None:
+def test_a_custom_training_step_is_planned_and_may_create_the_variables() -> None:
     results = []
     for enabled in (False, True):
         keras.utils.set_random_seed(0)
@@ -196,7 +196,9 @@ def test_mixed_precision_gives_the_same_bits_at_every_budget(policy: str) -> Non
     assert same(*results)
 
 
-def test_a_model_that_runs_eagerly_is_not_planned_which_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_runs_eagerly_is_not_planned_and_a_warning_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     model = small(run_eagerly=True)
     training = enable(model)
     with caplog.at_level(logging.WARNING, "checkmate_tf"):
@@ -210,7 +212,7 @@ def test_a_model_that_runs_eagerly_is_not_planned_which_is_said(caplog: pytest.L
     np.testing.assert_allclose(after(planned, X, Y)[1][0], eager[1][0], rtol=1e-5)
 
 
-def test_what_is_saved_is_the_model_as_ever(tmp_path: Path) -> None:
+def test_a_saved_model_does_not_depend_on_being_enabled(tmp_path: Path) -> None:
     model = small(metrics=["accuracy"])
     config, compiled = model.get_config(), model.get_compile_config()
     training = enable(model)
@@ -226,7 +228,7 @@ def test_what_is_saved_is_the_model_as_ever(tmp_path: Path) -> None:
     assert len(training.plans) == 1
 
 
-def test_disable_gives_keras_own_training_back() -> None:
+def test_disable_restores_keras_own_training() -> None:
     model = small()
     names = set(vars(model))
     training = enable(model)
@@ -236,7 +238,7 @@ def test_disable_gives_keras_own_training_back() -> None:
     assert "make_train_function" not in set(vars(model)) - names
     assert training.plans == ()
     after(model, X, Y)
-    checkmate.tf2.disable(model)  # what is not enabled stays as it is
+    checkmate.tf2.disable(model)  # again, to no effect
     assert checkmate.tf2.planned_training(model) is None
 
 
@@ -249,7 +251,7 @@ def test_a_callback_may_enable_and_disable() -> None:
     assert same(after(model, X, Y, epochs=3, callbacks=[Switch()]), after(plain, X, Y, epochs=3))
 
 
-def test_compiling_again_keeps_the_budget_and_plans_anew() -> None:
+def test_compiling_again_keeps_the_budget_and_makes_new_plans() -> None:
     plain, model = small(), small()
     training = enable(model)
     for m in (plain, model):
@@ -263,7 +265,7 @@ def test_compiling_again_keeps_the_budget_and_plans_anew() -> None:
     assert training.plans == ()
 
 
-def test_a_plan_made_before_training_is_the_one_that_trains() -> None:
+def test_training_uses_a_plan_made_before() -> None:
     model = small()
     training = enable(model)
     plan = training.plan(tf.TensorSpec([40, 64]), tf.TensorSpec([40], tf.int64))
@@ -271,7 +273,7 @@ def test_a_plan_made_before_training_is_the_one_that_trains() -> None:
     assert training.plans == (plan,)
 
 
-def test_an_enabled_model_dies_as_others_do() -> None:
+def test_an_enabled_model_is_freed_with_its_last_reference() -> None:
     model = small()
     enable(model)
     alive = weakref.ref(model)
@@ -280,7 +282,7 @@ def test_an_enabled_model_dies_as_others_do() -> None:
     assert alive() is None
 
 
-def test_what_cannot_be_planned_is_refused_with_the_way_out() -> None:
+def test_an_unplannable_model_is_refused_with_the_way_out() -> None:
     with pytest.raises(UnsupportedModelError, match=r"not compiled.*call model\.compile"):
         enable(keras.Sequential([layers.Dense(1)]))
     with pytest.raises(UnsupportedModelError, match="leave out jit_compile=True"):
@@ -306,7 +308,7 @@ def test_a_strategy_is_refused_with_the_way_out() -> None:
         enable(model)
 
 
-def test_a_budget_that_no_schedule_meets_is_told_and_changes_nothing() -> None:
+def test_an_infeasible_budget_raises_and_changes_no_weight() -> None:
     model = network()
     before = [w.numpy() for w in model.weights]
     enable(model, "10 KB")

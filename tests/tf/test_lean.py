@@ -1,4 +1,4 @@
-"""A lean order is an order, and one in which little is held."""
+"""A lean order is a valid order of the ops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from checkmate_tf.lean import lean_order
 
 
 @given(graphs())
-def test_every_op_comes_once_and_after_what_it_reads(graph: DFGraph) -> None:
+def test_every_op_comes_once_and_after_its_producers(graph: DFGraph) -> None:
     order = lean_order(graph)
     place = {v: k for k, v in enumerate(order)}
     assert sorted(order) == list(range(graph.n_ops))

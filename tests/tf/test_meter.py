@@ -1,4 +1,4 @@
-"""The meter sees what the allocator does: to the byte, for any setting under which it tells at all."""
+"""The meter agrees with the allocator to the byte, under every setting that reports allocations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def allocator_counts() -> dict[str, int]:
 
 
 def run(script: str, **settings: str) -> None:
-    """In a fresh process, under some environment variables."""
+    """Run a script in a new process, with environment variables."""
     command = [sys.executable, "-c", textwrap.dedent(script)]
     ran = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
@@ -42,7 +42,7 @@ def run(script: str, **settings: str) -> None:
 
 @tf.function(autograph=False)
 def three_deep(x: tf.Tensor) -> tf.Tensor:
-    """Makes x², xᵀx² and its rows' softmax, one after the other; holds two of them at most at a time."""
+    """Softmax, product, softmax, one after the other; at most two of the results are held at a time."""
     squared = tf.nn.softmax(x, name="first")
     product = tf.linalg.matmul(squared, squared[:256], transpose_b=True, name="second")
     return tf.nn.softmax(product, name="third")
@@ -62,14 +62,14 @@ def test_the_curve_starts_at_the_base_and_its_top_is_the_peak() -> None:
     assert meter.times_s[0] == 0
 
 
-def test_what_is_not_named_does_not_exist_for_the_meter() -> None:
+def test_earlier_buffers_that_are_not_named_are_not_counted() -> None:
     named, other = rows(), rows()
     with memory_meter(named) as meter:
         del other, named
     assert meter.bytes.tolist() == [MIB, 0]
 
 
-def test_with_nothing_named_the_base_is_what_the_allocator_has_given_out() -> None:
+def test_without_names_the_base_is_the_allocators_count() -> None:
     held = [rows(), rows()]
     current = allocator_counts()["current"]
     with memory_meter() as meter:
@@ -78,7 +78,7 @@ def test_with_nothing_named_the_base_is_what_the_allocator_has_given_out() -> No
     assert meter.bytes[-1] == meter.base - MIB
 
 
-def test_the_most_that_was_held_is_the_allocators_own_peak() -> None:
+def test_held_is_the_allocators_own_peak() -> None:
     x = rows()
     three_deep(x)
     allocator_counts()
@@ -86,10 +86,10 @@ def test_the_most_that_was_held_is_the_allocators_own_peak() -> None:
     with memory_meter(x) as meter:
         three_deep(x)
     assert meter.held == allocator_counts()["peak"]
-    assert meter.peak == 3 * MIB  # x and two of the three that are made
+    assert meter.peak == 3 * MIB  # x and two of the three results
 
 
-def test_an_assignment_leaves_a_variable_as_large_as_it_was() -> None:
+def test_an_assignment_does_not_change_the_size_of_a_variable() -> None:
     variable = tf.Variable(rows())
     with memory_meter(variable) as meter:
         variable.assign(tf.nn.softmax(variable))
@@ -97,7 +97,7 @@ def test_an_assignment_leaves_a_variable_as_large_as_it_was() -> None:
     assert meter.peak == 2 * MIB
 
 
-def test_each_buffer_counts_once_whoever_holds_it() -> None:
+def test_each_buffer_counts_once() -> None:
     model = keras.Sequential(
         [keras.layers.Input((3,)), keras.layers.Dense(5), keras.layers.BatchNormalization()]
     )
@@ -120,7 +120,7 @@ def test_two_names_of_one_tensor_are_one_buffer(tensor: tf.Tensor) -> None:
     assert resident_bytes(tensor, tf.identity(tensor)) == size
 
 
-def test_what_is_no_tensor_holds_nothing() -> None:
+def test_other_objects_than_tensors_count_nothing() -> None:
     assert resident_bytes(None, "name", 3, [b"x"], {}, np.zeros(4)) == 0
 
 
@@ -133,7 +133,7 @@ def test_a_second_meter_is_refused_and_the_first_goes_on() -> None:
     assert meter.peak == 2 * MIB == 2 * resident_bytes(y)
 
 
-def test_an_error_in_the_block_is_passed_on_and_the_profiler_is_free_again() -> None:
+def test_an_error_in_the_block_is_raised_and_the_profiler_is_free_again() -> None:
     with pytest.raises(ZeroDivisionError), memory_meter() as meter:
         raise ZeroDivisionError
     assert meter.peak == meter.base
@@ -166,7 +166,7 @@ SMALL_BUFFERS = """
     specs = [tf.TensorSpec([1, side, side, 3]) for side in (8, 4, 4)]
     graph = tf.function(pooled).get_concrete_function(*specs).graph
     op = next(op for op in graph.get_operations() if op.type == "MaxPoolGrad")
-    assert profile_op(op).workspace >= 4 * 4 * 3 * 8, profile_op(op)  # where each maximum is
+    assert profile_op(op).workspace >= 4 * 4 * 3 * 8, profile_op(op)  # positions of the maxima
 """
 
 
@@ -176,7 +176,7 @@ def test_two_settings_show_the_smallest_buffer(setting: str) -> None:
     run(SMALL_BUFFERS, **{name: value})
 
 
-THE_WAY_OF_A_GPU = """
+GPU_CODE_ON_CPU = """
     import tensorflow as tf
     from checkmate_tf.meter import _meter_gpu
 
@@ -191,9 +191,9 @@ THE_WAY_OF_A_GPU = """
 """
 
 
-def test_the_way_of_a_gpu_finds_the_same_peak_on_a_cpu_that_counts() -> None:
-    """In a process of its own: an allocator counts for all, also for what earlier tests left running."""
-    run(THE_WAY_OF_A_GPU, TF_ENABLE_ONEDNN_OPTS="1")
+def test_the_code_for_gpus_finds_the_same_peak_on_a_cpu() -> None:
+    """In a process of its own: an allocator also counts for threads that earlier tests left running."""
+    run(GPU_CODE_ON_CPU, TF_ENABLE_ONEDNN_OPTS="1")
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""The plugin: one frontend, which says at its first use whether it can work, and keeps TensorFlow quiet."""
+"""The plugin: one frontend, which checks its release when it is first used, and keeps TensorFlow quiet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 class Tracing:
-    """Stands for the frontend, which would import TensorFlow."""
+    """Replaces the frontend, which would import TensorFlow."""
 
     def trace(self, program: object) -> object:
         """Trace nothing."""
@@ -31,7 +31,7 @@ def test_the_frontend_is_offered_by_the_name_of_its_option() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("0", "0")])
-def test_the_command_line_is_spared_news_of_the_build_unless_they_are_wanted(
+def test_the_command_line_hides_messages_of_the_build_unless_the_user_has_set_a_level(
     before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LEVEL, before or "")  # restored afterwards, in both cases

@@ -1,4 +1,4 @@
-"""One op, run alone: what it needs beyond its outputs is seen, and what can't be run alone is said."""
+"""One op, run alone: its workspace is measured; one that can't run alone is an error that says why."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def only(
 
 
 def pooled(x: tf.Tensor, y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Before it takes a gradient, the kernel notes in int64 where each maximum is."""
+    """A kernel that notes the position of each maximum, in int64, before it takes the gradient."""
     window = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
     return tf.raw_ops.MaxPoolGrad(orig_input=x, orig_output=y, grad=dy, **window)
 
@@ -36,22 +36,21 @@ def pooling() -> tf.Operation:
     return only("MaxPoolGrad", pooled, full, half, half)
 
 
-def test_the_workspace_is_what_is_allocated_beyond_the_outputs() -> None:
+def test_the_workspace_is_all_that_is_allocated_beyond_the_outputs() -> None:
     where_the_maxima_are = 2 * (SIDE // 2) ** 2 * CHANNELS * 8
     assert profile_op(pooling()).workspace >= where_the_maxima_are
     assert profile_op(only("Softmax", tf.nn.softmax, [1024, 512])).workspace == 0
 
 
-def test_the_way_of_a_gpu_finds_the_workspace_on_a_cpu_that_counts() -> None:
+def test_the_code_for_gpus_finds_the_workspace_on_a_cpu() -> None:
     try:
         tf.config.experimental.reset_memory_stats("CPU:0")
     except ValueError as error:  # TF_ENABLE_ONEDNN_OPTS=0
         pytest.skip(str(error))
     found = profile._run_on_gpu(profile._ready(pooling(), "alone"), "CPU:0")
     exact = profile_op(pooling()).workspace
-    assert (
-        exact <= found.workspace <= 2 * exact
-    )  # an allocator counts whole chunks, and may not split a larger one
+    # An allocator counts whole chunks, and does not always split a larger one.
+    assert exact <= found.workspace <= 2 * exact
 
 
 def test_more_work_takes_longer() -> None:
@@ -73,7 +72,7 @@ def test_ops_that_only_grappler_makes_are_measured() -> None:
     assert profile_op(only("_FusedMatMul", fused, [16, 8], [8, 4], [4])).seconds > 0
 
 
-def test_a_shape_that_the_graph_knows_is_no_made_up_input() -> None:
+def test_a_shape_that_the_graph_knows_is_not_made_up() -> None:
     def spread(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         first, _ = tf.raw_ops.ShapeN(input=[y, x])
         return tf.broadcast_to(x, [4, 3]) + tf.broadcast_to(x, first)
@@ -89,8 +88,8 @@ def test_a_shape_that_the_graph_knows_is_no_made_up_input() -> None:
         assert profile_op(op).seconds > 0
 
 
-def test_an_op_that_is_left_out_costs_nothing() -> None:
-    """TensorFlow makes what is made of constants once, before the first run."""
+def test_an_op_of_constants_costs_nothing() -> None:
+    """TensorFlow runs it once, before the first run of the function."""
     op = only("Range", lambda x: x[: tf.range(0, 4, 2)[-1]], [4])
     assert sorted(constant_inputs(op)) == [0, 1, 2]
     assert profile_op(op) == (0.0, 0)
@@ -109,13 +108,13 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("why", UNFIT)
-def test_an_op_that_can_not_run_alone_is_an_error_that_says_why(why: str) -> None:
+def test_the_error_for_an_op_that_can_not_run_alone_says_why(why: str) -> None:
     op_type, body, shape = UNFIT[why]
     with pytest.raises(NotMeasurableError, match=why):
         profile_op(only(op_type, body, shape))
 
 
-def test_several_in_turn_share_a_trace_and_none_spoils_another() -> None:
+def test_several_ops_share_a_trace_and_an_error_spoils_no_other() -> None:
     unfit = only("Unique", lambda x: tf.unique(x).y, [4])
     asked = count()
     ops = (op for op, _ in zip([pooling(), unfit, pooling()], asked, strict=False))
@@ -125,7 +124,7 @@ def test_several_in_turn_share_a_trace_and_none_spoils_another() -> None:
     assert first.workspace == second.workspace > 0
 
 
-def test_nothing_is_measured_inside_of_a_profiler() -> None:
+def test_measuring_inside_a_profiler_is_refused() -> None:
     with TraceRecorder(), pytest.raises(ProfilerBusyError):
         profile_op(pooling())
 

@@ -1,10 +1,9 @@
-"""Whatever a valid schedule recomputes, and in whatever order it runs, the program gives the same bits."""
+"""Every valid schedule gives the same bits, whatever it recomputes and in whatever order it runs."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -22,6 +21,7 @@ from checkmate_tf.residency import resident_bytes
 from checkmate_tf.tracing import TracedGraph, trace
 
 SIDE = 40  # so that the tensors of a layer are large: 4 * SIDE * SIDE bytes
+Unscheduled = Callable[[TracedGraph], Program]
 
 
 def step() -> Any:
@@ -66,7 +66,7 @@ def settled(traced: TracedGraph) -> tuple[DFGraph, list[int]]:
 
 
 def random_sequence(graph: DFGraph, rng: random.Random) -> list[int]:
-    """A valid sequence: ops whose inputs can be had, in a random order, tensors forgotten at random."""
+    """A valid sequence: ops in a random order, tensors freed at random."""
     resident, done, sequence = set(graph.inputs), set[int](), list[int]()
     once = {v for v, op in enumerate(graph.ops) if not op.recomputable}
 
@@ -79,7 +79,7 @@ def random_sequence(graph: DFGraph, rng: random.Random) -> list[int]:
         resident.update(graph.ops[v].outputs)
 
     def ready() -> Iterator[int]:
-        """Ops not run whose producers have all run once."""
+        """Ops that have not run, and whose producers all have."""
         for v, op in enumerate(graph.ops):
             if v not in done and all(p < 0 or p in done for p in graph.producer[list(op.inputs)].tolist()):
                 yield v
@@ -91,14 +91,8 @@ def random_sequence(graph: DFGraph, rng: random.Random) -> list[int]:
     return sequence
 
 
-def unscheduled(traced: TracedGraph) -> Program:
-    """Every op once, in no order but that of the data."""
-    plain = program(traced, range(traced.graph.n_ops))
-    return Program(copies=tuple(replace(c, heavy=False) for c in plain.copies), outputs=plain.outputs)
-
-
 def results(captured: Captured, runs: Program, steps: int = 3) -> list[bytes]:
-    """What some steps return and leave behind; the variables are as before afterwards."""
+    """The results of some steps, and the variables after them, which are restored."""
     variables = captured.variables
     start = [v.numpy() for v in variables]
     replay, x = emit(captured, runs), tf.random.stateless_normal([SIDE, SIDE], [3, 4])
@@ -109,7 +103,9 @@ def results(captured: Captured, runs: Program, steps: int = 3) -> list[bytes]:
     return found
 
 
-def test_random_sequences_give_the_bits_of_the_step_that_is_not_rewritten(traced: TracedGraph) -> None:
+def test_random_sequences_give_the_bits_of_the_unscheduled_step(
+    traced: TracedGraph, unscheduled: Unscheduled
+) -> None:
     graph, order = settled(traced)
     writes = {k: traced.writes[v] for k, v in enumerate(order) if v in traced.writes}
     expected = results(traced.captured, unscheduled(traced))
@@ -121,7 +117,9 @@ def test_random_sequences_give_the_bits_of_the_step_that_is_not_rewritten(traced
     assert repeats > 20
 
 
-def test_the_step_is_that_of_tensorflow(traced: TracedGraph, stock: Any) -> None:
+def test_the_unscheduled_step_is_that_of_tensorflow(
+    traced: TracedGraph, stock: Any, unscheduled: Unscheduled
+) -> None:
     captured, x = traced.captured, tf.random.stateless_normal([SIDE, SIDE], [3, 4])
     variables = captured.variables
     start = [v.numpy() for v in variables]
@@ -133,7 +131,7 @@ def test_the_step_is_that_of_tensorflow(traced: TracedGraph, stock: Any) -> None
         v.assign(value)
 
 
-def test_less_is_held_where_an_op_writes_over_its_input() -> None:
+def test_an_op_that_writes_over_its_input_makes_no_new_buffer() -> None:
     def chain(x: tf.Tensor) -> tf.Tensor:
         return tf.matmul(tf.exp(tf.sin(tf.matmul(x, x))), x)
 
@@ -144,7 +142,7 @@ def test_less_is_held_where_an_op_writes_over_its_input() -> None:
     assert resident_bytes(runs, {runs.copies[0].op: 7 * size}).max() == 8 * size
 
 
-def test_large_tensors_are_never_held_for_their_shape() -> None:
+def test_no_large_tensor_is_held_for_its_shape() -> None:
     def shape_only(x: tf.Tensor) -> tf.Tensor:
         return tf.zeros(tf.shape(tf.matmul(x, x)))
 

@@ -31,7 +31,7 @@ def test_both_extras_bound_the_releases_whose_private_names_are_used() -> None:
         assert re.fullmatch(r"keras>=3\.\d+,<4", keras)
 
 
-def test_the_one_that_is_installed_will_do() -> None:
+def test_the_installed_release_passes() -> None:
     check_installed()
 
 
@@ -54,7 +54,7 @@ def test_a_model_on_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_model_of_keras_2_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Model:
-        """Stands for ``tf_keras.Model``."""
+        """Replaces ``tf_keras.Model``."""
 
     monkeypatch.setitem(sys.modules, "tf_keras", SimpleNamespace(Model=Model))  # type: ignore[arg-type]
     with pytest.raises(UnsupportedKerasError, match=r"Keras 2.*TF_USE_LEGACY_KERAS"):

@@ -1,4 +1,4 @@
-"""The graph of a step leaves a schedule as free as can be: what joins a group does not hold up the rest."""
+"""The groups of ops leave schedules free: no op waits for another because of the group that it joined."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def traced(request: pytest.FixtureRequest) -> TracedGraph:
     return trace(capture(step.get_concrete_function(tf.TensorSpec([4, 16, 16, 8]))))
 
 
-def test_an_update_reads_variables_and_gradients_alone(traced: TracedGraph) -> None:
+def test_an_update_reads_only_variables_and_gradients(traced: TracedGraph) -> None:
     graph = traced.graph
     for v in traced.writes:
         makers = [int(graph.producer[t]) for t in graph.ops[v].inputs]
@@ -45,10 +45,10 @@ def test_gradients_of_weights_do_not_wait_for_their_updates(traced: TracedGraph)
     assert max(made) < first_update
 
 
-def test_a_bias_is_added_where_the_convolution_is(traced: TracedGraph) -> None:
+def test_a_convolution_its_bias_and_its_activation_are_one_group(traced: TracedGraph) -> None:
     forward = [[op.type for op in group] for group in traced.groups if group[0].type == "Conv2D"]
     assert forward == [["Conv2D", "BiasAdd", "Relu"]] * 3
 
 
-def test_every_op_that_does_more_than_compute_runs_once(traced: TracedGraph) -> None:
+def test_an_update_runs_once(traced: TracedGraph) -> None:
     assert not any(traced.graph.ops[v].recomputable for v in traced.writes)

@@ -1,14 +1,14 @@
-"""The promise: under any feasible budget the same training, to the bit, and a measured peak within it.
+"""Any feasible budget gives the same training, bit for bit, and the measured peak is within it.
 
-Bit for bit it is that of the same ops in no order but the data's, under the same setting of Grappler. Stock
-``tf.function`` lets oneDNN fuse a convolution with its bias, which may change the last bit; with one thread,
-as here, it often does not.
+The bits are those of the same ops, unscheduled, under the same setting of Grappler. Stock ``tf.function``
+lets oneDNN fuse a convolution with its bias, which may change the last bit; with one thread, as here, it
+often does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,16 +18,17 @@ import tensorflow as tf
 
 import checkmate.tf2
 from checkmate import InfeasibleBudgetError
-from checkmate_tf import PlannedFunction, StepPlan
+from checkmate_tf import PlannedFunction
 from checkmate_tf.emit import emit
-from checkmate_tf.program import Program, program
+from checkmate_tf.program import Program
+from checkmate_tf.tracing import TracedGraph
 from zoo.small_keras import Case, application, densenet, efficientnet, resnet, transformer, unet, vgg
 
 Arrays = list[np.ndarray[Any, Any]]
 
 STEPS = 3
 LEAST, MIDDLE = "least", "60%"
-MIDDLE_OF = {"vgg": "85%"}  # parameters, and gradients of the first layers, are most of it
+MIDDLE_OF = {"vgg": "85%"}  # most of its bytes are parameters, and gradients of the first layers
 
 CASES: dict[str, Callable[[], Case]] = {
     "vgg": partial(vgg, image=16, levels=2),
@@ -41,7 +42,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """All that a training run leaves behind."""
+    """The results of a training run."""
 
     losses: list[float]
     state: Arrays
@@ -49,7 +50,7 @@ class Training:
 
 
 def train(case: Case, step: Callable[..., tf.Tensor]) -> Training:
-    """A few optimizer steps, and one more, whose memory is measured; then the case is as it was."""
+    """A few optimizer steps, and one more, whose memory is measured; then the variables are restored."""
     start = [v.numpy() for v in case.variables]
     losses = [float(step(*case.batch)) for _ in range(STEPS)]
     state = [v.numpy() for v in case.variables]
@@ -64,22 +65,14 @@ def planned(case: Case, budget: str | int) -> PlannedFunction:
     return checkmate.tf2.function(case.step, budget=budget, time_limit=1)
 
 
-def in_no_order(plan: StepPlan) -> Callable[..., tf.Tensor]:
-    """The ops of a plan, each once, in no order but that of the data."""
-    once = program(plan.traced, range(plan.traced.graph.n_ops))
-    free = Program(copies=tuple(replace(copy, heavy=False) for copy in once.copies), outputs=once.outputs)
-    replay = emit(plan.traced.captured, free)
-    return lambda *batch: replay(*batch)[0]
-
-
 def distance(ours: Arrays, theirs: Arrays) -> float:
-    """|a − b| / |b|, of all arrays together."""
+    """|a − b| / |b|, the norms over all arrays."""
     wrong = sum(float(np.square(a - b.astype(np.float64)).sum()) for a, b in zip(ours, theirs, strict=True))
     return float(np.sqrt(wrong / sum(float(np.square(b.astype(np.float64)).sum()) for b in theirs)))
 
 
 def least_budget(case: Case) -> int:
-    """What the error of a hopeless budget says would work."""
+    """The budget that works, as named in the error for one that is too small."""
     with pytest.raises(InfeasibleBudgetError) as caught:
         planned(case, 1).plan(*case.batch)
     assert caught.value.minimum is not None
@@ -88,7 +81,7 @@ def least_budget(case: Case) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A network, planned at 100 %, and the training that its ops give in no order."""
+    """A network, planned at 100 %, and its unscheduled training."""
 
     name: str
     case: Case
@@ -97,10 +90,12 @@ class Reference:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def reference(request: pytest.FixtureRequest) -> Reference:
+def reference(request: pytest.FixtureRequest, unscheduled: Callable[[TracedGraph], Program]) -> Reference:
     case = CASES[request.param]()
     whole = planned(case, "100%")
-    training = train(case, in_no_order(whole.plan(*case.batch)))
+    traced = whole.plan(*case.batch).traced
+    replay = emit(traced.captured, unscheduled(traced))
+    training = train(case, lambda *batch: replay(*batch)[0])
     return Reference(name=request.param, case=case, whole=whole, training=training)
 
 
@@ -123,11 +118,11 @@ def test_same_bits_within_the_budget(reference: Reference, budget: str) -> None:
 def test_the_losses_and_the_state_are_close_to_those_of_stock_tensorflow(reference: Reference) -> None:
     stock = train(reference.case, tf.function(reference.case.step))
     assert reference.training.losses == pytest.approx(stock.losses, rel=1e-4)
-    # A first step of Adam goes by the sign of a gradient, however small.
+    # Adam's first step depends on the sign of a gradient, however small.
     assert distance(reference.training.state, stock.state) < 5e-3
 
 
-def test_a_network_of_keras_trains_within_its_budget() -> None:
+def test_a_network_of_keras_applications_trains_within_its_budget() -> None:
     case = application("MobileNet", image=32, batch=8, alpha=0.25)
     step = planned(case, "80%")
     run = train(case, step)

@@ -1,4 +1,4 @@
-"""The tutorial for Keras runs as it stands, and what it says is so."""
+"""The tutorial for Keras runs unchanged, and its statements hold."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def test_five_minutes_with_keras(capsys: pytest.CaptureFixture[str]) -> None:
     assert left["meter"].peak <= left["budget"] < left["plain_meter"].peak
     assert left["prediction"].shape == (32, 10)
     assert left["last"] < left["first"]
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for words in ("predicted peak", "bytes saved", "the least budget known to work is"):
-        assert words in said
+        assert words in printed
