@@ -1,4 +1,4 @@
-"""One training iteration of a Keras model within a byte budget: :func:`compile` and what it returns.
+"""One training iteration of a Keras model within a byte budget: :func:`compile` and its result.
 
 (image, label) ↦ (prediction, loss), the optimizer applied
 """
@@ -33,7 +33,7 @@ def compile(
 ) -> CompiledIteration:
     """Make one training iteration of a Keras model that stays within a byte budget.
 
-    ``prediction, loss = train_iteration_fn(image, label)`` does what these lines do, with the same bits::
+    ``prediction, loss = train_iteration_fn(image, label)`` gives the same bits as these lines::
 
         with tf.GradientTape() as tape:
             prediction = model(image, training=True)
@@ -45,7 +45,7 @@ def compile(
         model: of Keras 3, on TensorFlow: functional, sequential or subclassed. If it is not built yet, it is
             built for ``input_spec``. Each plan fixes the variables that are trained.
         loss: a Keras loss or its name; a list or dict of these for several outputs, which are added; or any
-            callable of (label, prediction), of whose result the mean is taken.
+            callable of (label, prediction); the mean of its result is taken.
         optimizer: of Keras, or its name. With the precision policy ``mixed_float16`` it is put into a
             ``LossScaleOptimizer``, unless it is one, as ``model.compile`` does.
         input_spec: ``tf.TensorSpec`` or a sample of the model's inputs, nested as they are. With both specs

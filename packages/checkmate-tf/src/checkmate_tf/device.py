@@ -1,4 +1,4 @@
-"""The device that ops run on: what identifies it in tables of measured ops, and its free memory."""
+"""The device that ops run on: its key in tables of measured ops, and its free memory."""
 
 from __future__ import annotations
 

@@ -57,12 +57,12 @@ def _product(op: tf.Operation) -> int:
 
 
 def _convolution(*, made: _Tensor, filters: _Tensor) -> _Rule:
-    """2 · |what forward makes, or its gradient| · |filter of one channel of it|."""
+    """2 · |output of forward, or its gradient| · |filter of one output channel|."""
     return lambda op: 2 * _elements(made(op)) * prod(filters(op).shape[:-1])
 
 
 def _depthwise(*, made: _Tensor, filters: _Tensor) -> _Rule:
-    """2 · |what forward makes, or its gradient| · window: a filter sees one channel."""
+    """2 · |output of forward, or its gradient| · |window|: a filter reads one channel."""
     return lambda op: 2 * _elements(made(op)) * prod(filters(op).shape[:2])
 
 

@@ -183,7 +183,7 @@ class _Step:
 
     Args:
         plan: the decision.
-        concrete: TensorFlow's function of the plain step; knows how its outputs are nested.
+        concrete: TensorFlow's function of the plain step; gives the structure of its outputs.
         keep: an object that must live as long.
     """
 

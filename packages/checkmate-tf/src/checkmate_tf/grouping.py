@@ -1,6 +1,6 @@
 """Groups of heavy ops, each of which becomes one op of the graph, and the order of these groups.
 
-    group = a heavy op, preceded by those of its producers whose results no op outside of the group reads
+    group = a heavy op, preceded by those of its producers whose results only the group reads
 
 A producer joins where TensorFlow writes the result over the producer's output, since both then need one
 buffer; and where it only prepares an update.

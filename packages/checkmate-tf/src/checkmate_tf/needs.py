@@ -75,6 +75,12 @@ class Needs:
         kept: light ops that are treated as heavy, because the value that they read from a large variable is
             needed after it is overwritten.
         outdated: further light ops that turned out to be like these.
+        _roots: light op or source → the buffers that its outputs need.
+        _heavy_of: name of a heavy op → that op.
+        _version: variable → number of its present version.
+        _handle: output of an op that is a handle → its variable.
+        _held: variable → the light reads of its present version.
+        _seen: light op → the versions that it reads.
     """
 
     heavy: list[Heavy] = field(default_factory=list)

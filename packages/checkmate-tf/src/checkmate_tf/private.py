@@ -1,4 +1,4 @@
-"""Every private name of TensorFlow that this package uses: they have to work when TensorFlow changes.
+"""All uses of TensorFlow's private names: the module to check at a new release of TensorFlow.
 
 TensorFlow has no public way to put one op into a function's graph, to give it a control edge of our choice,
 or to leave one call out of Grappler's rewriting. These names were the same from 2.16 to 2.21. Planning and

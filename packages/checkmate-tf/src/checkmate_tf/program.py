@@ -21,7 +21,7 @@ __all__ = ["Copy", "Program", "Value", "branch_programs", "program"]
 
 
 class Value(NamedTuple):
-    """One output of one copy; copy number −1 − k stands for the k-th input of the step."""
+    """One output of one copy; copy number −1 − k means the k-th input of the step."""
 
     copy: int
     output: int

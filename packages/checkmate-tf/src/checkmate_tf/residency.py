@@ -39,8 +39,8 @@ def resident_bytes(
         given: bytes of the inputs that only this program needs, by their numbers: they count until their last
             read.
     """
-    replay = _Replay(program, workspaces, given or {})
-    return np.array([replay.run(k) for k in range(len(program.copies))], dtype=np.int64)
+    memory = _Memory(program, workspaces, given or {})
+    return np.array([memory.run(k) for k in range(len(program.copies))], dtype=np.int64)
 
 
 def group_workspace(
@@ -50,7 +50,7 @@ def group_workspace(
 
     Args:
         traced: the step.
-        group: ops that run one after the other; only the outputs of the last one are read outside of it.
+        group: ops that run one after the other; only the outputs of the last one are read by other groups.
         size: bytes of the outputs that it leaves.
         workspaces: as in :func:`resident_bytes`.
     """
@@ -69,7 +69,7 @@ def group_workspace(
     return max(int(held.max()) - size, 0)
 
 
-class _Replay:
+class _Memory:
     """The buffers that are held while copies run, one after the other.
 
     Attributes:
