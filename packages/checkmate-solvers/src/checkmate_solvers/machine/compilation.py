@@ -30,12 +30,11 @@ from pathlib import Path
 import platformdirs
 
 from checkmate_solvers.isolation import isolated_python
+from checkmate_solvers.machine.sources import digest, is_interpreted
 
-__all__ = ["discard", "folder", "is_compiled", "is_compiling", "is_interpreted", "serve", "sources", "start"]
+__all__ = ["discard", "folder", "is_compiled", "is_compiling", "serve", "start"]
 
 _PROGRAM = "from checkmate_solvers.machine.compilation import serve; serve()"
-_PYTHON = {"code.py", "compilation.py", "driver.py", "reference.py"}
-"""Files of this folder that are not part of the machine code."""
 _log = logging.getLogger(__name__)
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -43,11 +42,6 @@ _started: list[subprocess.Popen[bytes]] = []
 def is_compiled() -> bool:
     """Whether the machine code is compiled, or compilation is turned off."""
     return is_interpreted() or any(folder().glob("*/*.nbc"))
-
-
-def is_interpreted() -> bool:
-    """Whether ``NUMBA_DISABLE_JIT`` turns compilation off: the same functions run as plain Python."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 def is_compiling() -> bool:
@@ -98,12 +92,6 @@ def folder() -> Path:
     return place
 
 
-def sources() -> bytes:
-    """A digest of all files of this folder that can be part of the machine code."""
-    files = sorted(path for path in Path(__file__).parent.glob("*.py") if path.name not in _PYTHON)
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).digest()
-
-
 def serve() -> None:
     """Compile, in the process that :func:`start` starts: its argument is the folder."""
     place = Path(sys.argv[1])
@@ -122,7 +110,7 @@ def _key() -> str:
     stamp = f"{entry} {entry.stat().st_mtime_ns} {entry.stat().st_size}"
     parts = (metadata.version("numba"), sys.implementation.cache_tag, platform.machine(), features, stamp)
     stamps = "\n".join([*parts, binding.get_host_cpu_name()])
-    return hashlib.sha256(sources() + stamps.encode()).hexdigest()[:20]
+    return hashlib.sha256(digest() + stamps.encode()).hexdigest()[:20]
 
 
 def _make_private(path: Path) -> None:

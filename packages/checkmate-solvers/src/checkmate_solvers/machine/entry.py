@@ -16,9 +16,9 @@ from numba.experimental import structref
 
 from checkmate import DFGraph
 from checkmate_solvers.machine.arrays import ANY_BUDGET, BLOCKS, LOGGED, Ints, State, state_of
-from checkmate_solvers.machine.compilation import is_interpreted, sources
 from checkmate_solvers.machine.load import keep_best, load
 from checkmate_solvers.machine.rounds import repair, run_rounds, trim
+from checkmate_solvers.machine.sources import digest, is_interpreted
 
 __all__ = ["Entry", "entry", "try_out"]
 
@@ -71,7 +71,7 @@ def entry(folder: Path) -> Entry:
     Args:
         folder: where the machine code is kept. Numba unpickles what it finds there.
     """
-    version = int.from_bytes(sources()[:7], "big")
+    version = int.from_bytes(digest()[:7], "big")
     held: Any = State if is_interpreted() else _Held
 
     def work(
