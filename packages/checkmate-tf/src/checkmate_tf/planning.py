@@ -20,7 +20,6 @@ from checkmate import (
     DFGraph,
     InfeasibleBudgetError,
     InvalidScheduleError,
-    Schedule,
     Solution,
     Status,
     Tensor,
@@ -29,7 +28,7 @@ from checkmate import (
 )
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
-from checkmate.framework import AUTO, Options, decide, in_bytes
+from checkmate.framework import AUTO, Options, decide, in_bytes, schedule_of
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import format_bytes, parse_budget
@@ -191,7 +190,7 @@ class _Planner:
         writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
 
         def made(solution: Solution, account: Account) -> StepPlan:
-            settled = sequence_to_run(solution.problem.graph, _schedule(solution).sequence.tolist(), writes)
+            settled = sequence_to_run(solution.problem.graph, schedule_of(solution).sequence.tolist(), writes)
             sequence = [order[v] for v in settled]
             found, expected = _expected(self.traced, sequence, priced, workspaces)
             return StepPlan(
@@ -323,13 +322,6 @@ def _as_traced(graph: DFGraph, order: Sequence[int]) -> PlainOrder:
     return traced
 
 
-def _schedule(solution: Solution) -> Schedule:
-    """The schedule that a solution must have."""
-    if solution.schedule is None:
-        raise RuntimeError(f"a solution without a schedule: {solution!r}")
-    return solution.schedule
-
-
 def _expected(
     traced: TracedGraph, sequence: Iterable[int], graph: DFGraph, workspaces: Mapping[tf.Operation, int]
 ) -> tuple[Program, int]:
@@ -371,7 +363,7 @@ def _smaller(traced: TracedGraph, plan: StepPlan) -> StepPlan:
     tensors = (*_with_lent(traced, workspaces), *settled.tensors[traced.graph.n_tensors :])
     problem = replace(problem, graph=replace(settled, tensors=tensors))
     found, expected = _expected(traced, plan.sequence, problem.graph, workspaces)
-    solution = Solution.found(problem, _schedule(plan.solution), solver="known")
+    solution = Solution.found(problem, schedule_of(plan.solution), solver="known")
     return replace(
         plan,
         traced=traced,

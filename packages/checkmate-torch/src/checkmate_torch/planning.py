@@ -23,12 +23,11 @@ from checkmate import (
     InfeasibleBudgetError,
     NoPlanError,
     Problem,
-    Schedule,
     Solution,
     UnsupportedModelError,
     keep_all_peak,
 )
-from checkmate.framework import decide, in_bytes
+from checkmate.framework import decide, in_bytes, schedule_of
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import parse_budget
@@ -52,7 +51,6 @@ __all__ = [
     "log_plan",
     "price_step",
     "refuse_nested",
-    "schedule_of",
 ]
 
 _log = logging.getLogger(__name__)
@@ -242,13 +240,6 @@ def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:
         raise UnsupportedModelError(
             "a region under torch.compiler.nested_compile_region can't be planned: call it without"
         )
-
-
-def schedule_of(solution: Solution) -> Schedule:
-    """The schedule of a solution that must have one."""
-    if solution.schedule is None:
-        raise RuntimeError("solve returned no schedule and raised nothing")
-    return solution.schedule
 
 
 def log_plan(plans: Sequence[StepPlan], holdings: Holdings, of: str = "") -> None:

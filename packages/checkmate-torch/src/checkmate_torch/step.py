@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule
 from torch.optim import Optimizer
 
 from checkmate import Budget, UnsupportedModelError
-from checkmate.framework import Settings
+from checkmate.framework import Settings, schedule_of
 from checkmate.heuristics import PlainOrder
 from checkmate_torch.account import Holdings, named, optimizer_bytes
 from checkmate_torch.capture import captured
@@ -31,7 +31,6 @@ from checkmate_torch.planning import (
     log_plan,
     price_step,
     refuse_nested,
-    schedule_of,
 )
 from checkmate_torch.private import TangentAOTInput, compile_joint, mark_boxed, tree_map_only
 from checkmate_torch.safety import is_new_statistic

@@ -4,7 +4,7 @@ A framework package traces a step, asks :func:`price` for the cost of each op an
 schedule, and runs it. A third framework starts from the same parts.
 """
 
-from checkmate.framework.decide import decide, in_bytes
+from checkmate.framework.decide import decide, in_bytes, schedule_of
 from checkmate.framework.measuring import by_bytes, measured_ops
 from checkmate.framework.memory import AUTO, HEADROOM, available_memory, unknown_memory
 from checkmate.framework.options import Options, Settings, TracingSettings
@@ -29,5 +29,6 @@ __all__ = [
     "in_bytes",
     "measured_ops",
     "price",
+    "schedule_of",
     "unknown_memory",
 ]

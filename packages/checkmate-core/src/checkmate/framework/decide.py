@@ -14,10 +14,11 @@ from checkmate.framework.options import Options
 from checkmate.graph import DFGraph
 from checkmate.heuristics import PlainOrder
 from checkmate.problem import keep_all_peak
+from checkmate.schedule import Schedule
 from checkmate.solution import Solution
 from checkmate.units import format_bytes
 
-__all__ = ["decide", "in_bytes"]
+__all__ = ["decide", "in_bytes", "schedule_of"]
 
 _Options = TypeVar("_Options", bound=Options)
 _log = logging.getLogger(__name__)
@@ -82,3 +83,10 @@ def decide(
         cache=ScheduleCache() if options.cache and not plain_fits else None,
         throw=throw,
     )
+
+
+def schedule_of(solution: Solution) -> Schedule:
+    """The schedule of a solution that must have one."""
+    if solution.schedule is None:
+        raise RuntimeError(f"a solution without a schedule: {solution!r}")
+    return solution.schedule
