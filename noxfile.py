@@ -141,7 +141,7 @@ def _test_tf(session: nox.Session) -> None:
 
 
 def _constraints(session: nox.Session, *free: str) -> tuple[str, str]:
-    """The constraints, but for some distributions, as arguments to pip."""
+    """The constraints without those of some distributions, as arguments to pip."""
     limits = Path(session.create_tmp()) / "constraints.txt"
     pins = (ROOT / "constraints.txt").read_text().splitlines(keepends=True)
     limits.write_text("".join(pin for pin in pins if pin.split("==")[0] not in free))

@@ -246,8 +246,10 @@ module._latest = heard
         code=code,
     )
     assert process.stderr is not None
-    lines = sorted(process.stderr.readline() for _ in range(2))
-    assert lines == ["answered\n", "working\n"]
+    lines = {process.stderr.readline() for _ in range(2)}
+    if len(lines) == 1:  # with two jobs, both may work on other budgets before the first answer is counted
+        lines.add(process.stderr.readline())
+    assert lines == {"answered\n", "working\n"}
     process.send_signal(signal.SIGTERM)
     stdout, stderr = process.communicate()
     assert process.returncode == 143
