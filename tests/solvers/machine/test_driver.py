@@ -21,7 +21,7 @@ def test_a_repaired_sequence_fits_and_a_search_makes_it_no_more_expensive(
 ) -> None:
     budget = data.draw(budgets(graph))
     sequence = data.draw(valid_schedules(graph)).sequence
-    driver = Driver(graph, fixed_order=fixed_order, seed=0, longest=len(sequence))
+    driver = Driver(graph, fixed_order=fixed_order, seed=0)
     driver.load(sequence)
     assert driver.best.tolist() == sequence.tolist()
     if not driver.repair(budget - graph.base_size, 50):
@@ -42,3 +42,13 @@ def test_without_time_nothing_is_repaired() -> None:
     assert driver.best.tolist() == [0, 1, 2, 3]
     assert driver.repair(6, 100)
     assert driver.best.tolist() == [0, 1, 2, 0, 3]
+
+
+def test_a_driver_takes_a_sequence_longer_than_its_arrays() -> None:
+    graph = DFGraph.from_nodes(cost=[1] * 3, size=[1] * 3, deps=[[], [0], [1]])
+    driver = Driver(graph, fixed_order=False, seed=0)
+    for sequence in ([0] * 1000 + [1, 2], [0, 1, 2]):
+        driver.load(sequence)
+        assert driver.best.tolist() == sequence
+        assert driver.repair(100, 10)
+        assert driver.best.tolist() == [0, 1, 2]

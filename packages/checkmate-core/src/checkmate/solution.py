@@ -28,7 +28,7 @@ _TOLERANCE = 1e-9
 
 
 class Status(StrEnum):
-    """The result of a search: what is found and what is proved."""
+    """The result of a search: a schedule was found or not, and proved optimal or not."""
 
     OPTIMAL = "optimal"  # a schedule, proved cheapest
     FEASIBLE = "feasible"  # a schedule within the budget

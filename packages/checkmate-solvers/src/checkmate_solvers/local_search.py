@@ -101,12 +101,7 @@ class _Cycles:
         problem, graph = best.problem, best.problem.graph
         self.seeds = [] if best.sequence is None else [best.sequence, *best.seeds]
         self.budget = problem.budget - graph.base_size
-        self.driver = Driver(
-            graph,
-            fixed_order=problem.fixed_order,
-            seed=problem.seed,
-            longest=max(map(len, self.seeds), default=0),
-        )
+        self.driver = Driver(graph, fixed_order=problem.fixed_order, seed=problem.seed)
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
         self.length = min(settings.rounds, _ROUNDS_PER_OP * graph.n_ops)

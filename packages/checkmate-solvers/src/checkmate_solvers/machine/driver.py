@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from checkmate_solvers.machine.code import machine_code
 __all__ = ["Driver"]
 
 _NOTHING = np.zeros(0, dtype=np.int64)
-_STEPS = 500
+_STEPS = 100
 """Steps of a repair between two looks at the clock."""
 _PIECE_S, _FIRST_ROUNDS = 0.03, 64
 """Seconds of search between two looks at the clock, about, and rounds before the first."""
@@ -43,13 +44,13 @@ class Driver:
         graph: the graph.
         fixed_order: first runs of needed ops stay where they are.
         seed: of every random choice.
-        longest: ops of the longest sequence that will be loaded.
     """
 
-    def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) -> None:
+    def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int) -> None:
         """Wait for the machine code, if it is not compiled yet."""
         self._work = machine_code()
-        self._state = state_of(graph, fixed_order=fixed_order, seed=seed, longest=longest)
+        self._arrays = partial(state_of, graph, fixed_order=fixed_order, seed=seed)
+        self._state = self._arrays()
         self._costs = graph.costs
         self._piece = _FIRST_ROUNDS
 
@@ -73,6 +74,9 @@ class Driver:
     def load(self, sequence: Sequence[int] | Ints) -> None:
         """Take a valid sequence as it is, whatever its peak, and call it the best."""
         ops = np.asarray(sequence, dtype=np.int64)
+        if len(ops) + 2 * len(self._costs) > len(self._state.op):
+            random = self._state.random
+            self._state = self._arrays(longest=len(ops))._replace(random=random)
         state = self._state
         self._work(state, ops, ANY_BUDGET, 0, 0, 1.0, 1)
         state.best[: len(ops)] = ops

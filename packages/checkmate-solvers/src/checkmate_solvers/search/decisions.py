@@ -18,7 +18,6 @@ from checkmate.analysis import needed_ops
 from checkmate.heuristics import Weights, evicting_sequence, pruned
 from checkmate.solving import sequence_from_moments
 from checkmate_solvers.machine.code import available, is_awaited
-from checkmate_solvers.machine.driver import Driver
 from checkmate_solvers.search.incumbent import Incumbent
 
 __all__ = ["answer_easy_cases", "await_machine_code", "follow", "has_machine_code", "is_small", "offer"]
@@ -141,9 +140,7 @@ def await_machine_code(best: Incumbent) -> bool:
 
 def _repair(best: Incumbent, sequence: Sequence[int], origin: str) -> None:
     """Bring a sequence within the budget by machine code; keep the result if that succeeds."""
-    problem = best.problem
-    driver = Driver(problem.graph, fixed_order=problem.fixed_order, seed=problem.seed, longest=len(sequence))
-    driver.load(sequence)
-    room = problem.budget - problem.graph.base_size
-    if driver.repair(room, _STEPS, deadline=best.clock.deadline):
-        best.keep_if_better(driver.best.tolist(), origin)
+    best.driver.load(sequence)
+    room = best.problem.budget - best.problem.graph.base_size
+    if best.driver.repair(room, _STEPS, deadline=best.clock.deadline):
+        best.keep_if_better(best.driver.best.tolist(), origin)

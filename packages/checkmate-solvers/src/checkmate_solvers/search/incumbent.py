@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 from checkmate import Problem, Progress, Schedule, Solution, Timeline, simulate
 from checkmate.analysis import needed_ops
+from checkmate_solvers.machine.driver import Driver
 from checkmate_solvers.search.clock import Clock
 
 __all__ = ["Incumbent"]
@@ -46,6 +48,12 @@ class Incumbent:
         self._lowest: Timeline | None = None
         self._seeds: dict[str, tuple[float, list[int]]] = {}
         self._origin = {"bound": "every op once"}
+
+    @cached_property
+    def driver(self) -> Driver:
+        """The machine code that repairs sequences, with arrays for this problem; waits until it is loaded."""
+        problem = self.problem
+        return Driver(problem.graph, fixed_order=problem.fixed_order, seed=problem.seed)
 
     @property
     def found_by(self) -> str:
