@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -24,9 +24,14 @@ __all__ = [
     "Frontend",
     "FrontendSpec",
     "MinimumBudgetSolver",
+    "Observed",
+    "ProgramExecutor",
+    "RunnableProgram",
     "Solver",
     "SolverSpec",
+    "StepReport",
     "Traced",
+    "Trial",
 ]
 
 
@@ -80,7 +85,109 @@ class Executor(Protocol):
     """Runs traced programs by schedules."""
 
     def bind(self, traced: Any, schedule: Schedule) -> Callable[..., Any]:
-        """A callable that runs the traced program in the order of the schedule, with its frees."""
+        """A callable that runs the traced program in the order of the schedule, with its frees.
+
+        Raises:
+            InvalidScheduleError: if the simulator rejects the schedule.
+        """
+        ...
+
+
+@runtime_checkable
+class ProgramExecutor(Executor, Protocol):
+    """An executor that can also run the programs that its frontend traces: for ``checkmate run``."""
+
+    def prepare(self, program: Any, /, **options: Any) -> RunnableProgram:
+        """Trace a program so that it can be run: with real parameters and inputs.
+
+        Args:
+            program: as the frontend of the same name takes it.
+            options: of the frontend's ``trace``.
+        """
+        ...
+
+
+class RunnableProgram(Protocol):
+    """A traced program with real parameters and inputs."""
+
+    @property
+    def traced(self) -> Traced:
+        """The program as :meth:`Executor.bind` takes it."""
+        ...
+
+    def step(self, bound: Callable[..., Any]) -> StepReport:
+        """Run one training step of the bound program, and measure it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One training step as it was measured.
+
+    Attributes:
+        loss: before the update; None if the program has none.
+        peak: the most bytes held during the step, parameters and inputs included; None if not measured.
+        seconds: the time of the step.
+    """
+
+    loss: float | None
+    peak: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One call of a bound program, as the allocator of the framework saw it.
+
+    All bytes are counted beyond those that were allocated right before the call.
+
+    Attributes:
+        results: as those of :meth:`Trial.run`.
+        ops: the ops that ran, in order.
+        peaks: the most bytes held while each of these ran, in bytes, with its workspace.
+        held: bytes held after each of these, once the tensors are freed that the schedule frees before the
+            next op.
+        left: bytes still held when the call is over and its results are dropped.
+        under: bytes by which ``held`` may be below the simulator's count: those that the graph charges for
+            longer than they are held.
+        over: bytes by which ``held`` and ``peaks`` may be above the simulator's count: those of tensors that
+            the graph omits.
+    """
+
+    results: Sequence[Any]
+    ops: Sequence[int]
+    peaks: Sequence[int]
+    held: Sequence[int]
+    left: int
+    under: int = 0
+    over: int = 0
+
+
+class Trial(Protocol):
+    """A small program on which the conformance kit tests an executor; each call starts from the same state.
+
+    Results are all values that must be the same, as arrays or numbers: loss, gradients, new statistics.
+    """
+
+    @property
+    def name(self) -> str:
+        """For reports."""
+        ...
+
+    def traced(self) -> Traced:
+        """The program, traced; the same graph at each call."""
+        ...
+
+    def plain(self) -> Sequence[Any]:
+        """The results of the program as the framework alone runs it."""
+        ...
+
+    def run(self, bound: Callable[..., Any]) -> Sequence[Any]:
+        """Call what the executor's ``bind`` returned, once; the results."""
+        ...
+
+    def observe(self, executor: Executor, traced: Traced, schedule: Schedule) -> Observed | None:
+        """Bind and call under the allocator's eye; None if it can't be seen on this machine."""
         ...
 
 
@@ -144,14 +251,27 @@ class FrontendSpec:
     requires: tuple[str, ...] = ()
 
 
+def _no_trials() -> Sequence[Trial]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSpec:
-    """One executor that a plugin offers; fields as in :class:`SolverSpec`."""
+    """One executor that a plugin offers; fields as in :class:`SolverSpec`.
+
+    Attributes:
+        name: that of the frontend whose programs it runs.
+        features: ``"reorders"``: it runs every valid schedule; without it, only those in which the first runs
+            of the ops keep the base order.
+        trials: makes the programs on which the conformance kit tests it.
+    """
 
     name: str
     summary: str
     load: Callable[[], Executor]
+    features: frozenset[str] = frozenset()
     requires: tuple[str, ...] = ()
+    trials: Callable[[], Sequence[Trial]] = _no_trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
