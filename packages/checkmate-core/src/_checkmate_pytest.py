@@ -13,6 +13,7 @@ _SUITE = "checkmate.testing.suite"
 _KINDS = {
     "solver": ("checkmate_solver", "SOLVERS"),
     "cost-model": ("checkmate_cost_model", "COST_MODELS"),
+    "executor": ("checkmate_executor", "EXECUTORS"),
     "exporter": ("checkmate_exporter", "EXPORTERS"),
 }
 
@@ -57,7 +58,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if not any(metafunc.config.getoption(other) for other, _ in _KINDS.values()):
                 raise _nothing_to_check(registry)
             names = metafunc.config.getoption(fixture)
-            metafunc.parametrize(fixture, names or [""], ids=names or ["none"])
+            cases = _trials(names) if registry == "EXECUTORS" else {name: name for name in names}
+            metafunc.parametrize(fixture, [*cases.values()] or [""], ids=[*cases] or ["none"])
+
+
+def _trials(names: list[str]) -> dict[str, object]:
+    """Executor and program of each case of the executors' checks, by a label."""
+    from checkmate.plugins import EXECUTORS
+
+    return {
+        f"{name}-{trial.name}": (name, trial) for name in names for trial in EXECUTORS.spec(name).trials()
+    }
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,7 +6,7 @@ Needs hypothesis, of the extra ``checkmate-core[testing]``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -224,11 +224,16 @@ def _tiny() -> st.SearchStrategy[DFGraph]:
 
 
 @st.composite
-def valid_schedules(draw: st.DrawFn, graph: DFGraph) -> Schedule:
-    """Valid schedules: the base order, with random frees and needless recomputations.
+def valid_schedules(draw: st.DrawFn, graph: DFGraph, *, reorder: bool = False) -> Schedule:
+    """Valid schedules: every op, with random frees and needless recomputations.
 
     Freed tensors are recomputed when they are read: only outputs of recomputable ops are freed before the
     end, and by induction those can always be recomputed from the rest.
+
+    Args:
+        draw: given by Hypothesis.
+        graph: the graph.
+        reorder: True = first runs in any order that the graph allows; False = in base order.
     """
     steps: list[Step] = []
     resident = set(graph.inputs)
@@ -247,7 +252,7 @@ def valid_schedules(draw: st.DrawFn, graph: DFGraph) -> Schedule:
             resident.remove(t)
             steps.append(Free(t))
 
-    for v in range(graph.n_ops):
+    for v in _orders(draw, graph) if reorder else range(graph.n_ops):
         compute(v)
         free(resident & mobile)
         free(resident & mobile)
@@ -258,6 +263,17 @@ def valid_schedules(draw: st.DrawFn, graph: DFGraph) -> Schedule:
             compute(int(graph.producer[t]))
     free(resident - set(graph.inputs) - set(graph.outputs))
     return Schedule.of(steps)
+
+
+def _orders(draw: st.DrawFn, graph: DFGraph) -> Iterator[int]:
+    """The ops in a random order, each after the producers of its inputs."""
+    waits = [{int(graph.producer[t]) for t in op.inputs} - {-1} for op in graph.ops]
+    left = list(range(graph.n_ops))
+    while left:
+        ready = [v for v in left if waits[v].isdisjoint(left)]
+        v = draw(st.sampled_from(ready)) if draw(st.booleans()) else ready[0]
+        left.remove(v)
+        yield v
 
 
 @st.composite

@@ -1,6 +1,7 @@
 """Conformance tests without a file: ``pytest --pyargs checkmate.testing.suite --checkmate-solver NAME``.
 
-Also ``--checkmate-cost-model NAME`` and ``--checkmate-exporter NAME``; each may be given several times.
+Also ``--checkmate-cost-model NAME``, ``--checkmate-executor NAME`` and ``--checkmate-exporter NAME``; each
+may be given several times.
 ``--checkmate-examples N`` sets the number of examples of a check.
 """
 
@@ -8,9 +9,15 @@ from __future__ import annotations
 
 import pytest
 
-from checkmate.testing.conformance import CostModelConformance, ExporterConformance, SolverConformance
+from checkmate.plugins import Trial
+from checkmate.testing.conformance import (
+    CostModelConformance,
+    ExecutorConformance,
+    ExporterConformance,
+    SolverConformance,
+)
 
-__all__ = ["TestCostModel", "TestExporter", "TestSolver"]
+__all__ = ["TestCostModel", "TestExecutor", "TestExporter", "TestSolver"]
 
 
 class TestSolver(SolverConformance):
@@ -27,6 +34,14 @@ class TestCostModel(CostModelConformance):
     @pytest.fixture(autouse=True)
     def _named(self, checkmate_cost_model: str) -> None:
         self.cost_model_name = checkmate_cost_model
+
+
+class TestExecutor(ExecutorConformance):
+    """Every check of executors, for each ``--checkmate-executor`` and each of its trials."""
+
+    @pytest.fixture(autouse=True)
+    def _named(self, _one_trial: None, checkmate_executor: tuple[str, Trial]) -> None:
+        self.executor_name, self.trial = checkmate_executor
 
 
 class TestExporter(ExporterConformance):

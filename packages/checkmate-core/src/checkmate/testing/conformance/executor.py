@@ -1,58 +1,100 @@
-"""The laws of executors: under every schedule, the results are those of the plain program."""
+"""The laws of executors: what the simulator says of a schedule is what the machine does, step by step.
+
+Let σ be a valid schedule of a traced program, M the simulator's count. Under σ the results are those of the
+program, to the bit; the ops run in the order of σ; after each op M bytes are held; while it runs, no more
+than M; and nothing is left at the end. Schedules are drawn: they recompute, free early and late, and change
+the order where the executor says that it can.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
-from checkmate.analysis import floor
 from checkmate.api import minimum_budget, solve
-from checkmate.plugins import EXECUTORS, Executor, Traced
+from checkmate.errors import InvalidScheduleError
+from checkmate.plugins import EXECUTORS, Executor, Observed, Traced, Trial
 from checkmate.problem import keep_all_peak
 from checkmate.schedule import Schedule
-from checkmate.testing.conformance.harness import ConformanceError, required
+from checkmate.simulate import Timeline, simulate
+from checkmate.testing.code import graph_code, schedule_code
+from checkmate.testing.conformance.harness import ConformanceError, ManyExamples, for_all, required
+from checkmate.testing.strategies import schedules, valid_schedules
 
 __all__ = ["ExecutorConformance"]
 
 _SHARES = (0.0, 0.25, 0.5, 0.75)
+_memory: dict[object, dict[object, Any]] = {}
+"""Facts of the trial under test that many checks share, calls of its programs above all; of one at a time."""
 
 
-class ExecutorConformance:
-    """Override :meth:`traced` and :meth:`run`; and :meth:`executor`, or set ``executor_name``.
+class ExecutorConformance(ManyExamples):
+    """Set ``executor_name``: every check then runs once for each trial of the executor's spec.
 
-    If the order of the ops that really run is observable, override :meth:`ran` too.
+    For an executor that is not registered, override :meth:`executor` and :meth:`trials`. A class that tests
+    a single program may override :meth:`traced` and :meth:`run` instead of :meth:`trials`, and beside these
+    :meth:`plain`, and :meth:`observe` or :meth:`ran`.
 
     Attributes:
         executor_name: of an installed executor.
-        solver: name of the solver whose schedules are run.
+        examples: the number of schedules that a check draws for each trial; ``--checkmate-examples``
+            overrides it.
+        reorders: as the feature in ``ExecutorSpec``: it runs every valid schedule. None = as in the spec.
     """
 
     executor_name: str | None = None
-    solver: str = "heuristics"
+    examples: int = 200
+    reorders: bool | None = None
+    trial: Trial | None = None
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run each check for each trial."""
+        if found := self.trials():
+            metafunc.parametrize("_one_trial", found, indirect=True, ids=[trial.name for trial in found])
+
+    @pytest.fixture(autouse=True)
+    def _one_trial(self, request: pytest.FixtureRequest) -> None:
+        self.trial = getattr(request, "param", None)
 
     def executor(self) -> Executor:
-        """A new executor, for each check."""
+        """A new executor, for each schedule."""
         if self.executor_name is None:
             raise NotImplementedError(f"{type(self).__name__}: set executor_name, or override executor()")
         return EXECUTORS.load(self.executor_name)
 
+    def trials(self) -> Sequence[Trial]:
+        """The programs to run; by default those of the spec."""
+        return EXECUTORS.spec(self.executor_name).trials() if self.executor_name is not None else ()
+
     def traced(self) -> Traced:
-        """A newly traced program."""
-        raise NotImplementedError(f"{type(self).__name__}: override traced()")
+        """The program, traced; the same graph at each call."""
+        return self._trial.traced()
 
     def run(self, bound: Callable[..., Any]) -> Sequence[Any]:
-        """Call the callable from ``bind``, always with the same arguments and from the same state.
+        """Call what ``bind`` returned, always with the same arguments and from the same state.
 
         Returns:
             All results that must be the same, as arrays or numbers: loss, gradients, updated statistics.
         """
-        raise NotImplementedError(f"{type(self).__name__}: override run()")
+        return self._trial.run(bound)
+
+    def plain(self) -> Sequence[Any]:
+        """The results of the program alone; without a trial, those of the schedule without repeats."""
+        if self.trial is not None:
+            return self.trial.plain()
+        return self._results(self._everything())
+
+    def observe(self, executor: Executor, traced: Traced, schedule: Schedule) -> Observed | None:
+        """Bind and call under the allocator's eye; None if it can't be seen on this machine."""
+        return self.trial.observe(executor, traced, schedule) if self.trial is not None else None
 
     def ran(self, bound: Callable[..., Any]) -> Sequence[int] | None:
-        """The ops that the last :meth:`run` of ``bound`` really computed, in order; None if unknown."""
+        """Where :meth:`observe` gives None: the ops that the last :meth:`run` ran, in order, if known."""
         return None
 
     def same(self, one: Any, other: Any) -> bool:
@@ -64,111 +106,246 @@ class ExecutorConformance:
         """The schedule that computes everything once can be bound and run, and gives results."""
 
         def check() -> None:
-            try:
-                results = self._results(self._everything(), self.traced())[0]
-            except Exception as error:
-                raise ConformanceError(f"the plain schedule: {type(error).__name__}: {error}") from error
-            if len(results) == 0:
+            if len(self._results(self._everything())) == 0:
                 raise ConformanceError("run() gives no result: there is nothing to compare")
 
         required(check)
 
-    def test_results_are_those_of_the_plain_schedule(self) -> None:
-        """For budgets down to the least with a known schedule, the results stay the same."""
+    def test_results_are_those_of_the_program(self) -> None:
+        """Under every valid schedule the results are those of the program alone, to the bit."""
+        expected = self._known("plain", self.plain)
 
-        def check() -> None:
-            expected = self._plain()
-            if expected is None:
-                return
-            for budget, schedule in self._schedules():
-                try:
-                    results = self._results(schedule, self.traced())[0]
-                except Exception as error:
-                    raise ConformanceError(f"budget {budget}: {type(error).__name__}: {error}") from error
-                self._compare(expected, results, f"with a budget of {budget} bytes")
+        def check(schedule: Schedule) -> None:
+            self._compare(expected, self._results(schedule), schedule)
 
-        required(check)
+        self._for_all(check)
 
     def test_runs_again(self) -> None:
         """A bound program can be called again, with the same results."""
 
-        def check() -> None:
-            if self._plain() is None:
-                return
-            for budget, schedule in self._schedules():
-                bound = self._bound(schedule, self.traced())
-                if bound is not None and (first := self._tried(bound)) is not None:
-                    second = self._tried(bound)
-                    if second is None:
-                        raise ConformanceError(f"budget {budget}: the second call fails")
-                    self._compare(first, second, f"in the second call, with a budget of {budget} bytes")
+        def check(schedule: Schedule) -> None:
+            bound = self._bound(schedule)
+            first = self._tried(partial(self.run, bound), schedule)
+            second = self._tried(partial(self.run, bound), schedule)
+            self._compare(first, second, schedule, "in the second call ")
 
-        required(check)
+        self._for_all(check, share=8)
 
     def test_runs_the_schedule(self) -> None:
-        """The ops that really run are those of the schedule, in its order; skipped if :meth:`ran` is None."""
-        bound = self._bound(self._everything(), self.traced())
-        if bound is None or self._tried(bound) is None or self.ran(bound) is None:
-            pytest.skip("ran() does not say which ops ran")
+        """The ops that run are those of the schedule, in its order."""
 
-        def check() -> None:
-            for budget, schedule in self._schedules():
-                bound = self._bound(schedule, self.traced())
-                if bound is None or self._tried(bound) is None:
-                    continue
-                seen, planned = list(self.ran(bound) or ()), schedule.sequence.tolist()
-                if seen != planned:
-                    raise ConformanceError(f"budget {budget}: the schedule runs {planned}, but {seen} ran")
+        def ran(schedule: Schedule) -> Sequence[int] | None:
+            seen = self._observed(schedule)
+            if seen is not None:
+                return seen.ops
+            bound = self._bound(schedule)
+            self._tried(partial(self.run, bound), schedule)
+            return self.ran(bound)
 
-        required(check)
+        def check(schedule: Schedule) -> None:
+            planned, found = schedule.sequence.tolist(), list(ran(schedule) or ())
+            if found != planned:
+                raise self._fault(f"the schedule runs the ops {planned}, but {found} ran", schedule)
+
+        required(lambda: self._skip_if(ran(self._everything()) is None, "ran() does not say which ops ran"))
+        self._for_all(check)
+
+    def test_holds_what_the_simulator_counts(self) -> None:
+        """After every op, and the frees that follow it, the simulator's bytes are held: no more, no less."""
+
+        def check(schedule: Schedule, seen: Observed) -> None:
+            _, held = _counted(simulate(self._graph, schedule))
+            self._compare_bytes(
+                schedule, seen, held, seen.held, "after", lambda x, y: x - seen.under <= y <= x + seen.over
+            )
+
+        self._for_all_observed(check)
+
+    def test_needs_no_more_while_an_op_runs(self) -> None:
+        """While an op runs, no more bytes are held than the simulator counts, its workspace included."""
+
+        def check(schedule: Schedule, seen: Observed) -> None:
+            peaks, _ = _counted(simulate(self._graph, schedule))
+            self._compare_bytes(
+                schedule, seen, peaks, seen.peaks, "while it runs", lambda x, y: y <= x + seen.over
+            )
+
+        self._for_all_observed(check)
+
+    def test_leaves_nothing(self) -> None:
+        """Once the results are dropped, no more is held than before the call."""
+
+        def check(schedule: Schedule, seen: Observed) -> None:
+            if seen.left != 0:
+                raise self._fault(f"{seen.left} bytes are left after the call", schedule)
+
+        self._for_all_observed(check)
 
     def test_refuses_what_the_judge_rejects(self) -> None:
-        """A schedule that computes nothing, although there are outputs, gives an error and no results."""
+        """``bind`` raises InvalidScheduleError for a schedule that is not valid."""
+        graph = self._graph
 
-        def check() -> None:
-            bound = self._bound(Schedule.of([]), self.traced())
-            if bound is not None and self._tried(bound) is not None:
-                raise ConformanceError("the empty schedule was run: an invalid schedule must raise an error")
+        def check(schedule: Schedule) -> None:
+            try:
+                simulate(graph, schedule)
+            except InvalidScheduleError:
+                pass
+            else:
+                return
+            try:
+                self.executor().bind(self._traced, schedule)
+            except InvalidScheduleError:
+                return
+            except Exception as error:
+                problem = f"bind() raised {type(error).__name__}, not InvalidScheduleError: {error}"
+                raise self._fault(problem, schedule) from error
+            raise self._fault("bind() accepted a schedule that is not valid", schedule)
 
-        required(check)
+        for_all(st.one_of(st.just(Schedule([])), schedules(graph)), check, count=self.examples)
+
+    @property
+    def _trial(self) -> Trial:
+        if self.trial is None:
+            name = type(self).__name__
+            raise NotImplementedError(
+                f"{name}: set executor_name, or override trials(), or traced() and run()"
+            )
+        return self.trial
+
+    def _known(self, what: object, ask: Callable[[], Any]) -> Any:
+        """The answer to ``ask``, which is called once for each trial."""
+        token = (type(self), self.executor_name, id(self.trial))
+        if token not in _memory:
+            _memory.clear()
+        facts = _memory.setdefault(token, {"trial": self.trial})  # alive, so that its id stays its own
+        if what not in facts:
+            facts[what] = ask()
+        return facts[what]
+
+    @property
+    def _traced(self) -> Traced:
+        traced: Traced = self._known("traced", self.traced)
+        return traced
+
+    @property
+    def _graph(self) -> Any:
+        return self._traced.graph
 
     def _everything(self) -> Schedule:
-        graph = self.traced().graph
-        return Schedule.from_sequence(graph, range(graph.n_ops))
+        return Schedule.from_sequence(self._graph, range(self._graph.n_ops))
 
-    def _schedules(self) -> Iterator[tuple[int, Schedule]]:
-        """Schedules for some budgets, from the least with a known schedule to the plain program's peak."""
-        graph = self.traced().graph
-        least = minimum_budget(graph).peak or floor(graph).size
+    def _schedules(self) -> st.SearchStrategy[Schedule]:
+        """Drawn schedules, the same without late frees, and those of the heuristics for a few budgets."""
+        graph = self._graph
+        drawn = valid_schedules(graph, reorder=self._reorders)
+        lean = drawn.map(lambda schedule: Schedule.from_sequence(graph, schedule.sequence.tolist()))
+        return st.one_of(st.sampled_from(self._known("solved", self._solved)), lean, drawn, drawn)
+
+    def _solved(self) -> list[Schedule]:
+        graph, order = self._graph, not self._reorders
         most = keep_all_peak(graph)
-        for budget in dict.fromkeys([*(least + round(x * (most - least)) for x in _SHARES), most]):
-            found = solve(graph, max(1, budget), solver=self.solver, throw=False)
-            if found.schedule is not None:
-                yield budget, found.schedule
+        least = minimum_budget(graph, fixed_order=order).peak or most
+        budgets = dict.fromkeys([most, *(least + round(x * (most - least)) for x in _SHARES)])
+        ask = partial(solve, graph, solver="heuristics", fixed_order=order, throw=False)
+        found = (ask(max(1, budget)).schedule for budget in budgets)
+        return [self._everything(), *(schedule for schedule in found if schedule is not None)]
 
-    def _results(self, schedule: Schedule, traced: Traced) -> tuple[Sequence[Any], Callable[..., Any]]:
-        bound = self.executor().bind(traced, schedule)
-        return self.run(bound), bound
+    @property
+    def _reorders(self) -> bool:
+        if self.reorders is not None:
+            return self.reorders
+        return self.executor_name is not None and "reorders" in EXECUTORS.spec(self.executor_name).features
 
-    def _plain(self) -> Sequence[Any] | None:
-        bound = self._bound(self._everything(), self.traced())
-        return None if bound is None else self._tried(bound)
+    def _for_all(self, check: Callable[[Schedule], None], *, share: int = 1) -> None:
+        __tracebackhide__ = True
+        for_all(self._schedules(), check, count=max(1, self.examples // share))
 
-    def _bound(self, schedule: Schedule, traced: Traced) -> Callable[..., Any] | None:
+    def _for_all_observed(self, check: Callable[[Schedule, Observed], None]) -> None:
+        __tracebackhide__ = True
+
+        def checked(schedule: Schedule) -> None:
+            seen = self._observed(schedule)
+            if seen is not None:
+                check(schedule, seen)
+
+        unseen = "observe() sees no allocations on this machine"
+        required(lambda: self._skip_if(self._observed(self._everything()) is None, unseen))
+        self._for_all(checked)
+
+    @staticmethod
+    def _skip_if(missing: bool, why: str) -> None:
+        if missing:
+            pytest.skip(why)
+
+    def _observed(self, schedule: Schedule) -> Observed | None:
+        def ask() -> Observed | None:
+            call = partial(self.observe, self.executor(), self._traced, schedule)
+            found: Observed | None = self._tried(call, schedule)
+            return found
+
+        seen: Observed | None = self._known(schedule, ask)
+        return seen
+
+    def _bound(self, schedule: Schedule) -> Callable[..., Any]:
+        bound: Callable[..., Any] = self._tried(
+            lambda: self.executor().bind(self._traced, schedule), schedule
+        )
+        return bound
+
+    def _results(self, schedule: Schedule) -> Sequence[Any]:
+        bound = self._bound(schedule)
+        found: Sequence[Any] = self._tried(lambda: self.run(bound), schedule)
+        return found
+
+    def _tried(self, call: Callable[[], Any], schedule: Schedule) -> Any:
         try:
-            return self.executor().bind(traced, schedule)
-        except Exception:  # noqa: BLE001 - for another check
-            return None
+            return call()
+        except Exception as error:
+            raise self._fault(f"{type(error).__name__}: {error}", schedule) from error
 
-    def _tried(self, bound: Callable[..., Any]) -> Sequence[Any] | None:
-        try:
-            return self.run(bound)
-        except Exception:  # noqa: BLE001 - for another check
-            return None
-
-    def _compare(self, expected: Sequence[Any], results: Sequence[Any], when: str) -> None:
+    def _compare(
+        self, expected: Sequence[Any], results: Sequence[Any], schedule: Schedule, when: str = ""
+    ) -> None:
         if len(expected) != len(results):
-            raise ConformanceError(f"{when}: {len(results)} results instead of {len(expected)}")
+            raise self._fault(f"{when}there are {len(results)} results instead of {len(expected)}", schedule)
         for i, (one, other) in enumerate(zip(expected, results, strict=True)):
             if not self.same(one, other):
-                raise ConformanceError(f"{when}: result {i} is {other!r} instead of {one!r}")
+                raise self._fault(f"{when}result {i} is {other!r} instead of {one!r}", schedule)
+
+    def _compare_bytes(
+        self,
+        schedule: Schedule,
+        seen: Observed,
+        counted: Sequence[int],
+        measured: Sequence[int],
+        when: str,
+        holds: Callable[[int, int], bool],
+    ) -> None:
+        """Raise with a table of all ops if ``holds(counted, measured)`` is false for one of them."""
+        if len(counted) != len(measured):
+            raise self._fault(f"{len(counted)} ops should run, but {len(measured)} were seen", schedule)
+        wrong = [k for k, (x, y) in enumerate(zip(counted, measured, strict=True)) if not holds(x, y)]
+        if not wrong:
+            return
+        rows = (
+            f"{'>' if k in wrong else ' '} {k:4} {x:12} {y:12}  {self._graph.op_label(op)}"
+            for k, (op, x, y) in enumerate(zip(schedule.sequence.tolist(), counted, measured, strict=True))
+        )
+        table = "\n".join([f"   run    simulated     measured  {when} (bytes beyond the start)", *rows])
+        bounds = f"allowed: {seen.under} bytes below the simulator's count, {seen.over} above"
+        raise self._fault(f"the bytes held differ from the simulator's; {bounds}\n{table}", schedule)
+
+    def _fault(self, problem: str, schedule: Schedule) -> ConformanceError:
+        name = f"program {self.trial.name!r}: " if self.trial is not None else ""
+        code = f"schedule = {schedule_code(schedule)}\n\ngraph = {graph_code(self._graph)}"
+        return ConformanceError(f"{name}{problem}\n\n{code}")
+
+
+def _counted(timeline: Timeline) -> tuple[list[int], list[int]]:
+    """The simulator's bytes beyond the start: while each op runs, and after it and the frees that follow."""
+    graph = timeline.graph
+    at = [step for step, code in enumerate(timeline.schedule.codes.tolist()) if code >= 0]
+    peaks = [int(timeline.memory[step]) - graph.base_size for step in at]
+    inputs = sum(graph.tensors[t].size for t in graph.inputs)
+    after = (timeline.resident_at(step) for step in [*at[1:], len(timeline.schedule)])
+    return peaks, [sum(graph.tensors[t].size for t in resident) - inputs for resident in after]
