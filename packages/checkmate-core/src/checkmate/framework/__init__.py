@@ -5,6 +5,7 @@ schedule, and runs it. A third framework starts from the same parts.
 """
 
 from checkmate.framework.decide import decide, in_bytes, schedule_of
+from checkmate.framework.differences import differences
 from checkmate.framework.measuring import by_bytes, measured_ops
 from checkmate.framework.memory import AUTO, HEADROOM, available_memory, unknown_memory
 from checkmate.framework.options import Options, Settings, TracingSettings
@@ -26,6 +27,7 @@ __all__ = [
     "available_memory",
     "by_bytes",
     "decide",
+    "differences",
     "in_bytes",
     "measured_ops",
     "price",

@@ -1,0 +1,98 @@
+"""Whether a schedule of one graph runs on another one: a schedule names ops and tensors by index only.
+
+So the two graphs must have the same reads, makes and recomputable ops, the same sizes, graph inputs and graph
+outputs. Digests compare more: costs, for example, which differ each time that they are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from checkmate.graph import DFGraph
+
+__all__ = ["differences"]
+
+
+def differences(graph: DFGraph, other: DFGraph) -> str:
+    """The reasons why a schedule of ``other`` can't run on ``graph``; empty if it can.
+
+    The order of an op's reads doesn't count. Costs, their unit, workspaces, fixed bytes, names and marks of
+    the backward pass may differ; they are mentioned only beside a reason.
+
+    Returns:
+        One line: the number of ops and tensors, then the first difference of each kind, as it is in ``graph``
+        and "not" in ``other``.
+
+    >>> graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 8], deps=[[], [0], [1]])
+    >>> differences(graph, DFGraph.from_nodes(cost=[3, 4, 5], size=[4, 4, 8], deps=[[], [0], [1]]))
+    ''
+    >>> other = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 9], deps=[[], [0], [0]], outputs=[2])
+    >>> differences(graph, other)
+    "op 2 '2' reads tensor 1, not 0; tensor 2 '2' has 8 bytes, not 9"
+    """
+    reasons = [
+        *_counts(graph, other),
+        *_first_op(graph, other),
+        *_first_size(graph, other),
+        *_other_set("the graph", ("has input", "lacks input"), graph.inputs, other.inputs),
+        *_other_set("the graph", ("has output", "lacks output"), graph.outputs, other.outputs),
+    ]
+    if reasons and (harmless := _harmless(graph, other)):
+        reasons.append(f"{', '.join(harmless)} differ, too, which alone would not matter")
+    return "; ".join(reasons)
+
+
+def _counts(graph: DFGraph, other: DFGraph) -> Iterator[str]:
+    if graph.n_ops != other.n_ops:
+        yield f"{graph.n_ops} ops, not {other.n_ops}"
+    if graph.n_tensors != other.n_tensors:
+        yield f"{graph.n_tensors} tensors, not {other.n_tensors}"
+
+
+def _first_op(graph: DFGraph, other: DFGraph) -> list[str]:
+    """The differences of the first op that has one."""
+    for i, (op, twin) in enumerate(zip(graph.ops, other.ops, strict=False)):
+        label = graph.op_label(i)
+        found = [
+            *_other_set(label, ("reads", "doesn't read"), op.inputs, twin.inputs),
+            *_other_set(label, ("makes", "doesn't make"), op.outputs, twin.outputs),
+        ]
+        if op.recomputable != twin.recomputable:
+            limits = "several times, not only once" if op.recomputable else "only once, not several times"
+            found.append(f"{label} may run {limits}")
+        if found:
+            return found
+    return []
+
+
+def _first_size(graph: DFGraph, other: DFGraph) -> Iterator[str]:
+    for t, (tensor, twin) in enumerate(zip(graph.tensors, other.tensors, strict=False)):
+        if tensor.size != twin.size:
+            yield f"{graph.tensor_label(t)} has {tensor.size} bytes, not {twin.size}"
+            return
+
+
+def _other_set(
+    label: str, verbs: tuple[str, str], here: Iterable[int], there: Iterable[int]
+) -> Iterator[str]:
+    """The first tensor that only one of two sets has, or the first of each."""
+    has, lacks = verbs
+    added, missing = sorted({*here} - {*there}), sorted({*there} - {*here})
+    if added and missing:
+        yield f"{label} {has} tensor {added[0]}, not {missing[0]}"
+    elif added:
+        yield f"{label} also {has} tensor {added[0]}"
+    elif missing:
+        yield f"{label} {lacks} tensor {missing[0]}"
+
+
+def _harmless(graph: DFGraph, other: DFGraph) -> list[str]:
+    """The kinds of facts that differ without effect on which schedules are valid."""
+    facts: dict[str, Callable[[DFGraph], object]] = {
+        "costs": lambda g: [op.cost for op in g.ops],
+        "cost units": lambda g: g.cost_unit,
+        "workspaces": lambda g: [op.workspace for op in g.ops],
+        "fixed bytes": lambda g: g.fixed_size,
+        "names": lambda g: [thing.name for thing in (g, *g.ops, *g.tensors)],
+    }
+    return [name for name, fact in facts.items() if fact(graph) != fact(other)]
