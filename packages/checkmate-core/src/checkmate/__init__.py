@@ -31,6 +31,7 @@ from checkmate.errors import (
     Reason,
     SolverError,
     UnsupportedModelError,
+    UnsupportedScheduleError,
 )
 from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.lower import lower
@@ -91,6 +92,7 @@ __all__ = [
     "Tensor",
     "Timeline",
     "UnsupportedModelError",
+    "UnsupportedScheduleError",
     "__version__",
     "floor",
     "keep_all_peak",

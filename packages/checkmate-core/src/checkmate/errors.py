@@ -28,6 +28,7 @@ __all__ = [
     "Reason",
     "SolverError",
     "UnsupportedModelError",
+    "UnsupportedScheduleError",
     "install_hint",
 ]
 
@@ -77,6 +78,14 @@ class SolverError(CheckmateError, RuntimeError):
 
 class UnsupportedModelError(CheckmateError, NotImplementedError, ValueError):
     """A model that can't be planned as it is; the message names the reason and the way out."""
+
+
+class UnsupportedScheduleError(CheckmateError, NotImplementedError):
+    """A valid schedule that an executor can't run; the message names the ops and the way out.
+
+    An executor may refuse a schedule only if the first runs of its ops are not in base order, or if it
+    recomputes an op in vain, so that no later op reads the outputs.
+    """
 
 
 class MissingDistributionError(CheckmateError, ImportError):

@@ -89,6 +89,8 @@ class Executor(Protocol):
 
         Raises:
             InvalidScheduleError: if the simulator rejects the schedule.
+            UnsupportedScheduleError: if the schedule is valid, but changes the order of ops that must keep
+                it, or recomputes an op in vain where that would do harm.
         """
         ...
 
@@ -261,8 +263,8 @@ class ExecutorSpec:
 
     Attributes:
         name: that of the frontend whose programs it runs.
-        features: ``"reorders"``: it runs every valid schedule; without it, only those in which the first runs
-            of the ops keep the base order.
+        features: ``"reorders"``: it runs schedules in which the first runs of the ops are not in base order,
+            as far as the program allows.
         trials: makes the programs on which the conformance kit tests it.
     """
 
