@@ -6,6 +6,7 @@ schedule, and runs it. A third framework starts from the same parts.
 
 from checkmate.framework.decide import decide, in_bytes, schedule_of
 from checkmate.framework.differences import differences
+from checkmate.framework.late_frees import late_frees
 from checkmate.framework.measuring import by_bytes, measured_ops
 from checkmate.framework.memory import AUTO, HEADROOM, available_memory, unknown_memory
 from checkmate.framework.options import Options, Settings, TracingSettings
@@ -29,6 +30,7 @@ __all__ = [
     "decide",
     "differences",
     "in_bytes",
+    "late_frees",
     "measured_ops",
     "price",
     "schedule_of",
