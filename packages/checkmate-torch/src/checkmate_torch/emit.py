@@ -1,22 +1,25 @@
 """From a schedule to two FX graphs that follow it, recomputations and frees included.
 
 Generated FX code drops a value right after its last use, and a schedule made by liveness frees a tensor
-right after its last read. So the order of the nodes is the schedule, frees included. A read uses the latest
-copy, and views are made again from it. A value that forward makes and backward reads is saved: it is an
-output of the forward graph and an input of the backward graph.
+right after its last read. So the order of the nodes is the schedule, frees included; where a schedule frees
+later, a node that does nothing uses the value until then. A read uses the latest copy, and views are made
+again from it. A value that forward makes and backward uses is saved: it is an output of the forward graph
+and an input of the backward graph.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, map_arg
 
 from checkmate import Schedule
+from checkmate.framework import late_frees
 from checkmate_torch.private import (
     SavedForBackwardsAOTOutput,
     run_and_save_rng_state,
@@ -27,36 +30,45 @@ from checkmate_torch.safety import as_copy, is_new_statistic, is_random, rng_sta
 from checkmate_torch.symbols import is_symbol
 from checkmate_torch.tracing import TracedGraph
 
-__all__ = ["emit", "emit_unbroken"]
+__all__ = ["Watch", "emit", "emit_unbroken"]
 
 
-def emit(traced: TracedGraph, schedule: Schedule) -> tuple[GraphModule, GraphModule]:
+Watch = Callable[[int], object]
+"""Called with each op right before it runs, and with the number of ops when a step is over."""
+
+
+def emit(
+    traced: TracedGraph, schedule: Schedule, watch: Watch | None = None
+) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``."""
-    sequence = schedule.sequence.tolist()
     if traced.boundary is None:
         raise ValueError("a graph without a boundary is not split: use emit_unbroken")
-    split = sequence.index(traced.boundary)
-    early, late = sequence[:split], sequence[split + 1 :]
-    repeated = frozenset(op for op, runs in Counter(sequence).items() if runs > 1)
+    runs = _runs(traced, schedule)
+    split = schedule.sequence.tolist().index(traced.boundary)
+    early, late = runs[:split], runs[split + 1 :]
+    repeated = _repeated(schedule)
 
-    forward = _Pass(traced, repeated)
+    forward = _Pass(traced, repeated, watch)
     for primal in traced.primals:
         forward.add_placeholder(primal)
-    for op in early:
-        forward.compute(op)
+    for run in early:
+        forward.compute(run)
     returned = [forward.value(x) for x in traced.forward_outputs]
+    forward.mark(traced.boundary)
 
-    backward = _Pass(traced, repeated, before=forward)
-    saved, sizes = _saved_sources(traced, late, forward)
-    replayed = sorted(forward.states.keys() & late)
+    backward = _Pass(traced, repeated, watch, before=forward)
+    saved, sizes = _saved_sources(traced, runs[split:], forward)
+    replayed = sorted(forward.states.keys() & {run.op for run in late})
     for size in sizes:
         backward.add_placeholder(size)
     for op in replayed:
         backward.add_state(op, forward.states[op])
     for source in (*saved, *traced.tangents):
         backward.add_placeholder(source)
-    for op in late:
-        backward.compute(op)
+    backward.hold(backward.copies(runs[split].held))
+    for run in late:
+        backward.compute(run)
+    backward.mark(traced.graph.n_ops)
     backward.graph.output([backward.value(x) for x in traced.gradients])
 
     kept = [*(forward.states[op] for op in replayed), *(forward.value(s) for s in (*saved, *sizes))]
@@ -69,27 +81,48 @@ def emit(traced: TracedGraph, schedule: Schedule) -> tuple[GraphModule, GraphMod
     )
 
 
-def emit_unbroken(traced: TracedGraph, schedule: Schedule) -> GraphModule:
+def emit_unbroken(traced: TracedGraph, schedule: Schedule, watch: Watch | None = None) -> GraphModule:
     """The one graph that executes a valid schedule of a ``traced.graph`` without a boundary.
 
     It returns the forward outputs.
     """
-    sequence = schedule.sequence.tolist()
-    repeated = frozenset(op for op, runs in Counter(sequence).items() if runs > 1)
-    whole = _Pass(traced, repeated)
+    whole = _Pass(traced, _repeated(schedule), watch)
     for primal in traced.primals:
         whole.add_placeholder(primal)
-    for op in sequence:
-        whole.compute(op)
+    for run in _runs(traced, schedule):
+        whole.compute(run)
+    whole.mark(traced.graph.n_ops)
     whole.graph.output([whole.value(x) for x in traced.forward_outputs])
     roles = list(traced.joint.graph.output_node().meta["desc"])
     return whole.module(roles[: len(traced.forward_outputs)])
 
 
+class _Run(NamedTuple):
+    """One run of an op, and the joint nodes whose present copies must outlive it."""
+
+    op: int
+    held: tuple[Node, ...]
+
+
+def _runs(traced: TracedGraph, schedule: Schedule) -> list[_Run]:
+    """The runs of a schedule; new statistics are not among the held: their one copy is returned."""
+    late = late_frees(traced.graph, schedule)
+    sources = traced.source_of
+    return [
+        _Run(op, tuple(n for t in late.get(k, ()) if (n := sources.get(t)) and not is_new_statistic(n)))
+        for k, op in enumerate(schedule.sequence.tolist())
+    ]
+
+
+def _repeated(schedule: Schedule) -> frozenset[int]:
+    """The ops that run several times."""
+    return frozenset(op for op, runs in Counter(schedule.sequence.tolist()).items() if runs > 1)
+
+
 def _saved_sources(
-    traced: TracedGraph, sequence: Sequence[int], forward: _Pass
+    traced: TracedGraph, runs: Sequence[_Run], forward: _Pass
 ) -> tuple[list[Node], list[Node]]:
-    """The joint nodes whose forward values a backward sequence reads, in the order that AOTAutograd needs.
+    """The joint nodes whose forward values the runs from the boundary on use, in the order AOTAutograd needs.
 
     Tensors that an ``autograd.Function`` put on its ctx, without a version check, are last. Symbolic sizes
     are returned apart: saving one keeps no tensor alive.
@@ -104,16 +137,22 @@ def _saved_sources(
             elif source not in made:
                 saved[source] = None
 
-    for op in sequence:
+    for op, held in runs:
         node = traced.nodes[op]
         if node is not None:
             map_arg((as_copy(node)[1] if op in forward.done else node.args, node.kwargs), read)
+        map_arg(held, read)
+        if node is not None:
             made.update((node, *(user for user in node.users if user.target is operator.getitem)))
     map_arg(traced.gradients, read)
     shown = [(source, source.meta.get("val")) for source in saved if source.op != "get_attr"]
     tensors = [source for source, value in shown if isinstance(value, torch.Tensor)]
     sizes = [source for source, value in shown if isinstance(value, torch.SymInt)]
     return sorted(tensors, key=lambda s: bool(s.meta.get("saved_tensor_with_no_vc_check"))), sizes
+
+
+def keep_alive(*_values: object) -> None:
+    """Use values in generated code, so that it does not drop them before."""
 
 
 class _Pass:
@@ -126,9 +165,16 @@ class _Pass:
         done: ops that have run, in this pass or the one before.
     """
 
-    def __init__(self, traced: TracedGraph, repeated: frozenset[int], before: _Pass | None = None) -> None:
+    def __init__(
+        self,
+        traced: TracedGraph,
+        repeated: frozenset[int],
+        watch: Watch | None,
+        before: _Pass | None = None,
+    ) -> None:
         self.traced = traced
         self.repeated = repeated
+        self.watch = watch
         self.graph = Graph()
         self.values: dict[Node, Node] = {}
         self.states: dict[int, Node] = {}
@@ -144,21 +190,38 @@ class _Pass:
         """Take the random state before the first run of ``op`` as an argument."""
         self.states[op] = self._with_meta(self.graph.placeholder(f"rng_state_{op}"), state)
 
-    def compute(self, op: int) -> None:
+    def mark(self, op: int) -> None:
+        """Let the generated code say that an op is next."""
+        if self.watch is not None:
+            self.graph.call_function(self.watch, (op,))
+
+    def copies(self, sources: Sequence[Node]) -> list[Node]:
+        """The latest copies of some joint nodes."""
+        return [self.values[source] for source in sources]
+
+    def hold(self, copies: Sequence[Node]) -> None:
+        """Keep copies until here."""
+        if copies:
+            self.graph.call_function(keep_alive, tuple(copies))
+
+    def compute(self, run: _Run) -> None:
         """Run an op, for the first time or again; views of its older copy are forgotten."""
-        node = self.traced.nodes[op]
+        op, node = run.op, self.traced.nodes[run.op]
         if node is None:
             raise RuntimeError("the loss boundary runs once, between the passes")
+        held = self.copies(run.held)
+        self.mark(op)
         items = [user for user in node.users if user.target is operator.getitem]
         for source in (node, *items):
             for view in self.views.pop(source, ()):
                 self.values.pop(view, None)
-        run = self._run(op, node)
+        made = self._run(op, node)
         if isinstance(node.meta.get("val"), torch.Tensor):
-            self.values[node] = run
+            self.values[node] = made
         for item in items:
             if op not in self.done or not is_new_statistic(item):
-                self.values[item] = self._item(run, item.args[1], item)
+                self.values[item] = self._item(made, item.args[1], item)
+        self.hold(held)
         self.done.add(op)
         self._read_sizes((node, *items))
 

@@ -78,6 +78,14 @@ class TracedGraph:
     def _op_nodes(self) -> frozenset[Node]:
         return frozenset(node for node in self.nodes if node is not None)
 
+    @cached_property
+    def source_of(self) -> Mapping[int, Node]:
+        """Tensor → the node that makes it, or the placeholder that is it; none for tokens and loss state."""
+        makers = (
+            (t, node) for node, t in self.tensor_of.items() if node.op == "placeholder" or self.is_op(node)
+        )
+        return dict(reversed([*makers]))  # of several nodes the first
+
     def is_op(self, node: Node) -> bool:
         """Whether the node is one of the graph's ops, or picks an output of one."""
         if node.target is operator.getitem:
@@ -192,6 +200,7 @@ class _Builder:
         self.index: dict[int, int] = {}  # storage → tensor
         self.tensor_of: dict[Node, int] = {}
         self.tokens: list[int] = []
+        self.unread: list[Node] = []
         self.kept_bytes = 0  # all the time: random states for replays, new running statistics
         self.device: torch.device | None = None
         self.in_backward = False
@@ -271,6 +280,7 @@ class _Builder:
 
     def _add_op(self, node: Node, fresh: list[torch.Tensor]) -> None:
         reads = self._reads((node.args, node.kwargs))
+        self._add_items(node)
         outputs = [self._tensor(f"{node.name}.{k}" if k else node.name, v) for k, v in enumerate(fresh)]
         if is_batch_norm_training(node) and not self.broken:
             for t in outputs[FIRST_STATISTIC:]:  # those of the first run stay to the end; a copy makes none
@@ -299,6 +309,17 @@ class _Builder:
         )
         self.nodes.append(node)
 
+    def _add_items(self, node: Node) -> None:
+        """Give every output of an op a node, those that no node reads included: a schedule may hold them."""
+        values = node.meta.get("val")
+        known = {user.args[1] for user in node.users if user.target is operator.getitem}
+        for k, value in enumerate(values if isinstance(values, tuple | list) else ()):
+            if isinstance(value, torch.Tensor) and k not in known:
+                with self.joint.graph.inserting_after(node):
+                    item = self.joint.graph.call_function(operator.getitem, (node, k))
+                item.meta.update(node.meta, val=value)
+                self.unread.append(item)
+
     def add_boundary(self, loss_bytes: int | None) -> None:
         self.boundary, self.in_backward = len(self.ops), True
         made: list[int] = []
@@ -325,6 +346,7 @@ class _Builder:
         self.nodes.append(None)
 
     def traced(self, reserve: int, name: str) -> TracedGraph:
+        self.tensor_of |= {n: self.index[storage_key(n.meta["val"])] for n in self.unread}
         held = [n for n in (*self.user_outputs, *self.gradients) if isinstance(n, Node)]
         shown = (self.tensor_of[n] for n in held if n in self.tensor_of)
         kept = [self.loss_state] if self.loss_state is not None else []
