@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from checkmate import DFGraph, solve, write_graph, write_schedule
 from checkmate.cli.app import app
-from checkmate.plugins import FrontendSpec, hookimpl, loader, reset
+from checkmate.plugins import ExecutorSpec, FrontendSpec, StepReport, hookimpl, loader, reset
+from checkmate.schedule import Compute, Schedule
 
 Checkmate = Callable[..., Result]
 
@@ -38,26 +40,77 @@ class Layers:
 
 
 class LayersFrontend:
-    """A frontend whose programs are numbers of layers."""
+    """A frontend whose programs are numbers of ops: half are layers, the others go back through them."""
 
     def trace(self, program: Callable[[], int], /, cost_model: str = "unit") -> Layers:
         n = program()
-        deps = [[], *([k] for k in range(n - 1))]
+        deps = [[*{k - 1, n - 1 - k} & {*range(k)}] if k >= n // 2 else [*range(k)][-1:] for k in range(n)]
         graph = DFGraph.from_nodes(cost=[1] * n, size=[8] * n, deps=deps, name="layers")
         return Layers(replace(graph, cost_unit=cost_model))
 
 
-class LayersPlugin:
-    @staticmethod
-    @hookimpl
-    def checkmate_register_frontends() -> list[FrontendSpec]:
-        return [FrontendSpec(name="torch", summary="counts layers", load=LayersFrontend)]
+@dataclass
+class RunnableLayers:
+    """Runs a program; the loss falls from step to step."""
+
+    traced: Layers
+    taken: int = 0
+
+    def step(self, bound: Callable[[], int | None]) -> StepReport:
+        self.taken += 1
+        return StepReport(loss=1 / self.taken, peak=bound(), seconds=0.5)
+
+
+@dataclass(frozen=True)
+class LayersExecutor:
+    """Holds bytes as the schedule says, and ``leak`` more; a leak of None is not measured."""
+
+    leak: int | None = 0
+
+    def prepare(self, program: Callable[[], int], /, **options: Any) -> RunnableLayers:
+        return RunnableLayers(LayersFrontend().trace(program, **options))
+
+    def bind(self, traced: Layers, schedule: Schedule) -> Callable[[], int | None]:
+        def run() -> int | None:
+            held: dict[int, bytes] = {}
+            peak = 0
+            for step in schedule:
+                if isinstance(step, Compute):
+                    held |= {t: bytes(8) for t in traced.graph.ops[step.op].outputs}
+                    peak = max(peak, sum(map(len, held.values())))
+                else:
+                    del held[step.tensor]
+            return None if self.leak is None else peak + self.leak
+
+        return run
 
 
 @pytest.fixture
-def traces_torch(plug: Callable[..., None]) -> None:
-    """Install a frontend ``torch``, whose programs return their number of layers."""
-    plug(("layers", lambda: LayersPlugin))
+def offer(plug: Callable[..., None]) -> Callable[..., None]:
+    """Install an executor by the name ``torch``, by default the one above, and the frontend of that name."""
+
+    def offer(executor: object = None, *, features: Iterable[str] = ("reorders",), **traits: Any) -> None:
+        runs = ExecutorSpec(
+            name="torch",
+            summary="runs layers",
+            load=lambda: executor or LayersExecutor(**traits),  # type: ignore[arg-type, return-value]
+            features=frozenset(features),
+        )
+        traces = FrontendSpec(name="torch", summary="counts layers", load=LayersFrontend)
+
+        class LayersPlugin:
+            checkmate_register_frontends = staticmethod(hookimpl(lambda: [traces]))
+            checkmate_register_executors = staticmethod(hookimpl(lambda: [runs]))
+
+        plug(("layers", lambda: LayersPlugin))
+
+    return offer
+
+
+@pytest.fixture
+def layers(offer: Callable[..., None]) -> None:
+    """Install a frontend and an executor ``torch``, whose programs return their number of ops."""
+    offer()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from checkmate.errors import install_hint
 from checkmate.plugins import hookimpl
 
 Checkmate = Callable[..., Result]
-COMMANDS = ["doctor", "plugins", "show", "simulate", "solve", "sweep", "trace"]
+COMMANDS = ["doctor", "plugins", "run", "show", "simulate", "solve", "sweep", "trace"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

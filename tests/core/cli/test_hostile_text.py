@@ -191,6 +191,8 @@ def test_budgets_as_typed(graph: Path, tmp_path: Path, text: str) -> None:
         ["show", graph, "-o", tmp_path / "missing" / text],
         ["show", graph, "--max-size", text],
         ["trace", "-o", out, text],
+        ["run", text],
+        ["run", graph, "--graph", text],
     ):
         assert_harmless(shown_by(*command))
 

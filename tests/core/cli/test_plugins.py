@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import click
 import pytest
@@ -50,7 +51,8 @@ class Generous:
     @staticmethod
     @hookimpl
     def checkmate_register_executors() -> list[ExecutorSpec]:
-        return [ExecutorSpec(name="my-executor", summary="runs", load=never)]
+        features = frozenset({"reorders", "flies"})
+        return [ExecutorSpec(name="my-executor", summary="runs", load=never, features=features)]
 
     @staticmethod
     @hookimpl
@@ -100,13 +102,15 @@ def test_the_built_in_plugin_is_listed(checkmate: Checkmate) -> None:
     offered = [spec["name"] for kind in KINDS for spec in facts[kind]]
     assert facts["plugins"][0]["offers"] == offered
     commands = {command["name"]: command["plugin"] for command in facts["commands"]}
-    assert commands == dict.fromkeys(["doctor", "plugins", "show", "simulate", "solve", "sweep", "trace"])
+    assert commands == dict.fromkeys(
+        ["doctor", "plugins", "run", "show", "simulate", "solve", "sweep", "trace"]
+    )
 
 
 def test_all_five_kinds_and_commands(checkmate: Checkmate, install: Callable[..., None]) -> None:
     install(Generous)
     facts = json.loads(checkmate("plugins", "--json").stdout)
-    mine = {
+    mine: dict[str, Any] = {
         "name": "Generous",
         "distribution": "some 1.0",
         "error": None,
@@ -115,10 +119,13 @@ def test_all_five_kinds_and_commands(checkmate: Checkmate, install: Callable[...
     }
     assert facts["plugins"][1] == mine
     assert [facts[kind][-1]["name"] for kind in KINDS] == mine["offers"]
+    assert facts["executors"] == [
+        {"name": "my-executor", "summary": "runs", "features": ["flies", "reorders"]}
+    ]
     assert facts["exporters"][-1] == {"name": "my-exporter", "summary": "writes", "suffix": ".mine"}
     assert {"name": "climb", "summary": "Go up.", "plugin": "'Generous' (some 1.0)"} in facts["commands"]
     table = checkmate("plugins").stdout
-    for text in ("my-solver", "my-costs", "my-frontend", "my-executor", "my-exporter", ".mine", "climb"):
+    for text in (*mine["offers"], ".mine", "climb", "flies, reorders"):
         assert text in table
 
 

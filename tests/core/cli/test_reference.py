@@ -17,15 +17,15 @@ from checkmate.cli.app import app
 
 Checkmate = Callable[..., Result]
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "command-line.md"
-COMMANDS = ["doctor", "plugins", "show", "simulate", "solve", "sweep", "trace"]
+COMMANDS = ["doctor", "plugins", "run", "show", "simulate", "solve", "sweep", "trace"]
 
 
 @pytest.fixture
-def factories(tmp_path: Path, traces_torch: None) -> Iterator[None]:
-    """The programs that the examples trace."""
+def factories(tmp_path: Path, layers: None) -> Iterator[None]:
+    """The programs that the examples trace and run."""
     for name in ("package/module.py", "train.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("def factory():\n    return 3\n\nstep = factory\n")
+        (tmp_path / name).write_text("def factory():\n    return 8\n\nstep = factory\n")
     yield
     for name in ("package.module", "package", "train"):
         sys.modules.pop(name, None)
@@ -89,6 +89,7 @@ def test_every_example_of_the_help_works(
     [
         ("doctor", []),
         ("plugins", []),
+        ("run", ["--torch", "train:step", "schedule.json", "--graph", "graph.json"]),
         ("show", ["graph.json"]),
         ("simulate", ["graph.json", "schedule.json"]),
         ("solve", ["graph.json", "--budget", "80%", "--solver", "heuristics"]),

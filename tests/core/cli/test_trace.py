@@ -36,7 +36,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.usefixtures("program", "traces_torch")
+@pytest.mark.usefixtures("program", "layers")
 def test_the_graph_is_written_and_shown(checkmate: Checkmate, tmp_path: Path) -> None:
     result = checkmate("trace", "--torch", "layers:Deep.factory", "-o", "g.msgpack", "--json")
     assert result.exit_code == 0, result.output
@@ -47,7 +47,7 @@ def test_the_graph_is_written_and_shown(checkmate: Checkmate, tmp_path: Path) ->
     assert read_graph(tmp_path / "g.json").cost_unit == "apples"
 
 
-@pytest.mark.usefixtures("program", "traces_torch")
+@pytest.mark.usefixtures("program", "layers")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -103,7 +103,7 @@ def test_without_a_frontend_or_a_program_the_error_gives_advice(
 ) -> None:
     result = checkmate("trace", "-o", "g.json")
     assert (result.exit_code, install_hint("checkmate-torch") in result.stderr) == (2, True)
-    request.getfixturevalue("traces_torch")
+    request.getfixturevalue("layers")
     result = checkmate("trace", "-o", "g.json")
     assert (result.exit_code, "--torch MODULE:FACTORY" in result.stderr) == (2, True)
     assert "counts layers" in checkmate("trace", "--help").stdout

@@ -9,6 +9,7 @@ from checkmate.cli.doctor import doctor
 from checkmate.cli.group import App
 from checkmate.cli.options import examples
 from checkmate.cli.plugins import plugins
+from checkmate.cli.run import run
 from checkmate.cli.show import show
 from checkmate.cli.simulate import simulate
 from checkmate.cli.solve import solve
@@ -35,5 +36,5 @@ def app() -> None:
     """
 
 
-for _command in (trace, solve, simulate, sweep, show, plugins, doctor):
+for _command in (trace, solve, simulate, sweep, show, run, plugins, doctor):
     app.add_command(_command)

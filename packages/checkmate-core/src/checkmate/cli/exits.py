@@ -1,6 +1,7 @@
 """The failures of a command: each is one line on stderr, and an exit code.
 
-1    no schedule: the budget is infeasible, or none was found; or the schedule is not valid
+1    no schedule: the budget is infeasible, or none was found; or the schedule is not valid, or a training
+     step held more than the simulator says
 2    bad input: an argument or file can't be used
 130  interrupted (128 + SIGINT); 143 and 129 after SIGTERM and SIGHUP (:mod:`checkmate.cli.signals`)
 141  the reader of the output has closed it (128 + SIGPIPE)
@@ -16,7 +17,7 @@ import click
 
 from checkmate.errors import CheckmateError, InfeasibleBudgetError, InvalidScheduleError
 
-__all__ = ["BadInput", "Interrupted", "NoSchedule", "NotValid", "clean_exits"]
+__all__ = ["BadInput", "Interrupted", "NoSchedule", "NotValid", "OverPeak", "clean_exits"]
 
 
 class NoSchedule(click.ClickException):
@@ -33,6 +34,12 @@ class NotValid(click.ClickException):
     def show(self, file: object = None) -> None:
         """Print one line, without click's "Error:"."""
         click.echo(f"Not valid: {self.format_message()}", err=True)
+
+
+class OverPeak(click.ClickException):
+    """A training step held more bytes than the simulator says."""
+
+    exit_code = 1
 
 
 class BadInput(click.ClickException):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import click
@@ -29,7 +29,7 @@ _REGISTRIES: Mapping[str, tuple[Registry[Any, Any], tuple[str, ...]]] = {
     "solvers": (SOLVERS, ("guarantee", "cite")),
     "cost_models": (COST_MODELS, ("cite",)),
     "frontends": (FRONTENDS, ()),
-    "executors": (EXECUTORS, ()),
+    "executors": (EXECUTORS, ("features",)),
     "exporters": (EXPORTERS, ("suffix",)),
 }
 """Each kind, and the attributes that are listed of its specs."""
@@ -76,7 +76,8 @@ def plugins(ctx: click.Context, /, as_json: bool) -> None:
     print_table("plugins", rows)
     for key, (registry, extra) in _REGISTRIES.items():
         columns = ("name", *(c for c in extra if c != "cite"), "summary")
-        print_table(key.replace("_", " "), [[str(getattr(s, c)) for c in columns] for s in registry.specs()])
+        offers = [[_text(value) for value in _listed(spec, columns).values()] for spec in registry.specs()]
+        print_table(key.replace("_", " "), offers)
     print_table("commands of plugins", [(name, owner) for name, owner in sorted(owners.items())])
     for clash in clashes():
         text = f"it is offered by {' and by '.join(clash.owners)}."
@@ -91,10 +92,7 @@ def command_owners(ctx: click.Context) -> dict[str, str]:
 
 def _facts(ctx: click.Context, owners: Mapping[str, str]) -> dict[str, object]:
     offered = {
-        key: [
-            {field: getattr(spec, field) for field in ("name", "summary", *extra)}
-            for spec in registry.specs()
-        ]
+        key: [_listed(spec, ("name", "summary", *extra)) for spec in registry.specs()]
         for key, (registry, extra) in _REGISTRIES.items()
     }
     return {
@@ -112,6 +110,16 @@ def _facts(ctx: click.Context, owners: Mapping[str, str]) -> dict[str, object]:
         "commands": list(_commands(ctx, owners)),
         "ambiguous": [clash._asdict() for clash in clashes()],
     }
+
+
+def _listed(spec: object, fields: Iterable[str]) -> dict[str, object]:
+    """Fields of a spec; sets as sorted lists."""
+    values = {field: getattr(spec, field) for field in fields}
+    return {name: sorted(v) if isinstance(v, frozenset) else v for name, v in values.items()}
+
+
+def _text(value: object) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _commands(ctx: click.Context, owners: Mapping[str, str]) -> Iterator[dict[str, object]]:

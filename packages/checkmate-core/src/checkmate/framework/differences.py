@@ -93,6 +93,6 @@ def _harmless(graph: DFGraph, other: DFGraph) -> list[str]:
         "cost units": lambda g: g.cost_unit,
         "workspaces": lambda g: [op.workspace for op in g.ops],
         "fixed bytes": lambda g: g.fixed_size,
-        "names": lambda g: [thing.name for thing in (g, *g.ops, *g.tensors)],
+        "names": lambda g: (g.name, *(op.name for op in g.ops), *(t.name for t in g.tensors)),
     }
     return [name for name, fact in facts.items() if fact(graph) != fact(other)]

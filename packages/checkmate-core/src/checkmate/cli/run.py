@@ -1,0 +1,191 @@
+"""``checkmate run``: training steps by a schedule of any origin, their memory beside the simulator's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from checkmate import simulate as judge
+from checkmate.cli import options
+from checkmate.cli.exits import BadInput, OverPeak
+from checkmate.cli.printing import foreign_code, print_json, print_table
+from checkmate.cli.programs import Program, ProgramCommand, cost_model, graph_of, tracing_options
+from checkmate.cli.progress import counting
+from checkmate.cli.progress import steps as watching
+from checkmate.disk import read_file, read_stream
+from checkmate.framework import differences
+from checkmate.graph import DFGraph
+from checkmate.plugins import (
+    EXECUTORS,
+    FRONTENDS,
+    Executor,
+    ExecutorSpec,
+    ProgramExecutor,
+    RunnableProgram,
+    StepReport,
+)
+from checkmate.schedule import Schedule
+from checkmate.serialize import read_graph, read_schedule
+from checkmate.text import excerpt
+from checkmate.units import format_bytes
+from checkmate.wire import ScheduleV1, decoded
+
+__all__ = ["run"]
+
+
+def _executors() -> list[ExecutorSpec]:
+    """The executors whose programs a frontend traces."""
+    frontends = {spec.name for spec in FRONTENDS.specs()}
+    return [spec for spec in EXECUTORS.specs() if spec.name in frontends]
+
+
+@click.command(
+    cls=ProgramCommand,
+    offered=_executors,
+    kind="executor",
+    epilog=options.examples(
+        "checkmate run --torch train:step schedule.json --graph graph.json",
+        "checkmate run --torch train:step schedule.json --graph graph.json --steps 10 --json",
+    ),
+)
+@click.argument("schedule", type=options.FILE)
+@click.option(
+    "--graph",
+    type=options.FILE,
+    help="The graph that SCHEDULE was made for; default: the traced one, costs included.",
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Training steps to run."
+)
+@cost_model
+@options.max_size
+@options.as_json
+def run(
+    program: Program,
+    schedule: options.Input,
+    graph: options.Input | None,
+    steps: int,
+    cost_model: str | None,
+    max_size: int,
+    as_json: bool,
+) -> None:
+    """Run training steps by SCHEDULE (a file, or -), and compare their memory with the simulator's.
+
+    MODULE:FACTORY names a function as for 'checkmate trace'. A schedule belongs to a graph with its costs,
+    and measured costs differ from run to run: name that graph with --graph.
+
+    Exit codes: 0 ok; 1 the schedule is not valid, or a step held more than the simulator says; 2 bad input,
+    such as a schedule of another program.
+    """
+    file = _ScheduleFile.read(schedule, graph, max_size)
+    name = program.framework
+    with foreign_code(), watching("tracing") as tell:
+        frontend, executor = FRONTENDS.load(name), EXECUTORS.load(name)
+        if not isinstance(executor, ProgramExecutor):
+            raise BadInput(f"the executor {name!r} can't run programs by name: it has no prepare()")
+        runnable = executor.prepare(program.load(), **tracing_options(frontend, cost_model, tell))
+        here = graph_of(runnable.traced, f"executor {name!r}")
+    order = file.schedule(here)
+    peak = judge(here, order).peak
+    if "reorders" not in EXECUTORS.spec(name).features and not order.keeps_base_order:
+        raise BadInput(f"the executor {name!r} can't run ops in another order: solve with --fixed-order")
+    with foreign_code():
+        reports = _run(name, executor, runnable, order, steps)
+    measured = max((report.peak for report in reports if report.peak is not None), default=None)
+    if as_json:
+        rows = [{"loss": r.loss, "peak": r.peak, "seconds": r.seconds} for r in reports]
+        within = None if measured is None else measured <= peak
+        print_json({"executor": name, "simulated_peak": peak, "within": within, "steps": rows})
+    else:
+        _print(reports, peak, measured)
+    if measured is not None and measured > peak:
+        raise OverPeak(f"a step held {measured} bytes, {measured - peak} more than the simulator's peak")
+
+
+class _ScheduleFile(NamedTuple):
+    """A schedule that was read before its program is traced.
+
+    Attributes:
+        content: of the file.
+        name: of the file.
+        digest: of the graph that the schedule is for.
+        graph: that graph, if the user has it.
+    """
+
+    content: bytes
+    name: str
+    digest: str
+    graph: DFGraph | None
+
+    @classmethod
+    def read(cls, schedule: options.Input, graph: options.Input | None, max_size: int) -> _ScheduleFile:
+        """Read the schedule, and its graph if there is a file of it."""
+        known = None if graph is None else read_graph(graph, max_size=max_size)
+        if isinstance(schedule, Path):
+            name, content = excerpt(str(schedule)), read_file(schedule, max_size=max_size)
+        else:
+            name = "<stdin>"
+            content = read_stream(schedule, name, max_size=max_size)
+        digest = decoded(content, name, ScheduleV1).graph
+        if known is not None and known.digest != digest:
+            raise BadInput(f"{name}: this schedule was not made for the graph {known!r} of --graph")
+        return cls(content, name, digest, known)
+
+    def schedule(self, here: DFGraph) -> Schedule:
+        """The schedule, if it is one of ``here``, costs aside if its own graph is known.
+
+        Raises:
+            BadInput: if it isn't; says what differs.
+        """
+        if self.graph is None and self.digest != here.digest:
+            raise BadInput(
+                f"{self.name}: this schedule is of another graph: its digest is {self.digest[:12]}…, that of "
+                f"{here!r} as traced now is {here.digest[:12]}…. Costs count in digests, and measured costs "
+                "differ from run to run: name the graph that the schedule was made for with --graph"
+            )
+        if self.graph is not None and (different := differences(here, self.graph)):
+            raise BadInput(
+                f"{self.name}: this schedule is of another program; the one traced now: {different}"
+            )
+        return read_schedule(self.content, self.graph or here)
+
+
+def _run(
+    name: str, executor: Executor, runnable: RunnableProgram, schedule: Schedule, steps: int
+) -> list[StepReport]:
+    """Bind the program, and run some steps."""
+    reports = []
+    with counting("running") as tell:
+        bound = executor.bind(runnable.traced, schedule)
+        for k in range(steps):
+            report: object = runnable.step(bound)
+            if not isinstance(report, StepReport):
+                raise BadInput(f"the executor {name!r} gave a {type(report).__name__}, not a StepReport")
+            reports.append(report)
+            tell(k + 1, steps, f"loss {_loss(report)}")
+    return reports
+
+
+def _print(reports: Sequence[StepReport], peak: int, measured: int | None) -> None:
+    """The steps as a table for people, and the verdict."""
+    rows = [
+        (str(k + 1), _loss(r), _bytes(r.peak), _bytes(peak), f"{r.seconds:.3g}")
+        for k, r in enumerate(reports)
+    ]
+    print_table("steps", rows, header=("step", "loss", "measured peak", "simulator's peak", "seconds"))
+    if measured is None:
+        click.echo("The executor doesn't measure memory.")
+    elif measured <= peak:
+        share = f" ({measured / peak:.1%})" if peak else ""
+        click.echo(f"Within the simulator's peak: at most {measured} of {peak} bytes{share}.")
+
+
+def _loss(report: StepReport) -> str:
+    return "-" if report.loss is None else f"{report.loss:.6g}"
+
+
+def _bytes(size: int | None) -> str:
+    return "-" if size is None else format_bytes(size)
