@@ -75,7 +75,7 @@ def run(
     """Run training steps by SCHEDULE (a file, or -), and compare their memory with the simulator's.
 
     MODULE:FACTORY names a function as for 'checkmate trace'. A schedule belongs to a graph with its costs,
-    and measured costs differ from run to run: name that graph with --graph.
+    and costs differ from one measurement to the next: name that graph with --graph.
 
     Exit codes: 0 ok; 1 the schedule is not valid, or a step held more than the simulator says; 2 bad input,
     such as a schedule of another program.
@@ -143,8 +143,8 @@ class _ScheduleFile(NamedTuple):
         if self.graph is None and self.digest != here.digest:
             raise BadInput(
                 f"{self.name}: this schedule is of another graph: its digest is {self.digest[:12]}…, that of "
-                f"{here!r} as traced now is {here.digest[:12]}…. Costs count in digests, and measured costs "
-                "differ from run to run: name the graph that the schedule was made for with --graph"
+                f"{here!r} as traced now is {here.digest[:12]}…. Costs count in digests, and they differ from "
+                "one measurement to the next: name the graph that the schedule was made for with --graph"
             )
         if self.graph is not None and (different := differences(here, self.graph)):
             raise BadInput(
