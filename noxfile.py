@@ -32,6 +32,7 @@ SOURCES = (
     f"{PACKAGES}/checkmate-tf",  # without TensorFlow: what lists, checks and packs it needs none
     f"{PACKAGES}/checkmate-torch[demo]",
     f"{ROOT}/tests/sample_plugin",
+    f"{ROOT}/examples/tape",
 )
 TF_SOURCES = (
     f"{PACKAGES}/checkmate-core[cli,plot,testing]",
