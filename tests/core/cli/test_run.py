@@ -68,7 +68,7 @@ def test_a_step_above_the_simulators_peak_is_exit_1(checkmate: Checkmate, offer:
 
 def test_memory_that_is_not_measured_is_said(checkmate: Checkmate, offer: Callable[..., None]) -> None:
     offer(leak=None)
-    assert "doesn't measure memory" in checkmate(*RUN).stdout
+    assert "measured no memory" in checkmate(*RUN).stdout
     assert json.loads(checkmate(*RUN, "--json").stdout)["within"] is None
 
 

@@ -177,7 +177,7 @@ def _print(reports: Sequence[StepReport], peak: int, measured: int | None) -> No
     ]
     print_table("steps", rows, header=("step", "loss", "measured peak", "simulator's peak", "seconds"))
     if measured is None:
-        click.echo("The executor doesn't measure memory.")
+        click.echo("The executor measured no memory here.")
     elif measured <= peak:
         share = f" ({measured / peak:.1%})" if peak else ""
         click.echo(f"Within the simulator's peak: at most {measured} of {peak} bytes{share}.")
