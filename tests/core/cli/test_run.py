@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,10 +13,17 @@ import pytest
 from click.testing import Result
 
 from checkmate import DFGraph, read_graph, write_schedule
+from checkmate.plugins import StepReport
 from checkmate.schedule import Compute, Schedule
 
 Checkmate = Callable[..., Result]
 RUN = ("run", "--torch", "program:eight", "s.json")
+
+
+def executor_of(graph: object, step: Callable[..., object] = len) -> SimpleNamespace:
+    """An executor whose programs have this graph, and this step."""
+    runnable = SimpleNamespace(traced=SimpleNamespace(graph=graph), step=step)
+    return SimpleNamespace(prepare=lambda *_, **__: runnable, bind=lambda *_: ())
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +94,18 @@ def test_a_schedule_of_another_program_is_refused_with_the_difference(checkmate:
     assert "the one traced now: 6 ops, not 8" in result.stderr
 
 
+def test_a_higher_peak_than_on_the_schedules_graph_is_a_warning(
+    checkmate: Checkmate, offer: Callable[..., None], traced: DFGraph
+) -> None:
+    assert "Warning" not in checkmate(*RUN, "--graph", "g.json").stderr
+    report = StepReport(loss=None, peak=39, seconds=0.5)
+    offer(executor_of(replace(traced, fixed_size=7), lambda _: report))
+    result = checkmate(*RUN, "--graph", "g.json")
+    assert result.exit_code == 0
+    assert "Warning: on the graph of --graph the schedule's peak is 32 bytes" in result.stderr
+    assert "it is 39 bytes" in result.stderr
+
+
 def test_the_graph_must_be_that_of_the_schedule(checkmate: Checkmate, graph: Path) -> None:
     result = checkmate(*RUN[:2], "absent:factory", "s.json", "--graph", graph)
     assert result.exit_code == 2
@@ -97,12 +117,6 @@ def test_an_invalid_schedule_is_exit_1(checkmate: Checkmate, traced: DFGraph) ->
     result = checkmate(*RUN)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "Not valid: step 0" in result.stderr
-
-
-def executor_of(graph: object, step: Callable[..., object] = len) -> SimpleNamespace:
-    """An executor whose programs have this graph, and this step."""
-    runnable = SimpleNamespace(traced=SimpleNamespace(graph=graph), step=step)
-    return SimpleNamespace(prepare=lambda *_, **__: runnable, bind=lambda *_: ())
 
 
 def test_an_executor_that_keeps_the_order_gets_no_other(

@@ -11,7 +11,7 @@ import click
 from checkmate import simulate as judge
 from checkmate.cli import options
 from checkmate.cli.exits import BadInput, OverPeak
-from checkmate.cli.printing import foreign_code, print_json, print_table
+from checkmate.cli.printing import foreign_code, print_json, print_table, say
 from checkmate.cli.programs import Program, ProgramCommand, cost_model, graph_of, tracing_options
 from checkmate.cli.progress import counting
 from checkmate.cli.progress import steps as watching
@@ -89,7 +89,7 @@ def run(
         runnable = executor.prepare(program.load(), **tracing_options(frontend, cost_model, tell))
         here = graph_of(runnable.traced, f"executor {name!r}")
     order = file.schedule(here)
-    peak = judge(here, order).peak
+    peak = _simulated_peak(here, order, file.graph)
     if "reorders" not in EXECUTORS.spec(name).features and not order.keeps_base_order:
         raise BadInput(f"the executor {name!r} can't run ops in another order: solve with --fixed-order")
     with foreign_code():
@@ -143,14 +143,25 @@ class _ScheduleFile(NamedTuple):
         if self.graph is None and self.digest != here.digest:
             raise BadInput(
                 f"{self.name}: this schedule is of another graph: its digest is {self.digest[:12]}…, that of "
-                f"{here!r} as traced now is {here.digest[:12]}…. Costs count in digests, and they differ from "
-                "one measurement to the next: name the graph that the schedule was made for with --graph"
+                f"{here!r} as traced now is {here.digest[:12]}…. Costs count in digests, and differ from one "
+                "measurement to the next: name the graph that the schedule was made for with --graph"
             )
         if self.graph is not None and (different := differences(here, self.graph)):
             raise BadInput(
                 f"{self.name}: this schedule is of another program; the one traced now: {different}"
             )
         return read_schedule(self.content, self.graph or here)
+
+
+def _simulated_peak(here: DFGraph, order: Schedule, known: DFGraph | None) -> int:
+    """The peak of a schedule in bytes; a warning if it is higher than on the graph that it was made for."""
+    peak = judge(here, order).peak
+    if known is not None and (promised := judge(known, order).peak) < peak:
+        say(
+            f"Warning: on the graph of --graph the schedule's peak is {promised} bytes, on the one traced now "
+            f"it is {peak} bytes: workspaces or fixed bytes differ"
+        )
+    return peak
 
 
 def _run(
