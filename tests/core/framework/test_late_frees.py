@@ -26,7 +26,7 @@ def test_liveness_and_the_late_frees_together_hold_what_the_simulator_counts(dat
         for t in graph.ops[v].outputs:
             copies[t] = len(uses)
             uses.append((t, run, run))
-    for t in graph.outputs:
+    for t in (*graph.outputs, *held.get(len(sequence), ())):
         if t in copies:
             uses[copies[t]] = (*uses[copies[t]][:2], len(sequence))
     timeline = simulate(graph, schedule)

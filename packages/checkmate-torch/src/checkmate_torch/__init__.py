@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from checkmate_torch.capture import TooManyPlansError
     from checkmate_torch.compiled import CompiledModule, compile
     from checkmate_torch.distributed import RankError
+    from checkmate_torch.executor import bind
     from checkmate_torch.meter import MemoryMeter, memory_meter
     from checkmate_torch.planning import StepPlan
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
@@ -41,6 +42,7 @@ __all__ = [
     "TracedModel",
     "UnsupportedModelError",
     "UnsupportedOptimizerError",
+    "bind",
     "compile",
     "compile_step",
     "max_batch_size",
@@ -65,6 +67,7 @@ _HOMES = {
     "TracedModel": ".ahead",
     "UnsupportedModelError": "checkmate",
     "UnsupportedOptimizerError": ".updates",
+    "bind": ".executor",
     "checkmate_backend": ".backend",
     "compile": ".compiled",
     "compile_step": ".step",

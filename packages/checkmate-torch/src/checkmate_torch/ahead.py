@@ -28,7 +28,17 @@ from checkmate_torch.planning import Planner, TracingDone, decide_step
 from checkmate_torch.private import FakeTensor, FakeTensorMode, fake_mode, fake_mode_of, tree_leaves, tree_map
 from checkmate_torch.tracing import TracedGraph
 
-__all__ = ["Frontend", "Loss", "TracedModel", "budget_in_bytes", "plan", "trace"]
+__all__ = [
+    "Frontend",
+    "Loss",
+    "TracedModel",
+    "WithLoss",
+    "arguments_of",
+    "budget_in_bytes",
+    "made_by",
+    "plan",
+    "trace",
+]
 
 Loss = Callable[[Any], Tensor]
 """Maps the model's output to a scalar."""
@@ -40,9 +50,15 @@ class TracedModel(TracedStep):
 
     Attributes:
         traced: PyTorch's joint graph and its relation to ``graph``.
+        model: the model, as it was passed.
+        loss: from the model's output to a scalar; None = it was not traced.
+        options: how it was traced.
     """
 
     traced: TracedGraph
+    model: nn.Module
+    loss: Loss | None
+    options: Options
 
 
 def trace(
@@ -141,23 +157,33 @@ class Frontend:
             return trace(program, args, **options)
         with fake_mode():
             made = program()
-        if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
-            raise ProgramError(
-                f"{program!r} returned {type(made).__name__}: a factory for tracing returns "
-                "(model, example_inputs) or (model, example_inputs, loss)"
-            )
-        model, example_inputs, *loss = made
-        return trace(model, example_inputs, loss=cast("Loss", loss[0]) if loss else None, **options)
+        model, example_inputs, loss = made_by(program, made)
+        return trace(model, example_inputs, loss=loss, **options)
+
+
+def made_by(factory: object, made: object) -> tuple[nn.Module, object, Loss | None]:
+    """The model, the example inputs and the loss, if any, that a factory made.
+
+    Raises:
+        ProgramError: if it made something else.
+    """
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise ProgramError(
+            f"{factory!r} returned {type(made).__name__}: a factory for tracing returns "
+            "(model, example_inputs) or (model, example_inputs, loss)"
+        )
+    model, example_inputs, *loss = made
+    return model, example_inputs, cast("Loss", loss[0]) if loss else None
 
 
 def _traced(model: nn.Module, example_inputs: object, loss: Loss | None, options: Options) -> TracedModel:
     if isinstance(model, CompiledModule):
         model = model.original
-    args, kwargs = _arguments(example_inputs)
+    args, kwargs = arguments_of(example_inputs)
     tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
     mode = fake_mode_of(tensors) or fake_mode()
     twin = _twin(model, mode)
-    whole = twin if loss is None else _WithLoss(twin, loss)
+    whole = twin if loss is None else WithLoss(twin, loss)
     planner = Planner(options, module=twin, only_trace=True)
     run = captured(whole, planner)
     args, kwargs = tree_map(lambda x: _fake(x, mode), (args, kwargs))
@@ -165,23 +191,34 @@ def _traced(model: nn.Module, example_inputs: object, loss: Loss | None, options
         with mode, torch.enable_grad():
             run(*args, **kwargs)
     except TracingDone as done:
-        return TracedModel(graph=done.traced.graph, account=done.account, traced=done.traced)
+        return TracedModel(
+            graph=done.traced.graph,
+            account=done.account,
+            traced=done.traced,
+            model=model,
+            loss=loss,
+            options=options,
+        )
     raise UnsupportedModelError(
         "no parameter and no input of the model needs a gradient, so there is no backward pass to plan: "
         "requires_grad_() says what is trained"
     )
 
 
-class _WithLoss(nn.Module):
+class WithLoss(nn.Module):
+    """A model that returns its loss."""
+
     def __init__(self, model: nn.Module, loss: Loss) -> None:
+        """Keep both."""
         super().__init__()
         self.model, self.loss = model, loss
 
     def forward(self, *args: object, **kwargs: object) -> Tensor:
+        """The loss of the model's output."""
         return self.loss(self.model(*args, **kwargs))
 
 
-def _arguments(example_inputs: object) -> tuple[tuple[object, ...], dict[str, object]]:
+def arguments_of(example_inputs: object) -> tuple[tuple[object, ...], dict[str, object]]:
     """Positional and keyword arguments."""
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
@@ -192,7 +229,7 @@ def _arguments(example_inputs: object) -> tuple[tuple[object, ...], dict[str, ob
 
 def _allocated(model: nn.Module, example_inputs: object) -> tuple[torch.device, int]:
     """The device of a model, and the bytes that it and its inputs hold there; fake tensors hold none."""
-    values = [*model.parameters(), *model.buffers(), *tree_leaves(_arguments(example_inputs))]
+    values = [*model.parameters(), *model.buffers(), *tree_leaves(arguments_of(example_inputs))]
     tensors = [x for x in values if isinstance(x, Tensor) and not x.is_meta]
     device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
     return device, resident_bytes([x for x in tensors if not isinstance(x, FakeTensor)])

@@ -18,7 +18,7 @@ from checkmate_torch.capture import captured
 from checkmate_torch.distributed import GroupChoice, inside_of
 from checkmate_torch.lowering import Lowering
 from checkmate_torch.options import ModelSettings, Options
-from checkmate_torch.planning import Planner, StepPlan, Viewable
+from checkmate_torch.planning import Given, Planner, StepPlan, Viewable
 from checkmate_torch.private import registries
 
 __all__ = ["CompiledModule", "compile"]
@@ -79,7 +79,7 @@ def compile(
 
 
 class CompiledModule(nn.Module, Viewable):
-    """A module whose forward and backward pass follow a schedule; made by :func:`compile`.
+    """A module whose forward and backward pass follow a schedule; made by :func:`compile` or :func:`bind`.
 
     Parameters, buffers, submodules, mode and attributes are those of the original: ``state_dict``,
     ``parameters``, ``to``, ``train``, indices and assignments act on both. A copy of it, deep or pickled, has
@@ -94,12 +94,17 @@ class CompiledModule(nn.Module, Viewable):
     _runs: dict[bool, Callable[..., object]]
 
     def __init__(
-        self, model: nn.Module, options: Options, max_plans: int, dynamic: bool | None = False
+        self,
+        model: nn.Module,
+        options: Options,
+        max_plans: int = 8,
+        dynamic: bool | None = False,
+        given: Given | None = None,
     ) -> None:
         """Wrap ``model``; nothing is compiled before the first call."""
         self.__dict__["_original"] = model
         super().__init__()
-        planner = Planner(options, module=model)
+        planner = Planner(options, given, module=model)
         self.__dict__.update(registries(model))
         self.__dict__.update(_planner=planner, _max_plans=max_plans, _dynamic=dynamic, _runs={})
 
@@ -185,4 +190,5 @@ class CompiledModule(nn.Module, Viewable):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle as the original and the settings."""
-        return type(self), (self._original, self._planner.options, self._max_plans, self._dynamic)
+        planner = self._planner
+        return type(self), (self._original, planner.options, self._max_plans, self._dynamic, planner.given)

@@ -43,7 +43,7 @@ def emit(
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``."""
     if traced.boundary is None:
         raise ValueError("a graph without a boundary is not split: use emit_unbroken")
-    runs = _runs(traced, schedule)
+    *runs, end = _runs(traced, schedule)
     split = schedule.sequence.tolist().index(traced.boundary)
     early, late = runs[:split], runs[split + 1 :]
     repeated = _repeated(schedule)
@@ -57,7 +57,7 @@ def emit(
     forward.mark(traced.boundary)
 
     backward = _Pass(traced, repeated, watch, before=forward)
-    saved, sizes = _saved_sources(traced, runs[split:], forward)
+    saved, sizes = _saved_sources(traced, [*runs[split:], end], forward)
     replayed = sorted(forward.states.keys() & {run.op for run in late})
     for size in sizes:
         backward.add_placeholder(size)
@@ -68,7 +68,8 @@ def emit(
     backward.hold(backward.copies(runs[split].held))
     for run in late:
         backward.compute(run)
-    backward.mark(traced.graph.n_ops)
+    backward.mark(end.op)
+    backward.hold(backward.copies(end.held))
     backward.graph.output([backward.value(x) for x in traced.gradients])
 
     kept = [*(forward.states[op] for op in replayed), *(forward.value(s) for s in (*saved, *sizes))]
@@ -89,9 +90,11 @@ def emit_unbroken(traced: TracedGraph, schedule: Schedule, watch: Watch | None =
     whole = _Pass(traced, _repeated(schedule), watch)
     for primal in traced.primals:
         whole.add_placeholder(primal)
-    for run in _runs(traced, schedule):
+    *runs, end = _runs(traced, schedule)
+    for run in runs:
         whole.compute(run)
-    whole.mark(traced.graph.n_ops)
+    whole.mark(end.op)
+    whole.hold(whole.copies(end.held))
     whole.graph.output([whole.value(x) for x in traced.forward_outputs])
     roles = list(traced.joint.graph.output_node().meta["desc"])
     return whole.module(roles[: len(traced.forward_outputs)])
@@ -105,12 +108,15 @@ class _Run(NamedTuple):
 
 
 def _runs(traced: TracedGraph, schedule: Schedule) -> list[_Run]:
-    """The runs of a schedule; new statistics are not among the held: their one copy is returned."""
+    """The runs of a schedule, and the end as a run of no op: its number is the number of ops.
+
+    New values of inputs are not among the held: the runtime drops them after forward.
+    """
     late = late_frees(traced.graph, schedule)
-    sources = traced.source_of
+    sources = {t: n for t, n in traced.source_of.items() if n not in traced.copied_back}
     return [
-        _Run(op, tuple(n for t in late.get(k, ()) if (n := sources.get(t)) and not is_new_statistic(n)))
-        for k, op in enumerate(schedule.sequence.tolist())
+        _Run(op, tuple(sources[t] for t in late.get(k, ()) if t in sources))
+        for k, op in enumerate([*schedule.sequence.tolist(), traced.graph.n_ops])
     ]
 
 
@@ -138,7 +144,7 @@ def _saved_sources(
                 saved[source] = None
 
     for op, held in runs:
-        node = traced.nodes[op]
+        node = traced.nodes[op] if op < len(traced.nodes) else None
         if node is not None:
             map_arg((as_copy(node)[1] if op in forward.done else node.args, node.kwargs), read)
         map_arg(held, read)

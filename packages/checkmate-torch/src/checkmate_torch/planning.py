@@ -23,11 +23,13 @@ from checkmate import (
     InfeasibleBudgetError,
     NoPlanError,
     Problem,
+    Schedule,
     Solution,
     UnsupportedModelError,
     keep_all_peak,
+    simulate,
 )
-from checkmate.framework import decide, in_bytes, schedule_of
+from checkmate.framework import decide, differences, in_bytes, schedule_of
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import parse_budget
@@ -35,7 +37,7 @@ from checkmate_torch.account import Holdings, module_of, named
 from checkmate_torch.costs import price
 from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.distributed import Ranks, bucket_bytes, decided_together, priced_together
-from checkmate_torch.emit import emit
+from checkmate_torch.emit import Watch, emit
 from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
 from checkmate_torch.private import compile_joint
@@ -43,6 +45,7 @@ from checkmate_torch.snapshot import Snapshot, predicted_snapshot
 from checkmate_torch.tracing import TracedGraph, trace_joint
 
 __all__ = [
+    "Given",
     "Planner",
     "StepPlan",
     "TracingDone",
@@ -114,18 +117,56 @@ class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
         self.traced, self.account = traced, account
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Given:
+    """A schedule that was decided before the model is captured.
+
+    Attributes:
+        graph: the priced graph that it is for.
+        schedule: valid.
+        watch: called with each op right before it runs; None = nothing is called.
+    """
+
+    graph: DFGraph
+    schedule: Schedule
+    watch: Watch | None = None
+
+    def priced(self, graph: DFGraph) -> DFGraph:
+        """The graph of a newly traced step with the costs of the known one.
+
+        Raises:
+            UnsupportedModelError: if the schedule is of another step.
+        """
+        if why := differences(graph, self.graph):
+            raise UnsupportedModelError(
+                f"the step is not the one that was traced: {why}. Trace the model as it is now, with inputs "
+                "of the shapes to train with, and solve that graph"
+            )
+        return replace(self.graph, fixed_size=graph.fixed_size)
+
+    def solution(self, graph: DFGraph) -> Solution:
+        """The schedule as the answer to a budget of its own peak."""
+        timeline = simulate(graph, self.schedule)
+        problem = Problem(
+            graph=graph, budget=max(1, timeline.peak), fixed_order=timeline.schedule.keeps_base_order
+        )
+        return Solution.found(problem, timeline, solver="given")
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Planner:
     """A Dynamo backend with its settings and the plans that it has made.
 
     Attributes:
         options: how to plan.
+        given: a schedule to follow instead of deciding.
         module: its parameters, buffers and gradients are resident too where the graph does not take them.
         only_trace: raise :class:`TracingDone` with the first graph instead of planning it.
         plans: one for each traced graph with a backward pass, in the order of tracing.
     """
 
     options: Options
+    given: Given | None = None
     module: nn.Module | None = field(default=None, repr=False)
     only_trace: bool = False
     plans: list[StepPlan] = field(default_factory=list, repr=False)
@@ -158,12 +199,17 @@ class Planner:
             name=type(self.module).__name__ if self.module is not None else "",
         )
         graph = named(traced, example_inputs, self.module)
-        traced = replace(traced, graph=price_step(options, graph, traced.nodes))
+        given = self.given
+        priced = price_step(options, graph, traced.nodes) if given is None else given.priced(graph)
+        traced = replace(traced, graph=priced)
         account = holdings.account(traced)
         if self.only_trace:
             raise TracingDone(traced, account)
-        solution = decide_step(options, traced.graph, account, holdings.allocated())
-        modules = emit(traced, schedule_of(solution))
+        if given is None:
+            solution = decide_step(options, priced, account, holdings.allocated())
+        else:
+            solution = given.solution(priced)
+        modules = emit(traced, schedule_of(solution), given.watch if given is not None else None)
         self.plans.append(
             StepPlan(traced=traced, solution=solution, account=account, lowering=options.lowering)
         )

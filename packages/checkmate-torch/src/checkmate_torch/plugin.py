@@ -1,15 +1,30 @@
-"""What this distribution adds to Checkmate: a frontend, an exporter, and the command ``checkmate demo``."""
+"""What this distribution adds to Checkmate: frontend, executor, exporter, ``checkmate demo``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from checkmate.plugins import Exporter, ExporterSpec, Frontend, FrontendSpec, hookimpl
+from checkmate.plugins import (
+    Executor,
+    ExecutorSpec,
+    Exporter,
+    ExporterSpec,
+    Frontend,
+    FrontendSpec,
+    Trial,
+    hookimpl,
+)
 
 if TYPE_CHECKING:
     import click
 
-__all__ = ["checkmate_register_commands", "checkmate_register_exporters", "checkmate_register_frontends"]
+__all__ = [
+    "checkmate_register_commands",
+    "checkmate_register_executors",
+    "checkmate_register_exporters",
+    "checkmate_register_frontends",
+]
 
 
 @hookimpl
@@ -20,6 +35,20 @@ def checkmate_register_frontends() -> list[FrontendSpec]:
             name="torch",
             summary="a factory of (model, example_inputs) or (model, example_inputs, loss)",
             load=_frontend,
+        )
+    ]
+
+
+@hookimpl
+def checkmate_register_executors() -> list[ExecutorSpec]:
+    """PyTorch's."""
+    return [
+        ExecutorSpec(
+            name="torch",
+            summary="models traced by the frontend of the same name",
+            load=_executor,
+            features=frozenset({"reorders"}),
+            trials=_trials,
         )
     ]
 
@@ -55,3 +84,15 @@ def _frontend() -> Frontend:
     from checkmate_torch import ahead
 
     return ahead.Frontend()
+
+
+def _executor() -> Executor:
+    from checkmate_torch import executor
+
+    return executor.Executor()
+
+
+def _trials() -> Sequence[Trial]:
+    from checkmate_torch import trials
+
+    return trials.TRIALS

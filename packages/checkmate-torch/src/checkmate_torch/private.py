@@ -8,6 +8,7 @@ the symbolic shapes take long to import, so the functions that need them import 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -144,9 +145,12 @@ def captured_whole(
     )
 
     def call(*args: object, **kwargs: object) -> object:
-        # optimize_ddp would split the graph of a DDP module.
+        # One limit counts all models of a class; optimize_ddp would split the graph of a DDP module.
         with torch._dynamo.config.patch(
-            recompile_limit=most, ignore_logging_functions=dropped, optimize_ddp=False
+            recompile_limit=most,
+            accumulated_recompile_limit=sys.maxsize,
+            ignore_logging_functions=dropped,
+            optimize_ddp=False,
         ):
             return compiled(*args, **kwargs)
 

@@ -22,11 +22,10 @@ __all__ = [
     "is_batch_norm_training",
     "is_new_statistic",
     "is_random",
-    "keeps_operand_storage",
     "may_run_twice",
-    "operand_shape",
     "rng_state_like",
     "statistics_are_read",
+    "storage_like",
     "takes_library_state",
     "writes",
 ]
@@ -104,16 +103,22 @@ def is_new_statistic(node: Node) -> bool:
     )
 
 
-def keeps_operand_storage(node: Node) -> bool:
-    """Whether the node returns a single number in a storage as large as its operand, as some losses do."""
-    return node.target in _REDUCED_IN_PLACE and not cast(torch.Tensor, node.meta["val"]).dim()
+def storage_like(node: Node) -> torch.Tensor | None:
+    """A fake tensor in a storage of the size that an op makes, where that is not its output's own.
 
-
-def operand_shape(node: Node) -> torch.Size:
-    """The shape of the values that a loss computes element-wise before it reduces them."""
-    operands = [v for n in node.all_input_nodes for v in tree_leaves(n.meta.get("val"))]
-    shapes = [v.shape for v in operands if isinstance(v, torch.Tensor)]
-    return torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call,no-any-return]
+    Some losses return a single number in a storage as large as their operand. A functional copy into a view
+    first clones the storage of the view.
+    """
+    shown = [v for n in node.all_input_nodes for v in tree_leaves(n.meta.get("val"))]
+    operands = [v for v in shown if isinstance(v, torch.Tensor)]
+    value = node.meta["val"]
+    if node.target in _REDUCED_IN_PLACE and not value.dim():
+        shape = torch.broadcast_shapes(*(v.shape for v in operands))  # type: ignore[no-untyped-call]
+        return value.new_empty(shape)  # type: ignore[no-any-return]
+    if node.target is torch.ops.aten.copy.default:
+        expanded = any(n > 1 and step == 0 for n, step in zip(value.shape, operands[0].stride(), strict=True))
+        return None if expanded else operands[0]
+    return None
 
 
 def forget_running_statistics(joint: GraphModule) -> None:

@@ -31,11 +31,10 @@ from checkmate_torch.safety import (
     is_batch_norm_training,
     is_new_statistic,
     is_random,
-    keeps_operand_storage,
     may_run_twice,
-    operand_shape,
     rng_state_like,
     statistics_are_read,
+    storage_like,
     writes,
 )
 from checkmate_torch.storages import CUDA_GRANULE, allocated_bytes, storage_key
@@ -62,6 +61,7 @@ class TracedGraph:
         tangents: placeholders of the backward pass: the incoming gradients.
         forward_outputs: outputs of the forward graph, in order.
         gradients: outputs of the backward graph, in order; None where there is no gradient.
+        before_boundary: forward ops that read an input which is overwritten right after forward.
     """
 
     graph: DFGraph
@@ -73,10 +73,32 @@ class TracedGraph:
     tangents: tuple[Node, ...]
     forward_outputs: tuple[Argument, ...]
     gradients: tuple[Argument, ...]
+    before_boundary: tuple[int, ...] = ()
+
+    @property
+    def in_sequence(self) -> list[int]:
+        """The ops whose first runs must keep their order: random ones, and those with side effects."""
+        ops = list(enumerate(zip(self.graph.ops, self.nodes, strict=True)))
+        written = {t for _, (op, node) in ops if node is not None and writes(node) for t in op.inputs}
+        return [
+            v
+            for v, (op, node) in ops
+            if node is not None
+            and (is_random(node) or not may_run_twice(node) or not written.isdisjoint(op.inputs))
+        ]
 
     @cached_property
     def _op_nodes(self) -> frozenset[Node]:
         return frozenset(node for node in self.nodes if node is not None)
+
+    @cached_property
+    def copied_back(self) -> frozenset[Node]:
+        """The new values of inputs: AOTAutograd copies them into the inputs right after forward."""
+        roles = self.joint.graph.output_node().meta["desc"]
+        pairs = zip(self.forward_outputs, roles, strict=False)
+        return frozenset(
+            n for n, role in pairs if isinstance(n, Node) and isinstance(role, InputMutationAOTOutput)
+        )
 
     @cached_property
     def source_of(self) -> Mapping[int, Node]:
@@ -286,9 +308,8 @@ class _Builder:
             for t in outputs[FIRST_STATISTIC:]:  # those of the first run stay to the end; a copy makes none
                 self.kept_bytes += self.tensors[t].size
                 self.tensors[t] = replace(self.tensors[t], size=0)
-        if keeps_operand_storage(node):
-            size = allocated_bytes(fresh[0].new_empty(operand_shape(node)))
-            self.tensors[outputs[0]] = replace(self.tensors[outputs[0]], size=size)
+        if (like := storage_like(node)) is not None:
+            self.tensors[outputs[0]] = replace(self.tensors[outputs[0]], size=allocated_bytes(like))
         if node in self.writes:
             outputs.append(self._token(node))
         state = rng_state_like(node).nbytes if is_random(node) else 0
@@ -370,6 +391,11 @@ class _Builder:
             tangents=tuple(self.tangents),
             forward_outputs=self.forward_outputs,
             gradients=self.gradients,
+            before_boundary=tuple(
+                v
+                for v, op in enumerate(self.ops[: self.boundary])
+                if self.boundary is not None and not self.overwritten.isdisjoint(op.inputs)
+            ),
         )
 
     def _tensor(self, name: str, value: torch.Tensor) -> int:

@@ -21,7 +21,6 @@ from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate_torch.emit import emit_unbroken
 from checkmate_torch.private import GradAOTOutput, PlainAOTInput, TangentAOTInput
-from checkmate_torch.safety import is_random, may_run_twice, writes
 from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.tracing import TracedGraph, trace_unbroken
 from checkmate_torch.updates import ParameterUpdate, Updates
@@ -180,25 +179,13 @@ def _with_updates(traced: TracedGraph, due: Sequence[_Due], updates: Updates) ->
         tensors=tuple(writer.tensors),
         outputs=(*(t for t in graph.outputs if t not in gone), *writer.tokens),
     )
-    settled, order = with_writes_settled(late, writer.writes, _in_sequence(traced))
+    settled, order = with_writes_settled(late, writer.writes, traced.in_sequence)
     return WholeStep(
         traced=replace(traced, graph=settled, nodes=tuple(writer.nodes[v] for v in order)),
         plain=tuple(np.argsort(order).tolist()),
         writes={order.index(u): t for u, t in writer.writes.items()},
         parameters={traced.primals.index(d.parameter): d.update.parameter for d in due},
     )
-
-
-def _in_sequence(traced: TracedGraph) -> list[int]:
-    """Ops whose order no schedule may change: random ones, and those that may have side effects."""
-    ops = list(enumerate(zip(traced.graph.ops, traced.nodes, strict=True)))
-    written = {t for _, (op, node) in ops if node is not None and writes(node) for t in op.inputs}
-    return [
-        v
-        for v, (op, node) in ops
-        if node is not None
-        and (is_random(node) or not may_run_twice(node) or not written.isdisjoint(op.inputs))
-    ]
 
 
 class _Writer:

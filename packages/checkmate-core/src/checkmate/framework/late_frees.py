@@ -21,8 +21,8 @@ def late_frees(graph: DFGraph, schedule: Schedule) -> dict[int, list[int]]:
 
     Returns:
         Number of a run → the tensors whose copies, made by an earlier run and not read by this one, are
-        resident until it is over: because they are freed after it and before the next run; because it makes
-        the next copy; or because it is the last run and they are never freed.
+        resident until it is over: because they are freed after it and before the next run, or because it makes
+        the next copy. Number of all runs → the tensors that are never freed although they are no outputs.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [1]])
     >>> late_frees(graph, Schedule.from_sequence(graph, [0, 1, 2]))
@@ -30,6 +30,8 @@ def late_frees(graph: DFGraph, schedule: Schedule) -> dict[int, list[int]]:
     >>> from checkmate import Compute, Free
     >>> late_frees(graph, Schedule.of([Compute(0), Compute(1), Compute(2), Free(0), Free(1)]))
     {2: [0]}
+    >>> late_frees(graph, Schedule.of([Compute(0), Compute(1), Compute(2), Free(0)]))
+    {2: [0], 3: [1]}
     """
     found: dict[int, list[int]] = {}
     used: dict[int, int] = {}  # resident tensor → the last run that read or made its copy
@@ -43,7 +45,6 @@ def late_frees(graph: DFGraph, schedule: Schedule) -> dict[int, list[int]]:
             used |= dict.fromkeys((*op.inputs, *op.outputs), run)
         elif used.pop(~code) != run:
             found.setdefault(run, []).append(~code)
-    for t in used.keys() - {*graph.inputs, *graph.outputs}:
-        if used[t] != run:
-            found.setdefault(run, []).append(t)
+    if never := [t for t in used if t not in graph.inputs and t not in graph.outputs]:
+        found[run + 1] = sorted(never)
     return found

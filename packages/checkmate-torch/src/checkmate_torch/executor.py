@@ -1,0 +1,148 @@
+"""Execution: a traced model and a schedule of any origin become a module that follows the schedule.
+
+:func:`bind` is what :func:`compile` does once it has decided: both make a :class:`CompiledModule`, whose
+planner emits a schedule as code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from checkmate import Schedule, UnsupportedModelError, UnsupportedScheduleError, simulate
+from checkmate.framework import ProgramError
+from checkmate.plugins import StepReport
+from checkmate_torch.ahead import TracedModel, WithLoss, arguments_of, made_by, trace
+from checkmate_torch.compiled import CompiledModule
+from checkmate_torch.emit import Watch
+from checkmate_torch.meter import memory_meter
+from checkmate_torch.planning import Given
+from checkmate_torch.private import FakeTensor, tree_leaves
+from checkmate_torch.tracing import TracedGraph
+
+__all__ = ["Executor", "bind"]
+
+
+def bind(traced: TracedModel, schedule: Schedule) -> CompiledModule:
+    """Make a module that trains by a given schedule, from a file or from any solver.
+
+    It is called as the traced model is, and returns the loss if a loss was traced; the backward pass of the
+    result follows the schedule too. The model is captured again at the first call, and must then be as it was
+    traced.
+
+    Args:
+        traced: from :func:`trace`, of a model with real parameters.
+        schedule: of ``traced.graph``.
+
+    Raises:
+        InvalidScheduleError: if the simulator rejects the schedule.
+        UnsupportedScheduleError: if it changes the order of ops that must keep it, such as random ones.
+        UnsupportedModelError: if the model has no memory, because it is on the device ``meta`` or fake; at
+            the first call, if the model or its inputs are not as they were traced.
+
+    >>> import torch, checkmate
+    >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> traced = trace(model, torch.ones(4, 8), loss=lambda y: y.square().mean(), cost_model="flops")
+    >>> schedule = checkmate.solve(traced.graph, "100%").schedule
+    >>> step = bind(traced, schedule)
+    >>> step(torch.ones(4, 8)).backward()
+    """
+    return Executor().bind(traced, schedule)
+
+
+class Executor:
+    """The executor ``torch``: runs what :func:`trace` returns, and programs for ``checkmate run --torch``."""
+
+    def bind(self, traced: TracedModel, schedule: Schedule, *, watch: Watch | None = None) -> CompiledModule:
+        """As :func:`bind`.
+
+        Args:
+            traced: a model with real parameters.
+            schedule: of its graph.
+            watch: called with each op right before it runs, and with the number of ops at the end.
+        """
+        simulate(traced.graph, schedule)
+        _refuse_other_order(traced.traced, schedule)
+        model = traced.model
+        if any(x.is_meta or isinstance(x, FakeTensor) for x in (*model.parameters(), *model.buffers())):
+            raise UnsupportedModelError(
+                "the model was traced without memory, on the device meta or as fake tensors, so there is "
+                "nothing to run: trace it with real parameters"
+            )
+        whole = model if traced.loss is None else WithLoss(model, traced.loss)
+        given = Given(graph=traced.graph, schedule=schedule, watch=watch)
+        return CompiledModule(whole, traced.options, given=given)
+
+    def prepare(
+        self, program: nn.Module | Callable[[], Sequence[object]], /, **options: Any
+    ) -> RunnableModel:
+        """Trace the model that a factory makes, with real parameters.
+
+        Args:
+            program: a function without arguments that returns ``(model, example_inputs)`` or
+                ``(model, example_inputs, loss)``; without a loss, the model must return it.
+            options: as in :func:`trace`.
+        """
+        if isinstance(program, nn.Module):
+            raise ProgramError("a model alone can't be run: give a factory of (model, example_inputs)")
+        model, example_inputs, loss = made_by(program, program())
+        return RunnableModel(traced=trace(model, example_inputs, loss=loss, **options), inputs=example_inputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunnableModel:
+    """A traced model with its inputs, as ``checkmate run`` needs it.
+
+    Attributes:
+        traced: the model.
+        inputs: of every step.
+    """
+
+    traced: TracedModel
+    inputs: object
+
+    def step(self, bound: Callable[..., Any]) -> StepReport:
+        """One forward and backward pass; the gradients are dropped.
+
+        Raises:
+            ProgramError: if the model returns no loss.
+        """
+        args, kwargs = arguments_of(self.inputs)
+        self.traced.model.zero_grad(set_to_none=True)
+        start_s = time.perf_counter()
+        with memory_meter(self.traced.model, tree_leaves((args, kwargs))) as meter:
+            loss = bound(*args, **kwargs)
+            if not (isinstance(loss, Tensor) and loss.dim() == 0):
+                raise ProgramError(
+                    "the model returns no scalar loss: let the factory return (model, example_inputs, loss)"
+                )
+            loss.backward()  # type: ignore[no-untyped-call]
+        seconds = time.perf_counter() - start_s
+        self.traced.model.zero_grad(set_to_none=True)
+        return StepReport(loss=float(loss.detach()), peak=meter.peak, seconds=seconds)
+
+
+def _refuse_other_order(traced: TracedGraph, schedule: Schedule) -> None:
+    """Raise if first runs of ops that must keep their order are out of order."""
+    graph, first = traced.graph, dict[int, int]()
+    for k, op in enumerate(schedule.sequence.tolist()):
+        first.setdefault(op, k)
+    for op, later in pairwise(v for v in traced.in_sequence if v in first):
+        if first[later] < first[op]:
+            raise UnsupportedScheduleError(
+                f"{graph.op_label(later)} runs before {graph.op_label(op)}, but ops that draw random numbers "
+                "or change something must keep their order: solve with fixed_order=True (--fixed-order)"
+            )
+    if traced.boundary is None:
+        return
+    for op in traced.before_boundary:
+        if first.get(op, -1) > first[traced.boundary]:
+            raise UnsupportedScheduleError(
+                f"{graph.op_label(op)} runs after the loss, but reads an input that is overwritten before: "
+                "solve with fixed_order=True (--fixed-order)"
+            )

@@ -1,0 +1,296 @@
+"""Small programs on which the conformance kit tests the executor, and what PyTorch's allocator sees of a run.
+
+On the CPU the profiler records every allocation of PyTorch, in order, and the bytes that were asked for. A
+*mark*, an allocation of a size that no program uses, separates the ops. On CUDA the allocator is asked at
+each mark; its blocks are rounded as the graph's tensors are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from checkmate import Schedule
+from checkmate.plugins import Observed
+from checkmate_torch.ahead import Loss, TracedModel, trace
+from checkmate_torch.allocations import AllocationRecorder
+from checkmate_torch.executor import Executor
+from checkmate_torch.safety import is_random, rng_state_like
+from checkmate_torch.storages import allocated_bytes
+
+__all__ = ["TRIALS", "ModelTrial"]
+
+_MARK = 13
+"""Bytes of a mark: no size of float32."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelTrial:
+    """A model with inputs and a loss.
+
+    Attributes:
+        name: for reports.
+        make: a new model.
+        shape: of its input, a float32 tensor.
+        loss: from the model's output to a scalar.
+        loss_in_graph: whether the loss is traced; otherwise it runs outside of the schedule.
+    """
+
+    name: str
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    loss: Loss
+    loss_in_graph: bool = True
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """On the GPU if there is one."""
+        torch.manual_seed(1)
+        return self.make().to(self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the program runs."""
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    @cached_property
+    def _start(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    @cached_property
+    def _input(self) -> Tensor:
+        generator = torch.Generator().manual_seed(2)
+        return torch.randn(self.shape, generator=generator).to(self.device)
+
+    def traced(self) -> TracedModel:
+        """The model with its loss, workspaces measured."""
+        self._restore()
+        loss = self.loss if self.loss_in_graph else None
+        zero = 0 if self.loss_in_graph else None
+        return trace(
+            self.model,
+            self._input,
+            loss=loss,
+            cost_model="flops",
+            workspaces=True,
+            loss_bytes=zero,
+            cache=False,
+        )
+
+    def plain(self) -> Sequence[npt.NDArray[Any]]:
+        """Loss, gradients and buffers after one step of plain PyTorch."""
+        return self._step(lambda x: self.loss(self.model(x)))
+
+    def run(self, bound: Callable[..., Any]) -> Sequence[npt.NDArray[Any]]:
+        """The same after one step of a bound model."""
+        return self._step(bound if self.loss_in_graph else lambda x: self.loss(bound(x)))
+
+    def observe(self, executor: Executor, traced: TracedModel, schedule: Schedule) -> Observed:
+        """The second step of a bound model: the first one compiles it."""
+        memory = _CudaMemory() if self.device.type == "cuda" else _CpuMemory()
+        ops: list[int] = []
+
+        def watch(op: int) -> None:
+            ops.append(op)
+            memory.mark()
+
+        bound = executor.bind(traced, schedule, watch=watch)
+        self.run(bound)
+        ops.clear()
+        with memory:
+            results = self.run(bound)
+        under, over = _slack(traced)
+        return Observed(
+            results=results,
+            ops=ops[:-1],
+            peaks=memory.peaks,
+            held=memory.held,
+            left=memory.left,
+            under=under,
+            over=over,
+        )
+
+    def _step(self, loss_of: Callable[[Tensor], Tensor]) -> list[npt.NDArray[Any]]:
+        """The results on the host; nothing else of the step is left."""
+        self._restore()
+        torch.manual_seed(3)
+        loss = loss_of(self._input)
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        found = [np.array(x.detach().cpu().numpy()) for x in (loss, *gradients, *self.model.buffers())]
+        self.model.zero_grad(set_to_none=True)
+        return found
+
+    def _restore(self) -> None:
+        self.model.load_state_dict(self._start)
+        self.model.zero_grad(set_to_none=True)
+
+
+class _CpuMemory:
+    """The bytes between marks, from the recorded allocations."""
+
+    def mark(self) -> None:
+        """Separate what comes before from what comes after."""
+        torch.empty(_MARK, dtype=torch.uint8)
+
+    def __enter__(self) -> None:
+        """Start recording."""
+        self._recorder = AllocationRecorder()
+        self._recorder.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        """Stop, and divide the recording at the marks."""
+        self._recorder.__exit__(None, None, None)
+        deltas = self._recorder.events.deltas
+        levels = np.cumsum([0, *deltas]).tolist()
+        marks = [k for k, delta in enumerate(deltas.tolist()) if delta == _MARK]
+        pairs = list(pairwise(marks))
+        self.peaks = [max(levels[j + 2 : k + 1]) for j, k in pairs]
+        self.held = [levels[k] for _, k in pairs]
+        self.left = levels[-1]
+
+
+class _CudaMemory:
+    """The bytes between marks, as the CUDA allocator counts them."""
+
+    def __enter__(self) -> None:
+        """Count from here."""
+        self._base = torch.cuda.memory_allocated()
+        self._seen: list[tuple[int, int]] = []
+
+    def mark(self) -> None:
+        """Read the counters, and reset the peak."""
+        if hasattr(self, "_seen"):
+            peak, now = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
+            self._seen.append((peak - self._base, now - self._base))
+            torch.cuda.reset_peak_memory_stats()
+
+    def __exit__(self, *error: object) -> None:
+        """Count what is left."""
+        self.peaks = [peak for peak, _ in self._seen[1:]]
+        self.held = [now for _, now in self._seen[1:]]
+        self.left = torch.cuda.memory_allocated() - self._base
+
+
+def _slack(traced: TracedModel) -> tuple[int, int]:
+    """Bytes by which the memory held may be below and above the simulator's count.
+
+    Below: the scalars of a loss, which the graph charges to the end of the step. Either way: new values of
+    inputs, such as running statistics, which are held from their first run to the end of forward, whatever
+    the schedule says. Above: random states for replays, which the graph charges throughout as fixed bytes.
+    """
+    step, graph = traced.traced, traced.graph
+    loss = () if step.boundary is None else graph.ops[step.boundary].outputs
+    scalars = sum(graph.tensors[t].size for t in loss)
+    copied = sum(allocated_bytes(node.meta["val"]) for node in step.copied_back)
+    states = sum(rng_state_like(n).nbytes for n in step.nodes if n is not None and is_random(n))
+    return scalars + copied, copied + states
+
+
+class _Residual(nn.Module):
+    """Convolutions with batch norm, an addition that skips them, and a pooling with indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
+        return F.max_pool2d(torch.relu(h + self.body(h)), 2)
+
+
+class _Attention(nn.Module):
+    """Layer norm, scaled dot-product attention over chunks of one product, and a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.mix, self.out = nn.LayerNorm(64), nn.Linear(64, 192), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (t.unflatten(-1, (4, 16)).transpose(1, 2) for t in self.mix(self.norm(x)).chunk(3, -1))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class _InPlace(nn.Module):
+    """Ops in place, on a slice too, and views that are read after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 128), nn.Linear(128, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.up(x).relu_()
+        left, right = h[:, :64], h[:, 64:]
+        h = torch.sin(h).add_(right.repeat(1, 2))
+        h[:, :32] = left[:, 32:] * 2
+        return self.down(h.t().contiguous().t()).tanh_()
+
+
+class _ManyOutputs(nn.Module):
+    """Ops of several outputs, some of which nothing reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.mix(x)
+        best, _ = h.topk(32, dim=1)
+        ordered, places = torch.sort(h, dim=1)
+        spread, _ = torch.var_mean(h, dim=1, keepdim=True)
+        parts = torch.unbind(torch.tanh(ordered).unflatten(1, (4, 16)), dim=1)
+        return torch.cat([best, *parts[1:3]], dim=1) * torch.rsqrt(spread + 1) + places[:, :64].float()
+
+
+class _Branches(nn.Module):
+    """Several outputs, one of them without a gradient, and a buffer that each step adds to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.register_buffer("seen", torch.zeros(64))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        h = torch.tanh(self.one(x))
+        self.seen += h.detach().mean(0)  # type: ignore[operator]
+        return {"a": torch.sigmoid(self.two(h)), "b": torch.sin(h), "c": h.detach() * 2}
+
+
+def _mean(y: Tensor) -> Tensor:
+    return y.square().mean()
+
+
+def _dropout() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(64, 128), nn.GELU(), nn.Dropout(0.3), nn.Linear(128, 64), nn.Dropout(0.2), nn.Softplus()
+    )
+
+
+def _tower() -> nn.Module:
+    layers = [layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.Tanh())]
+    return nn.Sequential(*layers, nn.Linear(64, 10))
+
+
+TRIALS = (
+    ModelTrial(name="convolution", make=_Residual, shape=(4, 4, 16, 16), loss=_mean),
+    ModelTrial(name="dropout", make=_dropout, shape=(128, 64), loss=_mean),
+    ModelTrial(name="attention", make=_Attention, shape=(4, 32, 64), loss=_mean),
+    ModelTrial(name="in-place", make=_InPlace, shape=(128, 64), loss=_mean),
+    ModelTrial(name="many-outputs", make=_ManyOutputs, shape=(128, 64), loss=_mean),
+    ModelTrial(
+        name="several-outputs", make=_Branches, shape=(128, 64), loss=lambda y: _mean(y["a"]) + _mean(y["b"])
+    ),
+    ModelTrial(name="loss-outside", make=_tower, shape=(128, 64), loss=_mean, loss_in_graph=False),
+)
+"""One for each kind of op that needs care."""
