@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from checkmate_torch.meter import MemoryMeter, memory_meter
     from checkmate_torch.planning import StepPlan
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
-    from checkmate_torch.step import CompiledStep, compile_step
+    from checkmate_torch.step import CompiledStep, TracedTraining, compile_step, trace_step
     from checkmate_torch.updates import UnsupportedOptimizerError
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "StepPlan",
     "TooManyPlansError",
     "TracedModel",
+    "TracedTraining",
     "UnsupportedModelError",
     "UnsupportedOptimizerError",
     "bind",
@@ -51,6 +52,7 @@ __all__ = [
     "plan",
     "predicted_snapshot",
     "trace",
+    "trace_step",
 ]
 
 _HOMES = {
@@ -65,6 +67,7 @@ _HOMES = {
     "RankError": ".distributed",
     "TooManyPlansError": ".capture",
     "TracedModel": ".ahead",
+    "TracedTraining": ".step",
     "UnsupportedModelError": "checkmate",
     "UnsupportedOptimizerError": ".updates",
     "bind": ".executor",
@@ -77,6 +80,7 @@ _HOMES = {
     "plan": ".ahead",
     "predicted_snapshot": ".snapshot",
     "trace": ".ahead",
+    "trace_step": ".step",
 }
 
 if not TYPE_CHECKING:

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 from torch import Tensor, nn
 
 from checkmate import Schedule, UnsupportedModelError, UnsupportedScheduleError, simulate
+from checkmate.analysis import late_reads
 from checkmate.framework import ProgramError
 from checkmate.plugins import StepReport
 from checkmate_torch.ahead import TracedModel, WithLoss, arguments_of, made_by, trace
@@ -23,25 +24,32 @@ from checkmate_torch.emit import Watch
 from checkmate_torch.meter import memory_meter
 from checkmate_torch.planning import Given
 from checkmate_torch.private import FakeTensor, tree_leaves
+from checkmate_torch.step import CompiledStep, TracedTraining
 from checkmate_torch.tracing import TracedGraph
+from checkmate_torch.whole import WholeStep
 
 __all__ = ["Executor", "bind"]
 
 
-def bind(traced: TracedModel, schedule: Schedule) -> CompiledModule:
-    """Make a module that trains by a given schedule, from a file or from any solver.
+@overload
+def bind(traced: TracedModel, schedule: Schedule) -> CompiledModule: ...
+@overload
+def bind(traced: TracedTraining, schedule: Schedule) -> CompiledStep: ...
+def bind(traced: TracedModel | TracedTraining, schedule: Schedule) -> CompiledModule | CompiledStep:
+    """Make a module, or a whole step, that trains by a given schedule, from a file or from any solver.
 
-    It is called as the traced model is, and returns the loss if a loss was traced; the backward pass of the
-    result follows the schedule too. The model is captured again at the first call, and must then be as it was
-    traced.
+    The module is called as the traced model is, and returns the loss if a loss was traced; the backward pass
+    of the result follows the schedule too. A whole step is called as that of :func:`compile_step`. The model
+    is captured again at the first call, and must then be as it was traced.
 
     Args:
-        traced: from :func:`trace`, of a model with real parameters.
+        traced: from :func:`trace`, of a model with real parameters; or from :func:`trace_step`.
         schedule: of ``traced.graph``.
 
     Raises:
         InvalidScheduleError: if the simulator rejects the schedule.
-        UnsupportedScheduleError: if it changes the order of ops that must keep it, such as random ones.
+        UnsupportedScheduleError: if it changes the order of ops that must keep it, such as random ones; if an
+            op that is recomputed in vain reads a parameter after its update.
         UnsupportedModelError: if the model has no memory, because it is on the device ``meta`` or fake; at
             the first call, if the model or its inputs are not as they were traced.
 
@@ -58,15 +66,29 @@ def bind(traced: TracedModel, schedule: Schedule) -> CompiledModule:
 class Executor:
     """The executor ``torch``: runs what :func:`trace` returns, and programs for ``checkmate run --torch``."""
 
-    def bind(self, traced: TracedModel, schedule: Schedule, *, watch: Watch | None = None) -> CompiledModule:
+    @overload
+    def bind(
+        self, traced: TracedModel, schedule: Schedule, *, watch: Watch | None = None
+    ) -> CompiledModule: ...
+    @overload
+    def bind(
+        self, traced: TracedTraining, schedule: Schedule, *, watch: Watch | None = None
+    ) -> CompiledStep: ...
+    def bind(
+        self, traced: TracedModel | TracedTraining, schedule: Schedule, *, watch: Watch | None = None
+    ) -> CompiledModule | CompiledStep:
         """As :func:`bind`.
 
         Args:
-            traced: a model with real parameters.
+            traced: a model or a step, with real parameters.
             schedule: of its graph.
             watch: called with each op right before it runs, and with the number of ops at the end.
         """
         simulate(traced.graph, schedule)
+        given = Given(graph=traced.graph, schedule=schedule, watch=watch)
+        if isinstance(traced, TracedTraining):
+            _refuse_late_reads(traced.step, schedule)
+            return traced.compiled(given)
         _refuse_other_order(traced.traced, schedule)
         model = traced.model
         if any(x.is_meta or isinstance(x, FakeTensor) for x in (*model.parameters(), *model.buffers())):
@@ -75,7 +97,6 @@ class Executor:
                 "nothing to run: trace it with real parameters"
             )
         whole = model if traced.loss is None else WithLoss(model, traced.loss)
-        given = Given(graph=traced.graph, schedule=schedule, watch=watch)
         return CompiledModule(whole, traced.options, given=given)
 
     def prepare(
@@ -125,6 +146,16 @@ class RunnableModel:
         seconds = time.perf_counter() - start_s
         self.traced.model.zero_grad(set_to_none=True)
         return StepReport(loss=float(loss.detach()), peak=meter.peak, seconds=seconds)
+
+
+def _refuse_late_reads(step: WholeStep, schedule: Schedule) -> None:
+    """Raise if an op, which can only be one recomputed in vain, reads a parameter after its update."""
+    graph, sequence = step.traced.graph, schedule.sequence.tolist()
+    for k, u in late_reads(graph, sequence, step.writes):
+        raise UnsupportedScheduleError(
+            f"{graph.op_label(sequence[k])} runs after {graph.op_label(u)}, which overwrites an input of it, "
+            "and nothing reads the result: leave that run out"
+        )
 
 
 def _refuse_other_order(traced: TracedGraph, schedule: Schedule) -> None:

@@ -1,4 +1,4 @@
-"""A whole training step within a byte budget: :func:`compile_step` and what it returns.
+"""A whole training step within a byte budget: :func:`compile_step`, and :func:`trace_step` for its graph.
 
 Forward pass, loss, backward pass and the update of every parameter are one graph with one schedule. A
 gradient lives from the op that makes it to the update that reads it, not to the end of the step.
@@ -17,15 +17,18 @@ from torch.fx import Graph, GraphModule
 from torch.optim import Optimizer
 
 from checkmate import Budget, UnsupportedModelError
-from checkmate.framework import Settings, schedule_of
+from checkmate.framework import Settings, TracedStep, TracingSettings, schedule_of
 from checkmate.heuristics import PlainOrder
+from checkmate.report import Account
 from checkmate_torch.account import Holdings, named, optimizer_bytes
 from checkmate_torch.capture import captured
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
 from checkmate_torch.planning import (
+    Given,
     StepPlan,
+    TracingDone,
     Viewable,
     decide_step,
     log_plan,
@@ -36,9 +39,9 @@ from checkmate_torch.private import TangentAOTInput, compile_joint, mark_boxed, 
 from checkmate_torch.safety import is_new_statistic
 from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.updates import UnsupportedOptimizerError, Updates, settings_of
-from checkmate_torch.whole import emit_step, renamed, trace_step
+from checkmate_torch.whole import WholeStep, emit_step, renamed, whole_step
 
-__all__ = ["CompiledStep", "compile_step"]
+__all__ = ["CompiledStep", "TracedTraining", "compile_step", "trace_step"]
 
 
 def compile_step(
@@ -113,6 +116,76 @@ def compile_step(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TracedTraining(TracedStep):
+    """A whole training step that was traced and not run; made by :func:`trace_step`.
+
+    Attributes:
+        step: PyTorch's graph of the step and its relation to ``graph``.
+        compiled: makes a step that follows a schedule, as the executor needs it.
+    """
+
+    step: WholeStep
+    compiled: Callable[[Given], CompiledStep]
+
+
+def trace_step(
+    model: nn.Module,
+    loss_fn: Callable[..., object],
+    optimizer: Optimizer,
+    example_inputs: tuple[object, ...],
+    *,
+    has_aux: bool = False,
+    max_norm: float | None = None,
+    **settings: Unpack[TracingSettings],
+) -> TracedTraining:
+    """Trace the whole training step that :func:`compile_step` would plan, without running it.
+
+    Args:
+        model: as in :func:`compile_step`, and likewise below; with real parameters.
+        loss_fn: is not called with real tensors.
+        optimizer: is not stepped.
+        example_inputs: the arguments of the loss function after the model.
+        has_aux: whether ``loss_fn`` returns more than the loss.
+        max_norm: of all gradients together.
+        **settings: :class:`~checkmate.framework.TracingSettings`. Each distinct update is timed on a copy of
+            a parameter.
+
+    Raises:
+        UnsupportedModelError, UnsupportedOptimizerError, CostError, TypeError: as :func:`compile_step`.
+
+    >>> model = nn.Linear(8, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> traced = trace_step(model, lambda model, x: model(x).square().mean(), optimizer, (torch.ones(4, 8),))
+    >>> [op.name for op in traced.graph.ops][-2:]
+    ['update of weight', 'update of bias']
+    """
+    updates = Updates(optimizer=optimizer, max_norm=max_norm)
+    options = Options.parse(process_group="alone", **settings)
+
+    def compiled(given: Given | None = None, only_trace: bool = False) -> CompiledStep:
+        return CompiledStep(model, loss_fn, updates, options, has_aux, 8, given=given, only_trace=only_trace)
+
+    try:
+        with torch.enable_grad():
+            compiled(only_trace=True)._captured()(*example_inputs)
+    except _StepTraced as done:
+        return TracedTraining(
+            graph=done.traced.graph, account=done.account, step=done.step, compiled=compiled
+        )
+    raise UnsupportedModelError(
+        "the loss depends on no parameter that requires a gradient: there is nothing to train"
+    )
+
+
+class _StepTraced(TracingDone):
+    """Raised as :class:`TracingDone`, with the updates."""
+
+    def __init__(self, step: WholeStep, account: Account) -> None:
+        super().__init__(step.traced, account)
+        self.step = step
+
+
 class CompiledStep(Viewable):
     """A training step that follows a schedule; made by :func:`compile_step`.
 
@@ -129,13 +202,18 @@ class CompiledStep(Viewable):
         options: Options,
         has_aux: bool,
         max_plans: int,
+        *,
+        given: Given | None = None,
+        only_trace: bool = False,
     ) -> None:
         """Check that they belong together; nothing is compiled before the first call."""
         refuse_wrappers(model)
         _check_owned(updates.optimizer, model, loss_fn)
         self.model = model
         self.optimizer = updates.optimizer
-        self._planner = _StepPlanner(options=options, updates=updates, module=model)
+        self._planner = _StepPlanner(
+            options=options, updates=updates, module=model, given=given, only_trace=only_trace
+        )
         self._has_aux, self._max_plans = has_aux, max_plans
         self._loss_fn = loss_fn
         self._settings: Hashable = None
@@ -199,12 +277,16 @@ class _StepPlanner:
         options: how to plan.
         updates: of the optimizer.
         module: its parameters and buffers are resident too where the graph does not take them.
+        given: a schedule to follow instead of deciding.
+        only_trace: raise :class:`TracingDone` instead of planning.
         plans: one for each traced graph, in the order of tracing.
     """
 
     options: Options
     updates: Updates
     module: nn.Module = field(repr=False)
+    given: Given | None = None
+    only_trace: bool = False
     plans: list[StepPlan] = field(default_factory=list, repr=False)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
@@ -229,7 +311,7 @@ class _StepPlanner:
         options = self.options
         holdings = Holdings.of(self.module, example_inputs, options.fixed)
         backward = _nothing_left(joint, num_fwd_outputs)
-        step = trace_step(
+        step = whole_step(
             joint,
             parameters={k: x for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter)},
             n_forward_outputs=num_fwd_outputs,
@@ -239,16 +321,23 @@ class _StepPlanner:
             name=type(self.module).__name__,
         )
         step = renamed(step, named(step.traced, example_inputs, self.module))
+        if (given := self.given) is not None:
+            step = replace(step, traced=replace(step.traced, graph=given.priced(step.traced.graph)))
         statistics = [n.meta["val"] for n in joint.graph.nodes if is_new_statistic(n)]
         holdings = holdings.with_buffers(sum(map(allocated_bytes, statistics)))
         account = holdings.account(step.traced)
+        if self.only_trace:
+            raise _StepTraced(step, account)
         # Early updates need room for temporaries: where it is missing and PyTorch's own order fits, that
         # order is the best.
         plain = PlainOrder(order=step.plain)
-        solution = decide_step(
-            options, step.traced.graph, account, holdings.allocated(), plain=plain, fixed_order=False
-        )
-        forward = emit_step(step, schedule_of(solution))
+        if given is not None:
+            solution = given.solution(step.traced.graph)
+        else:
+            solution = decide_step(
+                options, step.traced.graph, account, holdings.allocated(), plain=plain, fixed_order=False
+            )
+        forward = emit_step(step, schedule_of(solution), given.watch if given is not None else None)
         updated.update(step.parameters)
         plain_peak = plain.peak(step.traced.graph)
         self.plans.append(

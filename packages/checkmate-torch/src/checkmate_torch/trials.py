@@ -20,14 +20,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from checkmate import Schedule
+from checkmate.framework import TracingSettings
 from checkmate.plugins import Observed
 from checkmate_torch.ahead import Loss, TracedModel, trace
 from checkmate_torch.allocations import AllocationRecorder
 from checkmate_torch.executor import Executor
 from checkmate_torch.safety import is_random, rng_state_like
+from checkmate_torch.step import TracedTraining, trace_step
 from checkmate_torch.storages import allocated_bytes
 
-__all__ = ["TRIALS", "ModelTrial"]
+__all__ = ["TRIALS", "ModelTrial", "StepTrial"]
 
 _MARK = 13
 """Bytes of a mark: no size of float32."""
@@ -94,7 +96,9 @@ class ModelTrial:
         """The same after one step of a bound model."""
         return self._step(bound if self.loss_in_graph else lambda x: self.loss(bound(x)))
 
-    def observe(self, executor: Executor, traced: TracedModel, schedule: Schedule) -> Observed:
+    def observe(
+        self, executor: Executor, traced: TracedModel | TracedTraining, schedule: Schedule
+    ) -> Observed:
         """The second step of a bound model: the first one compiles it."""
         memory = _CudaMemory() if self.device.type == "cuda" else _CpuMemory()
         ops: list[int] = []
@@ -122,17 +126,65 @@ class ModelTrial:
     def _step(self, loss_of: Callable[[Tensor], Tensor]) -> list[npt.NDArray[Any]]:
         """The results on the host; nothing else of the step is left."""
         self._restore()
-        torch.manual_seed(3)
         loss = loss_of(self._input)
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        found = [np.array(x.detach().cpu().numpy()) for x in (loss, *gradients, *self.model.buffers())]
+        found = [_on_host(x) for x in (loss, *gradients, *self.model.buffers())]
         self.model.zero_grad(set_to_none=True)
         return found
 
     def _restore(self) -> None:
         self.model.load_state_dict(self._start)
         self.model.zero_grad(set_to_none=True)
+        torch.manual_seed(3)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepTrial(ModelTrial):
+    """A whole training step with updates by Adam; the graph has no boundary."""
+
+    @cached_property
+    def optimizer(self) -> torch.optim.Adam:
+        """Of all parameters; its state is made by the first step."""
+        return torch.optim.Adam(self.model.parameters(), lr=0.01)
+
+    def traced(self) -> TracedTraining:  # type: ignore[override]
+        """The step, workspaces measured."""
+        self._restore()
+        settings: TracingSettings = {"cost_model": "flops", "workspaces": True, "cache": False}
+        return trace_step(self.model, self._loss, self.optimizer, (self._input,), **settings)
+
+    def plain(self) -> Sequence[npt.NDArray[Any]]:
+        """Loss, parameters, buffers and optimizer state after one step of plain PyTorch."""
+
+        def step(x: Tensor) -> Tensor:
+            loss = self._loss(self.model, x)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            return loss.detach()
+
+        return self.run(step)
+
+    def run(self, bound: Callable[..., Any]) -> Sequence[npt.NDArray[Any]]:
+        """The same after one call of a bound step."""
+        self._restore()
+        loss = bound(self._input)
+        state = [value for held in self.optimizer.state.values() for value in held.values()]
+        return [_on_host(x) for x in (loss, *self.model.state_dict().values(), *state)]
+
+    def _loss(self, model: nn.Module, x: Tensor) -> Tensor:
+        return self.loss(model(x))
+
+    def _restore(self) -> None:
+        super()._restore()
+        for held in self.optimizer.state.values():
+            for value in held.values():
+                value.zero_()
+
+
+def _on_host(value: Tensor) -> npt.NDArray[Any]:
+    """A copy of a tensor outside of PyTorch's memory."""
+    return np.array(value.detach().cpu().numpy())
 
 
 class _CpuMemory:
@@ -181,14 +233,14 @@ class _CudaMemory:
         self.left = torch.cuda.memory_allocated() - self._base
 
 
-def _slack(traced: TracedModel) -> tuple[int, int]:
+def _slack(traced: TracedModel | TracedTraining) -> tuple[int, int]:
     """Bytes by which the memory held may be below and above the simulator's count.
 
     Below: the scalars of a loss, which the graph charges to the end of the step. Either way: new values of
     inputs, such as running statistics, which are held from their first run to the end of forward, whatever
     the schedule says. Above: random states for replays, which the graph charges throughout as fixed bytes.
     """
-    step, graph = traced.traced, traced.graph
+    graph, step = traced.graph, traced.traced if isinstance(traced, TracedModel) else traced.step.traced
     loss = () if step.boundary is None else graph.ops[step.boundary].outputs
     scalars = sum(graph.tensors[t].size for t in loss)
     copied = sum(allocated_bytes(node.meta["val"]) for node in step.copied_back)
@@ -206,7 +258,8 @@ class _Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.stem(x)
-        return F.max_pool2d(torch.relu(h + self.body(h)), 2)
+        pooled: Tensor = F.max_pool2d(torch.relu(h + self.body(h)), 2)
+        return pooled
 
 
 class _Attention(nn.Module):
@@ -217,9 +270,11 @@ class _Attention(nn.Module):
         self.norm, self.mix, self.out = nn.LayerNorm(64), nn.Linear(64, 192), nn.Linear(64, 64)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (t.unflatten(-1, (4, 16)).transpose(1, 2) for t in self.mix(self.norm(x)).chunk(3, -1))
+        parts = self.mix(self.norm(x)).view(4, 32, 12, 16).transpose(1, 2).chunk(3, 1)
+        q, k, v = (part.contiguous() for part in parts)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.out(mixed.transpose(1, 2).flatten(2))
+        found: Tensor = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return found
 
 
 class _InPlace(nn.Module):
@@ -249,8 +304,9 @@ class _ManyOutputs(nn.Module):
         best, _ = h.topk(32, dim=1)
         ordered, places = torch.sort(h, dim=1)
         spread, _ = torch.var_mean(h, dim=1, keepdim=True)
-        parts = torch.unbind(torch.tanh(ordered).unflatten(1, (4, 16)), dim=1)
-        return torch.cat([best, *parts[1:3]], dim=1) * torch.rsqrt(spread + 1) + places[:, :64].float()
+        parts = torch.unbind(torch.tanh(ordered).view(-1, 4, 16), dim=1)
+        scaled: Tensor = torch.cat([best, *parts[1:3]], dim=1) * torch.rsqrt(spread + 1)
+        return scaled + places.float()
 
 
 class _Branches(nn.Module):
@@ -291,6 +347,8 @@ TRIALS = (
     ModelTrial(
         name="several-outputs", make=_Branches, shape=(128, 64), loss=lambda y: _mean(y["a"]) + _mean(y["b"])
     ),
+    StepTrial(name="updates", make=_tower, shape=(128, 64), loss=_mean),
+    StepTrial(name="updates-convolution", make=_Residual, shape=(4, 4, 16, 16), loss=_mean),
     ModelTrial(name="loss-outside", make=_tower, shape=(128, 64), loss=_mean, loss_in_graph=False),
 )
 """One for each kind of op that needs care."""

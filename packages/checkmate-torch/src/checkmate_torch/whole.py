@@ -17,15 +17,15 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
 from checkmate import DFGraph, Op, Schedule, Tensor, UnsupportedModelError
-from checkmate.analysis import sequence_to_run, with_writes_settled
+from checkmate.analysis import late_reads, sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
-from checkmate_torch.emit import emit_unbroken
+from checkmate_torch.emit import Watch, emit_unbroken
 from checkmate_torch.private import GradAOTOutput, PlainAOTInput, TangentAOTInput
 from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.tracing import TracedGraph, trace_unbroken
 from checkmate_torch.updates import ParameterUpdate, Updates
 
-__all__ = ["WholeStep", "emit_step", "renamed", "trace_step"]
+__all__ = ["WholeStep", "emit_step", "renamed", "whole_step"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +54,7 @@ class _Due:
     gradient: Node
 
 
-def trace_step(
+def whole_step(
     joint: GraphModule,
     *,
     parameters: Mapping[int, nn.Parameter],
@@ -98,15 +98,18 @@ def renamed(step: WholeStep, graph: DFGraph) -> WholeStep:
     return replace(step, traced=replace(step.traced, graph=replace(graph, ops=tuple(ops))))
 
 
-def emit_step(step: WholeStep, schedule: Schedule) -> GraphModule:
+def emit_step(step: WholeStep, schedule: Schedule, watch: Watch | None = None) -> GraphModule:
     """The graph that executes a valid schedule of ``step.traced.graph``; it returns the forward outputs.
 
+    Computes in vain are left out if one of them reads a parameter after its update.
+
     Raises:
-        RuntimeError: if the schedule reads a parameter after its update.
+        RuntimeError: if another op does.
     """
-    graph = step.traced.graph
-    sequence = sequence_to_run(graph, schedule.sequence.tolist(), step.writes)
-    return emit_unbroken(step.traced, Schedule.from_sequence(graph, sequence))
+    graph, sequence = step.traced.graph, schedule.sequence.tolist()
+    if late_reads(graph, sequence, step.writes):
+        schedule = Schedule.from_sequence(graph, sequence_to_run(graph, sequence, step.writes))
+    return emit_unbroken(step.traced, schedule, watch)
 
 
 def _gradients_only(

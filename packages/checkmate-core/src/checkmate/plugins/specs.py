@@ -188,7 +188,7 @@ class Trial(Protocol):
         """Call what the executor's ``bind`` returned, once; the results."""
         ...
 
-    def observe(self, executor: Executor, traced: Traced, schedule: Schedule) -> Observed | None:
+    def observe(self, executor: Any, traced: Any, schedule: Schedule) -> Observed | None:
         """Bind and call under the allocator's eye; None if it can't be seen on this machine."""
         ...
 
