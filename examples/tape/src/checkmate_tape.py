@@ -54,6 +54,7 @@ class Tape:
     def __init__(self, *inputs: Any) -> None:
         self.arrays, self.inputs = list(inputs), tuple(range(len(inputs)))
         self.ops: list[Op] = []
+        self.backward = False
         self.after: dict[int, int] = {}  # for inputs that change: their value after the step
 
     def __call__(self, kind: str, *reads: int) -> int:
@@ -61,13 +62,15 @@ class Tape:
         makes = tuple(range(len(self.arrays), len(self.arrays) + len(made)))
         self.arrays += made
         cost = sum(self.arrays[t].nbytes for t in reads + makes)
-        scratch = KINDS[kind].scratch * self.arrays[reads[0]].nbytes
-        self.ops.append(Op(name=kind, inputs=reads, outputs=makes, cost=cost, workspace=scratch))
+        work = KINDS[kind].scratch * self.arrays[reads[0]].nbytes
+        op = Op(name=kind, inputs=reads, outputs=makes, cost=cost, workspace=work, backward=self.backward)
+        self.ops.append(op)
         return makes[0]  # the others follow it
 
     def train(self, y: int, parameters: Sequence[int]) -> None:
         """The rest of the step: the loss, gradients by the tape, new parameters."""
-        forward, loss, gradients = self.ops[:], self("loss", y), {y: self("loss back", y)}
+        forward, loss, self.backward = self.ops[:], self("loss", y), True
+        gradients = {y: self("loss back", y)}
         for op in reversed(forward):
             kind = KINDS[op.name]
             if kind.backward and op.outputs[0] in gradients:
@@ -78,7 +81,9 @@ class Tape:
         self.after |= {w: self("update", w, gradients[w]) for w in parameters}
         tensors = tuple(Tensor(name=f"t{i}", size=array.nbytes) for i, array in enumerate(self.arrays))
         outputs = (loss, *self.after.values())
-        self.graph = DFGraph(ops=tuple(self.ops), tensors=tensors, inputs=self.inputs, outputs=outputs)
+        self.graph = DFGraph(
+            ops=tuple(self.ops), tensors=tensors, inputs=self.inputs, outputs=outputs, cost_unit="byte"
+        )
 
 
 class Runner:
@@ -161,10 +166,10 @@ def observe(bound: Callable[..., list[Any]]) -> Observed:
     return Observed(results=results, ops=ops, peaks=peaks, held=held[1:-1], left=held[-1])
 
 
-def network(layers: int = 3) -> Tape:
+def network(layers: int = 4) -> Tape:
     """Layers that share their weights, a statistic that sums up their results, dropout, a last layer."""
     normal = np.random.default_rng(0).normal
-    tape = Tape(normal(size=(8, 16)), *normal(size=(2, 16, 16)), np.zeros((1, 16)), np.array([1]))
+    tape = Tape(normal(size=(64, 16)), *normal(scale=0.3, size=(2, 16, 16)), np.zeros((1, 16)), np.array([1]))
     y, w, v, total, key = tape.inputs
     for _ in range(layers):
         y = tape("relu", tape("matmul", y, w))
@@ -181,7 +186,7 @@ def checkmate_register_frontends() -> list[FrontendSpec]:
 @hookimpl
 def checkmate_register_executors() -> list[ExecutorSpec]:
     def trials() -> list[Trial]:
-        return [Trial("shallow", network(1)), Trial("deep", network(5))]
+        return [Trial("shallow", network(1)), Trial("deep", network(4))]
 
     able = frozenset({"reorders"})
     return [ExecutorSpec(name="tape", summary="runs it", load=Runner, features=able, trials=trials)]
