@@ -90,7 +90,7 @@ def test_a_plan_can_be_shown_and_saved(tmp_path: Path) -> None:
     traced = checkmate.tf2.trace(*factory(), **CHEAP)
     traced.save(tmp_path / "step.json")
     assert checkmate.read_graph(tmp_path / "step.json") == traced.graph
-    assert "TracedStep of <DFGraph" in repr(traced)
+    assert "TracedFunction of <DFGraph" in repr(traced)
 
 
 def test_the_command_line_traces_the_step_of_a_factory(

@@ -13,6 +13,7 @@ from checkmate.errors import ProfilerBusyError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from checkmate_tf.ahead import ProgramError, TracedStep, plan, trace
+    from checkmate_tf.bound import BoundStep, TracedFunction, bind
     from checkmate_tf.capture import UnsupportedFunctionError
     from checkmate_tf.compiled import CompiledIteration, compile
     from checkmate_tf.functions import PlannedFunction, function
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from checkmate_tf.planning import StepPlan
 
 __all__ = [
+    "BoundStep",
     "CompiledIteration",
     "LossError",
     "MemoryMeter",
@@ -31,9 +33,11 @@ __all__ = [
     "ProfilerBusyError",
     "ProgramError",
     "StepPlan",
+    "TracedFunction",
     "TracedStep",
     "UnsupportedFunctionError",
     "UnsupportedModelError",
+    "bind",
     "compile",
     "disable",
     "enable",
@@ -45,6 +49,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BoundStep": "bound",
     "CompiledIteration": "compiled",
     "LossError": "losses",
     "MemoryMeter": "meter",
@@ -53,8 +58,10 @@ _HOMES = {
     "PlannedFunction": "functions",
     "PlannedTraining": "keras_fit",
     "ProgramError": "ahead",
+    "TracedFunction": "bound",
     "TracedStep": "ahead",
     "UnsupportedFunctionError": "capture",
+    "bind": "bound",
     "compile": "compiled",
     "disable": "keras_fit",
     "enable": "keras_fit",

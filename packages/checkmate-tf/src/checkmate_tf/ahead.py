@@ -12,13 +12,14 @@ import keras
 
 from checkmate import Budget
 from checkmate.framework import AUTO, Options, ProgramError, Settings, TracedStep, TracingSettings
+from checkmate_tf.bound import TracedFunction
 from checkmate_tf.compiled import CompiledIteration, iteration
 from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.losses import Loss
 from checkmate_tf.planning import StepPlan
 from checkmate_tf.specs import specs_of
 
-__all__ = ["Frontend", "ProgramError", "TracedStep", "plan", "trace"]
+__all__ = ["Frontend", "ProgramError", "TracedStep", "plan", "step_of", "trace"]
 
 
 def trace(
@@ -28,7 +29,7 @@ def trace(
     input_spec: Any,
     label_spec: Any,
     **settings: Unpack[TracingSettings],
-) -> TracedStep:
+) -> TracedFunction:
     """Trace one training iteration of a Keras model without running it.
 
     The variables of the model and of the optimizer are created if they do not exist, and not changed.
@@ -54,10 +55,8 @@ def trace(
     >>> traced.graph.cost_unit, traced.graph.base_size > 3 * 4 * model.count_params()
     ('flop', True)
     """
-    settings.setdefault("workspaces", None)
-    options = Options.parse(**settings)
-    made = CompiledIteration(iteration(model, loss, optimizer, input_spec), options)
-    return _traced(made, specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
+    function, specs = step_of((model, loss, optimizer, input_spec, label_spec), **settings)
+    return function.trace(*specs)
 
 
 def plan(
@@ -99,7 +98,7 @@ class Frontend:
 
     def trace(
         self, program: Callable[[], tuple[Any, ...]] | tuple[Any, ...], /, **options: Any
-    ) -> TracedStep:
+    ) -> TracedFunction:
         """Trace a step, or the step that a factory makes.
 
         Args:
@@ -111,19 +110,29 @@ class Frontend:
         Raises:
             ProgramError: if it is none of these.
         """
-        made: Any = program() if callable(program) else program
-        if isinstance(made, tuple) and len(made) == 5 and isinstance(made[0], keras.Model):
-            return trace(*made, **options)
-        if isinstance(made, tuple) and len(made) == 2 and callable(made[0]) and isinstance(made[1], tuple):
-            function, arguments = made
-            options.setdefault("workspaces", None)
-            return _traced(PlannedFunction(function, Options.parse(**options)), *arguments)
-        raise ProgramError(
-            f"{program!r} gave {made!r}: a factory for tracing returns (model, loss, optimizer, input_spec, "
-            "label_spec) or (function, (argument, ...))"
-        )
+        function, arguments = step_of(program, **options)
+        return function.trace(*arguments)
 
 
-def _traced(function: PlannedFunction, *arguments: Any) -> TracedStep:
-    graph, account = function.priced(*arguments)
-    return TracedStep(graph=graph, account=account)
+def step_of(program: Any, /, **options: Any) -> tuple[PlannedFunction, tuple[Any, ...]]:
+    """The step that a program names or makes, and its arguments, of which specs replace tensors.
+
+    Args:
+        program: as :meth:`Frontend.trace` takes it.
+        options: as in :func:`trace`.
+
+    Raises:
+        ProgramError: if it is no such program.
+    """
+    made: Any = program() if callable(program) else program
+    parsed = Options.parse(**{"workspaces": None, **options})
+    if isinstance(made, tuple) and len(made) == 5 and isinstance(made[0], keras.Model):
+        model, loss, optimizer, input_spec, label_spec = made
+        step = CompiledIteration(iteration(model, loss, optimizer, input_spec), parsed)
+        return step, (specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
+    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]) and isinstance(made[1], tuple):
+        return PlannedFunction(made[0], parsed), made[1]
+    raise ProgramError(
+        f"{program!r} gave {made!r}: a factory for tracing returns (model, loss, optimizer, input_spec, "
+        "label_spec) or (function, (argument, ...))"
+    )

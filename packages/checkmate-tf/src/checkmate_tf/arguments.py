@@ -58,7 +58,12 @@ class Signature:
         )
         return signature, [x for x in leaves if isinstance(x, tf.Tensor)]
 
-    def apply(self, fn: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+    def __str__(self) -> str:
+        """The arguments as they are nested, with specs in place of tensors."""
+        args, kwargs = self.apply(lambda *args, **kwargs: (args, kwargs), self.specs)
+        return ", ".join([*map(str, args), *(f"{name}={x}" for name, x in kwargs.items())])
+
+    def apply(self, fn: Callable[..., Any], tensors: Sequence[Any]) -> Any:
         """Call a function with these tensors and the constants."""
         given = iter(tensors)
         leaves = [

@@ -160,12 +160,15 @@ def _signature(op: tf.Operation) -> str:
     """The type, attributes and inputs of an op, which decide its cost on one machine."""
     known = constant_inputs(op)
     inputs = [
-        f"{t.dtype.name}{known[k].tolist() if k in known else tuple(t.shape)}"
-        for k, t in enumerate(op.inputs)
+        f"{t.dtype.name}{known[k].tolist() if k in known else _shape(t)}" for k, t in enumerate(op.inputs)
     ]
     attrs = [f"{attr.name}={op.get_attr(attr.name)!r}" for attr in op.op_def.attr]
     after = [f"after={before.type}"] if (before := lender(op)) is not None else []
     return f"{op.type}({', '.join([*inputs, *attrs, *after])})"
+
+
+def _shape(tensor: tf.Tensor) -> object:
+    return "?" if tensor.shape.rank is None else tuple(tensor.shape)
 
 
 def _by_bytes(op: tf.Operation) -> OpProfile:

@@ -6,25 +6,23 @@ f(x) = y  ↦  f̂(x) = y, bit for bit, with peak(f̂) ≤ budget
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Unpack, overload
 
 import tensorflow as tf
 
-from checkmate import Budget, DFGraph
+from checkmate import Budget
 from checkmate.framework import AUTO, Options, Settings
-from checkmate.report import Account, HasPlans
+from checkmate.report import HasPlans
 from checkmate_tf import private
 from checkmate_tf.arguments import Signature
+from checkmate_tf.bound import BoundStep, Source, TracedFunction, as_written, bind
 from checkmate_tf.capture import UnsupportedFunctionError, capture
-from checkmate_tf.emit import Replay, emit
 from checkmate_tf.planning import StepPlan, plan_step, price_step
 
 __all__ = ["PlannedFunction", "function"]
-
-
-_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 @overload
@@ -71,12 +69,6 @@ def function(
     return PlannedFunction(fn, options) if fn is not None else lambda fn: PlannedFunction(fn, options)
 
 
-def _as_written(method: _Method) -> _Method:
-    """A method that TensorFlow does not convert when it traces a function that calls it."""
-    kept: _Method = tf.autograph.experimental.do_not_convert(method)
-    return kept
-
-
 class PlannedFunction(HasPlans[StepPlan]):
     """A function that runs within a budget; made by :func:`function`.
 
@@ -113,7 +105,7 @@ class PlannedFunction(HasPlans[StepPlan]):
         """The plans so far: one for each kind of arguments."""
         return tuple(step.plan for step in self._steps.values())
 
-    @_as_written
+    @as_written
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on these arguments; eagerly, or as a part of the function that is being traced.
 
@@ -122,9 +114,9 @@ class PlannedFunction(HasPlans[StepPlan]):
             InfeasibleBudgetError: if no schedule was found; names a budget that works.
         """
         signature, tensors = Signature.of(args, kwargs)
-        return self._step(signature).run(tensors)
+        return self._step(signature).bound.run(tensors)
 
-    @_as_written
+    @as_written
     def plan(self, *args: Any, **kwargs: Any) -> StepPlan:
         """The plan for these arguments; a ``tf.TensorSpec`` may replace a tensor. Only single ops are run.
 
@@ -133,18 +125,19 @@ class PlannedFunction(HasPlans[StepPlan]):
         """
         return self._step(Signature.of(args, kwargs)[0]).plan
 
-    @_as_written
-    def priced(self, *args: Any, **kwargs: Any) -> tuple[DFGraph, Account]:
-        """The graph that a plan for these arguments would be made for, and the use of each byte.
+    @as_written
+    def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
+        """The step that a plan for these arguments would be made for, to run by another schedule.
 
         Raises:
             UnsupportedFunctionError: as by a call.
         """
-        traced, concrete = self._concrete(Signature.of(args, kwargs)[0])
+        source = self._concrete(Signature.of(args, kwargs)[0])
         with tf.init_scope():
-            found = price_step(capture(concrete), self._options, optimizer=self._optimizer_handles())
-        del traced  # needed until here
-        return found
+            settled, account = price_step(
+                capture(source.function), self._options, optimizer=self._optimizer_handles()
+            )
+        return TracedFunction(graph=settled.graph, account=account, settled=settled, source=source)
 
     def _step(self, signature: Signature) -> _Step:
         with self._lock:
@@ -159,46 +152,30 @@ class PlannedFunction(HasPlans[StepPlan]):
                 "is for one: build and train the model outside of strategy.scope()"
             )
         known = list(self._steps.values())
-        traced, concrete = self._concrete(signature)
+        source = self._concrete(signature)
         with tf.init_scope():  # measured ops run now, even if the caller is being traced
             plan = plan_step(
-                capture(concrete),
+                capture(source.function),
                 self._options,
                 optimizer=self._optimizer_handles(),
                 like=known[0].plan if known else None,
             )
-        return _Step(plan, concrete, keep=traced)
+        settled = plan.settled
+        traced = TracedFunction(graph=settled.graph, account=plan.account, settled=settled, source=source)
+        return _Step(plan=plan, bound=bind(traced, plan.schedule))
 
-    def _concrete(self, signature: Signature) -> tuple[object, Any]:
-        """An object to keep alive, and the concrete function for a kind of arguments, which needs it."""
+    def _concrete(self, signature: Signature) -> Source:
         traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
-        return traced, traced.get_concrete_function(*signature.specs)
+        function = traced.get_concrete_function(*signature.specs)
+        return Source(signature=signature, function=function, keep=traced)
 
     def _optimizer_handles(self) -> set[int]:
         return {id(v.handle) for v in self._optimizer()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Step:
-    """A plan, and the function that runs it, which is made at the first run.
+    """A plan, and the step that runs by it."""
 
-    Args:
-        plan: the decision.
-        concrete: TensorFlow's function of the plain step; gives the structure of its outputs.
-        keep: an object that must live as long.
-    """
-
-    def __init__(self, plan: StepPlan, concrete: Any, keep: object) -> None:
-        self.plan = plan
-        self._structure = concrete.structured_outputs
-        self._keep = keep
-        self._replay: Replay | None = None
-
-    def run(self, tensors: Sequence[tf.Tensor]) -> Any:
-        """The results of the step, nested as the function returns them."""
-        if self._replay is None:
-            with tf.init_scope():
-                self._replay = emit(self.plan.traced.captured, self.plan.program)
-        made = iter(self._replay(*tensors))
-        leaves = tf.nest.flatten(self._structure, expand_composites=True)
-        found = [None if leaf is None else next(made) for leaf in leaves]
-        return tf.nest.pack_sequence_as(self._structure, found, expand_composites=True)
+    plan: StepPlan
+    bound: BoundStep

@@ -10,7 +10,7 @@ and the problem is solved again; where no bytes are left to reserve, the schedul
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,13 +20,13 @@ from checkmate import (
     DFGraph,
     InfeasibleBudgetError,
     InvalidScheduleError,
+    Schedule,
     Solution,
     Status,
     Tensor,
     floor,
     minimum_budget,
 )
-from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate.framework import AUTO, Options, decide, in_bytes, schedule_of
 from checkmate.heuristics import PlainOrder
@@ -37,8 +37,9 @@ from checkmate_tf.capture import Captured
 from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.device import device_of_this_machine, obtainable_bytes
 from checkmate_tf.needs import SMALL, Buffer
-from checkmate_tf.program import Program, program
+from checkmate_tf.program import Program
 from checkmate_tf.residency import group_workspace, resident_bytes
+from checkmate_tf.settled import Settled, settle
 from checkmate_tf.storages import is_counted, lender
 from checkmate_tf.tracing import TracedGraph, trace
 
@@ -60,22 +61,23 @@ class StepPlan(HasPlans["StepPlan"]):
     """The decision for one step.
 
     Attributes:
-        traced: the step; ``traced.captured`` holds TensorFlow's ops.
-        solution: the checked schedule of the step's graph, in which updates are settled.
+        settled: the step, its updates as early as is sound.
+        solution: the checked schedule.
+        schedule: what runs: the schedule of the solution without computes in vain, each tensor freed as early
+            as is legal.
         account: the use of each byte.
         program: the kernels in the order in which they run.
-        sequence: the ops of ``traced.graph`` that it runs, in order.
         workspaces: bytes that each op needs only while it runs.
         plain_peak: predicted bytes of the step without recomputation, in the order in which it was traced.
         expected: bytes that the program is expected to hold at its peak. As a rule they are fewer than the
             simulator counts, because kernels write over inputs that are not needed any more.
     """
 
-    traced: TracedGraph
+    settled: Settled
     solution: Solution
+    schedule: Schedule
     account: Account
     program: Program
-    sequence: Sequence[int]
     workspaces: Mapping[tf.Operation, int]
     plain_peak: int
     expected: int
@@ -84,6 +86,16 @@ class StepPlan(HasPlans["StepPlan"]):
     def plans(self) -> tuple[StepPlan, ...]:
         """Itself, so that it reports like an object with several plans."""
         return (self,)
+
+    @property
+    def traced(self) -> TracedGraph:
+        """The step; ``traced.captured`` holds TensorFlow's ops."""
+        return self.settled.traced
+
+    @property
+    def sequence(self) -> Sequence[int]:
+        """The ops of ``traced.graph`` that run, in order."""
+        return [self.settled.order[v] for v in self.schedule.sequence.tolist()]
 
     @property
     def graph(self) -> DFGraph:
@@ -144,11 +156,11 @@ def plan_step(
 
 def price_step(
     captured: Captured, options: Options, *, optimizer: Collection[int] = ()
-) -> tuple[DFGraph, Account]:
-    """The graph that a plan would be made for, and the account of its bytes; arguments as above."""
+) -> tuple[Settled, Account]:
+    """The step that a plan would be made for, and the account of its bytes; arguments as above."""
     planner = _Planner(traced=trace(captured), options=options, optimizer=optimizer, least=0)
-    graph, _ = planner.settled(planner.priced(planner.profiles()))
-    return graph, planner.account(graph)
+    settled = settle(planner.traced, planner.priced(planner.profiles()))
+    return settled, planner.account(settled.graph)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,18 +168,23 @@ class _Task:
     """A budget to meet.
 
     Attributes:
-        graph: of the step, priced, its updates settled.
+        settled: the step.
         budget: in bytes.
         as_traced: the order in which the step was traced.
         plain_peak: as in :class:`StepPlan`.
         made: (solution, account) ↦ plan.
     """
 
-    graph: DFGraph
+    settled: Settled
     budget: int
     as_traced: PlainOrder
     plain_peak: int
     made: Callable[[Solution, Account], StepPlan]
+
+    @property
+    def graph(self) -> DFGraph:
+        """The graph of the step."""
+        return self.settled.graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,23 +199,21 @@ class _Planner:
         profiles = self.profiles()
         priced = self.priced(profiles)
         workspaces = {op: profile.workspace for op, profile in profiles.items()}
-        graph, order = self.settled(priced)
-        as_traced = _as_traced(graph, order)
-        in_order = [order[v] for v in as_traced.order]
-        _, plain = _expected(self.traced, in_order, priced, workspaces)
+        settled = settle(self.traced, priced)
+        graph = settled.graph
+        as_traced = _as_traced(graph, settled.order)
+        _, plain = _expected(settled, Schedule.from_sequence(graph, as_traced.order), workspaces)
         plain_peak = max(as_traced.peak(graph), plain)
-        writes = {k: self.traced.writes[v] for k, v in enumerate(order) if v in self.traced.writes}
 
         def made(solution: Solution, account: Account) -> StepPlan:
-            settled = sequence_to_run(solution.problem.graph, schedule_of(solution).sequence.tolist(), writes)
-            sequence = [order[v] for v in settled]
-            found, expected = _expected(self.traced, sequence, priced, workspaces)
+            schedule = settled.lean(schedule_of(solution))
+            found, expected = _expected(settled, schedule, workspaces)
             return StepPlan(
-                traced=self.traced,
+                settled=settled,
                 solution=solution,
+                schedule=schedule,
                 account=account,
                 program=found,
-                sequence=sequence,
                 workspaces=workspaces,
                 plain_peak=plain_peak,
                 expected=expected,
@@ -206,7 +221,7 @@ class _Planner:
 
         budget = self._budget(graph, plain_peak)
         return self._within(
-            _Task(graph=graph, budget=budget, as_traced=as_traced, plain_peak=plain_peak, made=made)
+            _Task(settled=settled, budget=budget, as_traced=as_traced, plain_peak=plain_peak, made=made)
         )
 
     def _within(self, task: _Task) -> StepPlan:
@@ -278,10 +293,6 @@ class _Planner:
         options = in_bytes(self.options, device, graph.base_size, partial(obtainable_bytes, device))
         return max(parse_budget(options.budget, plain_peak), self.least)
 
-    def settled(self, graph: DFGraph) -> tuple[DFGraph, Sequence[int]]:
-        """The graph with its updates as early as is sound, and where each of its ops was."""
-        return with_writes_settled(graph, self.traced.writes, self.traced.in_sequence)
-
     def account(self, graph: DFGraph, small: int = 0) -> Account:
         """The use of each byte, ``small`` of them for small tensors."""
         constants = graph.fixed_size - self.options.reserve
@@ -323,11 +334,11 @@ def _as_traced(graph: DFGraph, order: Sequence[int]) -> PlainOrder:
 
 
 def _expected(
-    traced: TracedGraph, sequence: Iterable[int], graph: DFGraph, workspaces: Mapping[tf.Operation, int]
+    settled: Settled, schedule: Schedule, workspaces: Mapping[tf.Operation, int]
 ) -> tuple[Program, int]:
-    """The program of a sequence, and the bytes that it will hold at its peak."""
-    found = program(traced, sequence)
-    peak = graph.base_size + int(resident_bytes(found, workspaces).max(initial=0))
+    """The program of a schedule that frees early, and the bytes that it will hold at its peak."""
+    found = settled.program(schedule)
+    peak = settled.graph.base_size + int(resident_bytes(found, workspaces).max(initial=0))
     return found, peak + min(_EARLIEST * SMALL, int(_EARLY * peak))
 
 
@@ -357,19 +368,21 @@ def _is_smaller(traced: TracedGraph, than: TracedGraph) -> bool:
 def _smaller(traced: TracedGraph, plan: StepPlan) -> StepPlan:
     """A plan for the same step on smaller tensors; costs and workspaces stay, as upper bounds."""
     _log.info("the step equals an earlier one on smaller tensors: its schedule is used again")
-    settled, problem = plan.graph, plan.solution.problem
     ops = zip(plan.traced.heavy, traced.heavy, strict=True)
     workspaces = {op: plan.workspaces.get(before, 0) for before, op in ops}
-    tensors = (*_with_lent(traced, workspaces), *settled.tensors[traced.graph.n_tensors :])
-    problem = replace(problem, graph=replace(settled, tensors=tensors))
-    found, expected = _expected(traced, plan.sequence, problem.graph, workspaces)
-    solution = Solution.found(problem, schedule_of(plan.solution), solver="known")
+    known, problem = plan.settled, plan.solution.problem
+    tensors = (*_with_lent(traced, workspaces), *known.graph.tensors[traced.graph.n_tensors :])
+    settled = replace(known, traced=traced, graph=replace(known.graph, tensors=tensors))
+    problem = replace(problem, graph=replace(problem.graph, tensors=tensors))
+    found, expected = _expected(settled, plan.schedule, workspaces)
+    as_traced = _as_traced(settled.graph, settled.order)
+    _, plain = _expected(settled, Schedule.from_sequence(settled.graph, as_traced.order), workspaces)
     return replace(
         plan,
-        traced=traced,
-        solution=solution,
+        settled=settled,
+        solution=Solution.found(problem, schedule_of(plan.solution), solver="known"),
         program=found,
         workspaces=workspaces,
-        plain_peak=_expected(traced, range(traced.graph.n_ops), problem.graph, workspaces)[1],
+        plain_peak=plain,
         expected=expected,
     )

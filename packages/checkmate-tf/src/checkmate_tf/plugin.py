@@ -1,13 +1,16 @@
-"""The plugin of this distribution: the frontend of ``checkmate trace --tf``."""
+"""The plugin of this distribution: frontend and executor of ``checkmate trace --tf`` and ``run --tf``."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 
-from checkmate.plugins import Frontend, FrontendSpec, hookimpl
+from checkmate.plugins import Executor, ExecutorSpec, Frontend, FrontendSpec, Trial, hookimpl
 
-__all__ = ["checkmate_register_frontends"]
+__all__ = ["checkmate_register_executors", "checkmate_register_frontends"]
 
 
 @hookimpl
@@ -22,11 +25,43 @@ def checkmate_register_frontends() -> list[FrontendSpec]:
     ]
 
 
+@hookimpl
+def checkmate_register_executors() -> list[ExecutorSpec]:
+    """The executor of TensorFlow."""
+    return [
+        ExecutorSpec(
+            name="tf",
+            summary="steps traced by the frontend of the same name",
+            load=_executor,
+            features=frozenset({"reorders"}),
+            trials=_trials,
+        )
+    ]
+
+
 def _frontend() -> Frontend:
+    frontend: Frontend = _module("ahead").Frontend()
+    return frontend
+
+
+def _executor() -> Executor:
+    executor: Executor = _module("executor").Executor()
+    return executor
+
+
+def _trials() -> Sequence[Trial]:
+    if "tensorflow" not in sys.modules:
+        # Shows every buffer to the trials: see checkmate_tf.events. TensorFlow reads it when it is imported.
+        os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
+    trials: Sequence[Trial] = _module("trials").TRIALS
+    return trials
+
+
+def _module(name: str) -> ModuleType:
+    """A module of this package, which imports TensorFlow."""
     from checkmate_tf.releases import check_installed
 
     check_installed()
     # Hides TensorFlow's messages about its build, unless the user has set the level.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    frontend: Frontend = import_module("checkmate_tf.ahead").Frontend()
-    return frontend
+    return import_module(f"checkmate_tf.{name}")

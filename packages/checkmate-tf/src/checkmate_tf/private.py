@@ -32,6 +32,7 @@ from tensorflow.python.training import saver
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
 __all__ = [
+    "END_OF_STEP",
     "FuncGraph",
     "XSpace",
     "add_functions",
@@ -40,9 +41,12 @@ __all__ = [
     "cpu_allocator_events",
     "emit_op",
     "emitting",
+    "end_of_step",
     "grappler_off",
+    "hold",
     "is_stateful",
     "lowered",
+    "must_run",
     "nodes_of",
     "optimized",
     "read_resources",
@@ -52,6 +56,8 @@ __all__ = [
 ]
 
 FuncGraph = func_graph.FuncGraph
+END_OF_STEP = "checkmate_end_of_step"
+"""Name of an op that runs after all others of a step, before what the step never frees is released."""
 _NOT_COPIED = ("_class", "_output_shapes")
 """Attributes that name other ops of their graph, or that shape inference sets."""
 _LOWERED = "_lower_using_switch_merge"
@@ -94,6 +100,27 @@ def emit_op(
         op._set_device(device)
     op._add_control_inputs(list(control))
     return op
+
+
+def hold(graph: Any, tensor: tf.Tensor, until: Iterable[tf.Operation] = ()) -> tf.Operation:
+    """Add an op that keeps the buffer of a tensor until other ops have run."""
+    device = tensor.op.device
+    return emit_op(graph, "Identity", [tensor], attrs=_of_type(tensor), control=until, device=device)
+
+
+def _of_type(tensor: tf.Tensor) -> dict[str, Any]:
+    return {"T": tf.compat.v1.AttrValue(type=tensor.dtype.as_datatype_enum)}
+
+
+def end_of_step(graph: Any, before: Iterable[tf.Operation]) -> tf.Operation:
+    """Add an op that runs after these, and that the profiler sees by the name :data:`END_OF_STEP`."""
+    number = tf.constant(0.0)
+    return emit_op(graph, "Neg", [number], attrs=_of_type(number), control=before, name=END_OF_STEP)
+
+
+def must_run(graph: Any, ops: Iterable[tf.Operation]) -> None:
+    """Let a function run these ops of its graph, although its results may not need them."""
+    graph.control_outputs.append(emit_op(graph, "NoOp", [], attrs={}, control=ops))
 
 
 @contextmanager

@@ -1,13 +1,13 @@
-"""A schedule as a sequence of copies of TensorFlow's ops, each with the copies that it reads.
+"""A sequence of ops of a graph as copies of TensorFlow's ops, each with the copies that it reads.
 
-    schedule σ = v₁ v₂ …  ↦  c₁ c₂ …     heavy ops in the order of σ, light ones right before their first use
+    v₁ v₂ …  ↦  c₁ c₂ …     heavy ops in this order, light ones right before their first use
 
 The bytes that a program holds are counted before it runs (:mod:`checkmate_tf.residency`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,9 +15,10 @@ import tensorflow as tf
 
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate_tf.lean import lean_order
+from checkmate_tf.storages import aliased_input
 from checkmate_tf.tracing import TracedGraph
 
-__all__ = ["Copy", "Program", "Value", "branch_programs", "program"]
+__all__ = ["Copy", "Hold", "Program", "Value", "branch_programs", "program", "steady_sums"]
 
 
 class Value(NamedTuple):
@@ -44,6 +45,13 @@ class Copy:
     branches: tuple[Program, ...] = ()
 
 
+class Hold(NamedTuple):
+    """A value that is held until copy number ``until`` has run; the number of copies means: until the end."""
+
+    value: Value
+    until: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """The copies that run, and the results of the step.
@@ -51,27 +59,69 @@ class Program:
     Attributes:
         copies: in order.
         outputs: the values that the step returns.
+        ends: for each op of the sequence, the number of the last copy that belongs to it.
+        holds: the values that are held, although no other copy may read them.
+        entire: whether copies run that no other copy reads, and no result needs.
     """
 
     copies: tuple[Copy, ...]
     outputs: tuple[Value, ...]
+    ends: tuple[int, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    entire: bool = False
 
 
-def program(traced: TracedGraph, sequence: Iterable[int]) -> Program:
+def program(traced: TracedGraph, sequence: Iterable[int], late: Container[int] = ()) -> Program:
     """The program of a sequence of the ops of a graph.
 
     Args:
         traced: the step.
         sequence: ops of ``traced.graph``, with repeats; each reads the latest copies of its inputs.
+        late: positions of computes in vain that read variables after their overwrite. Light reads of their
+            own keep the overwritten values from being held for them.
     """
     writer = _Writer.of(traced)
-    for v in sequence:
+    ends: list[int] = []
+    for k, v in enumerate(sequence):
+        known = writer.forget_light() if k in late else {}
         for op in traced.groups[v]:
             for light in traced.reads_before.get(op.name, ()):
                 writer.value(light.outputs[0])
             writer.run(op)
+        writer.latest.update(known)
+        ends.append(len(writer.copies) - 1)
     outputs = tuple(writer.value(t) for t in traced.captured.outputs)
-    return Program(copies=tuple(writer.copies), outputs=outputs)
+    return Program(copies=tuple(writer.copies), outputs=outputs, ends=tuple(ends))
+
+
+def steady_sums(program: Program) -> Iterator[Hold]:
+    """What must be held so that the sums of a program are those of the step, to the bit.
+
+    ``AddN`` writes over the first of its inputs that nothing else needs, and starts with that one. So its sum
+    depends on the schedule, unless it starts with one of the first two.
+    """
+    root = _roots(program.copies)
+    last = {root(v): k for k, copy in enumerate(program.copies) for v in copy.inputs}
+    last |= {root(v): len(program.copies) for v in program.outputs}
+    for hold in program.holds:
+        last[root(hold.value)] = max(last.get(root(hold.value), 0), hold.until + 1)
+    for k, copy in enumerate(program.copies):
+        if copy.op.type == "AddN" and len(copy.inputs) > 2:
+            read = list(map(root, copy.inputs))
+            dies = [v.copy >= 0 and last[v] == k and read.count(v) == 1 for v in read]
+            if not any(dies[:2]):
+                yield from (Hold(v, k) for v, dying in zip(read[2:], dies[2:], strict=True) if dying)
+
+
+def _roots(copies: Sequence[Copy]) -> Callable[[Value], Value]:
+    """Value ↦ the first value in the same buffer."""
+    known: dict[Value, Value] = {}
+    for k, copy in enumerate(copies):
+        for t in copy.op.outputs:
+            source = aliased_input(copy.op, t.value_index)
+            if source is not None and copy.inputs:
+                known[Value(k, t.value_index)] = known.get(copy.inputs[source], copy.inputs[source])
+    return lambda v: known.get(v, v)
 
 
 def branch_programs(traced: TracedGraph, op: tf.Operation) -> tuple[Program, ...]:
@@ -113,6 +163,13 @@ class _Writer:
         inputs = self._inputs(op)
         self.heavy.add(op.name)
         self._add(op, inputs, heavy=True)
+
+    def forget_light(self) -> dict[str, int]:
+        """Forget the latest copies of light ops, which are returned."""
+        light = {name: k for name, k in self.latest.items() if name not in self.heavy}
+        for name in light:
+            del self.latest[name]
+        return light
 
     def value(self, tensor: tf.Tensor) -> Value:
         """The latest value of a tensor; a light op gets a new copy if its inputs have changed."""

@@ -131,7 +131,8 @@ class _Memory:
     def _taken_over(self, k: int, dying: Set[Value]) -> int:
         """Bytes of the dying input that copy k writes its output over."""
         copy = self.copies[k]
-        inputs = (self.buffers.of(copy.inputs[i]) for i in takes_over(copy.op))
+        first = 2 if copy.op.type == "AddN" else len(copy.inputs)  # see program.steady_sums
+        inputs = (self.buffers.of(copy.inputs[i]) for i in takes_over(copy.op) if i < first)
         return next((self.buffers.sizes[b] for b in inputs if b is not None and b in dying), 0)
 
     def _in_branches(self, k: int, dying: Set[Value], made: int) -> int:

@@ -1,0 +1,125 @@
+"""One call of a bound step under the allocator's eye: the ops that ran, and M(t) between their starts.
+
+The profiler sees each kernel with its start, and each allocation and release, on one clock. The kernels of a
+schedule run one after the other, in several threads, because each waits for the one before. TensorFlow
+releases the inputs and the unread outputs of a kernel before it starts those that wait. So the bytes at the
+start of each heavy kernel are exact, and so is their maximum until the next one starts. Light ops run as soon
+as their inputs exist: their small outputs may come early, and the small tensors that they read may go early.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from checkmate import Schedule
+from checkmate.plugins import Observed
+from checkmate_tf.bound import BoundStep
+from checkmate_tf.events import Trace, TraceRecorder
+from checkmate_tf.needs import SMALL
+from checkmate_tf.private import END_OF_STEP
+from checkmate_tf.program import Program
+from checkmate_tf.storages import aliased_input, nbytes
+
+__all__ = ["observe", "sees_every_buffer"]
+
+
+@cache
+def sees_every_buffer() -> bool:
+    """Whether the profiler sees small buffers; :mod:`checkmate_tf.events` says how to start TensorFlow."""
+    x = tf.zeros([SMALL // 8])
+    with TraceRecorder() as recorder:
+        tf.negative(x)
+    return any(a.delta == SMALL // 2 for a in recorder.trace.on("CPU:0"))
+
+
+def observe(
+    bound: BoundStep,
+    schedule: Schedule,
+    call: Callable[[], Any],
+    read: Callable[[Any], Sequence[Any]],
+) -> Observed | None:
+    """Call a step that is bound to a schedule once; None if the profiler does not see every buffer.
+
+    ``under`` is the bytes of the small tensors of the graph, which light ops may read early; ``over`` those
+    of the outputs of all light ops.
+
+    Args:
+        bound: the step. It has been called before: TensorFlow now holds what it keeps between calls.
+        schedule: that it is bound to.
+        call: runs the step.
+        read: (results of the step) ↦ copies of all results.
+    """
+    if not sees_every_buffer():
+        return None
+    number, end = tf.zeros([]), _end_of_step()
+    end(number)
+    with TraceRecorder() as recorder:
+        results = call()
+        end(number)
+        copies = read(results)
+        del results
+    trace, sequence = recorder.trace, schedule.sequence.tolist()
+    runs = list(_runs(trace, bound))
+    changes = trace.on("CPU:0")
+    times_s = [a.time_s for a in changes]
+    held = np.cumsum([0, *(a.delta for a in changes)])
+    at = [bisect_left(times_s, start_s) for start_s, _ in runs]
+    return Observed(
+        results=copies,
+        ops=[sequence[position] for _, position in runs[:-1]],
+        peaks=[int(held[i : j + 1].max()) for i, j in pairwise(at)],
+        held=[int(held[j]) for j in at[1:]],
+        left=int(held[-1]),
+        under=sum(t.size for t in bound.traced.graph.tensors if t.size < SMALL),
+        over=_light_bytes(bound.program),
+    )
+
+
+@cache
+def _end_of_step() -> Any:
+    return tf.function(lambda x: tf.negative(x, name=END_OF_STEP), autograph=False)
+
+
+def _runs(trace: Trace, bound: BoundStep) -> Iterator[tuple[float, int]]:
+    """Start and position of each compute that ran; the last one is the end of the step, at no position."""
+    before = None
+    position = _positions(bound) | {END_OF_STEP: -1}
+    for run in trace.executions:
+        at = position.get(_known(run.name, position))
+        if at is not None and at != before:
+            yield run.start_s, at
+            before = at
+
+
+def _positions(bound: BoundStep) -> dict[str, int | None]:
+    """Op of TensorFlow → the position of the compute that it belongs to; None = it is light."""
+    program = bound.program
+    return {
+        name: bisect_left(program.ends, k) if copy.heavy else None
+        for k, (name, copy) in enumerate(zip(bound.replay.names, program.copies, strict=True))
+    }
+
+
+def _known(name: str, position: Mapping[str, int | None]) -> str:
+    """The op that a run belongs to: in its own name, those of a branch name the op before a slash."""
+    while name not in position and "/" in name:
+        name = name.rpartition("/")[0]
+    return name
+
+
+def _light_bytes(program: Program) -> int:
+    """Bytes of the outputs of all light copies; constants are held between calls."""
+    return sum(
+        nbytes(t)
+        for copy in program.copies
+        if not copy.heavy and copy.op.type != "Const"
+        for t in copy.op.outputs
+        if aliased_input(copy.op, t.value_index) is None
+    )
