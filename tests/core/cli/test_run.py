@@ -103,7 +103,7 @@ def test_a_higher_peak_than_on_the_schedules_graph_is_a_warning(
     result = checkmate(*RUN, "--graph", "g.json")
     assert result.exit_code == 0
     assert "Warning: on the graph of --graph the schedule's peak is 32 bytes" in result.stderr
-    assert "it is 39 bytes" in result.stderr
+    assert "now it is 39 bytes" in result.stderr
 
 
 def test_the_graph_must_be_that_of_the_schedule(checkmate: Checkmate, graph: Path) -> None:

@@ -158,8 +158,8 @@ def _simulated_peak(here: DFGraph, order: Schedule, known: DFGraph | None) -> in
     peak = judge(here, order).peak
     if known is not None and (promised := judge(known, order).peak) < peak:
         say(
-            f"Warning: on the graph of --graph the schedule's peak is {promised} bytes, on the one traced now "
-            f"it is {peak} bytes: workspaces or fixed bytes differ"
+            f"Warning: on the graph of --graph the schedule's peak is {promised} bytes, on the one traced "
+            f"now it is {peak} bytes: workspaces or fixed bytes differ"
         )
     return peak
 
