@@ -59,7 +59,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 raise _nothing_to_check(registry)
             names = metafunc.config.getoption(fixture)
             cases = _trials(names) if registry == "EXECUTORS" else {name: name for name in names}
-            metafunc.parametrize(fixture, [*cases.values()] or [""], ids=[*cases] or ["none"])
+            values, ids = [*cases.values()] or [""], [*cases] or ["none"]
+            metafunc.parametrize(fixture, values, ids=ids, scope="class")  # all checks of a case in a row
 
 
 def _trials(names: list[str]) -> dict[str, object]:

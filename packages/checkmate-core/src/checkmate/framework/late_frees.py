@@ -21,8 +21,9 @@ def late_frees(graph: DFGraph, schedule: Schedule) -> dict[int, list[int]]:
 
     Returns:
         Number of a run → the tensors whose copies, made by an earlier run and not read by this one, are
-        resident until it is over: because they are freed after it and before the next run, or because it makes
-        the next copy. Number of all runs → the tensors that are never freed although they are no outputs.
+        resident until it is over: because they are freed after it and before the next run, or because it
+        makes the next copy. Number of all runs → the tensors that are never freed although they are no
+        outputs.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [1]])
     >>> late_frees(graph, Schedule.from_sequence(graph, [0, 1, 2]))

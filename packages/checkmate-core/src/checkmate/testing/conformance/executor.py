@@ -58,7 +58,8 @@ class ExecutorConformance(ManyExamples):
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run each check for each trial."""
         if found := self.trials():
-            metafunc.parametrize("_one_trial", found, indirect=True, ids=[trial.name for trial in found])
+            names = [trial.name for trial in found]
+            metafunc.parametrize("_one_trial", found, indirect=True, ids=names, scope="class")
 
     @pytest.fixture(autouse=True)
     def _one_trial(self, request: pytest.FixtureRequest) -> None:
@@ -128,7 +129,7 @@ class ExecutorConformance(ManyExamples):
 
         def check(schedule: Schedule) -> None:
             bound = self._bound(schedule)
-            first = self._tried(partial(self.run, bound), schedule)
+            first = [np.array(x) for x in self._tried(partial(self.run, bound), schedule)]
             second = self._tried(partial(self.run, bound), schedule)
             self._compare(first, second, schedule, "in the second call ")
 
