@@ -1,5 +1,4 @@
-"""A framework in miniature, NumPy with a tape, and the plugin with which Checkmate traces and runs it."""
-# ruff: noqa: D102, D103 - checkmate.plugins documents the methods that it calls
+"""The plugin: Checkmate traces the programs of ``numpy_tape`` and runs them by its schedules."""
 
 import time
 import tracemalloc
@@ -8,149 +7,91 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy_tape import Call, Tape, network
 
 from checkmate import DFGraph, Free, Op, Schedule, Tensor, simulate
 from checkmate.plugins import Executor, ExecutorSpec, FrontendSpec, Observed, StepReport, hookimpl
 
 
-class Kind(NamedTuple):
-    """A kind of op: a pure function of arrays and, if it needs some, of scratch memory like the first one."""
-
-    function: Callable[..., Any]
-    scratch: bool = False
-    backward: str = ""  # the kind that makes the gradients of its inputs from that of its first output
-    saved: Sequence[int] = ()  # and from these of its inputs and outputs
-
-    def run(self, arrays: Sequence[Any], watch: Callable[[], object] = bool) -> Sequence[Any]:
-        scratch = [np.empty_like(arrays[0])] if self.scratch else []
-        made = self.function(*arrays, *scratch)
-        watch()  # now all its memory is in use
-        return made if isinstance(made, tuple) else (made,)
-
-
-KINDS = {
-    "matmul": Kind(np.matmul, backward="matmul back", saved=[0, 1]),
-    "matmul back": Kind(lambda x, w, g: (g @ w.T, x.T @ g)),
-    "relu": Kind(lambda x: np.maximum(x, 0), backward="relu back", saved=[1]),
-    "relu back": Kind(lambda y, g, scratch: g * np.sign(y, out=scratch), scratch=True),
-    "mask": Kind(
-        lambda x, key, scratch: np.rint(np.random.default_rng(key).random(out=scratch)), scratch=True
-    ),
-    "multiply": Kind(np.multiply, backward="multiply", saved=[1]),
-    "mean": Kind(lambda x: x.mean(0, keepdims=True)),
-    "add": Kind(np.add),
-    "next": Kind(lambda key: key + 1),
-    "loss": Kind(lambda y, scratch: np.square(y, out=scratch).sum(keepdims=True), scratch=True),
-    "loss back": Kind(lambda y: y + y),
-    "update": Kind(lambda w, g, scratch: w - np.multiply(g, 1e-4, out=scratch), scratch=True),
-}
-
-
-class Tape:
-    """A training step: runs each op at once, and records it. Tensors are numbers, the inputs the first."""
+class Traced(NamedTuple):
+    """A program as the executor takes it: the calls are the ops of the graph, the state its inputs."""
 
     graph: DFGraph
+    calls: Sequence[Call]
+    state: dict[int, Any]
+    renewed: Sequence[int]  # inputs: their next values are the graph's outputs, after the loss
 
-    def __init__(self, *inputs: Any) -> None:
-        self.arrays, self.inputs = list(inputs), tuple(range(len(inputs)))
-        self.ops: list[Op] = []
-        self.backward = False
-        self.after: dict[int, int] = {}  # for inputs that change: their value after the step
 
-    def __call__(self, kind: str, *reads: int) -> int:
-        made = KINDS[kind].run([self.arrays[t] for t in reads])
-        makes = tuple(range(len(self.arrays), len(self.arrays) + len(made)))
-        self.arrays += made
-        cost = sum(self.arrays[t].nbytes for t in reads + makes)
-        work = KINDS[kind].scratch * self.arrays[reads[0]].nbytes
-        op = Op(name=kind, inputs=reads, outputs=makes, cost=cost, workspace=work, backward=self.backward)
-        self.ops.append(op)
-        return makes[0]  # the others follow it
+class Frontend:
+    """Traces programs; a program is a function without arguments that returns its tape."""
 
-    def train(self, y: int, parameters: Sequence[int]) -> None:
-        """The rest of the step: the loss, gradients by the tape, new parameters."""
-        forward, loss, self.backward = self.ops[:], self("loss", y), True
-        gradients = {y: self("loss back", y)}
-        for op in reversed(forward):
-            kind = KINDS[op.name]
-            if kind.backward and op.outputs[0] in gradients:
-                saved = [(op.inputs + op.outputs)[i] for i in kind.saved]
-                self(kind.backward, *saved, gradients[op.outputs[0]])
-                for x, g in zip(op.inputs, self.ops[-1].outputs, strict=False):
-                    gradients[x] = self("add", gradients[x], g) if x in gradients else g
-        self.after |= {w: self("update", w, gradients[w]) for w in parameters}
-        tensors = tuple(Tensor(name=f"t{i}", size=array.nbytes) for i, array in enumerate(self.arrays))
-        outputs = (loss, *self.after.values())
-        self.graph = DFGraph(
-            ops=tuple(self.ops), tensors=tensors, inputs=self.inputs, outputs=outputs, cost_unit="byte"
+    def trace(self, program: Callable[[], Tape]) -> Traced:
+        """The tape as a graph; the cost of an op is the number of bytes that it reads and makes."""
+        tape = program()
+        size = [array.nbytes for array in tape.arrays]
+        ops = tuple(
+            Op(
+                name=call.name,
+                inputs=call.reads,
+                outputs=call.makes,
+                cost=sum(size[t] for t in call.reads + call.makes),
+                workspace=size[call.reads[0]] if call.kind.scratch else 0,
+                backward=k >= tape.forward,
+            )
+            for k, call in enumerate(tape.calls)
         )
+        tensors = tuple(Tensor(name=f"t{t}", size=n) for t, n in enumerate(size))
+        graph = DFGraph(ops=ops, tensors=tensors, inputs=tape.inputs, outputs=tape.outputs, cost_unit="byte")
+        return Traced(graph, tape.calls, {t: tape.arrays[t] for t in tape.inputs}, tuple(tape.after))
 
 
-class Runner:
-    """Frontend and executor. A program is a function without arguments that returns its tape."""
+class TapeExecutor:
+    """Follows a schedule to the letter."""
 
-    def trace(self, program: Callable[[], Tape]) -> Tape:
-        return program()
-
-    def bind(self, traced: Tape, schedule: Schedule) -> Callable[..., list[Any]]:
+    def bind(self, traced: Traced, schedule: Schedule) -> Callable[..., list[Any]]:
+        """A function that runs one step from the state of the program, and returns the graph's outputs."""
         simulate(traced.graph, schedule)  # raises InvalidScheduleError
         return partial(self.run, traced, schedule)
 
-    def run(self, tape: Tape, schedule: Schedule, watch: Callable[..., object] = bool) -> list[Any]:
-        held = {t: tape.arrays[t] for t in tape.inputs}
+    def run(self, traced: Traced, schedule: Schedule, watch: Callable[..., object] = bool) -> list[Any]:
+        """Run a step; ``watch(op)`` is called while an op runs, ``watch()`` between two ops."""
+        held = dict(traced.state)
         for step in schedule:
             if isinstance(step, Free):
                 del held[step.tensor]
             else:
                 watch()
-                self.compute(tape.ops[step.op], held, partial(watch, step.op))
+                self.compute(traced.calls[step.op], held, partial(watch, step.op))
         watch()
-        return [held[t] for t in tape.graph.outputs]
+        return [held[t] for t in traced.graph.outputs]
 
-    def compute(self, op: Op, held: dict[int, Any], watch: Callable[[], object]) -> None:
-        made = KINDS[op.name].run([held[t] for t in op.inputs], watch)
-        held.update(zip(op.outputs, made, strict=True))
+    def compute(self, call: Call, held: dict[int, Any], watch: Callable[[], object]) -> None:
+        """Run an op; older copies of what it makes are dropped afterwards."""
+        made = call.kind.run([held[t] for t in call.reads], watch)
+        held.update(zip(call.makes, made, strict=True))
 
     def prepare(self, program: Callable[[], Tape]) -> "Training":
-        return Training(self.trace(program))
+        """For ``checkmate run``."""
+        return Training(Frontend().trace(program))
 
 
 class Training(NamedTuple):
-    """A program and its state, for ``checkmate run``."""
+    """A program whose state each step renews."""
 
-    traced: Tape
+    traced: Traced
 
     def step(self, bound: Callable[..., list[Any]]) -> StepReport:
+        """Run one step for its peak, and again, because observing takes time, for its seconds."""
         peak = self.traced.graph.base_size + max(observe(bound).peaks)
         start = time.perf_counter()
-        loss, *after = bound()  # once more, unobserved: observing takes time
+        loss, *new = bound()
         seconds = time.perf_counter() - start
-        for t, array in zip(self.traced.after, after, strict=True):
-            self.traced.arrays[t] = array
+        self.traced.state.update(zip(self.traced.renewed, new, strict=True))
         return StepReport(loss=loss.item(), peak=peak, seconds=seconds)
 
 
-class Trial(NamedTuple):
-    """A program on which the conformance kit tests the executor."""
-
-    name: str
-    tape: Tape
-
-    def traced(self) -> Tape:
-        return self.tape
-
-    def plain(self) -> list[Any]:
-        return [self.tape.arrays[t] for t in self.tape.graph.outputs]
-
-    def run(self, bound: Callable[..., list[Any]]) -> list[Any]:
-        return bound()
-
-    def observe(self, executor: Executor, traced: Any, schedule: Schedule) -> Observed:
-        return observe(executor.bind(traced, schedule))
-
-
 def observe(bound: Callable[..., list[Any]]) -> Observed:
-    """Call a bound program; tracemalloc knows the bytes of NumPy's arrays."""
+    """Call a bound program, and count the bytes of NumPy's arrays while each op runs and after it."""
 
     def watch(*op: int) -> None:
         traces = tracemalloc.take_snapshot().traces
@@ -166,27 +107,42 @@ def observe(bound: Callable[..., list[Any]]) -> Observed:
     return Observed(results=results, ops=ops, peaks=peaks, held=held[1:-1], left=held[-1])
 
 
-def network(layers: int = 4) -> Tape:
-    """Layers that share their weights, a statistic that sums up their results, dropout, a last layer."""
-    normal = np.random.default_rng(0).normal
-    tape = Tape(normal(size=(64, 16)), *normal(scale=0.3, size=(2, 16, 16)), np.zeros((1, 16)), np.array([1]))
-    y, w, v, total, key = tape.inputs
-    for _ in range(layers):
-        y = tape("relu", tape("matmul", y, w))
-    tape.after |= {total: tape("add", total, tape("mean", y)), key: tape("next", key)}
-    tape.train(tape("matmul", tape("multiply", y, tape("mask", y, key)), v), [w, v])
-    return tape
+class Trial(NamedTuple):
+    """A program on which the conformance kit tests the executor."""
+
+    name: str
+    program: Callable[[], Tape]
+
+    def traced(self) -> Traced:
+        """Traced again in each call: the same state."""
+        return Frontend().trace(self.program)
+
+    def plain(self) -> list[Any]:
+        """The results that the framework itself computes."""
+        tape = self.program()
+        return [tape.arrays[t] for t in tape.outputs]
+
+    def run(self, bound: Callable[..., list[Any]]) -> list[Any]:
+        """Bound programs leave the state alone, so that nothing has to be reset."""
+        return bound()
+
+    def observe(self, executor: Executor, traced: Any, schedule: Schedule) -> Observed:
+        """NumPy reports its allocations everywhere."""
+        return observe(executor.bind(traced, schedule))
 
 
 @hookimpl
 def checkmate_register_frontends() -> list[FrontendSpec]:
-    return [FrontendSpec(name="tape", summary="NumPy with a tape", load=Runner)]
+    """Offer ``checkmate trace --tape``."""
+    return [FrontendSpec(name="tape", summary="NumPy with a tape", load=Frontend)]
 
 
 @hookimpl
 def checkmate_register_executors() -> list[ExecutorSpec]:
+    """Offer ``checkmate run --tape``."""
+
     def trials() -> list[Trial]:
-        return [Trial("shallow", network(1)), Trial("deep", network(4))]
+        return [Trial("shallow", partial(network, 1)), Trial("deep", network)]
 
     able = frozenset({"reorders"})
-    return [ExecutorSpec(name="tape", summary="runs it", load=Runner, features=able, trials=trials)]
+    return [ExecutorSpec(name="tape", summary="runs it", load=TapeExecutor, features=able, trials=trials)]
