@@ -172,11 +172,11 @@ class FailsToBind(TapeExecutor):
 
 
 class Case(ExecutorConformance):
-    examples = 50
+    examples = 40
     reorders = True
 
     def __init__(self, executor: type[TapeExecutor]) -> None:
-        self.made, self.trial = executor, Trial("network", partial(network, 2))
+        self.made, self.trial = executor, Trial("network", partial(network, 1))
 
     def executor(self) -> TapeExecutor:
         return self.made()
