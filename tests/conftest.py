@@ -66,3 +66,23 @@ def _names(documented: Iterable[object], section: str, name: str) -> bool:
     """Whether a section of a docstring has an entry of this name."""
     bodies = (re.split(rf"^{section}:$", inspect.getdoc(each) or "", flags=re.M)[1:] for each in documented)
     return any(re.search(rf"^ +\*{{0,2}}{name}:", body, re.M) for body, *_ in filter(None, bodies))
+
+
+@pytest.fixture(scope="session")
+def failing() -> Callable[..., dict[str, str]]:
+    """Names of the checks that fail, without ``test_``, and their messages; skipped ones pass."""
+
+    def failing(case: object, only: str = "", but: str = "") -> dict[str, str]:
+        messages = {}
+        for name in (name for name in dir(case) if name.startswith("test_")):
+            if name == f"test_{but}" or (only and name != f"test_{only}"):
+                continue
+            try:
+                getattr(case, name)()
+            except pytest.fail.Exception as failure:
+                messages[name.removeprefix("test_")] = str(failure)
+            except pytest.skip.Exception:
+                pass
+        return messages
+
+    return failing

@@ -127,25 +127,32 @@ class RunnableModel:
     traced: TracedModel
     inputs: object
 
-    def step(self, bound: Callable[..., Any]) -> StepReport:
+    def step(self, bound: CompiledModule) -> StepReport:
         """One forward and backward pass; the gradients are dropped.
+
+        Before the first one, a pass that is not measured captures the model.
 
         Raises:
             ProgramError: if the model returns no loss.
         """
         args, kwargs = arguments_of(self.inputs)
-        self.traced.model.zero_grad(set_to_none=True)
+        if not bound.plans:
+            self._pass(bound, args, kwargs)
         start_s = time.perf_counter()
         with memory_meter(self.traced.model, tree_leaves((args, kwargs))) as meter:
-            loss = bound(*args, **kwargs)
-            if not (isinstance(loss, Tensor) and loss.dim() == 0):
-                raise ProgramError(
-                    "the model returns no scalar loss: let the factory return (model, example_inputs, loss)"
-                )
-            loss.backward()  # type: ignore[no-untyped-call]
-        seconds = time.perf_counter() - start_s
-        self.traced.model.zero_grad(set_to_none=True)
-        return StepReport(loss=float(loss.detach()), peak=meter.peak, seconds=seconds)
+            loss = self._pass(bound, args, kwargs)
+        return StepReport(loss=loss, peak=meter.peak, seconds=time.perf_counter() - start_s)
+
+    def _pass(self, bound: CompiledModule, args: tuple[object, ...], kwargs: dict[str, object]) -> float:
+        """The loss."""
+        loss = bound(*args, **kwargs)
+        if not (isinstance(loss, Tensor) and loss.dim() == 0):
+            raise ProgramError(
+                "the model returns no scalar loss: let the factory return (model, example_inputs, loss)"
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+        bound.zero_grad(set_to_none=True)
+        return float(loss.detach())
 
 
 def _refuse_late_reads(step: WholeStep, schedule: Schedule) -> None:
