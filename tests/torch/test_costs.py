@@ -16,7 +16,7 @@ from checkmate.cost import DEVICES, UnitCost
 from checkmate.framework import measuring
 from checkmate_torch import compile, costs
 from checkmate_torch.costs import price
-from checkmate_torch.tracing import TracedGraph
+from checkmate_torch.traced_graph import TracedGraph
 
 BATCH, WIDTH = 12, 20
 

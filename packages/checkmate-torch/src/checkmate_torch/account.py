@@ -17,7 +17,7 @@ from checkmate import BudgetError, DFGraph
 from checkmate.report import Account, Kind
 from checkmate_torch.private import FakeTensor
 from checkmate_torch.storages import allocated_bytes, storage_key, storages_of
-from checkmate_torch.tracing import TracedGraph
+from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = ["Holdings", "module_of", "named", "optimizer_bytes"]
 

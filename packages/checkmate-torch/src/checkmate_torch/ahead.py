@@ -26,7 +26,7 @@ from checkmate_torch.meter import resident_bytes
 from checkmate_torch.options import ModelSettings, Options, TracingModelSettings
 from checkmate_torch.planning import Planner, TracingDone, decide_step
 from checkmate_torch.private import FakeTensor, FakeTensorMode, fake_mode, fake_mode_of, tree_leaves, tree_map
-from checkmate_torch.tracing import TracedGraph
+from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = [
     "Frontend",

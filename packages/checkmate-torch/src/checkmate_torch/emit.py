@@ -28,7 +28,7 @@ from checkmate_torch.private import (
 )
 from checkmate_torch.safety import as_copy, is_new_statistic, is_random, rng_state_like
 from checkmate_torch.symbols import is_symbol
-from checkmate_torch.tracing import TracedGraph
+from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = ["Watch", "emit", "emit_unbroken"]
 

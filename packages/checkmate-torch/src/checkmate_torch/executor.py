@@ -25,7 +25,7 @@ from checkmate_torch.meter import memory_meter
 from checkmate_torch.planning import Given
 from checkmate_torch.private import FakeTensor, tree_leaves
 from checkmate_torch.step import CompiledStep, TracedTraining
-from checkmate_torch.tracing import TracedGraph
+from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.whole import WholeStep
 
 __all__ = ["Executor", "bind"]

@@ -42,7 +42,8 @@ from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
 from checkmate_torch.private import compile_joint
 from checkmate_torch.snapshot import Snapshot, predicted_snapshot
-from checkmate_torch.tracing import TracedGraph, trace_joint
+from checkmate_torch.traced_graph import TracedGraph
+from checkmate_torch.tracing import trace_joint
 
 __all__ = [
     "Given",

@@ -8,7 +8,6 @@ the symbolic shapes take long to import, so the functions that need them import 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -144,14 +143,11 @@ def captured_whole(
         run, backend=backend, fullgraph=True, dynamic=dynamic, isolate_recompiles=True
     )
 
+    # The accumulated limit is of all models of a class; optimize_ddp would split the graph of a DDP module.
+    settings = {"recompile_limit": most, "accumulated_recompile_limit": 2**31, "optimize_ddp": False}
+
     def call(*args: object, **kwargs: object) -> object:
-        # One limit counts all models of a class; optimize_ddp would split the graph of a DDP module.
-        with torch._dynamo.config.patch(
-            recompile_limit=most,
-            accumulated_recompile_limit=sys.maxsize,
-            ignore_logging_functions=dropped,
-            optimize_ddp=False,
-        ):
+        with torch._dynamo.config.patch({**settings, "ignore_logging_functions": dropped}):
             return compiled(*args, **kwargs)
 
     return call

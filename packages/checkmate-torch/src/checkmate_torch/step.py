@@ -160,15 +160,18 @@ def trace_step(
     >>> [op.name for op in traced.graph.ops][-2:]
     ['update of weight', 'update of bias']
     """
+    refuse_wrappers(model)
+    _check_owned(optimizer, model, loss_fn)
     updates = Updates(optimizer=optimizer, max_norm=max_norm)
-    options = Options.parse(process_group="alone", **settings)
+    options = Options.parse(**settings)
+    planner = _StepPlanner(options=options, updates=updates, module=model, only_trace=True)
 
-    def compiled(given: Given | None = None, only_trace: bool = False) -> CompiledStep:
-        return CompiledStep(model, loss_fn, updates, options, has_aux, 8, given=given, only_trace=only_trace)
+    def compiled(given: Given) -> CompiledStep:
+        return CompiledStep(model, loss_fn, updates, options, has_aux, given=given)
 
     try:
         with torch.enable_grad():
-            compiled(only_trace=True)._captured()(*example_inputs)
+            _captured(planner, loss_fn, has_aux, 1)(*example_inputs)
     except _StepTraced as done:
         return TracedTraining(
             graph=done.traced.graph, account=done.account, step=done.step, compiled=compiled
@@ -201,19 +204,16 @@ class CompiledStep(Viewable):
         updates: Updates,
         options: Options,
         has_aux: bool,
-        max_plans: int,
+        max_plans: int = 8,
         *,
         given: Given | None = None,
-        only_trace: bool = False,
     ) -> None:
         """Check that they belong together; nothing is compiled before the first call."""
         refuse_wrappers(model)
         _check_owned(updates.optimizer, model, loss_fn)
         self.model = model
         self.optimizer = updates.optimizer
-        self._planner = _StepPlanner(
-            options=options, updates=updates, module=model, given=given, only_trace=only_trace
-        )
+        self._planner = _StepPlanner(options=options, updates=updates, module=model, given=given)
         self._has_aux, self._max_plans = has_aux, max_plans
         self._loss_fn = loss_fn
         self._settings: Hashable = None
@@ -231,7 +231,8 @@ class CompiledStep(Viewable):
         """
         settings = settings_of(self.optimizer)
         if settings != self._settings:
-            self._settings, self._run = settings, self._captured()
+            self._settings = settings
+            self._run = _captured(self._planner, self._loss_fn, self._has_aux, self._max_plans)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.enable_grad():
             loss, aux = self._run(*args, **kwargs)
@@ -251,22 +252,6 @@ class CompiledStep(Viewable):
     def plans(self) -> tuple[StepPlan, ...]:
         """The plans so far: one for each kind of inputs that was trained with."""
         return tuple(self._planner.plans)
-
-    def _captured(self) -> Callable[..., Any]:
-        """The step as Dynamo will capture it, once it is called, with the optimizer's settings of now."""
-        options = replace(self._planner.options, optimizer_bytes=optimizer_bytes(self.optimizer))
-        planner = replace(self._planner, options=options)
-        model, loss_fn, has_aux = self.model, self._loss_fn, self._has_aux
-
-        def step(*args: object, **kwargs: object) -> tuple[object, object]:
-            result: Any = loss_fn(model, *args, **kwargs)
-            loss, aux = result if has_aux else (result, None)
-            if not isinstance(loss, Tensor):
-                return f"a {type(loss).__name__}", None
-            # Some losses lie in a storage as large as their inputs: what is returned does not.
-            return loss.clone(), tree_map_only(Tensor, Tensor.detach, aux)
-
-        return captured(step, planner, max_plans=self._max_plans)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
@@ -345,6 +330,25 @@ class _StepPlanner:
         )
         log_plan(self.plans, holdings, of="of a step ")
         return forward, backward
+
+
+def _captured(
+    planner: _StepPlanner, loss_fn: Callable[..., object], has_aux: bool, max_plans: int
+) -> Callable[..., Any]:
+    """The step as Dynamo will capture it, once it is called, with the optimizer's settings of now."""
+    size = optimizer_bytes(planner.updates.optimizer)
+    planner = replace(planner, options=replace(planner.options, optimizer_bytes=size))
+    model = planner.module
+
+    def step(*args: object, **kwargs: object) -> tuple[object, object]:
+        result: Any = loss_fn(model, *args, **kwargs)
+        loss, aux = result if has_aux else (result, None)
+        if not isinstance(loss, Tensor):
+            return f"a {type(loss).__name__}", None
+        # Some losses lie in a storage as large as their inputs: what is returned does not.
+        return loss.clone(), tree_map_only(Tensor, Tensor.detach, aux)
+
+    return captured(step, planner, max_plans=max_plans)
 
 
 def _guarded(

@@ -75,7 +75,7 @@ class ModelTrial:
 
     def traced(self) -> TracedModel:
         """The model with its loss, workspaces measured."""
-        self._restore()
+        self.restore()
         loss = self.loss if self.loss_in_graph else None
         zero = 0 if self.loss_in_graph else None
         return trace(
@@ -125,7 +125,7 @@ class ModelTrial:
 
     def _step(self, loss_of: Callable[[Tensor], Tensor]) -> list[npt.NDArray[Any]]:
         """The results on the host; nothing else of the step is left."""
-        self._restore()
+        self.restore()
         loss = loss_of(self._input)
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -133,7 +133,8 @@ class ModelTrial:
         self.model.zero_grad(set_to_none=True)
         return found
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
+        """Set the model and the random generator to the state from which each run starts."""
         self.model.load_state_dict(self._start)
         self.model.zero_grad(set_to_none=True)
         torch.manual_seed(3)
@@ -150,7 +151,7 @@ class StepTrial(ModelTrial):
 
     def traced(self) -> TracedTraining:  # type: ignore[override]
         """The step, workspaces measured."""
-        self._restore()
+        self.restore()
         settings: TracingSettings = {"cost_model": "flops", "workspaces": True, "cache": False}
         return trace_step(self.model, self._loss, self.optimizer, (self._input,), **settings)
 
@@ -167,7 +168,7 @@ class StepTrial(ModelTrial):
 
     def run(self, bound: Callable[..., Any]) -> Sequence[npt.NDArray[Any]]:
         """The same after one call of a bound step."""
-        self._restore()
+        self.restore()
         loss = bound(self._input)
         state = [value for held in self.optimizer.state.values() for value in held.values()]
         return [_on_host(x) for x in (loss, *self.model.state_dict().values(), *state)]
@@ -175,8 +176,9 @@ class StepTrial(ModelTrial):
     def _loss(self, model: nn.Module, x: Tensor) -> Tensor:
         return self.loss(model(x))
 
-    def _restore(self) -> None:
-        super()._restore()
+    def restore(self) -> None:
+        """The optimizer's state, too."""
+        super().restore()
         for held in self.optimizer.state.values():
             for value in held.values():
                 value.zero_()
@@ -289,7 +291,8 @@ class _InPlace(nn.Module):
         left, right = h[:, :64], h[:, 64:]
         h = torch.sin(h).add_(right.repeat(1, 2))
         h[:, :32] = left[:, 32:] * 2
-        return self.down(h.t().contiguous().t()).tanh_()
+        found: Tensor = self.down(h.t().contiguous().t()).tanh_()
+        return found
 
 
 class _ManyOutputs(nn.Module):

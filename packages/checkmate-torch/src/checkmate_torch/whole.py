@@ -22,7 +22,8 @@ from checkmate.cost import OpProfile
 from checkmate_torch.emit import Watch, emit_unbroken
 from checkmate_torch.private import GradAOTOutput, PlainAOTInput, TangentAOTInput
 from checkmate_torch.storages import allocated_bytes
-from checkmate_torch.tracing import TracedGraph, trace_unbroken
+from checkmate_torch.traced_graph import TracedGraph
+from checkmate_torch.tracing import trace_unbroken
 from checkmate_torch.updates import ParameterUpdate, Updates
 
 __all__ = ["WholeStep", "emit_step", "renamed", "whole_step"]
