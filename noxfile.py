@@ -1,6 +1,6 @@
 """The jobs of the repository: ``nox -s demo``, ``tests``, ``evaluate``, ``types``, ``coverage``, ``lint``,
 ``wheels``, ``docs``, ``notebooks``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other
-releases of both frameworks.
+releases of both frameworks; ``conformance`` for many schedules of the executors.
 
 The first five share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
 ``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
@@ -126,6 +126,14 @@ def tf(session: nox.Session) -> None:
     session.chdir(scratch)
     run = ("pytest", "-c", f"{ROOT}/pyproject.toml", "--rootdir=.", "test_first_step.py")
     session.run(*run, env={"PYTHONPATH": f"{scratch}/site", "CHECKMATE_SITE": f"{scratch}/site"})
+
+
+@nox.session(venv_backend="none")
+def conformance(session: nox.Session) -> None:
+    """Draw 200 schedules for every trial of both executors, half an hour; the tests draw a few."""
+    suite = ("--pyargs", "checkmate.testing.suite", "--checkmate-examples=200", "-v")
+    session.run(str(DEV / "pytest"), *suite, "--checkmate-executor=torch", *session.posargs)
+    session.run(str(TF / "pytest"), *suite, "--checkmate-executor=tf", *session.posargs)
 
 
 @nox.session(reuse_venv=True)
