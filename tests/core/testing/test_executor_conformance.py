@@ -13,7 +13,7 @@ from checkmate_tape import TapeExecutor, Traced, Trial
 from numpy_tape import KINDS, Call, network
 
 from checkmate import Free, Schedule
-from checkmate.testing import ExecutorConformance
+from checkmate.testing import ExecutorConformance, FrontendConformance
 
 *_, TOTAL, KEY = network().inputs
 KEYS = np.arange(1, 1000).reshape(-1, 1)
@@ -204,6 +204,13 @@ WRONG: dict[type[TapeExecutor], set[str]] = {
 
 class TestTape(ExecutorConformance):
     executor_name = "tape"
+
+
+class TestTapeFrontend(FrontendConformance):
+    frontend_name = "tape"
+
+    def programs(self) -> list[tuple[Any, ...]]:
+        return [(network,), (partial(network, 1),)]
 
 
 def test_a_right_executor_passes_every_check(failing) -> None:
