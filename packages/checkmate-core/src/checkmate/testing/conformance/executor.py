@@ -59,11 +59,18 @@ class ExecutorConformance(ManyExamples):
         """Run each check for each trial."""
         if found := self.trials():
             names = [trial.name for trial in found]
-            metafunc.parametrize("_one_trial", found, indirect=True, ids=names, scope="class")
+            metafunc.parametrize(
+                "checkmate_trial", found, ids=names, scope="class"
+            )  # a trial's checks in a row
+
+    @pytest.fixture(scope="class")
+    def checkmate_trial(self) -> Trial | None:
+        """The trial of a check; None without trials."""
+        return None
 
     @pytest.fixture(autouse=True)
-    def _one_trial(self, request: pytest.FixtureRequest) -> None:
-        self.trial = getattr(request, "param", None)
+    def _one_trial(self, checkmate_trial: Trial | None) -> None:
+        self.trial = checkmate_trial
 
     def executor(self) -> Executor:
         """A new executor, for each schedule."""
