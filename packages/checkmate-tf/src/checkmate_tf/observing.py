@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from checkmate import Schedule
 from checkmate.plugins import Observed
 from checkmate_tf.bound import BoundStep
 from checkmate_tf.events import Trace, TraceRecorder
@@ -28,6 +27,12 @@ from checkmate_tf.program import Program
 from checkmate_tf.storages import aliased_input, nbytes
 
 __all__ = ["observe", "sees_every_buffer"]
+
+
+_TRIES = 3
+"""Recordings of a call: in one of many thousands, the profiler lost the run of an op."""
+_END = -1
+"""Replaces the position of a compute at the end of a step."""
 
 
 @cache
@@ -41,39 +46,36 @@ def sees_every_buffer() -> bool:
 
 def observe(
     bound: BoundStep,
-    schedule: Schedule,
+    restore: Callable[[], None],
     call: Callable[[], Any],
     read: Callable[[Any], Sequence[Any]],
 ) -> Observed | None:
-    """Call a step that is bound to a schedule once; None if the profiler does not see every buffer.
+    """Call a bound step once; None if the profiler does not see every buffer.
 
     ``under`` is the bytes of the small tensors of the graph, which light ops may read early; ``over`` those
     of the outputs of all light ops.
 
     Args:
         bound: the step. It has been called before: TensorFlow now holds what it keeps between calls.
-        schedule: that it is bound to.
+        restore: sets the variables of the step to their values at the start.
         call: runs the step.
         read: (results of the step) ↦ copies of all results.
     """
     if not sees_every_buffer():
         return None
-    number, end = tf.zeros([]), _end_of_step()
-    end(number)
-    with TraceRecorder() as recorder:
-        results = call()
-        end(number)
-        copies = read(results)
-        del results
-    trace, sequence = recorder.trace, schedule.sequence.tolist()
-    runs = list(_runs(trace, bound))
+    for _ in range(_TRIES):
+        copies, trace = _recorded(restore, call, read)
+        runs = list(_runs(trace, bound))
+        if [position for _, position in runs] == [*range(len(bound.program.ends)), _END]:
+            break
     changes = trace.on("CPU:0")
     times_s = [a.time_s for a in changes]
     held = np.cumsum([0, *(a.delta for a in changes)])
     at = [bisect_left(times_s, start_s) for start_s, _ in runs]
+    op_at = _op_at(bound)
     return Observed(
         results=copies,
-        ops=[sequence[position] for _, position in runs[:-1]],
+        ops=[op_at[position] for _, position in runs[:-1]],
         peaks=[int(held[i : j + 1].max()) for i, j in pairwise(at)],
         held=[int(held[j]) for j in at[1:]],
         left=int(held[-1]),
@@ -82,15 +84,30 @@ def observe(
     )
 
 
+def _recorded(
+    restore: Callable[[], None], call: Callable[[], Any], read: Callable[[Any], Sequence[Any]]
+) -> tuple[Sequence[Any], Trace]:
+    """Results and trace of one call, the release of its results included."""
+    restore()
+    number, end = tf.zeros([]), _end_of_step()
+    end(number)
+    with TraceRecorder() as recorder:
+        results = call()
+        end(number)
+        copies = read(results)
+        del results
+    return copies, recorder.trace
+
+
 @cache
 def _end_of_step() -> Any:
     return tf.function(lambda x: tf.negative(x, name=END_OF_STEP), autograph=False)
 
 
 def _runs(trace: Trace, bound: BoundStep) -> Iterator[tuple[float, int]]:
-    """Start and position of each compute that ran; the last one is the end of the step, at no position."""
+    """Start and position of each compute that ran, and the end of the step."""
     before = None
-    position = _positions(bound) | {END_OF_STEP: -1}
+    position = _positions(bound) | {END_OF_STEP: _END}
     for run in trace.executions:
         at = position.get(_known(run.name, position))
         if at is not None and at != before:
@@ -105,6 +122,13 @@ def _positions(bound: BoundStep) -> dict[str, int | None]:
         name: bisect_left(program.ends, k) if copy.heavy else None
         for k, (name, copy) in enumerate(zip(bound.replay.names, program.copies, strict=True))
     }
+
+
+def _op_at(bound: BoundStep) -> list[int]:
+    """Position of a compute → the op of the graph that runs there."""
+    settled, copies = bound.traced.settled, bound.program.copies
+    op_of = {op.name: k for k, v in enumerate(settled.order) for op in settled.traced.groups[v]}
+    return [op_of[copies[k].op.name] for k in bound.program.ends]
 
 
 def _known(name: str, position: Mapping[str, int | None]) -> str:

@@ -41,6 +41,7 @@ from checkmate_tf.program import Program
 from checkmate_tf.residency import group_workspace, resident_bytes
 from checkmate_tf.settled import Settled, settle
 from checkmate_tf.storages import is_counted, lender
+from checkmate_tf.sums import starts_of
 from checkmate_tf.tracing import TracedGraph, trace
 
 __all__ = ["StepPlan", "plan_step", "price_step"]
@@ -372,7 +373,8 @@ def _smaller(traced: TracedGraph, plan: StepPlan) -> StepPlan:
     workspaces = {op: plan.workspaces.get(before, 0) for before, op in ops}
     known, problem = plan.settled, plan.solution.problem
     tensors = (*_with_lent(traced, workspaces), *known.graph.tensors[traced.graph.n_tensors :])
-    settled = replace(known, traced=traced, graph=replace(known.graph, tensors=tensors))
+    graph = replace(known.graph, tensors=tensors)
+    settled = Settled(traced=traced, graph=graph, order=known.order, starts=starts_of(traced))
     problem = replace(problem, graph=replace(problem.graph, tensors=tensors))
     found, expected = _expected(settled, plan.schedule, workspaces)
     as_traced = _as_traced(settled.graph, settled.order)

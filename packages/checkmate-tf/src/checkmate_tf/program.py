@@ -7,7 +7,7 @@ The bytes that a program holds are counted before it runs (:mod:`checkmate_tf.re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,10 +15,9 @@ import tensorflow as tf
 
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate_tf.lean import lean_order
-from checkmate_tf.storages import aliased_input
 from checkmate_tf.tracing import TracedGraph
 
-__all__ = ["Copy", "Hold", "Program", "Value", "branch_programs", "program", "steady_sums"]
+__all__ = ["Copy", "Hold", "Program", "Value", "branch_programs", "program"]
 
 
 class Value(NamedTuple):
@@ -71,7 +70,12 @@ class Program:
     entire: bool = False
 
 
-def program(traced: TracedGraph, sequence: Iterable[int], late: Container[int] = ()) -> Program:
+def program(
+    traced: TracedGraph,
+    sequence: Iterable[int],
+    late: Container[int] = (),
+    starts: Mapping[str, int] | None = None,
+) -> Program:
     """The program of a sequence of the ops of a graph.
 
     Args:
@@ -79,8 +83,9 @@ def program(traced: TracedGraph, sequence: Iterable[int], late: Container[int] =
         sequence: ops of ``traced.graph``, with repeats; each reads the latest copies of its inputs.
         late: positions of computes in vain that read variables after their overwrite. Light reads of their
             own keep the overwritten values from being held for them.
+        starts: op → the input that takes the place of its first one, and vice versa.
     """
-    writer = _Writer.of(traced)
+    writer = _Writer.of(traced, starts or {})
     ends: list[int] = []
     for k, v in enumerate(sequence):
         known = writer.forget_light() if k in late else {}
@@ -92,36 +97,6 @@ def program(traced: TracedGraph, sequence: Iterable[int], late: Container[int] =
         ends.append(len(writer.copies) - 1)
     outputs = tuple(writer.value(t) for t in traced.captured.outputs)
     return Program(copies=tuple(writer.copies), outputs=outputs, ends=tuple(ends))
-
-
-def steady_sums(program: Program) -> Iterator[Hold]:
-    """What must be held so that the sums of a program are those of the step, to the bit.
-
-    ``AddN`` writes over the first of its inputs that nothing else needs, and starts with that one. So its sum
-    depends on the schedule, unless it starts with one of the first two.
-    """
-    root = _roots(program.copies)
-    last = {root(v): k for k, copy in enumerate(program.copies) for v in copy.inputs}
-    last |= {root(v): len(program.copies) for v in program.outputs}
-    for hold in program.holds:
-        last[root(hold.value)] = max(last.get(root(hold.value), 0), hold.until + 1)
-    for k, copy in enumerate(program.copies):
-        if copy.op.type == "AddN" and len(copy.inputs) > 2:
-            read = list(map(root, copy.inputs))
-            dies = [v.copy >= 0 and last[v] == k and read.count(v) == 1 for v in read]
-            if not any(dies[:2]):
-                yield from (Hold(v, k) for v, dying in zip(read[2:], dies[2:], strict=True) if dying)
-
-
-def _roots(copies: Sequence[Copy]) -> Callable[[Value], Value]:
-    """Value ↦ the first value in the same buffer."""
-    known: dict[Value, Value] = {}
-    for k, copy in enumerate(copies):
-        for t in copy.op.outputs:
-            source = aliased_input(copy.op, t.value_index)
-            if source is not None and copy.inputs:
-                known[Value(k, t.value_index)] = known.get(copy.inputs[source], copy.inputs[source])
-    return lambda v: known.get(v, v)
 
 
 def branch_programs(traced: TracedGraph, op: tf.Operation) -> tuple[Program, ...]:
@@ -145,18 +120,20 @@ class _Writer:
         latest: op → number of its latest copy.
         heavy: inputs of the step, and the ops of the sequence so far.
         wires: op → its inputs, kept because TensorFlow takes time to list them.
+        starts: as in :func:`program`.
     """
 
     traced: TracedGraph
+    starts: Mapping[str, int]
     latest: dict[str, int]
     copies: list[Copy] = field(default_factory=list)
     heavy: set[str] = field(default_factory=set)
     wires: dict[str, list[tf.Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, traced: TracedGraph) -> _Writer:
+    def of(cls, traced: TracedGraph, starts: Mapping[str, int]) -> _Writer:
         given = {t.op.name: -1 - k for k, t in enumerate(traced.captured.inputs)}
-        return cls(traced=traced, latest=given, heavy=set(given))
+        return cls(traced=traced, starts=starts, latest=given, heavy=set(given))
 
     def run(self, op: tf.Operation) -> None:
         """Add a copy of a heavy op."""
@@ -183,7 +160,9 @@ class _Writer:
 
     def _inputs(self, op: tf.Operation) -> tuple[Value, ...]:
         if op.name not in self.wires:
-            self.wires[op.name] = list(op.inputs)
+            inputs = self.wires[op.name] = list(op.inputs)
+            if start := self.starts.get(op.name, 0):
+                inputs[0], inputs[start] = inputs[start], inputs[0]
         return tuple(self.value(t) for t in self.wires[op.name])
 
     def _add(self, op: tf.Operation, inputs: tuple[Value, ...], *, heavy: bool) -> None:

@@ -131,7 +131,7 @@ class _Memory:
     def _taken_over(self, k: int, dying: Set[Value]) -> int:
         """Bytes of the dying input that copy k writes its output over."""
         copy = self.copies[k]
-        first = 2 if copy.op.type == "AddN" else len(copy.inputs)  # see program.steady_sums
+        first = 2 if copy.op.type == "AddN" else len(copy.inputs)  # see checkmate_tf.sums
         inputs = (self.buffers.of(copy.inputs[i]) for i in takes_over(copy.op) if i < first)
         return next((self.buffers.sizes[b] for b in inputs if b is not None and b in dying), 0)
 

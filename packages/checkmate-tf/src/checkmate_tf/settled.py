@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from checkmate import DFGraph, Schedule
 from checkmate.analysis import in_vain, late_reads, sequence_to_run, with_writes_settled
 from checkmate.framework import late_frees
-from checkmate_tf.program import Hold, Program, Value, program, steady_sums
+from checkmate_tf.program import Hold, Program, Value, program
+from checkmate_tf.sums import starts_of, steady_sums
 from checkmate_tf.tracing import TracedGraph
 
 __all__ = ["Settled", "settle"]
@@ -30,11 +31,13 @@ class Settled:
         traced: the step in the order in which it was traced.
         graph: the step, priced, its updates as early as is sound.
         order: op of ``graph`` → op of ``traced.graph``. Tensors keep their numbers; new ones have 0 bytes.
+        starts: of sums, see :mod:`checkmate_tf.sums`.
     """
 
     traced: TracedGraph
     graph: DFGraph
     order: Sequence[int]
+    starts: Mapping[str, int]
 
     @property
     def writes(self) -> Mapping[int, Sequence[int]]:
@@ -52,7 +55,7 @@ class Settled:
         sequence = schedule.sequence.tolist()
         vain = in_vain(self.graph, sequence)
         late = {k for k, _ in late_reads(self.graph, sequence, self.writes)} if vain else ()
-        found = program(self.traced, [self.order[v] for v in sequence], late)
+        found = program(self.traced, [self.order[v] for v in sequence], late, self.starts)
         found = replace(found, holds=tuple(self._holds(schedule, found)))
         holds = (*found.holds, *steady_sums(found))
         return replace(found, holds=holds, entire=bool(vain or holds))
@@ -80,7 +83,7 @@ def settle(traced: TracedGraph, priced: DFGraph) -> Settled:
         priced: its graph with costs and workspaces.
     """
     graph, order = with_writes_settled(priced, traced.writes, traced.in_sequence)
-    return Settled(traced=traced, graph=graph, order=order)
+    return Settled(traced=traced, graph=graph, order=order, starts=starts_of(traced))
 
 
 def _copy_of(op: str, found: Program, position: int) -> int:

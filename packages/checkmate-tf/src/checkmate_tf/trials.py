@@ -84,8 +84,7 @@ class FunctionTrial:
         if not isinstance(bound, BoundStep):
             return None
         self.run(bound)
-        self._restore()
-        return observe(bound, schedule, lambda: bound(*self._program[1]), self._read)
+        return observe(bound, self._restore, lambda: bound(*self._program[1]), self._read)
 
     def _restore(self) -> None:
         for variable, value in self._start:
