@@ -24,17 +24,16 @@ class FreesTooLate(TapeExecutor):
     """Frees a tensor after the next op, unless that makes it."""
 
     def run(self, traced: Traced, schedule: Schedule, watch: Callable[..., object] = bool) -> list[Any]:
-        steps, waiting = [], []
+        steps, late = [], []
         for step in schedule:
-            steps.append(step)
             if isinstance(step, Free):
-                waiting.append(steps.pop())
+                late.append(step)
                 continue
             makes = traced.calls[step.op].makes
-            steps[-1:-1] = [free for free in waiting if free.tensor in makes]
-            steps += [free for free in waiting if free.tensor not in makes]
-            waiting = []
-        return super().run(traced, Schedule.of(steps + waiting), watch)
+            before = [free for free in late if free.tensor in makes]
+            steps += [*before, step, *(free for free in late if free not in before)]
+            late = []
+        return super().run(traced, Schedule.of(steps + late), watch)
 
 
 class ForgetsAFree(TapeExecutor):
@@ -56,7 +55,7 @@ class SkipsAnOp(TapeExecutor):
 
 
 class Counts(TapeExecutor):
-    """Right, and knows how often each tensor was made in this step."""
+    """Right, and counts how often each tensor is made in a step."""
 
     def run(self, traced: Traced, schedule: Schedule, watch: Callable[..., object] = bool) -> list[Any]:
         self.made = [0] * traced.graph.n_tensors
