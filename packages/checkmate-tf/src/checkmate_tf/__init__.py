@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from checkmate.errors import ProfilerBusyError, UnsupportedModelError
 
 if TYPE_CHECKING:
-    from checkmate_tf.ahead import ProgramError, TracedStep, plan, trace
+    from checkmate_tf.ahead import ProgramError, plan, trace
     from checkmate_tf.bound import BoundStep, TracedFunction, bind
     from checkmate_tf.capture import UnsupportedFunctionError
     from checkmate_tf.compiled import CompiledIteration, compile
@@ -34,7 +34,6 @@ __all__ = [
     "ProgramError",
     "StepPlan",
     "TracedFunction",
-    "TracedStep",
     "UnsupportedFunctionError",
     "UnsupportedModelError",
     "bind",
@@ -59,7 +58,6 @@ _HOMES = {
     "PlannedTraining": "keras_fit",
     "ProgramError": "ahead",
     "TracedFunction": "bound",
-    "TracedStep": "ahead",
     "UnsupportedFunctionError": "capture",
     "bind": "bound",
     "compile": "compiled",

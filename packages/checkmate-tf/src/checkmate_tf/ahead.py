@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import keras
 
 from checkmate import Budget
-from checkmate.framework import AUTO, Options, ProgramError, Settings, TracedStep, TracingSettings
+from checkmate.framework import AUTO, Options, ProgramError, Settings, TracingSettings
 from checkmate_tf.bound import TracedFunction
 from checkmate_tf.compiled import CompiledIteration, iteration
 from checkmate_tf.functions import PlannedFunction
@@ -19,7 +19,7 @@ from checkmate_tf.losses import Loss
 from checkmate_tf.planning import StepPlan
 from checkmate_tf.specs import specs_of
 
-__all__ = ["Frontend", "ProgramError", "TracedStep", "plan", "step_of", "trace"]
+__all__ = ["Frontend", "ProgramError", "plan", "step_of", "trace"]
 
 
 def trace(

@@ -128,7 +128,11 @@ class BoundStep:
         return self.run(tensors)
 
     def run(self, tensors: Sequence[tf.Tensor]) -> Any:
-        """The results of the step on flat tensors, nested as the traced function returns them."""
+        """The results of the step, nested as the traced function returns them.
+
+        Args:
+            tensors: the tensors among the arguments, in the order of ``tf.nest.flatten``.
+        """
         made = iter(self.replay(*tensors))
         structure = self.traced.source.function.structured_outputs
         leaves = tf.nest.flatten(structure, expand_composites=True)
