@@ -1,4 +1,4 @@
-"""The plugin: one frontend, which checks its release when it is first used, and keeps TensorFlow quiet."""
+"""The plugin: a frontend and an executor; their first use checks the release and keeps TensorFlow quiet."""
 
 from __future__ import annotations
 
