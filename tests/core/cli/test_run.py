@@ -56,7 +56,10 @@ def test_steps_are_shown_beside_the_simulators_peak(checkmate: Checkmate) -> Non
         "executor": "torch",
         "simulated_peak": 32,
         "within": True,
-        "steps": [{"loss": 1.0, "peak": 32, "seconds": 0.5}, {"loss": 0.5, "peak": 32, "seconds": 0.5}],
+        "steps": [
+            {"loss": 1.0, "peak": 32, "seconds": 0.5, "over": 0},
+            {"loss": 0.5, "peak": 32, "seconds": 0.5, "over": 0},
+        ],
     }
 
 
@@ -71,7 +74,7 @@ def test_a_step_above_the_simulators_peak_is_exit_1(checkmate: Checkmate, offer:
     offer(leak=5)
     result = checkmate(*RUN, "--json")
     assert (result.exit_code, json.loads(result.stdout)["within"]) == (1, False)
-    assert "Error: a step held 37 bytes, 5 more than the simulator's peak" in result.stderr
+    assert "Error: a step held 5 bytes more than the simulator's peak of 32 bytes" in result.stderr
 
 
 def test_memory_that_is_not_measured_is_said(checkmate: Checkmate, offer: Callable[..., None]) -> None:

@@ -107,8 +107,9 @@ class Executor:
         Args:
             program: a function without arguments that returns ``(model, example_inputs)`` or
                 ``(model, example_inputs, loss)``; without a loss, the model must return it.
-            options: as in :func:`trace`.
+            options: as in :func:`trace`; but workspaces are measured by default.
         """
+        options.setdefault("workspaces", True)
         if isinstance(program, nn.Module):
             raise ProgramError("a model alone can't be run: give a factory of (model, example_inputs)")
         model, example_inputs, loss = made_by(program, program())

@@ -130,11 +130,13 @@ class StepReport:
         loss: before the update; None if the program has none.
         peak: the most bytes held during the step, parameters and inputs included; None if not measured.
         seconds: the time of the step.
+        over: bytes by which ``peak`` may be above the simulator's: those of tensors that the graph omits.
     """
 
     loss: float | None
     peak: int | None
     seconds: float
+    over: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
