@@ -2,9 +2,11 @@
 
 The profiler sees each kernel with its start, and each allocation and release, on one clock. The kernels of a
 schedule run one after the other, in several threads, because each waits for the one before. TensorFlow
-releases the inputs and the unread outputs of a kernel before it starts those that wait. So the bytes at the
-start of each heavy kernel are exact, and so is their maximum until the next one starts. Light ops run as soon
-as their inputs exist: their small outputs may come early, and the small tensors that they read may go early.
+releases the inputs of a kernel before it starts those that wait. So the bytes at the start of each heavy
+kernel are exact, and so is their maximum until the next one starts, with one exception: an output that
+nothing reads goes at the same time as the next kernel starts, and was seen to go after it in one of more than
+ten thousand calls. Light ops run as soon as their inputs exist: their small outputs may come early, and the
+small tensors that they read may go early.
 """
 
 from __future__ import annotations
