@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from checkmate.errors import ProfilerBusyError, UnsupportedModelError
 
 if TYPE_CHECKING:
+    from checkmate.framework import TracedStep
     from checkmate_tf.ahead import ProgramError, plan, trace
     from checkmate_tf.bound import BoundStep, TracedFunction, bind
     from checkmate_tf.capture import UnsupportedFunctionError
@@ -34,6 +35,7 @@ __all__ = [
     "ProgramError",
     "StepPlan",
     "TracedFunction",
+    "TracedStep",
     "UnsupportedFunctionError",
     "UnsupportedModelError",
     "bind",
@@ -58,6 +60,7 @@ _HOMES = {
     "PlannedTraining": "keras_fit",
     "ProgramError": "ahead",
     "TracedFunction": "bound",
+    "TracedStep": "bound",
     "UnsupportedFunctionError": "capture",
     "bind": "bound",
     "compile": "compiled",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from checkmate_tf.ahead import step_of
 from checkmate_tf.bound import BoundStep, TracedFunction, bind
 from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.meter import memory_meter
-from checkmate_tf.observing import sees_every_buffer
+from checkmate_tf.observing import light_bytes, sees_every_buffer
 
 __all__ = ["Executor", "RunnableStep", "bind"]
 
@@ -39,11 +38,12 @@ class Executor:
 
         Args:
             program: as :meth:`Frontend.trace` takes it. Samples among the arguments of a function are used.
-            options: as in :func:`~checkmate_tf.trace`.
+            options: as in :func:`~checkmate_tf.trace`; but workspaces are measured by default.
 
         Raises:
             ProgramError: if it is no such program, or values can't be made up for an argument.
         """
+        options.setdefault("workspaces", True)
         function, arguments = step_of(program, **options)
         if not _is_measured():
             _log.warning(
@@ -69,7 +69,7 @@ class RunnableStep:
     traced: TracedFunction
     arguments: tuple[Any, ...]
 
-    def step(self, bound: Callable[..., Any]) -> StepReport:
+    def step(self, bound: BoundStep) -> StepReport:
         """Run the bound step once, and measure it. The first run also makes TensorFlow's function.
 
         The loss is the first scalar of floating-point type among the results. The peak is None on a CPU whose
@@ -82,7 +82,8 @@ class RunnableStep:
             scalars = [x for x in results if tf.is_tensor(x) and x.dtype.is_floating and x.shape.rank == 0]
             loss = float(scalars[0]) if scalars else None
             seconds = time.perf_counter() - start
-        return StepReport(loss=loss, peak=meter.peak if _is_measured() else None, seconds=seconds)
+        peak = meter.peak if _is_measured() else None
+        return StepReport(loss=loss, peak=peak, seconds=seconds, over=light_bytes(bound.program))
 
 
 def _is_measured() -> bool:

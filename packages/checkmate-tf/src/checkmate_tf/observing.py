@@ -22,13 +22,13 @@ import tensorflow as tf
 
 from checkmate.plugins import Observed
 from checkmate_tf.bound import BoundStep
-from checkmate_tf.events import Trace, TraceRecorder
+from checkmate_tf.events import Allocation, Execution, Trace, TraceRecorder
 from checkmate_tf.needs import SMALL
 from checkmate_tf.private import END_OF_STEP
 from checkmate_tf.program import Program
 from checkmate_tf.storages import aliased_input, nbytes
 
-__all__ = ["observe", "sees_every_buffer"]
+__all__ = ["light_bytes", "observe", "sees_every_buffer"]
 
 
 _TRIES = 3
@@ -73,8 +73,7 @@ def observe(
         positions = [position for _, position in runs]
         if positions == [*range(len(bound.program.ends)), _END] and held[-1] == 0:
             break
-    times_s = [a.time_s for a in changes]
-    at = [bisect_left(times_s, start_s) for start_s, _ in runs]
+    at = [_start(run, changes) for run, _ in runs]
     op_at = _op_at(bound)
     return Observed(
         results=copies,
@@ -83,7 +82,7 @@ def observe(
         held=[int(held[j]) for j in at[1:]],
         left=int(held[-1]),
         under=sum(t.size for t in bound.traced.graph.tensors if t.size < SMALL),
-        over=_light_bytes(bound.program),
+        over=light_bytes(bound.program),
     )
 
 
@@ -107,14 +106,22 @@ def _end_of_step() -> Any:
     return tf.function(lambda x: tf.negative(x, name=END_OF_STEP), autograph=False)
 
 
-def _runs(trace: Trace, bound: BoundStep) -> Iterator[tuple[float, int]]:
-    """Start and position of each compute that ran, and the end of the step."""
+def _start(run: Execution, changes: Sequence[Allocation]) -> int:
+    """The number of changes before a kernel, and the releases up to its first allocation."""
+    k = bisect_left(changes, run.start_s, key=lambda a: a.time_s)
+    while k < len(changes) and changes[k].delta < 0 and changes[k].time_s < run.start_s + run.seconds:
+        k += 1
+    return k
+
+
+def _runs(trace: Trace, bound: BoundStep) -> Iterator[tuple[Execution, int]]:
+    """Kernel and position of each compute that ran, and the end of the step."""
     before = None
     position = _positions(bound) | {END_OF_STEP: _END}
     for run in trace.executions:
         at = position.get(_known(run.name, position))
         if at is not None and at != before:
-            yield run.start_s, at
+            yield run, at
             before = at
 
 
@@ -141,7 +148,7 @@ def _known(name: str, position: Mapping[str, int | None]) -> str:
     return name
 
 
-def _light_bytes(program: Program) -> int:
+def light_bytes(program: Program) -> int:
     """Bytes of the outputs of all light copies; constants are held between calls."""
     return sum(
         nbytes(t)

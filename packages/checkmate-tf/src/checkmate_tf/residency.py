@@ -78,7 +78,8 @@ class _Memory:
         buffers: of all values.
         made: copy → the buffers that it makes, a lent workspace included.
         read: copy → the buffers that it reads.
-        readers: buffer → the number of copies that will still read it.
+        released: copy → the buffers that are held until it is over.
+        readers: buffer → the number of copies that will still read it, or until which it is held.
         kept: the buffers that are returned.
         held: bytes of the buffers that are resident now.
     """
@@ -96,7 +97,11 @@ class _Memory:
         for b in self.buffers.sizes:
             if b.copy >= 0:
                 self.made[b.copy].append(b)
-        self.readers = Counter(b for read in self.read for b in read)
+        self.released: dict[int, set[Value]] = {}
+        for hold in program.holds:
+            if (b := self.buffers.of(hold.value)) is not None:
+                self.released.setdefault(hold.until, set()).add(b)
+        self.readers = Counter(b for read in (*self.read, *self.released.values()) for b in read)
         self.kept = {self.buffers.of(v) for v in program.outputs}
         self.held = sum(given.values())
 
@@ -109,8 +114,9 @@ class _Memory:
         seen = self.held + self._own_workspace(k) - self._taken_over(k, dying)
         if self.copies[k].branches:
             seen += self._in_branches(k, dying, made)
-        self.readers.subtract(self.read[k])
-        unread = {b for b in self.made[k] if not self.readers[b] and b not in self.kept}
+        released = self.released.get(k, set())
+        self.readers.subtract([*self.read[k], *released])
+        unread = {b for b in (*self.made[k], *released) if not self.readers[b] and b not in self.kept}
         self.held -= self._bytes(dying | unread)
         return seen
 
