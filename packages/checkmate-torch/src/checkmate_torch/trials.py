@@ -1,16 +1,10 @@
-"""Small programs on which the conformance kit tests the executor, and what PyTorch's allocator sees of a run.
-
-On the CPU the profiler records every allocation of PyTorch, in order, and the bytes that were asked for. A
-*mark*, an allocation of a size that no program uses, separates the ops. On CUDA the allocator is asked at
-each mark; its blocks are rounded as the graph's tensors are.
-"""
+"""Small programs on which the conformance kit tests the executor: one for each kind of op that needs care."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,16 +17,11 @@ from checkmate import Schedule
 from checkmate.framework import TracingSettings
 from checkmate.plugins import Observed
 from checkmate_torch.ahead import Loss, TracedModel, trace
-from checkmate_torch.allocations import AllocationRecorder
 from checkmate_torch.executor import Executor
-from checkmate_torch.safety import is_random, rng_state_like
+from checkmate_torch.observing import CpuMemory, CudaMemory, slack
 from checkmate_torch.step import TracedTraining, trace_step
-from checkmate_torch.storages import allocated_bytes
 
 __all__ = ["TRIALS", "ModelTrial", "StepTrial"]
-
-_MARK = 13
-"""Bytes of a mark: no size of float32."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +44,7 @@ class ModelTrial:
 
     @cached_property
     def model(self) -> nn.Module:
-        """On the GPU if there is one."""
+        """On the device of the trial."""
         torch.manual_seed(1)
         return self.make().to(self.device)
 
@@ -100,7 +89,7 @@ class ModelTrial:
         self, executor: Executor, traced: TracedModel | TracedTraining, schedule: Schedule
     ) -> Observed:
         """The second step of a bound model: the first one compiles it."""
-        memory = _CudaMemory() if self.device.type == "cuda" else _CpuMemory()
+        memory = CudaMemory() if self.device.type == "cuda" else CpuMemory()
         ops: list[int] = []
 
         def watch(op: int) -> None:
@@ -112,7 +101,7 @@ class ModelTrial:
         ops.clear()
         with memory:
             results = self.run(bound)
-        under, over = _slack(traced)
+        under, over = slack(traced)
         return Observed(
             results=results,
             ops=ops[:-1],
@@ -187,67 +176,6 @@ class StepTrial(ModelTrial):
 def _on_host(value: Tensor) -> npt.NDArray[Any]:
     """A copy of a tensor outside of PyTorch's memory."""
     return np.array(value.detach().cpu().numpy())
-
-
-class _CpuMemory:
-    """The bytes between marks, from the recorded allocations."""
-
-    def mark(self) -> None:
-        """Separate what comes before from what comes after."""
-        torch.empty(_MARK, dtype=torch.uint8)
-
-    def __enter__(self) -> None:
-        """Start recording."""
-        self._recorder = AllocationRecorder()
-        self._recorder.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        """Stop, and divide the recording at the marks."""
-        self._recorder.__exit__(None, None, None)
-        deltas = self._recorder.events.deltas
-        levels = np.cumsum([0, *deltas]).tolist()
-        marks = [k for k, delta in enumerate(deltas.tolist()) if delta == _MARK]
-        pairs = list(pairwise(marks))
-        self.peaks = [max(levels[j + 2 : k + 1]) for j, k in pairs]
-        self.held = [levels[k] for _, k in pairs]
-        self.left = levels[-1]
-
-
-class _CudaMemory:
-    """The bytes between marks, as the CUDA allocator counts them."""
-
-    def __enter__(self) -> None:
-        """Count from here."""
-        self._base = torch.cuda.memory_allocated()
-        self._seen: list[tuple[int, int]] = []
-
-    def mark(self) -> None:
-        """Read the counters, and reset the peak."""
-        if hasattr(self, "_seen"):
-            peak, now = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
-            self._seen.append((peak - self._base, now - self._base))
-            torch.cuda.reset_peak_memory_stats()
-
-    def __exit__(self, *error: object) -> None:
-        """Count what is left."""
-        self.peaks = [peak for peak, _ in self._seen[1:]]
-        self.held = [now for _, now in self._seen[1:]]
-        self.left = torch.cuda.memory_allocated() - self._base
-
-
-def _slack(traced: TracedModel | TracedTraining) -> tuple[int, int]:
-    """Bytes by which the memory held may be below and above the simulator's count.
-
-    Below: the scalars of a loss, which the graph charges to the end of the step. Either way: new values of
-    inputs, such as running statistics, which are held from their first run to the end of forward, whatever
-    the schedule says. Above: random states for replays, which the graph charges throughout as fixed bytes.
-    """
-    graph, step = traced.graph, traced.traced if isinstance(traced, TracedModel) else traced.step.traced
-    loss = () if step.boundary is None else graph.ops[step.boundary].outputs
-    scalars = sum(graph.tensors[t].size for t in loss)
-    copied = sum(allocated_bytes(node.meta["val"]) for node in step.copied_back)
-    states = sum(rng_state_like(n).nbytes for n in step.nodes if n is not None and is_random(n))
-    return scalars + copied, copied + states
 
 
 class _Residual(nn.Module):
@@ -354,4 +282,4 @@ TRIALS = (
     StepTrial(name="updates-convolution", make=_Residual, shape=(4, 4, 16, 16), loss=_mean),
     ModelTrial(name="loss-outside", make=_tower, shape=(128, 64), loss=_mean, loss_in_graph=False),
 )
-"""One for each kind of op that needs care."""
+"""On the GPU if there is one."""
