@@ -228,6 +228,16 @@ def test_a_schedule_from_a_file_trains_with_the_same_gradients(tmp_path: Path) -
     assert step.plans[0].solution.schedule == found.schedule
 
 
+def test_any_callable_can_watch_the_ops_run() -> None:
+    model, x = network()
+    traced = trace(model, x, loss=mean_square, cost_model="flops")
+    ran: list[int] = []
+    schedule = Schedule.from_sequence(traced.graph, range(traced.graph.n_ops))
+    step = Executor().bind(traced, schedule, watch=lambda op: ran.append(op))
+    step(x).backward()
+    assert ran == [*schedule.sequence.tolist(), traced.graph.n_ops]
+
+
 def test_what_the_simulator_rejects_is_not_run() -> None:
     model, x = network()
     with pytest.raises(InvalidScheduleError):

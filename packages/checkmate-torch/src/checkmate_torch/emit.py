@@ -12,7 +12,8 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -161,6 +162,17 @@ def keep_alive(*_values: object) -> None:
     """Use values in generated code, so that it does not drop them before."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mark:
+    """A function with a name, as generated code needs it, that calls any callable."""
+
+    watch: Watch
+    __name__: ClassVar[str] = "mark"
+
+    def __call__(self, op: int) -> None:
+        self.watch(op)
+
+
 class _Pass:
     """One graph under construction: copies of joint nodes, one for each scheduled run.
 
@@ -180,7 +192,7 @@ class _Pass:
     ) -> None:
         self.traced = traced
         self.repeated = repeated
-        self.watch = watch
+        self.watch = _Mark(watch) if watch is not None else None
         self.graph = Graph()
         self.values: dict[Node, Node] = {}
         self.states: dict[int, Node] = {}
