@@ -28,7 +28,7 @@ class TestTorch(ExecutorConformance):
     """The suite, with few schedules; ``nox -s conformance`` draws 200 for each trial."""
 
     executor_name = "torch"
-    examples = 5
+    examples = 3
 
 
 class FreesTooLate(emit._Pass):

@@ -171,7 +171,7 @@ class FailsToBind(TapeExecutor):
 
 
 class Case(ExecutorConformance):
-    examples = 40
+    examples = 15
     reorders = True
 
     def __init__(self, executor: type[TapeExecutor]) -> None:
