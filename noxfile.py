@@ -132,8 +132,8 @@ def tf(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def conformance(session: nox.Session) -> None:
-    """Draw 200 schedules for every trial of both executors, half an hour; the tests draw a few."""
-    suite = ("--pyargs", "checkmate.testing.suite", "--checkmate-examples=200", "-v")
+    """Draw 300 schedules for every trial of both executors, half an hour; the tests draw a few."""
+    suite = ("--pyargs", "checkmate.testing.suite", "--checkmate-examples=300", "-v")
     session.run(str(DEV / "pytest"), *suite, "--checkmate-executor=torch", *session.posargs)
     session.run(str(TF / "pytest"), *suite, "--checkmate-executor=tf", *session.posargs)
 

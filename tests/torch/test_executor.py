@@ -25,7 +25,7 @@ from zoo.small_torch import perceptron
 
 
 class TestTorch(ExecutorConformance):
-    """The suite, with few schedules; ``nox -s conformance`` draws 200 for each trial."""
+    """The suite, with few schedules; ``nox -s conformance`` draws 300 for each trial."""
 
     executor_name = "torch"
     examples = 3
