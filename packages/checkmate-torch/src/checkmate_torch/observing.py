@@ -51,20 +51,24 @@ class CpuMemory:
 class CudaMemory:
     """The bytes between marks, as the CUDA allocator counts them."""
 
+    def __init__(self) -> None:
+        """Marks before the block are dropped at its start."""
+        self._base = 0
+        self._seen: list[tuple[int, int]] = []
+
     def __enter__(self) -> None:
         """Count from here."""
         self._base = torch.cuda.memory_allocated()
-        self._seen: list[tuple[int, int]] = []
+        self._seen.clear()
 
     def mark(self) -> None:
         """Read the counters, and reset the peak."""
-        if hasattr(self, "_seen"):
-            peak, now = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
-            self._seen.append((peak - self._base, now - self._base))
-            torch.cuda.reset_peak_memory_stats()
+        peak, now = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
+        self._seen.append((peak - self._base, now - self._base))
+        torch.cuda.reset_peak_memory_stats()
 
     def __exit__(self, *error: object) -> None:
-        """Count what is left."""
+        """Read the bytes that are still held."""
         self.peaks = [peak for peak, _ in self._seen[1:]]
         self.held = [now for _, now in self._seen[1:]]
         self.left = torch.cuda.memory_allocated() - self._base

@@ -13,10 +13,10 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 from torch.optim import Optimizer
 
-from checkmate import Budget, UnsupportedModelError
+from checkmate import Budget, DFGraph, UnsupportedModelError
 from checkmate.framework import Settings, TracedStep, TracingSettings, schedule_of
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account
@@ -301,7 +301,7 @@ class _StepPlanner:
             parameters={k: x for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter)},
             n_forward_outputs=num_fwd_outputs,
             updates=self.updates,
-            price=partial(price_step, options),
+            price=partial(price_step, options) if self.given is None else _unpriced,
             reserve=holdings.size,
             name=type(self.module).__name__,
         )
@@ -330,6 +330,11 @@ class _StepPlanner:
         )
         log_plan(self.plans, holdings, of="of a step ")
         return forward, backward
+
+
+def _unpriced(graph: DFGraph, _nodes: Sequence[Node | None]) -> DFGraph:
+    """The graph as it is: a given schedule brings the costs of its own."""
+    return graph
 
 
 def _captured(

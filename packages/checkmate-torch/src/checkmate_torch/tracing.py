@@ -317,8 +317,8 @@ class _Builder:
             gradients=self.gradients,
             before_boundary=tuple(
                 v
-                for v, op in enumerate(self.ops[: self.boundary])
-                if self.boundary is not None and not self.overwritten.isdisjoint(op.inputs)
+                for v, op in enumerate(self.ops[: self.boundary or 0])
+                if not self.overwritten.isdisjoint(op.inputs)
             ),
         )
 

@@ -46,6 +46,6 @@ def late_frees(graph: DFGraph, schedule: Schedule) -> dict[int, list[int]]:
             used |= dict.fromkeys((*op.inputs, *op.outputs), run)
         elif used.pop(~code) != run:
             found.setdefault(run, []).append(~code)
-    if never := [t for t in used if t not in graph.inputs and t not in graph.outputs]:
+    if never := used.keys() - {*graph.inputs, *graph.outputs}:
         found[run + 1] = sorted(never)
     return found

@@ -59,9 +59,8 @@ class ExecutorConformance(ManyExamples):
         """Run each check for each trial."""
         if found := self.trials():
             names = [trial.name for trial in found]
-            metafunc.parametrize(
-                "checkmate_trial", found, ids=names, scope="class"
-            )  # a trial's checks in a row
+            # By class, so that all checks of a trial run in a row, and share what they know of it.
+            metafunc.parametrize("checkmate_trial", found, ids=names, scope="class")
 
     @pytest.fixture(scope="class")
     @classmethod
