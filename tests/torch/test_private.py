@@ -36,7 +36,7 @@ def private_names(source: str) -> set[str]:
 
 
 def test_private_names_are_used_behind_the_door_only() -> None:
-    modules = [path for path in FOLDER.glob("*.py") if path.name != "private.py"]
+    modules = [path for path in FOLDER.rglob("*.py") if path.parent.name != "private"]
     used = {path.name: names for path in modules if (names := private_names(path.read_text()))}
     assert used == {}
 

@@ -1,0 +1,87 @@
+"""AOTAutograd traces the backward pass of a captured graph; FX and Inductor turn graphs into callables.
+
+AOTAutograd describes the inputs and outputs of its graphs in ``meta["desc"]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._functorch._aot_autograd.descriptors import (
+    GradAOTOutput,
+    InputMutationAOTOutput,
+    PlainAOTInput,
+    SavedForBackwardsAOTOutput,
+    TangentAOTInput,
+)
+from torch.fx import GraphModule
+from torch.fx.graph import _BoxedCodeGen
+
+from checkmate_torch.private.fakes import fake_mode_of
+
+__all__ = [
+    "Boxed",
+    "GradAOTOutput",
+    "InputMutationAOTOutput",
+    "PlainAOTInput",
+    "SavedForBackwardsAOTOutput",
+    "TangentAOTInput",
+    "boxed_code",
+    "compile_joint",
+    "compile_with_inductor",
+    "mark_boxed",
+]
+
+Boxed = Callable[[list[object]], object]
+
+
+def compile_joint(
+    gm: GraphModule,
+    example_inputs: Sequence[object],
+    *,
+    partition: Callable[..., tuple[GraphModule, GraphModule]],
+    forward: Callable[..., Boxed],
+    backward: Callable[..., Boxed],
+) -> Callable[..., object]:
+    """Trace forward and backward pass of a captured graph as one, split that graph, and compile both parts.
+
+    ``partition`` gets the joint graph, its inputs, and the keyword ``num_fwd_outputs``; ``forward`` and
+    ``backward`` get a part and its example inputs.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+
+    compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
+    with torch._functorch.config.patch(donated_buffer=False):  # so that retain_graph=True works
+        return compiler(gm, example_inputs)
+
+
+def mark_boxed(call: Boxed) -> Boxed:
+    """Mark a callable for AOTAutograd as one that takes its arguments in one list and empties it."""
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+def boxed_code(gm: GraphModule) -> Boxed:
+    """The graph as generated Python code that takes its arguments in one list and empties it."""
+    gm.graph.set_codegen(_BoxedCodeGen())
+    gm.recompile()
+    forward = gm.forward
+    return mark_boxed(lambda args: forward(args))  # a method takes no attributes
+
+
+def compile_with_inductor(gm: GraphModule, example_inputs: Sequence[Any], *, is_backward: bool) -> Boxed:
+    """Compile a graph by Inductor. Random ops stay PyTorch's own, so that a replay draws equal numbers."""
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    # The order is the schedule's: Inductor's own search for an order that takes less memory undoes it.
+    settings = {"fallback_random": True, "reorder_for_peak_memory": False}
+    mode = fake_mode_of(example_inputs)  # the graph's constants are real tensors
+    with config.patch(settings), patch.object(mode, "allow_non_fake_inputs", True):
+        decomposed = make_fx(gm, decomposition_table=select_decomp_table())(*example_inputs)
+        return compile_fx_inner(decomposed, example_inputs, is_backward=is_backward)

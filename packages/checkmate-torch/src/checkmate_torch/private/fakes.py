@@ -1,0 +1,93 @@
+"""Fake tensors, which have shapes and no memory, and symbolic shapes: sizes that change from call to call.
+
+The symbolic shapes take long to import, so the functions that need them import them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+
+if TYPE_CHECKING:
+    import sympy
+
+__all__ = [
+    "FakeTensor",
+    "FakeTensorMode",
+    "current_value",
+    "declared_maximum",
+    "fake_mode",
+    "fake_mode_of",
+    "limit",
+    "specialized",
+    "symbols_in",
+    "unfaked",
+    "value_at",
+]
+
+
+def fake_mode() -> FakeTensorMode:
+    """A mode in which new tensors are fake; ops may also take real ones."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def fake_mode_of(values: Sequence[object]) -> FakeTensorMode | None:
+    """The mode that is on, or else that of the fake tensors among the values; None without either."""
+    return torch._guards.detect_fake_mode(values)
+
+
+unfaked = unset_fake_temporarily
+"""Context manager: tensors made in its block are real, although a fake mode is on outside."""
+
+
+def symbols_in(size: torch.SymInt) -> set[sympy.Symbol]:
+    """The symbols in the formula of a size."""
+    return set(size.node.expr.free_symbols)
+
+
+def declared_maximum(size: torch.SymInt, symbol: sympy.Symbol) -> int | None:
+    """The largest value that a symbol of a size may take; None if there is no maximum."""
+    import sympy
+    from torch.utils._sympy.numbers import int_oo
+
+    known = size.node.shape_env.var_to_range.get(symbol)
+    return None if known is None or known.upper in (int_oo, sympy.oo) else int(known.upper)
+
+
+def current_value(size: torch.SymInt, symbol: sympy.Symbol) -> int:
+    """The value of a symbol of a size in this call; no guard is added.
+
+    Raises:
+        ValueError: if it depends on data.
+    """
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    try:
+        return int(size.node.shape_env.guarding_hint_or_throw(symbol))
+    except GuardOnDataDependentSymNode as error:
+        raise ValueError(f"{symbol} is not known before") from error
+
+
+def limit(size: torch.SymInt, symbol: sympy.Symbol, most: int) -> None:
+    """Add a guard: the graph is only called where a symbol of a size is at most ``most``."""
+    import sympy
+
+    size.node.shape_env.evaluate_expr(sympy.Le(symbol, most))
+
+
+def value_at(size: torch.SymInt, values: Mapping[sympy.Symbol, int]) -> int:
+    """The size for given values of its symbols."""
+    return int(size.node.expr.xreplace(values))
+
+
+def specialized(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> int | float | bool:
+    """The number that a symbol represents in this call, guarded: another number means another graph."""
+    node = value.node
+    if isinstance(value, torch.SymInt):
+        return int(node.guard_int("", 0))
+    if isinstance(value, torch.SymFloat):
+        return float(node.guard_float("", 0))
+    return bool(node.guard_bool("", 0))
