@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import checkmate
 from checkmate.errors import DISTRIBUTIONS, InfeasibleBudgetError, install_hint
+from checkmate.units import parse_budget
 
 
 def infeasible(**said: object) -> str:
@@ -27,6 +30,15 @@ def test_budgets_in_messages_are_exact_and_readable() -> None:
     assert infeasible(budget=12).startswith("a budget of 12 bytes is")
     assert "no budget is known to work" in infeasible(minimum=None)
     assert "was not met by any schedule that was found" in infeasible(proved=False)
+
+
+@given(st.integers(1, 2**50), st.integers(1, 2**50))
+def test_the_least_share_in_a_message_is_enough(minimum: int, whole: int) -> None:
+    message = infeasible(budget=minimum - 1, minimum=minimum, whole=whole)
+    share = re.search(r", ([\d.]+%) of the peak without recomputation", message)
+    assert share is not None
+    if float(share[1][:-1]) <= 1000:
+        assert minimum <= parse_budget(share[1], whole) <= minimum + whole / 1000 + 1
 
 
 def test_a_budget_that_is_known_to_be_enough_is_the_solvers_failure() -> None:

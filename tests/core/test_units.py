@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +18,9 @@ from checkmate.units import Budget, format_bytes, parse_budget, parse_bytes
     [
         ("8GiB", 8 * 2**30),
         ("512 MB", 512 * 10**6),
+        ("8G", 8 * 2**30),
+        ("512 M", 512 * 2**20),
+        ("1.5k", 1536),
         ("1.5KiB", 1536),
         (" 7 ", 7),
         ("7b", 7),
@@ -61,6 +66,17 @@ def test_budgets_may_be_shares(budget: Budget, size: int) -> None:
 def test_senseless_budgets_are_rejected(budget: Budget) -> None:
     with pytest.raises(BudgetError):
         parse_budget(budget, whole=1000)
+
+
+@pytest.mark.parametrize("text", ["60", " 60 ", "1.5", "100"])
+def test_a_bare_number_is_asked_about_with_texts_that_are_read(text: str) -> None:
+    with pytest.raises(BudgetError, match=r"bytes\? Write ") as caught:
+        parse_budget(text, whole=2**40)
+    for advice in re.findall(r"'(.+?)'", str(caught.value)):
+        assert parse_budget(advice, whole=2**40) > 0
+    assert parse_budget("101", whole=2**40) == 101
+    assert parse_budget(60, whole=2**40) == parse_budget("60B", whole=2**40) == 60
+    assert parse_budget("60", whole=1000) == 60  # of a toy graph
 
 
 @given(st.integers(0, 2**62))

@@ -113,7 +113,7 @@ def test_an_empty_graph_is_solved_by_doing_nothing(checkmate: Checkmate, tmp_pat
         (["--budget", "0%"], "must be positive"),
         (["--budget", "-1"], "can't read '-1'"),
         (["--budget", "-5"], "can't read '-5'"),
-        (["--budget", "8G"], "can't read '8G'"),
+        (["--budget", "8X"], "can't read '8X'"),
         (["--budget", "8 GB of RAM"], "can't read"),
         (["--budget", "12 parsecs"], "can't read '12 parsecs'"),
         (["--budget", "nan"], "can't read"),

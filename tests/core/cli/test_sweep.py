@@ -156,7 +156,7 @@ def test_a_picture_without_matplotlib_is_refused_before_the_work(
         (["--budgets", "0.0:1.0:3"], "must be positive"),
         (["--budgets", "80%,,60%"], "a budget is missing"),
         (["--budgets", ""], "a budget is missing"),
-        (["--budgets", "80%,8G"], "can't read '8G'"),
+        (["--budgets", "80%,8X"], "can't read '8X'"),
         (["--budgets", "-1"], "can't read '-1'"),
         (["--budgets", "80%", "--solver", "everst"], "no solver 'everst'"),
         (["--budgets", "80%", "--jobs", "0"], "--jobs"),

@@ -37,6 +37,9 @@ def test_a_mistake_shows_at_once_and_names_the_way_out() -> None:
         Options.parse(xyzzy=1)
     with pytest.raises(BudgetError):
         Options.parse(budget="many")
+    for bare in (60, "60"):
+        with pytest.raises(BudgetError, match=r"60 bytes\? Write '60%' for a share"):
+            Options.parse(budget=bare)
     with pytest.raises(BudgetError):
         Options.parse(reserve="many")
     with pytest.raises(TypeError, match="must be 'profiled'"):

@@ -229,6 +229,7 @@ def infeasible_error(solution: Solution) -> InfeasibleBudgetError:
         bottleneck=graph.ops[op].name if op is not None else None,
         proved=solution.status is Status.INFEASIBLE,
         reason=solution.origin.get("reason", ""),
+        whole=keep_all_peak(graph),
     )
 
 

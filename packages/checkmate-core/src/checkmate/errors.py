@@ -131,6 +131,7 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         bottleneck: name of the op whose working set is that floor; None if the graph outputs are.
         proved: True = infeasibility is proved; False = only no schedule was found.
         reason: why the solver found no schedule, if it gave a reason.
+        whole: the peak without recomputation, in bytes, of which a budget may be a share; None if unknown.
     """
 
     def __init__(
@@ -142,13 +143,14 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         bottleneck: str | None,
         proved: bool,
         reason: str = "",
+        whole: int | None = None,
     ) -> None:
         """Name the budget, the least budget known to work, and the op that sets the floor."""
         verdict = "is proved infeasible" if proved else "was not met by any schedule that was found"
         known = "; no budget is known to work"
         advice = "Raise the budget, or make the batch or that op smaller."
         if minimum is not None:
-            known = f"; the least budget known to work is {_bytes(minimum)}"
+            known = f"; the least budget known to work is {_bytes(minimum)}{_share(minimum, whole)}"
             if minimum <= budget:
                 verdict, known = (
                     "was not met by this solver",
@@ -167,6 +169,7 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         self.bottleneck = bottleneck
         self.proved = proved
         self.reason = reason
+        self.whole = whole
 
 
 def install_hint(requirement: str) -> str:
@@ -186,6 +189,14 @@ def install_hint(requirement: str) -> str:
     places = [f"./packages/{name}" if name.partition("[")[0] in DISTRIBUTIONS else name for name in names]
     where = " in a clone of Checkmate (on the package index, the name is not ours)" if places != names else ""
     return f"pip install {shlex.join(places)}{where}"
+
+
+def _share(size: int, whole: int | None) -> str:
+    """The share of the peak without recomputation, rounded up, so that it is enough as a budget."""
+    if not whole:
+        return ""
+    tenths = -(-1000 * size // whole)
+    return f", {tenths // 10}.{tenths % 10}% of the peak without recomputation"
 
 
 def _bytes(size: int) -> str:

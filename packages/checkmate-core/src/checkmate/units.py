@@ -1,6 +1,7 @@
-"""Bytes as people write them: ``8GiB``, ``512 MB``, ``60%``; parsed exactly, never through floats.
+"""Bytes as people write them: ``8GiB``, ``8G``, ``512 MB``, ``60%``; parsed exactly, never through floats.
 
 Binary suffixes (KiB, MiB, …) are powers of 1024, decimal ones (kB, MB, …) powers of 1000, as in IEC 80000-13.
+A single letter (K, M, G, …) is a power of 1024, as in Linux tools, container limits and batch queues.
 """
 
 from __future__ import annotations
@@ -21,21 +22,25 @@ Budget = int | float | str
 _FACTORS = {"": 1, "b": 1} | {
     prefix + suffix: base ** (power + 1)
     for power, prefix in enumerate("kmgtp")
-    for suffix, base in (("ib", 1024), ("b", 1000))
+    for suffix, base in (("", 1024), ("ib", 1024), ("b", 1000))
 }
 _NUMBER = r"\s*(\d{1,999}(?:\.\d{1,999})?|\.\d{1,999})\s*"  # a bound on the time that parsing takes
 _SIZE = re.compile(rf"{_NUMBER}([a-zA-Z]*)\s*")
 _PERCENT = re.compile(rf"{_NUMBER}%\s*")
 _LARGEST_SHARE = 10
 _LARGEST_SIZE = 2**63 - 1  # the judge counts bytes in int64
+_UNCLEAR = 100
+"""A text that is a bare number up to this one may be meant as a percentage or in another unit."""
+_TINY = 4096
+"""Bytes of a step that may be planned within ``_UNCLEAR`` bytes: of a toy graph."""
 _ADVICE = "write bytes (8589934592), a size ('8GiB', '512 MB') or a share ('60%', 0.6)"
 
 
 def parse_bytes(text: int | str) -> int:
     """Read an absolute, non-negative number of bytes; fractions of a byte are rounded down.
 
-    >>> parse_bytes("1.5KiB"), parse_bytes("2 MB"), parse_bytes(7)
-    (1536, 2000000, 7)
+    >>> parse_bytes("1.5KiB"), parse_bytes("1.5k"), parse_bytes("2 MB"), parse_bytes(7)
+    (1536, 1536, 2000000, 7)
 
     Raises:
         BudgetError: if the text can't be read, or the size is negative or more than 2^63 − 1 bytes.
@@ -50,13 +55,20 @@ def parse_budget(budget: Budget, whole: int) -> int:
     (600, 500, 1024)
 
     Raises:
-        BudgetError: if the budget can't be read, or is not positive.
+        BudgetError: if the budget can't be read, is not positive, or is a text such as ``"60"``, which may
+            be meant as a percentage.
     """
     value = _share(budget, whole)
     if value is None:
         value = _size(budget, "budget")
     if value <= 0:
         raise BudgetError(f"budget {budget!r} is {value} bytes: a budget must be positive; {_ADVICE}")
+    if value <= _UNCLEAR and whole > _TINY and isinstance(budget, str) and budget.strip()[-1].isdigit():
+        number = budget.strip()
+        raise BudgetError(
+            f"budget {number}: {value} bytes? Write '{number}%' for a share, '{number}GiB' for a size, or "
+            f"'{number}B' for bytes"
+        )
     return value
 
 

@@ -320,6 +320,7 @@ class _Planner:
             bottleneck=task.graph.ops[op].name if op is not None else None,
             proved=not small and solution.status is Status.INFEASIBLE,
             reason=_SMALL_TENSORS if small else solution.origin.get("reason", ""),
+            whole=task.plain_peak,
         )
         return self.account(task.graph).explained(error, task.graph)
 

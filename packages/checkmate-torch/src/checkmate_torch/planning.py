@@ -269,7 +269,8 @@ def decide_step(
     """
     device, resident = allocated
     options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
-    budget = parse_budget(options.budget, keep_all_peak(graph) if plain is None else plain.peak(graph))
+    whole = keep_all_peak(graph) if plain is None else plain.peak(graph)
+    budget = parse_budget(options.budget, whole)
     problem = Problem(graph=graph, budget=budget, time_limit=options.time_limit, fixed_order=fixed_order)
 
     def solve(budget: int) -> Solution:
@@ -278,7 +279,7 @@ def decide_step(
     try:
         return decided_together(Ranks.of(options.process_group), problem, solve)
     except InfeasibleBudgetError as error:
-        raise account.explained(error, graph) from None
+        raise account.explained(error, graph, whole) from None
 
 
 def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:

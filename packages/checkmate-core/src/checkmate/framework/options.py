@@ -94,8 +94,9 @@ class Options:
             close = difflib.get_close_matches(name, names, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"the settings are {names}"
             raise TypeError(f"there is no setting {name!r}: {hint}")
-        if settings.get("budget", AUTO) != AUTO:
-            parse_budget(settings["budget"], whole=_LARGEST)
+        budget = settings.get("budget", AUTO)
+        if budget != AUTO:  # no step fits into a few bytes: an int is read as the text is, which asks
+            parse_budget(str(budget) if type(budget) is int else budget, whole=_LARGEST)
         model = checked_cost_model(settings.get("cost_model", "profiled"))
         workspaces = settings.get("workspaces", True)
         read = {

@@ -87,20 +87,24 @@ class Account:
         held = {*graph.inputs, *(t for t in graph.outputs if self.kinds[t] is Kind.GRADIENTS)}
         return _largest_first(self.summed((t, graph.tensors[t].size) for t in held))
 
-    def explained(self, error: InfeasibleBudgetError, graph: DFGraph) -> InfeasibleBudgetError:
-        """The error; its reason names the bytes that no schedule can free if these exceed the budget."""
+    def explained(
+        self, error: InfeasibleBudgetError, graph: DFGraph, whole: int | None = None
+    ) -> InfeasibleBudgetError:
+        """The error for a step of this account.
+
+        Args:
+            error: that of the graph; its reason is replaced by the bytes that no schedule can free if these
+                exceed the budget.
+            graph: of the step.
+            whole: the peak that budgets are shares of, in bytes; None = the graph's without recomputation.
+        """
         needed = self.without_activations(graph)
-        if error.budget >= sum(needed.values()):
-            return error
-        parts = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in needed.items())
-        return InfeasibleBudgetError(
-            budget=error.budget,
-            minimum=error.minimum,
-            floor=error.floor,
-            bottleneck=error.bottleneck,
-            proved=error.proved,
-            reason=f"{format_bytes(sum(needed.values()))} are held before any activation: {parts}",
-        )
+        known = vars(error) | ({} if whole is None else {"whole": whole})
+        if error.budget < sum(needed.values()):
+            parts = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in needed.items())
+            held = format_bytes(sum(needed.values()))
+            known["reason"] = f"{held} are held before any activation: {parts}"
+        return InfeasibleBudgetError(**known)
 
     def summed(self, tensors: Iterable[tuple[int, int]]) -> dict[Kind, int]:
         """Bytes of each kind, of the given (tensor, size) pairs and of everything fixed."""
