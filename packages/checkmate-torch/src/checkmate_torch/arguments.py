@@ -1,0 +1,55 @@
+"""Checks of a user's arguments, before anything is traced: a module, an optimizer, a loss."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.optim import Optimizer
+
+__all__ = ["check_loss", "check_module", "check_optimizer"]
+
+
+def check_module(model: object) -> None:
+    """Refuse a model that is no module.
+
+    Raises:
+        TypeError: with the way out.
+    """
+    if isinstance(model, nn.Module):
+        return
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        raise TypeError(
+            f"model is the class {model.__name__}, must be a module: make one, {model.__name__}(…)"
+        )
+    way_out = (
+        "a function goes into the forward method of a torch.nn.Module, or into "
+        "torch.compile(function, backend='checkmate', options={'budget': '8GiB'})"
+        if callable(model)
+        else "pass a torch.nn.Module"
+    )
+    raise TypeError(f"model is {model!r:.80}, must be a torch.nn.Module: {way_out}")
+
+
+def check_optimizer(optimizer: object) -> None:
+    """Refuse an optimizer that is none; None may stand for no optimizer.
+
+    Raises:
+        TypeError: with the way out.
+    """
+    if optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            f"optimizer is {optimizer!r:.80}, must be a torch.optim.Optimizer of the model's parameters: "
+            "optimizer=torch.optim.Adam(model.parameters())"
+        )
+
+
+def check_loss(loss: object) -> None:
+    """Refuse a loss that can't be called; None may stand for no loss.
+
+    Raises:
+        TypeError: with the way out.
+    """
+    if loss is not None and (isinstance(loss, type) or not callable(loss)):
+        raise TypeError(
+            f"loss is {loss!r:.80}, must be a function of the model's output that returns a scalar tensor: "
+            "loss=lambda output: torch.nn.functional.cross_entropy(output, target)"
+        )
