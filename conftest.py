@@ -1,7 +1,7 @@
 """For every test, doctests and documentation too.
 
-What needs TensorFlow is left out where there is none; the user's cache is not touched, except that the local
-search is compiled; Keras forgets.
+What needs TensorFlow or the trainers of other libraries is left out where they are not installed; the user's
+cache is not touched, except that the local search is compiled; Keras forgets.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ import pytest
 
 collect_ignore_glob = ["docs/*.py"]  # scripts; tests/torch and tests/tf run the tutorials among them
 
+_project = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
+collect_ignore: list[str] = []
+
 if find_spec("tensorflow") is None:  # .nox/dev has PyTorch; .nox/tf, with TensorFlow, runs these
-    _project = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
-    collect_ignore = _project["tool"]["checkmate"]["needs-tensorflow"]
+    collect_ignore += _project["tool"]["checkmate"]["needs-tensorflow"]
 else:  # read when it is imported: no news of how it was built, one thread, an allocator that tells of all
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
+
+if find_spec("lightning") is None:  # .nox/trainers has it, and runs these
+    collect_ignore += _project["tool"]["checkmate"]["needs-trainers"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,6 +1,7 @@
 """The jobs of the repository: ``nox -s demo``, ``tests``, ``evaluate``, ``types``, ``coverage``, ``lint``,
 ``wheels``, ``docs``, ``notebooks``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other
-releases of both frameworks; ``conformance`` for many schedules of the executors.
+releases of both frameworks; ``trainers`` for training loops of other libraries; ``conformance`` for many
+schedules of the executors.
 
 The first five share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
 ``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
@@ -43,6 +44,7 @@ EDITABLE, TF_EDITABLE = (
     tuple(word for path in sources for word in ("-e", path)) for sources in (SOURCES, TF_SOURCES)
 )
 TESTING = ("distributed", "jsonschema", "jupytext", "pytest-timeout", "pytest-xdist", "transformers")
+TRAINERS = ("accelerate", "lightning", "peft", "pytest-timeout", "pytest-xdist", "transformers")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
 MOST_BRANCHES = 15
 DENSE = "packages/checkmate-core/src/checkmate/simulate.py"  # the judge is one loop, read as a whole
@@ -110,6 +112,14 @@ def torch(session: nox.Session, release: str) -> None:
     """Test checkmate-torch on another release of PyTorch; on Linux that takes gigabytes, and no GPU."""
     session.install(*_constraints(session, "torch"), f"torch=={release}", *EDITABLE, *TESTING)
     session.run("pytest", *PARALLEL, "--timeout=600", "tests/torch", *session.posargs)
+
+
+@nox.session(reuse_venv=True)
+def trainers(session: nox.Session) -> None:
+    """Train in the loops of transformers, accelerate, peft and lightning; arguments after -- go to pytest."""
+    session.install(*CONSTRAINTS, *EDITABLE, *TRAINERS)
+    where = nox.project.load_toml(ROOT / "pyproject.toml")["tool"]["checkmate"]["needs-trainers"]
+    session.run("pytest", *TF_PARALLEL, "--timeout=600", "--durations=10", *where, *session.posargs)
 
 
 @nox.session(reuse_venv=True)
