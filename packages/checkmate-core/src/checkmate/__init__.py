@@ -34,6 +34,7 @@ from checkmate.errors import (
     UnsupportedScheduleError,
 )
 from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.logs import configure as _configure_logs
 from checkmate.lower import lower
 from checkmate.plan import Plan
 from checkmate.problem import OnProgress, Problem, Progress, keep_all_peak
@@ -108,6 +109,8 @@ __all__ = [
 ]
 
 __version__ = metadata.version("checkmate-core")
+
+_configure_logs()
 
 _FACES = {"tf2": "checkmate_tf", "torch": "checkmate_torch"}
 _LAZY = ("analysis", "cost", "generators", "heuristics", "plugins", "report", "solving", "testing")

@@ -12,6 +12,7 @@ from rich.progress import Progress as Bar
 
 from checkmate.cli.exits import Interrupted
 from checkmate.cli.printing import terminal
+from checkmate.framework.progress import hidden
 from checkmate.problem import Progress
 from checkmate.text import cost_text, printable
 
@@ -83,8 +84,15 @@ def counting(what: str, console: Console | None = None) -> Iterator[Callable[[in
         yield tell
 
 
+@contextmanager
 def _bar(
     *columns: SpinnerColumn | TextColumn | BarColumn | MofNCompleteColumn, console: Console | None
-) -> Bar:
+) -> Iterator[Bar]:
+    """The display, in the place of the line that planning writes on its own."""
     where = console or terminal(stderr=True)
-    return Bar(*columns, TimeElapsedColumn(), console=where, transient=True, disable=not where.is_terminal)
+    disable = not where.is_terminal
+    with (
+        hidden(),
+        Bar(*columns, TimeElapsedColumn(), console=where, transient=True, disable=disable) as bar,
+    ):
+        yield bar

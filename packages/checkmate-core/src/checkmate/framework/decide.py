@@ -21,6 +21,7 @@ from checkmate.units import format_bytes
 __all__ = ["decide", "in_bytes", "schedule_of"]
 
 _Options = TypeVar("_Options", bound=Options)
+_SOLVING = "solving"
 _log = logging.getLogger(__name__)
 
 
@@ -73,16 +74,17 @@ def decide(
         InfeasibleBudgetError: if no schedule was found.
     """
     plain_fits = plain is not None and plain.peak(graph) <= budget < keep_all_peak(graph)
-    return solve(
-        graph,
-        budget,
-        solver=plain if plain_fits and plain is not None else options.solver,
-        time_limit=options.time_limit,
-        fixed_order=fixed_order,
-        on_progress=options.on_progress,
-        cache=ScheduleCache() if options.cache and not plain_fits else None,
-        throw=throw,
-    )
+    with options.planning(_SOLVING):
+        return solve(
+            graph,
+            budget,
+            solver=plain if plain_fits and plain is not None else options.solver,
+            time_limit=options.time_limit,
+            fixed_order=fixed_order,
+            on_progress=options.listener(_SOLVING),
+            cache=ScheduleCache() if options.cache and not plain_fits else None,
+            throw=throw,
+        )
 
 
 def schedule_of(solution: Solution) -> Schedule:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypedDict
 
 from checkmate.framework.memory import AUTO
+from checkmate.framework.progress import Listener, planning, wanted
 from checkmate.plugins import CostModel, Solver, checked_cost_model
 from checkmate.problem import OnProgress
 from checkmate.units import Budget, parse_budget, parse_bytes
@@ -32,7 +34,10 @@ class TracingSettings(TypedDict, total=False):
         reserve: bytes, or a size (``"1GiB"``), that the step holds besides; default 0.
         cache: whether measured costs and schedules are read from disk and kept there, in
             ``$CHECKMATE_CACHE_DIR`` or the user's cache directory; default True.
-        on_progress: called with a :class:`~checkmate.Progress` while ops are timed and while the solver runs.
+        on_progress: called with a :class:`~checkmate.Progress` when a stage of planning begins, before each
+            op that is timed, and while the solver runs.
+        progress: whether one line on stderr shows the same while a step is planned. None (the default): on a
+            terminal and in a notebook, on one rank. ``CHECKMATE_PROGRESS=0`` in the environment turns it off.
     """
 
     cost_model: str | CostModel
@@ -40,6 +45,7 @@ class TracingSettings(TypedDict, total=False):
     reserve: int | str
     cache: bool
     on_progress: OnProgress | None
+    progress: bool | None
 
 
 class Settings(TracingSettings, total=False):
@@ -67,7 +73,8 @@ class Options:
         workspaces: whether the workspace of each op is measured.
         reserve: bytes that the step holds besides.
         cache: whether measured costs and schedules are kept on disk.
-        on_progress: called while ops are timed and while the solver runs.
+        on_progress: called with the reports of planning.
+        progress: whether a line on stderr shows them; None = on a terminal and in a notebook.
     """
 
     budget: Budget = AUTO
@@ -78,6 +85,7 @@ class Options:
     reserve: int = 0
     cache: bool = True
     on_progress: OnProgress | None = field(default=None, repr=False)
+    progress: bool | None = field(default=None, repr=False)
     _spelled: ClassVar[Mapping[str, str]] = {}
     """Field → the user's name of the setting that it is read from, where they differ."""
 
@@ -106,3 +114,21 @@ class Options:
             "cache": bool(settings.get("cache", True)),
         }
         return cls(**settings | read)
+
+    def listener(self, stage: str = "") -> OnProgress | None:
+        """Passes reports on to ``on_progress`` and to the line on stderr; None if neither wants them.
+
+        Args:
+            stage: written before each report on the line; empty = the report names its stage.
+        """
+        if self.on_progress is None and not wanted(self.progress):
+            return None
+        return Listener(on_progress=self.on_progress, progress=self.progress, stage=stage)
+
+    def planning(self, step: str) -> AbstractContextManager[None]:
+        """Report that a stage of planning begins; the line on stderr is erased at the end of the block.
+
+        Args:
+            step: the stage in words, as ``"tracing"``.
+        """
+        return planning(self.listener(), step)

@@ -1,0 +1,138 @@
+"""The line of progress: shown on a terminal only, erased at the end and before messages, never in the way."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from checkmate import DFGraph, Progress
+from checkmate.framework import Options, decide
+from checkmate.framework.progress import hidden
+
+GRAPH = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 2], deps=[[], [0], [1]])
+
+
+class Terminal(io.StringIO):
+    """Takes what a terminal would show."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def screen(self) -> str:
+        """The last line as it is seen now."""
+        cells: list[str] = []
+        column = 0
+        for sign in self.getvalue():
+            if sign == "\n":
+                cells, column = [], 0
+            elif sign == "\r":
+                column = 0
+            else:
+                cells[column : column + 1] = [sign]
+                column += 1
+        return "".join(cells).rstrip()
+
+
+@pytest.fixture
+def attach(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
+    """Puts a terminal in the place of stderr; a test calls it, because pytest changes stderr after setup."""
+
+    def attach() -> Terminal:
+        for name in ("CHECKMATE_PROGRESS", "RANK"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        return sys.stderr
+
+    return attach
+
+
+def report(options: Options, step: str, incumbent: float | None = None) -> None:
+    listener = options.listener()
+    if listener is not None:
+        listener(Progress(incumbent, 9.0, 0.0, step))
+
+
+def test_a_stage_shows_until_the_block_ends_and_both_listeners_get_every_report(
+    attach: Callable[[], Terminal],
+) -> None:
+    terminal = attach()
+    seen: list[str] = []
+    options = Options.parse(on_progress=lambda progress: seen.append(progress.step))
+    with options.planning("tracing"):
+        assert terminal.screen == "Checkmate: tracing"
+        report(options, "timing op 1 of 2")
+        report(options, "timing op 2 of 2")  # too soon after the other one to be written
+        assert terminal.screen == "Checkmate: timing op 1 of 2"
+        with options.planning("solving"):
+            report(options, "found", 12.0)
+        assert terminal.screen == "Checkmate: gap 25.0% (found)"
+    assert terminal.screen == ""
+    report(options, "outside")
+    assert terminal.screen == ""
+    assert seen == ["tracing", "timing op 1 of 2", "timing op 2 of 2", "solving", "found", "outside"]
+
+
+@pytest.mark.parametrize("off", ["setting", "variable", "rank", "log file", "closed", "display"])
+def test_nothing_is_written_where_the_line_is_off(
+    off: str, attach: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = attach()
+    if off in ("variable", "rank"):
+        monkeypatch.setenv({"variable": "CHECKMATE_PROGRESS", "rank": "RANK"}[off], "01"[off == "rank"])
+    if off == "log file":
+        monkeypatch.setattr(terminal, "isatty", lambda: False)
+    if off == "closed":
+        monkeypatch.setattr(sys, "stderr", None)
+    with hidden() if off == "display" else Options().planning("before"):
+        terminal.truncate(0)
+        options = Options.parse(progress=False if off == "setting" else None)
+        with options.planning("tracing"):
+            report(options, "timing")
+        assert terminal.getvalue().strip("\0") == ""
+
+
+def test_a_message_is_logged_on_a_line_of_its_own(attach: Callable[[], Terminal]) -> None:
+    terminal = attach()
+    log, options = logging.getLogger("checkmate.anything"), Options()
+    handler = logging.StreamHandler(terminal)
+    logging.getLogger().addHandler(handler)
+    try:
+        with options.planning("tracing"):
+            log.warning("a message")
+            report(options, "timing op 1 of 2")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert "\ra message\n\rCheckmate: timing" in terminal.getvalue()
+    assert logging.getLogger("checkmate").handlers == []
+
+
+def test_an_error_erases_the_line(attach: Callable[[], Terminal]) -> None:
+    terminal = attach()
+
+    def refuse(_: Progress) -> None:
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"), Options().planning("tracing"):
+        report(Options.parse(on_progress=refuse), "timing")
+    assert terminal.screen == ""
+
+
+def test_solving_is_shown_and_erased(attach: Callable[[], Terminal]) -> None:
+    terminal = attach()
+    decide(GRAPH, 10, Options(solver="heuristics", cache=False))
+    assert "Checkmate: solving" in terminal.getvalue()
+    assert terminal.screen == ""
+
+
+def test_the_setting_forces_the_line_into_a_log_file(
+    attach: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = attach()
+    monkeypatch.setattr(terminal, "isatty", lambda: False)
+    with Options.parse(progress=True).planning("tracing"):
+        assert terminal.screen == "Checkmate: tracing"
