@@ -88,6 +88,18 @@ def test_an_unknown_solver_lists_installed_names_and_failed_plugins(run: Run) ->
     assert "did you mean 'luck'?" in message
 
 
+def test_without_solvers_one_hint_per_process(run: Run) -> None:
+    code = """
+import logging, sys, checkmate
+logging.basicConfig(stream=sys.stdout)
+graph = checkmate.DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
+print([checkmate.solve(graph, "100%").solver for _ in range(2)])
+"""
+    hint, answer = run(code, only="").splitlines()
+    assert "planning with heuristics only; checkmate-solvers usually finds cheaper plans: pip install" in hint
+    assert answer == "['heuristics', 'heuristics']"
+
+
 def test_two_owners_of_a_name_are_both_named(run: Run) -> None:
     message = run(ASK.format(name="luck"), "sample", "duplicate")
     assert "'duplicate' (checkmate-duplicate 0.1) and by 'sample' (checkmate-sample 1.0)" in message

@@ -120,6 +120,28 @@ def test_an_unknown_name_lists_installed_names_and_failed_plugins(
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_names_that_lack_a_package_are_listed_apart(
+    plug: Callable[..., None], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "heights-1.0.dist-info"
+    site.mkdir()
+    (site / "METADATA").write_text(
+        "Metadata-Version: 2.4\nName: heights\nVersion: 1.0\nProvides-Extra: rope\n"
+        "Requires-Dist: no-such-rope>=2 ; extra == 'rope'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kind = KINDS[name]
+    needs = {"able": "heights", "roped": "heights[rope]", "lost": "no-such-map"}
+    load_only(plug, kind, one=[offered(kind, n, requires=(need,)) for n, need in needs.items()])
+    with pytest.raises(PluginError) as caught:
+        kind.registry.load("everst")
+    usable = [spec.name for spec in kind.registry.specs() if spec.name not in ("roped", "lost")]
+    assert "able" in usable
+    assert f"installed: {usable}; lacking a package: ['roped', 'lost'] (pip install" in str(caught.value)
+    assert "'heights[rope]' no-such-map" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_a_name_of_two_owners_is_refused_and_both_are_named(plug: Callable[..., None], name: str) -> None:
     kind = KINDS[name]
     load_only(plug, kind, one=[offered(kind, "mine")], two=[offered(kind, "mine")])

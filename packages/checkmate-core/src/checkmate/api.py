@@ -262,7 +262,7 @@ def engine_of(solver: str | Solver) -> Engine:
 
 
 def _has_auto() -> bool:
-    """Whether 'auto' is offered, perhaps by several plugins; if not, a logged warning says why."""
+    """Whether 'auto' is offered, perhaps by several plugins; if not, one logged warning says why."""
     if _AUTO in SOLVERS.ambiguous():
         return True
     if _AUTO in (spec.name for spec in SOLVERS.specs()):
@@ -273,12 +273,10 @@ def _has_auto() -> bool:
             return False
         return True
     broken = "; ".join(f"{p.owner}: {p.error}" for p in installed_plugins() if p.error is not None)
-    _log.warning(
-        "no solver %r is loaded: using %r; for better schedules: %s%s",
-        _AUTO,
-        _FALLBACK,
-        install_hint("checkmate-solvers"),
-        f" (failed to load: {broken})" if broken else "",
+    hint = install_hint("checkmate-solvers")
+    _warn_once(
+        f"planning with heuristics only; checkmate-solvers usually finds cheaper plans: {hint}"
+        + (f" (failed to load: {broken})" if broken else "")
     )
     return False
 

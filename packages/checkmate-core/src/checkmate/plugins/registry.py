@@ -1,21 +1,24 @@
 """Lookup by name, the same for every kind of spec: name ↦ (plugin, spec), built-ins first.
 
 A name that several plugins offer is ambiguous: using it raises an error that names the owners. An unknown
-name raises an error that lists the installed names and the plugins that failed to load.
+name raises an error that lists the installed names, those that lack a package, and the plugins that failed to
+load.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, Generic, TypeVar, cast
 
 from checkmate.errors import PluginError, install_hint
 from checkmate.plugins.loader import LoadedPlugin, Spec, installed_plugins, one_line
 from checkmate.text import excerpt, quoted
 
-__all__ = ["Registry"]
+__all__ = ["Registry", "failed_plugins", "is_missing"]
 
 _Spec = TypeVar("_Spec", bound=Spec)
 _Thing = TypeVar("_Thing")
@@ -103,13 +106,33 @@ class Registry(Generic[_Spec, _Thing]):
         return owners
 
     def _unknown(self, name: str) -> str:
-        installed = [spec.name for spec in self.specs()]
+        lacking = {spec.name: spec.requires for spec in self.specs() if any(map(is_missing, spec.requires))}
+        installed = [spec.name for spec in self.specs() if spec.name not in lacking]
         message = f"no {self.kind} {quoted(name)}; installed: {installed}"
+        if lacking:
+            needed = " ".join(sorted({need for requires in lacking.values() for need in requires}))
+            message += f"; lacking a package: {[*lacking]} ({excerpt(install_hint(needed))})"
         if failed := failed_plugins():
             message += f"; failed to load: {failed} ('checkmate plugins' says why)"
-        if close := difflib.get_close_matches(name, installed):
+        if close := difflib.get_close_matches(name, [*installed, *lacking]):
             message += f"; did you mean {' or '.join(map(repr, close))}?"
         return message
+
+
+def is_missing(requirement: str) -> bool:
+    """Whether a distribution, or one that an extra of it needs, is not installed; versions are not compared.
+
+    >>> is_missing("checkmate-core"), is_missing("checkmate-core>=99"), is_missing("no-such-thing")
+    (False, False, True)
+    """
+    found = re.match(r"\s*([\w.-]+)(?:\[([^\]]*)\])?", requirement)
+    name, extras = found.groups("") if found is not None else (requirement, "")
+    try:
+        needs = metadata.requires(name) or []
+    except (metadata.PackageNotFoundError, ValueError):
+        return True
+    marks = [re.compile(rf"extra *== *['\"]{re.escape(extra.strip())}['\"]") for extra in extras.split(",")]
+    return any(is_missing(need) for need in needs if any(mark.search(need) for mark in marks))
 
 
 def failed_plugins() -> list[str]:
