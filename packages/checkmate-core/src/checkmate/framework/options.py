@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypedDict
@@ -90,6 +90,23 @@ class Options:
     """Field → the user's name of the setting that it is read from, where they differ."""
 
     @classmethod
+    def refuse_unknown(cls, names: Iterable[str]) -> None:
+        """Refuse settings that do not exist, before anything else is wrong with the call.
+
+        Args:
+            names: as users write them.
+
+        Raises:
+            TypeError: names the nearest setting, or all of them.
+        """
+        known = [cls._spelled.get(each.name, each.name) for each in fields(cls)]
+        for name in names:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {close[0]!r}?" if close else f"the settings are {known}"
+                raise TypeError(f"there is no setting {name!r}: {hint}")
+
+    @classmethod
     def parse(cls, **settings: Any) -> Self:
         """Read settings as users write them, so that a mistake shows before anything is traced.
 
@@ -97,11 +114,7 @@ class Options:
             BudgetError: if the budget, or another number of bytes, can't be read.
             TypeError: if there is no such setting (names the nearest), or the cost model is none.
         """
-        for name in settings.keys() - {each.name for each in fields(cls)}:
-            names = [cls._spelled.get(each.name, each.name) for each in fields(cls)]
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"the settings are {names}"
-            raise TypeError(f"there is no setting {name!r}: {hint}")
+        cls.refuse_unknown(name for name in settings if name not in cls._spelled)
         budget = settings.get("budget", AUTO)
         if budget != AUTO:  # no step fits into a few bytes: an int is read as the text is, which asks
             parse_budget(str(budget) if type(budget) is int else budget, whole=_LARGEST)
