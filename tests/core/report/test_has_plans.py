@@ -63,5 +63,5 @@ def test_a_report_is_written_by_the_exporter_of_its_suffix(tmp_path: Path) -> No
 
 def test_before_the_first_plan() -> None:
     for ask in (Step().report, Step().explain, lambda: Step().save_report("step.html")):
-        with pytest.raises(NoPlanError, match="no plan -1, 0 so far"):
+        with pytest.raises(NoPlanError, match="nothing planned yet: run one training step first"):
             ask()

@@ -42,6 +42,7 @@ def checkmate_backend(
     """
     if mode is not None:
         raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
+    Options.refuse_unknown(options or ())
     if not options or "budget" not in options:
         raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")
     reason = graph_break(gm)

@@ -119,10 +119,12 @@ class HasPlans(Generic[_Plan]):
             exporter.write(solution.timeline, Path(path), budget=solution.problem.budget)
 
     def _plan(self, index: int) -> _Plan:
+        plans = self.plans
+        if not plans:
+            raise NoPlanError("nothing planned yet: run one training step first")
         try:
-            return self.plans[index]
+            return plans[index]
         except IndexError:
             raise NoPlanError(
-                f"there is no plan {index}, {len(self.plans)} so far: a plan is made at the first call "
-                "with inputs of a new kind, with gradients"
+                f"there is no plan {index}, {len(plans)} so far: each new kind of inputs adds one"
             ) from None
