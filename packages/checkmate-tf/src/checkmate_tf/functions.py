@@ -5,6 +5,7 @@ f(x) = y  ↦  f̂(x) = y, bit for bit, with peak(f̂) ≤ budget
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from checkmate_tf.capture import UnsupportedFunctionError, capture
 from checkmate_tf.planning import StepPlan, plan_step, price_step
 
 __all__ = ["PlannedFunction", "function"]
+
+_log = logging.getLogger(__name__)
 
 
 @overload
@@ -132,17 +135,19 @@ class PlannedFunction(HasPlans[StepPlan]):
         Raises:
             UnsupportedFunctionError: as by a call.
         """
-        source = self._concrete(Signature.of(args, kwargs)[0])
-        with tf.init_scope():
-            settled, account = price_step(
-                capture(source.function), self._options, optimizer=self._optimizer_handles()
-            )
+        with self._options.planning("tracing"):
+            source = self._concrete(Signature.of(args, kwargs)[0])
+            with tf.init_scope():
+                settled, account = price_step(
+                    capture(source.function), self._options, optimizer=self._optimizer_handles()
+                )
         return TracedFunction(graph=settled.graph, account=account, settled=settled, source=source)
 
     def _step(self, signature: Signature) -> _Step:
         with self._lock:
             if signature.key not in self._steps:
-                self._steps[signature.key] = self._planned(signature)
+                with self._options.planning("tracing"):
+                    self._steps[signature.key] = self._planned(signature)
             return self._steps[signature.key]
 
     def _planned(self, signature: Signature) -> _Step:
@@ -160,6 +165,8 @@ class PlannedFunction(HasPlans[StepPlan]):
                 optimizer=self._optimizer_handles(),
                 like=known[0].plan if known else None,
             )
+        text = repr(plan.solution)  # handlers may keep the record: it must not hold the plan
+        _log.info("plan %d, for %s: %s", len(known) + 1, signature, text)
         settled = plan.settled
         traced = TracedFunction(graph=settled.graph, account=plan.account, settled=settled, source=source)
         return _Step(plan=plan, bound=bind(traced, plan.schedule))

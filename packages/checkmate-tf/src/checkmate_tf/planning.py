@@ -268,7 +268,7 @@ class _Planner:
         if not self.options.workspaces and self.options.cost_model != "profiled":
             return {}
         return profile_ops(
-            list(self.traced.heavy), on_disk=self.options.cache, on_progress=self.options.on_progress
+            list(self.traced.heavy), on_disk=self.options.cache, on_progress=self.options.listener()
         )
 
     def priced(self, profiles: Mapping[tf.Operation, OpProfile]) -> DFGraph:
@@ -286,7 +286,7 @@ class _Planner:
             options.cost_model,
             workspaces=False,
             on_disk=options.cache,
-            on_progress=options.on_progress,
+            on_progress=options.listener(),
         )
 
     def _budget(self, graph: DFGraph, plain_peak: int) -> int:

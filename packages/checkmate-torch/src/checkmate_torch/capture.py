@@ -8,10 +8,13 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Protocol
 
 from torch.fx import GraphModule
 
 from checkmate import CheckmateError, UnsupportedModelError
+from checkmate.framework import Options
 from checkmate_torch.private import Compilation, capture_errors, captured_whole, current_compilation, forget
 
 __all__ = ["TooManyPlansError", "captured"]
@@ -23,9 +26,22 @@ class TooManyPlansError(CheckmateError, RuntimeError):
     """More kinds of inputs were met than ``max_plans`` allows."""
 
 
+class Backend(Protocol):
+    """A Dynamo backend that plans."""
+
+    @property
+    def options(self) -> Options:
+        """How to plan."""
+        ...
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[object], /) -> object:
+        """Compile a graph that Dynamo captured."""
+        ...
+
+
 def captured(
     model: Callable[..., object],
-    backend: Callable[..., object],
+    backend: Backend,
     *,
     max_plans: int = 1,
     dynamic: bool | None = False,
@@ -49,7 +65,8 @@ def captured(
 
     def run(*args: object, **kwargs: object) -> object:
         try:
-            return captures(*args, **kwargs)
+            with nullcontext() if compilations else backend.options.planning("capturing the model"):
+                return captures(*args, **kwargs)
         except errors.backend as failure:
             if isinstance(failure.inner_exception, CheckmateError):
                 raise failure.inner_exception.with_traceback(None) from None  # the frames are PyTorch's
@@ -71,7 +88,7 @@ def captured(
     return run
 
 
-def _light(backend: Callable[..., object], compilations: set[Compilation]) -> Callable[..., object]:
+def _light(backend: Backend, compilations: set[Compilation]) -> Callable[..., object]:
     """A backend that refers to ``backend`` without holding it: Dynamo keeps its backends for ever.
 
     Each compilation is added to ``compilations``.

@@ -176,7 +176,8 @@ class Planner:
         """Compile a graph that Dynamo captured."""
         partition = partial(self._partition, example_inputs=example_inputs)
         forward, backward = lowered(self.options.lowering)
-        return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=backward)
+        with self.options.planning("tracing forward and backward pass"):
+            return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=backward)
 
     def _partition(
         self,
@@ -236,7 +237,7 @@ def price_step(options: Options, graph: DFGraph, nodes: Sequence[Node | None]) -
         cost_model=options.cost_model,
         workspaces=options.workspaces,
         on_disk=options.cache,
-        on_progress=options.on_progress,
+        on_progress=options.listener(),
     )
     return priced_together(Ranks.of(options.process_group), graph, measured)
 
@@ -291,8 +292,7 @@ def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:
 
 
 def log_plan(plans: Sequence[StepPlan], holdings: Holdings, of: str = "") -> None:
-    """Log the latest plan with the shapes of its batch: the first as information, others as warnings."""
+    """Log the latest plan with the shapes of its batch."""
     label = ", ".join(str(tuple(x.shape)) for x in holdings.batch)
-    level = logging.INFO if len(plans) == 1 else logging.WARNING
     text = repr(plans[-1].solution)  # handlers may keep the record: it must not hold the plan
-    _log.log(level, "plan %d, %sfor %s: %s", len(plans), of, label, text)
+    _log.info("plan %d, %sfor %s: %s", len(plans), of, label, text)

@@ -279,7 +279,8 @@ class _StepPlanner:
         updated: dict[int, nn.Parameter] = {}
         partition = partial(self._partition, example_inputs=example_inputs, updated=updated)
         forward = partial(_guarded, updated=updated)
-        return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=boxed)
+        with self.options.planning("tracing forward and backward pass"):
+            return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=boxed)
 
     def _partition(
         self,

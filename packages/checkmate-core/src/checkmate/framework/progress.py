@@ -123,8 +123,8 @@ class _Line:
         finally:
             with self._lock:
                 self._blocks -= 1
+                self.erase()
                 if not self._blocks:
-                    self.erase()
                     for name in LOGGERS:
                         logging.getLogger(name).removeHandler(self._eraser)
 
@@ -147,7 +147,7 @@ class _Line:
                 return
             columns = min(shutil.get_terminal_size().columns - 1, _COLUMNS)
             text = clipped(text, max(columns, 20))
-            self._write(f"\r{text.ljust(len(self._shown))}\r{text}")
+            self._write(f"\r{text.ljust(len(self._shown))}")
             self._shown, self._at_s = text, now
 
     def erase(self) -> None:
