@@ -110,7 +110,7 @@ def test_same_bits_within_the_budget_at_the_predicted_peak(plain: tuple[str, Tra
     optimizer = OPTIMIZERS[name](case.module)
     limit: str | int = budget
     if budget == LEAST:
-        hopeless = compile_step(case.module, loss_of(case), optimizer, 1, time_limit=2)
+        hopeless = compile_step(case.module, loss_of(case), optimizer, "1B", time_limit=2)
         with pytest.raises(checkmate.InfeasibleBudgetError) as caught:
             hopeless(*case.inputs)
         limit = int(1.1 * (caught.value.minimum or 0))  # room for a busy machine's solver

@@ -10,9 +10,8 @@ import torch
 from torch import nn, optim
 
 import checkmate
-from checkmate_torch import UnsupportedModelError
+from checkmate_torch import UnsupportedModelError, UnsupportedOptimizerError
 from checkmate_torch.step import compile_step
-from checkmate_torch.updates import UnsupportedOptimizerError
 from zoo.small_torch import perceptron
 
 BATCH = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))

@@ -10,7 +10,10 @@ import torch
 from torch import nn, optim
 from torch.optim import Optimizer
 
-from checkmate_torch.updates import SEPARABLE, UnsupportedOptimizerError, Updates, settings_of
+from checkmate_torch import UnsupportedOptimizerError
+from checkmate_torch.account import optimizer_bytes
+from checkmate_torch.meter import resident_bytes
+from checkmate_torch.updates import Updates, settings_of
 
 Make = Callable[[nn.Module], Optimizer]
 
@@ -27,6 +30,41 @@ def groups(module: nn.Module) -> list[dict[str, object]]:
         {"params": [first.weight, second.weight], "weight_decay": 0.1},
         {"params": [first.bias], "weight_decay": 0.0, "lr": 0.3},
     ]
+
+
+class Counting(optim.Optimizer):
+    """Counts its steps in an attribute and in its groups, and overwrites gradients, as older code does."""
+
+    def __init__(self, params: object, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:
+        self.steps += 1
+        for group in self.param_groups:
+            group["t"] = group.get("t", 0) + 1
+            for p in group["params"]:
+                if p.grad is not None:
+                    seen = self.state[p].setdefault("seen", torch.zeros_like(p))
+                    seen.mul_(0.9).add_(p.grad.sign_(), alpha=0.1)
+                    p.sub_(seen, alpha=group["lr"] / (group["t"] + self.steps))
+
+
+class Decayed(optim.SGD):
+    """A subclass with a term of its own."""
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.mul_(1 - group["lr"] ** 2)
+        super().step()
+
+
+def matrices(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module.parameters() if p.dim() == 2]
 
 
 OPTIMIZERS: dict[str, Make] = {
@@ -48,11 +86,13 @@ OPTIMIZERS: dict[str, Make] = {
     "rmsprop": lambda m: optim.RMSprop(groups(m), lr=0.1, momentum=0.5, centered=True),
     "adagrad": lambda m: optim.Adagrad(groups(m), lr=0.1),
     "adadelta": lambda m: optim.Adadelta(groups(m), lr=0.1),
+    "asgd": lambda m: optim.ASGD(groups(m), lr=0.1),
+    "rprop": lambda m: optim.Rprop(m.parameters(), lr=0.1, foreach=True),
+    "adafactor": lambda m: optim.Adafactor(groups(m), lr=0.1),
+    "muon": lambda m: optim.Muon(matrices(m), lr=0.1),
+    "subclass": lambda m: Decayed(groups(m), lr=0.1, momentum=0.9),
+    "third-party": lambda m: Counting(groups(m), lr=0.1),
 }
-
-
-def test_every_separable_optimizer_is_tested() -> None:
-    assert {type(make(network())) for make in OPTIMIZERS.values()} == set(SEPARABLE)
 
 
 def random_gradients(module: nn.Module, seed: int) -> list[torch.Tensor]:
@@ -71,11 +111,11 @@ def test_same_bits_and_same_state_as_all_at_once(name: str) -> None:
             p.grad = gradient.clone()
         reference.step()
         given = [gradient.clone() for gradient in gradients]
-        for p, gradient in zip(module.parameters(), given, strict=True):
-            update = updates.of(p)
-            assert update is not None
-            update(p, gradient)
+        for p, gradient in reversed([*zip(module.parameters(), given, strict=True)]):
+            if (update := updates.of(p)) is not None:
+                update(p, gradient)
             assert p.grad is None
+        optimizer.step()  # no gradients: it counts
         for gradient, before in zip(given, gradients, strict=True):
             assert torch.equal(gradient, before)  # read-only: another update may read it too
     for mine, theirs in zip(module.parameters(), plain.parameters(), strict=True):
@@ -116,17 +156,60 @@ def test_a_parameter_of_another_optimizer_has_no_update() -> None:
     assert updates.of(second.weight) is not None
 
 
-class Mine(optim.SGD):
-    """A subclass, which may do anything."""
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_bytes_counted_without_memory_are_those_of_a_real_step(name: str) -> None:
+    module, plain = network(), network()
+    with torch.device("meta"):
+        shown = network()
+    bytes_ahead = optimizer_bytes(OPTIMIZERS[name](shown))
+    reference = OPTIMIZERS[name](plain)
+    for p, gradient in zip(plain.parameters(), random_gradients(plain, 0), strict=True):
+        p.grad = gradient
+    reference.step()
+    assert bytes_ahead == optimizer_bytes(OPTIMIZERS[name](module)) == resident_bytes(reference)
+    update = Updates(optimizer=OPTIMIZERS[name](shown)).of(next(shown.parameters()))
+    assert update is not None
+    assert update.counted().workspace >= 0 < update.counted().seconds
 
 
-@pytest.mark.parametrize("make", [optim.LBFGS, optim.Rprop, Mine])
-def test_other_optimizers_are_refused_with_the_way_out(make: type[Optimizer]) -> None:
-    optimizer = make(network().parameters(), lr=0.1)
-    with pytest.raises(
-        UnsupportedOptimizerError, match=rf"{make.__name__} is not known.*torch\.compile\(model"
-    ):
+class CommonNorm(optim.SGD):
+    """Clips all gradients together, with a limit that few steps reach."""
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:
+        nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], 100.0)
+        super().step()
+
+
+class CommonCount(optim.SGD):
+    """Counts calls in its state, which all updates share."""
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:
+        count = self.state["count"].setdefault("n", torch.zeros(()))
+        count += 1
+        super().step()
+
+
+class Noisy(optim.SGD):
+    """Draws random numbers in the order of the parameters."""
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:
+        for p in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+            p.add_(torch.randn_like(p))
+
+
+@pytest.mark.parametrize("kind", [CommonNorm, CommonCount, Noisy, optim.LBFGS, optim.SparseAdam])
+def test_other_optimizers_are_refused_with_the_way_out_and_left_as_they_are(kind: type[Optimizer]) -> None:
+    module = network()
+    optimizer = kind(module.parameters(), lr=0.1)
+    before, rng = copy.deepcopy((module.state_dict(), optimizer.state_dict())), torch.get_rng_state()
+    with pytest.raises(UnsupportedOptimizerError, match=rf"{kind.__name__} .*torch\.compile\(model"):
         Updates(optimizer=optimizer)
+    torch.testing.assert_close(module.state_dict(), before[0], rtol=0, atol=0)
+    assert optimizer.state_dict() == before[1]
+    assert torch.equal(rng, torch.get_rng_state())
 
 
 def test_differentiable_optimizers_are_refused_with_the_way_out() -> None:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from checkmate_torch.executor import bind
     from checkmate_torch.meter import MemoryMeter, memory_meter
     from checkmate_torch.planning import StepPlan
+    from checkmate_torch.separable import UnsupportedOptimizerError
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
     from checkmate_torch.step import CompiledStep, TracedTraining, compile_step, trace_step
-    from checkmate_torch.updates import UnsupportedOptimizerError
 
 __all__ = [
     "CompiledModule",
@@ -69,7 +69,7 @@ _HOMES = {
     "TracedModel": ".ahead",
     "TracedTraining": ".step",
     "UnsupportedModelError": "checkmate",
-    "UnsupportedOptimizerError": ".updates",
+    "UnsupportedOptimizerError": ".separable",
     "bind": ".executor",
     "checkmate_backend": ".backend",
     "compile": ".compiled",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,9 @@ from torch.optim import Optimizer
 
 from checkmate import BudgetError, DFGraph
 from checkmate.report import Account, Kind
+from checkmate_torch.memoryless import WithoutMemory, on_meta
 from checkmate_torch.private import FakeTensor
+from checkmate_torch.separable import step_alone
 from checkmate_torch.storages import allocated_bytes, storage_key, storages_of
 from checkmate_torch.traced_graph import TracedGraph
 
@@ -195,27 +196,13 @@ def optimizer_bytes(optimizer: Optimizer) -> int:
     >>> optimizer_bytes(torch.optim.Adam(layer.parameters())) // layer.weight.nbytes
     2
     """
-    memo: dict[int, object] = {}
-    held = [v for state in optimizer.state.values() for v in state.values()]
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     try:
-        for value in (*held, *parameters):
-            if isinstance(value, torch.Tensor) and value.dim():  # counts of steps are read: they stay real
-                memo[id(value)] = _without_memory(value)
-        twin = copy.deepcopy(optimizer, memo)
-        for group in twin.param_groups:  # other kernels, the same state
-            group.update({name: False for name in ("fused", "foreach", "capturable") if name in group})
-        type(twin).step(twin)  # not twin.step, which a scheduler may have replaced by that of the original
+        twin = on_meta(optimizer)
+        with WithoutMemory():
+            step_alone(twin)
     except Exception as error:
         raise BudgetError(
             f"how many bytes {type(optimizer).__name__} will keep can't be predicted ({error}): "
             "pass reserve= instead"
         ) from error
     return sum(storage.nbytes() for storage in storages_of(dict(twin.state)).values())
-
-
-def _without_memory(value: torch.Tensor) -> torch.Tensor:
-    """The same on the device ``meta``, with a gradient if it can have one."""
-    like = torch.empty_like(value, device="meta").requires_grad_(value.requires_grad)
-    like.grad = torch.empty_like(like) if value.requires_grad else None
-    return like

@@ -37,8 +37,9 @@ from checkmate_torch.planning import (
 )
 from checkmate_torch.private import TangentAOTInput, compile_joint, mark_boxed, tree_map_only
 from checkmate_torch.safety import is_new_statistic
+from checkmate_torch.separable import UnsupportedOptimizerError
 from checkmate_torch.storages import allocated_bytes
-from checkmate_torch.updates import UnsupportedOptimizerError, Updates, settings_of
+from checkmate_torch.updates import Updates, settings_of
 from checkmate_torch.whole import WholeStep, emit_step, renamed, whole_step
 
 __all__ = ["CompiledStep", "TracedTraining", "compile_step", "trace_step"]
@@ -73,9 +74,9 @@ def compile_step(
     Args:
         model: any module that Dynamo can capture in one graph.
         loss_fn: called as ``loss_fn(model, …)`` with the arguments of the step; returns a scalar tensor.
-        optimizer: SGD, Adam, AdamW or another one that treats each parameter alone
-            (:data:`checkmate_torch.updates.SEPARABLE`). State, groups and schedulers work as ever. What it
-            does not hold is not trained, nor are gradients computed for it.
+        optimizer: any that treats each parameter alone, PyTorch's or another, as a trial on small tensors
+            shows (:mod:`checkmate_torch.separable`). State, groups, schedulers and hooks work as ever. What
+            it does not hold is not trained, nor are gradients computed for it.
         budget: bytes (``8 * 2**30``, ``"8GiB"``), or a share of the peak of the same step without
             recomputation and with all updates at the end (``"60%"``, ``0.6``), or ``"auto"``.
         has_aux: True = ``loss_fn`` returns ``(loss, aux)``, and so does the step. Tensors in ``aux`` come
@@ -231,6 +232,9 @@ class CompiledStep(Viewable):
         """
         settings = settings_of(self.optimizer)
         if settings != self._settings:
+            if self._settings is not None:
+                checked = replace(self._planner.updates, overwrites=None)
+                self._planner = replace(self._planner, updates=checked)
             self._settings = settings
             self._run = _captured(self._planner, self._loss_fn, self._has_aux, self._max_plans)
         self.optimizer.zero_grad(set_to_none=True)

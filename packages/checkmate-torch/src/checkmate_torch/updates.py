@@ -9,47 +9,26 @@ is kept in its usual place, and the bits are the same.
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from checkmate import CheckmateError
 from checkmate.cost import OpProfile
+from checkmate.framework import by_bytes
+from checkmate_torch.memoryless import WithoutMemory, on_meta
 from checkmate_torch.private import unfaked
 from checkmate_torch.profile import profile_op
+from checkmate_torch.separable import Alone, copied, overwrites_gradients
+from checkmate_torch.storages import storages_of
 
-__all__ = [
-    "SEPARABLE",
-    "ParameterUpdate",
-    "UnsupportedOptimizerError",
-    "Updates",
-    "settings_of",
-]
-
-SEPARABLE: tuple[type[Optimizer], ...] = (
-    optim.SGD,
-    optim.Adam,
-    optim.AdamW,
-    optim.Adamax,
-    optim.NAdam,
-    optim.RAdam,
-    optim.RMSprop,
-    optim.Adagrad,
-    optim.Adadelta,
-)
-"""Optimizers that treat each parameter alone and don't overwrite gradients; subclasses don't count."""
+__all__ = ["ParameterUpdate", "Updates", "settings_of"]
 
 _SCHEDULED = frozenset({"params", "lr", "initial_lr"})
-
-
-class UnsupportedOptimizerError(CheckmateError, NotImplementedError):
-    """The optimizer can't update one parameter at a time, or holds parameters of another model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,6 +38,7 @@ class Updates:
     Attributes:
         optimizer: the user's.
         max_norm: maximum norm of all gradients together, to which larger ones are scaled; None = no maximum.
+        overwrites: whether the optimizer overwrites gradients; None = find out.
 
     Raises:
         UnsupportedOptimizerError: if the optimizer can't be split.
@@ -66,24 +46,14 @@ class Updates:
 
     optimizer: Optimizer
     max_norm: float | None = None
-    _worker: Optimizer = field(init=False, repr=False)
+    overwrites: bool | None = None
+    _update: Alone = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse an optimizer that can't be split."""
-        name = type(self.optimizer).__name__
-        if type(self.optimizer) not in SEPARABLE:
-            known = ", ".join(sorted(kind.__name__ for kind in SEPARABLE))
-            raise UnsupportedOptimizerError(
-                f"{name} is not known to treat each parameter alone; {known} are. Use "
-                "checkmate.torch.compile(model, budget) and call optimizer.step() yourself"
-            )
-        if any(group.get("differentiable") for group in self.optimizer.param_groups):
-            raise UnsupportedOptimizerError(
-                f"{name} has differentiable=True, but updates in place can't be differentiated: set it to "
-                "False, or use checkmate.torch.compile(model, budget) and call optimizer.step() yourself"
-            )
-        # A copy runs no hooks, and changes of its attributes don't reach the user's optimizer.
-        object.__setattr__(self, "_worker", copy.copy(self.optimizer))
+        if self.overwrites is None:
+            object.__setattr__(self, "overwrites", overwrites_gradients(self.optimizer))
+        object.__setattr__(self, "_update", Alone(self.optimizer))
 
     def of(self, parameter: nn.Parameter) -> ParameterUpdate | None:
         """The update of a parameter; None if the optimizer does not hold it."""
@@ -101,15 +71,9 @@ class Updates:
         return torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
 
     def run(self, parameter: nn.Parameter, gradient: Tensor, group: int) -> None:
-        """Step the optimizer for one parameter of a group."""
-        worker = self._worker
-        worker.state = self.optimizer.state
-        worker.param_groups = [{**self.optimizer.param_groups[group], "params": [parameter]}]
-        parameter.grad = gradient
-        try:
-            worker.step()
-        finally:
-            parameter.grad = None
+        """Step the optimizer for one parameter of a group; the gradient stays as it is."""
+        given = gradient.clone() if self.overwrites else gradient
+        self._update(self.optimizer.param_groups[group], parameter, given)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,15 +119,36 @@ class ParameterUpdate:
             parameter = nn.Parameter(torch.randn_like(self.parameter))
             gradient = torch.randn_like(self.parameter)
             scale = None if self.updates.max_norm is None else torch.ones((), device=device)
-            twin = copy.copy(optimizer)
-            twin.state = defaultdict(dict)
+            twin = copied(optimizer, {id(self.parameter): parameter})
             if self.parameter in optimizer.state:
                 twin.state[parameter] = copy.deepcopy(optimizer.state[self.parameter])
-            twin.param_groups = [{**optimizer.param_groups[self.place[0]], "params": [parameter]}]
-            updates = Updates(optimizer=twin, max_norm=self.updates.max_norm)
+            twin.param_groups = [{**twin.param_groups[self.place[0]], "params": [parameter]}]
+            updates = replace(self.updates, optimizer=twin)
             update = ParameterUpdate(updates=updates, parameter=parameter, place=(0, 0))
             update(parameter, gradient, scale)  # the first update makes the state
             return profile_op(partial(update, parameter, gradient, scale), device)
+
+    def counted(self) -> OpProfile:
+        """Seconds to move the bytes of parameter, gradient and state, and the workspace; nothing is run.
+
+        The workspace is that of PyTorch's loop over parameters.
+        """
+        k, n = self.place
+        twin = on_meta(self.updates.optimizer)
+        group = twin.param_groups[k]
+        parameter = group["params"][n]
+        gradient = torch.empty_like(parameter)
+        update = ParameterUpdate(
+            updates=replace(self.updates, optimizer=twin), parameter=parameter, place=self.place
+        )
+        scale = None if self.updates.max_norm is None else torch.ones((), device="meta")
+        with WithoutMemory():
+            update(parameter, gradient, scale)  # the first update makes the state
+        with WithoutMemory() as run:
+            update(parameter, gradient, scale)
+        moved = storages_of([parameter, gradient, twin.state[parameter]]).values()
+        seconds = by_bytes(sum(storage.nbytes() for storage in moved)).seconds
+        return OpProfile(seconds=seconds, workspace=run.peak)
 
 
 def settings_of(optimizer: Optimizer) -> Hashable:

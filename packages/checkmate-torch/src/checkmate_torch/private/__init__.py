@@ -30,6 +30,7 @@ from checkmate_torch.private.dynamo import (
 from checkmate_torch.private.fakes import (
     FakeTensor,
     FakeTensorMode,
+    TorchDispatchMode,
     current_value,
     declared_maximum,
     fake_mode,
@@ -75,6 +76,7 @@ __all__ = [
     "ProfilerEvent",
     "SavedForBackwardsAOTOutput",
     "TangentAOTInput",
+    "TorchDispatchMode",
     "active_ddp",
     "argument_names",
     "boxed_code",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
     import sympy
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FakeTensor",
     "FakeTensorMode",
+    "TorchDispatchMode",
     "current_value",
     "declared_maximum",
     "fake_mode",
