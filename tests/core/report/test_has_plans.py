@@ -55,7 +55,7 @@ def test_the_last_plan_or_another() -> None:
 
 
 def test_a_report_is_written_by_the_exporter_of_its_suffix(tmp_path: Path) -> None:
-    Step(by_hand()).save_report(tmp_path / "step.html")
+    assert Step(by_hand()).save_report(str(tmp_path / "step.html")) == tmp_path / "step.html"
     assert "<title>by hand</title>" in (tmp_path / "step.html").read_text()
     with pytest.raises(PluginError, match="no exporter"):
         Step(by_hand()).save_report(tmp_path / "step.doc")

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from checkmate.errors import GraphError
 from checkmate.graph import DFGraph
+from checkmate.markup import figure, outline, table
 
 __all__ = ["Compute", "Free", "Schedule", "Step"]
 
@@ -151,7 +152,17 @@ class Schedule:
         """By content."""
         return hash(self.codes.tobytes())
 
+    def _repr_html_(self) -> str:
+        """The counts, and the op that each compute runs: where the outline falls, ops run again."""
+        ops = self.sequence
+        counts = [
+            ("computes", f"{len(ops):,}"),
+            ("of them again", f"{len(ops) - len(np.unique(ops)):,}"),
+            ("frees", f"{len(self) - len(ops):,}"),
+        ]
+        return figure("Schedule", table(counts, numbers=[1]), outline(ops))
+
     def __repr__(self) -> str:
         """Short: the counts."""
-        computes = int(np.count_nonzero(self.codes >= 0))
+        computes = len(self.sequence)
         return f"<Schedule: {computes} computes, {len(self) - computes} frees>"

@@ -15,10 +15,11 @@ import numpy as np
 
 from checkmate.analysis import needed_ops
 from checkmate.errors import SolverError
+from checkmate.markup import figure, outline, table
 from checkmate.problem import Problem
 from checkmate.schedule import Schedule
 from checkmate.simulate import Timeline, simulate
-from checkmate.text import clipped
+from checkmate.text import clipped, cost_text
 from checkmate.units import format_bytes
 
 __all__ = ["Solution", "Status"]
@@ -191,6 +192,32 @@ class Solution:
         if len(ranked) > rows:
             lines.append(f"… and {len(ranked) - rows} more")
         return "\n".join(lines)
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """The figures of the answer, each a name and a text, for tables."""
+        unit, timeline = self.problem.graph.cost_unit, self.timeline
+        rows = [("status", str(self.status)), ("solver", clipped(self.solver, 40) or "unnamed")]
+        if timeline is not None:
+            rows += [
+                ("cost", cost_text(timeline.cost, unit)),
+                ("overhead", f"{timeline.overhead:.2%}"),
+                ("peak", format_bytes(timeline.peak)),
+            ]
+        rows.append(("budget", format_bytes(self.problem.budget)))
+        if math.isfinite(self.bound):
+            rows.append(("proved bound", cost_text(self.bound, unit)))
+        if timeline is None:
+            return [*rows, ("schedule", "none")]
+        rows += [("gap", f"{self.gap:.2%}"), ("solved in", f"{self.seconds:.2f} s")]
+        return [*rows, ("recomputed", f"{timeline.recomputes:,} runs")]
+
+    def _repr_html_(self) -> str:
+        """The figures, and the bytes held at each step; the dashed line is the budget."""
+        graph = self.problem.graph
+        memory = outline(self.timeline.memory, self.problem.budget) if self.timeline is not None else ""
+        title = f"Solution for {clipped(graph.name, 60) or 'a graph'} of {graph.n_ops:,} ops"
+        return figure(title, table(self.facts, numbers=[1]), memory)
 
     def __repr__(self) -> str:
         """Short: status, peak, overhead, gap, seconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from checkmate.markup import figure, table
 from checkmate.report.reading import Reading
 from checkmate.solution import Solution
 from checkmate.text import clipped, cost_text
@@ -14,6 +15,8 @@ __all__ = ["Explanation", "Recomputed", "explain"]
 
 _ROWS = 20
 _NAME = 44
+_HEAD = ("recomputed", "times", "bytes saved", "extra cost", "why")
+_NOTHING = "nothing is recomputed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,21 +58,32 @@ class Explanation:
 
     def __str__(self) -> str:
         """The table; of many rows the most expensive."""
-        return "\n".join(self._lines())
+        if not self.rows:
+            return _NOTHING
+        lines = [_HEAD, *self._cells()]
+        texts = [
+            f"{name:<{_NAME}} {times:>5} {size:>11} {paid:>10}  {why}"
+            for name, times, size, paid, why in lines
+        ]
+        return "\n".join([*texts, *self._rest()])
 
     __repr__ = __str__
 
-    def _lines(self) -> Iterator[str]:
+    def _repr_html_(self) -> str:
+        """The same table for notebooks."""
         if not self.rows:
-            yield "nothing is recomputed"
-            return
-        yield f"{'recomputed':<{_NAME}} {'times':>5} {'bytes saved':>11} {'extra cost':>10}  why"
+            return figure(_NOTHING)
+        rows = [*self._cells(), *((rest,) for rest in self._rest())]
+        return figure("Recomputed ops", table(rows, _HEAD, numbers=range(1, 4)))
+
+    def _cells(self) -> Iterator[tuple[str, str, str, str, str]]:
         for row in self.rows[:_ROWS]:
             name = f"{row.op}  {row.module}" if row.module else row.op
-            yield (
-                f"{clipped(name, _NAME):<{_NAME}} {row.again + 1:>4}× {format_bytes(row.size):>11} "
-                f"{cost_text(row.paid, self.cost_unit):>10}  {row.reason}"
-            )
+            paid = cost_text(row.paid, self.cost_unit)
+            yield clipped(name, _NAME), f"{row.again + 1}×", format_bytes(row.size), paid, row.reason
+
+    def _rest(self) -> Iterator[str]:
+        """The rows that are left out, in one."""
         if rest := self.rows[_ROWS:]:
             paid = cost_text(sum(row.paid for row in rest), self.cost_unit)
             yield f"… and {len(rest)} more, extra cost {paid}"

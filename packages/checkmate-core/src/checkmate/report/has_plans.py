@@ -100,7 +100,7 @@ class HasPlans(Generic[_Plan]):
         chosen = self._plan(plan)
         return explain(chosen.solution, chosen.modules)
 
-    def save_report(self, path: str | os.PathLike[str], *, plan: int = -1) -> None:
+    def save_report(self, path: str | os.PathLike[str], *, plan: int = -1) -> Path:
         """Write the plan with the exporter of the file's suffix.
 
         ``.html`` is a self-contained page, ``.perfetto.json`` a trace; ``checkmate plugins`` lists them all.
@@ -109,14 +109,18 @@ class HasPlans(Generic[_Plan]):
             path: of the file to write.
             plan: which of :attr:`plans`; default the last.
 
+        Returns:
+            The path of the file.
+
         Raises:
             NoPlanError: before the first call with gradients.
             PluginError: if no exporter has this suffix.
         """
-        solution = self._plan(plan).solution
-        if solution.timeline is not None:
-            exporter = EXPORTERS.load(exporter_for(path).name)
-            exporter.write(solution.timeline, Path(path), budget=solution.problem.budget)
+        solution, file = self._plan(plan).solution, Path(path)
+        if solution.timeline is None:
+            raise NoPlanError("this plan has no schedule")
+        EXPORTERS.load(exporter_for(path).name).write(solution.timeline, file, budget=solution.problem.budget)
+        return file
 
     def _plan(self, index: int) -> _Plan:
         plans = self.plans

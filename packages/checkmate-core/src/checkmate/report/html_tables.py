@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from html import escape
 
+from checkmate.markup import table
 from checkmate.report.reading import Reading, Recomputation
 from checkmate.simulate import Timeline
 from checkmate.solution import Solution
@@ -19,29 +19,17 @@ _HOLDERS = 20
 
 
 def facts(answer: Solution | Timeline, budget: int | None) -> str:
-    """The figures of the answer; for a bare timeline, those of the judge only."""
-    solution = answer if isinstance(answer, Solution) else None
-    timeline = answer.timeline if isinstance(answer, Solution) else answer
-    rows: list[tuple[str, str]] = []
-    if solution is not None:
-        rows += [("status", str(solution.status)), ("solver", clipped(solution.solver, 40) or "unnamed")]
-    if timeline is not None:
-        unit = timeline.graph.cost_unit
-        rows += [
-            ("cost", cost_text(timeline.cost, unit)),
-            ("overhead", f"{timeline.overhead:.2%}"),
-            ("peak", format_bytes(timeline.peak)),
-        ]
-    if budget is not None:
-        rows.append(("budget", format_bytes(budget)))
-    if solution is not None and math.isfinite(solution.bound):
-        rows.append(("proved bound", cost_text(solution.bound, solution.problem.graph.cost_unit)))
-    if solution is not None and timeline is not None:
-        rows += [("gap", f"{solution.gap:.2%}"), ("solved in", f"{solution.seconds:.2f} s")]
-    if timeline is not None:
-        rows.append(("recomputed", f"{timeline.recomputes:,} runs"))
+    """The figures of the answer; of a bare timeline, those of the simulator and the budget."""
+    if isinstance(answer, Solution):
+        rows = answer.facts
     else:
-        rows.append(("schedule", "none"))
+        rows = [
+            ("cost", cost_text(answer.cost, answer.graph.cost_unit)),
+            ("overhead", f"{answer.overhead:.2%}"),
+            ("peak", format_bytes(answer.peak)),
+            *([("budget", format_bytes(budget))] if budget is not None else []),
+            ("recomputed", f"{answer.recomputes:,} runs"),
+        ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in rows)
     return f'<dl class="facts">{cells}</dl>'
 
@@ -53,7 +41,7 @@ def recompute_table(reading: Reading, budget: int | None) -> str:
     if not rows:
         return f"{head}<p>Nothing: every op runs at most once.</p></section>"
     graph, total = reading.timeline.graph, float(reading.starts[-1])
-    table = [
+    cells = [
         [
             clipped(graph.ops[row.op].name, 80),
             f"{row.again + 1:,}",
@@ -72,7 +60,7 @@ def recompute_table(reading: Reading, budget: int | None) -> str:
         f"{head}<p>The most expensive first. <i>Times</i>: computes of the op. <i>Bytes saved</i>: the most "
         "that was freed at one time and recomputed later; <i>on average</i>: over the whole step.</p>"
         + _table(
-            ("op", "times", "extra cost", "bytes saved", "on average", "why"), table, numbers=range(1, 5)
+            ("op", "times", "extra cost", "bytes saved", "on average", "why"), cells, numbers=range(1, 5)
         )
         + f"{note}</section>"
     )
@@ -130,15 +118,7 @@ def _bar(kind: str, share: float) -> str:
 
 
 def _table(
-    head: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: Iterable[int] = (), markup: int = -1
+    head: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: Collection[int], markup: int = -1
 ) -> str:
-    """Cells are text, which is escaped, except in the column ``markup``."""
-    right = set(numbers)
-
-    def cell(tag: str, k: int, text: str) -> str:
-        style = ' class="n"' if k in right else ' class="bar"' if k == markup else ""
-        return f"<{tag}{style}>{text if k == markup else escape(text)}</{tag}>"
-
-    lines = ["".join(cell("th", k, text) for k, text in enumerate(head))]
-    lines += ("".join(cell("td", k, text) for k, text in enumerate(row)) for row in rows)
-    return f'<div class="scroll"><table>{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
+    """A table that scrolls where it is wider than the page."""
+    return f'<div class="scroll">{table(rows, head, numbers=numbers, markup=markup)}</div>'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from checkmate.markup import figure, table
 from checkmate.problem import keep_all_peak
 from checkmate.report.account import Account, Kind
 from checkmate.solution import Solution
@@ -47,27 +48,32 @@ class PeakReport:
 
     def __str__(self) -> str:
         """The table."""
-        return "\n".join(self._lines())
+        return "\n".join(_line(*row) for row in self._rows())
 
     __repr__ = __str__
 
-    def _lines(self) -> Iterator[str]:
-        yield _row("budget", self.budget)
-        yield _row("predicted peak", self.peak, f"{_share(self.peak, self.budget)} of the budget")
+    def _repr_html_(self) -> str:
+        """The same table for notebooks."""
+        return figure("Bytes of a training step", table(self._rows(), numbers=[1]))
+
+    def _rows(self) -> Iterator[tuple[str, str, str]]:
+        """Name, number and remark; a heading has only a name."""
+        yield "budget", format_bytes(self.budget), ""
+        yield "predicted peak", format_bytes(self.peak), f"{_share(self.peak, self.budget)} of the budget"
         if self.measured is not None:
-            yield _row("measured peak", self.measured, f"{_share(self.measured, self.peak)} of the predicted")
+            share = _share(self.measured, self.peak)
+            yield "measured peak", format_bytes(self.measured), f"{share} of the predicted"
         for remark in self.remarks:
-            yield f"  {remark}"
-        yield _row(
-            "plain step's peak", self.plain_peak, f"this is {_share(self.peak, self.plain_peak)} of it"
-        )
-        yield f"  {'extra cost':<{_NAME}} {self.overhead:>11.1%}  {self.status}"
-        yield f"at the peak, while {clipped(self.op, _NAME)!r} runs"
+            yield "", "", remark
+        share = _share(self.peak, self.plain_peak)
+        yield "plain step's peak", format_bytes(self.plain_peak), f"this is {share} of it"
+        yield "extra cost", f"{self.overhead:.1%}", self.status
+        yield f"at the peak, while {clipped(self.op, _NAME)!r} runs", "", ""
         for kind, size in self.by_kind.items():
-            yield _row(kind, size, _share(size, self.peak))
-        yield "largest tensors then"
+            yield kind, format_bytes(size), _share(size, self.peak)
+        yield "largest tensors then", "", ""
         for name, kind, size in self.largest:
-            yield _row(clipped(name, _NAME), size, kind)
+            yield clipped(name, _NAME), format_bytes(size), kind
 
 
 def peak_report(
@@ -110,8 +116,10 @@ def peak_report(
     )
 
 
-def _row(name: str, size: int, remark: str = "") -> str:
-    return f"  {name:<{_NAME}} {format_bytes(size):>11}  {remark}".rstrip()
+def _line(name: str, number: str, remark: str) -> str:
+    if not number:
+        return name or f"  {remark}"
+    return f"  {name:<{_NAME}} {number:>11}  {remark}".rstrip()
 
 
 def _share(part: int, whole: int) -> str:
