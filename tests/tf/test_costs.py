@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import checkmate
-from checkmate.cost import DEVICES
+from checkmate.cost import DEVICES, OpProfile
 from checkmate.framework import measuring
 from checkmate_tf import costs
 from checkmate_tf.costs import price, profile_ops
@@ -102,7 +102,7 @@ def test_sources_are_free_and_ops_with_state_are_charged_by_their_bytes(ops: lis
     reads = [op for op in ops if op.type in ("ReadVariableOp", "Const", "Placeholder")]
     assert stateful
     assert all(0 < measured[op].seconds < 1e-6 for op in stateful)
-    assert all(measured[op] == (0.0, 0) for op in reads)
+    assert all(measured[op] == OpProfile(0.0, 0) for op in reads)
 
 
 def test_calls_of_functions_are_charged_by_their_bytes(cache: Path) -> None:

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 import tensorflow as tf
 
+from checkmate.cost import OpProfile
 from checkmate_tf import profile
 from checkmate_tf.events import ProfilerBusyError, TraceRecorder
 from checkmate_tf.private import emit_op
@@ -92,7 +93,7 @@ def test_an_op_of_constants_costs_nothing() -> None:
     """TensorFlow runs it once, before the first run of the function."""
     op = only("Range", lambda x: x[: tf.range(0, 4, 2)[-1]], [4])
     assert sorted(constant_inputs(op)) == [0, 1, 2]
-    assert profile_op(op) == (0.0, 0)
+    assert profile_op(op) == OpProfile(0.0, 0)
 
 
 UNFIT = {

@@ -19,10 +19,11 @@ Checkmate = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
-def only_built_in_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Keep other installed packages out of these tests."""
+def only_built_in_plugins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Keep other installed packages, and the user's cache, out of these tests."""
+    monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv(loader.ENVIRONMENT_VARIABLE, "")
-    for name in ("CHECKMATE_CACHE_DIR", "CHECKMATE_GRAPHS", "CHECKMATE_INSTALLED", "COLUMNS", "FORCE_COLOR"):
+    for name in ("CHECKMATE_GRAPHS", "CHECKMATE_INSTALLED", "COLUMNS", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(app, "_asked", False)
     monkeypatch.setattr(app, "_owners", {})

@@ -17,7 +17,7 @@ from checkmate.cli.app import app
 
 Checkmate = Callable[..., Result]
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "command-line.md"
-COMMANDS = ["doctor", "plugins", "run", "show", "simulate", "solve", "sweep", "trace"]
+COMMANDS = ["cache", "doctor", "plugins", "run", "show", "simulate", "solve", "sweep", "trace"]
 
 
 @pytest.fixture
@@ -58,7 +58,6 @@ def test_every_example_of_the_page_works(
     checkmate: Checkmate, sections: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CHECKMATE_CACHE_DIR", raising=False)
     (tmp_path / "schedule.json").unlink()
     blocks = re.findall(r"^```sh$(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     tried = examples("\n".join(blocks))
@@ -87,6 +86,7 @@ def test_every_example_of_the_help_works(
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
+        ("cache", ["info"]),
         ("doctor", []),
         ("plugins", []),
         ("run", ["--torch", "train:step", "schedule.json", "--graph", "graph.json"]),

@@ -11,14 +11,12 @@ checked by a replay, so the solver is asked again.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import logging
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from importlib import metadata
@@ -29,7 +27,7 @@ from typing import Any
 import msgspec
 
 from checkmate.claim import Claim, claim_bytes, read_claim
-from checkmate.disk import PART, cache_directory, read_file, replace_file
+from checkmate.disk import cache_directory, delete_entries, entries, read_file, replace_file
 from checkmate.errors import FormatError, GraphError, SolverError
 from checkmate.problem import Problem
 from checkmate.solution import Solution
@@ -39,8 +37,6 @@ __all__ = ["ScheduleCache", "default_directory", "identity_of"]
 Identity = Mapping[str, object]
 """A solver as JSON values: its name and the version of its code, or its class and fields."""
 
-_STALE_S = 3600.0
-_DIGITS = frozenset("0123456789abcdef")
 _log = logging.getLogger(__name__)
 
 
@@ -122,27 +118,15 @@ class ScheduleCache:
         Raises:
             OSError: if the directory may not be changed.
         """
-        entries = list(self._entries())
-        for file in entries:
-            file.unlink(missing_ok=True)
-        for file in self.directory.glob(f"*{PART}"):
-            with contextlib.suppress(FileNotFoundError):  # its writer has just finished
-                if time.time() - file.stat().st_mtime > _STALE_S:
-                    file.unlink()
-        return len(entries)
+        return delete_entries(self.directory)
 
     def __len__(self) -> int:
         """Number of entries, valid or not."""
-        return sum(1 for _ in self._entries())
+        return len(entries(self.directory))
 
     def __bool__(self) -> bool:
         """True, even of an empty cache."""
         return True
-
-    def _entries(self) -> Iterator[Path]:
-        return (
-            file for file in self.directory.glob("*.json") if len(file.stem) == 64 and {*file.stem} <= _DIGITS
-        )
 
     def _file(self, question: Identity) -> Path:
         key = hashlib.sha256(msgspec.json.encode(question, order="sorted")).hexdigest()

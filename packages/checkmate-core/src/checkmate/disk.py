@@ -7,6 +7,7 @@ import errno
 import os
 import secrets
 import stat
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ __all__ = [
     "MAX_SIZE",
     "PART",
     "cache_directory",
+    "delete_entries",
+    "entries",
     "is_stream",
     "read_file",
     "read_stream",
@@ -35,6 +38,8 @@ PART = ".checkmate-part"
 MAX_SIZE = 256 * 2**20
 """The default limit on the bytes of a file: graphs of over a million ops are smaller."""
 
+_STALE_S = 3600.0
+_DIGITS = frozenset("0123456789abcdef")
 _AT_ONCE = 2**20
 _PIPE = "pipe it to the command, and call it '-'"
 _BINARY: int = getattr(os, "O_BINARY", 0)  # of Windows
@@ -49,6 +54,27 @@ def cache_directory() -> Path:
     import platformdirs  # here, so that importing checkmate stays light
 
     return Path(platformdirs.user_cache_dir("checkmate", appauthor=False))
+
+
+def entries(folder: Path) -> list[Path]:
+    """The files of a cache in this folder: each is named by a SHA-256 sum."""
+    return [file for file in folder.glob("*.json") if len(file.stem) == 64 and {*file.stem} <= _DIGITS]
+
+
+def delete_entries(folder: Path) -> int:
+    """Delete a cache's files, and partial ones older than an hour; return the number of entries.
+
+    Raises:
+        OSError: if the folder may not be changed.
+    """
+    found = entries(folder)
+    for file in found:
+        file.unlink(missing_ok=True)
+    for file in folder.glob(f"*{PART}"):
+        with contextlib.suppress(FileNotFoundError):  # its writer has just finished
+            if time.time() - file.stat().st_mtime > _STALE_S:
+                file.unlink()
+    return len(found)
 
 
 def read_file(file: str | os.PathLike[str], *, max_size: int = MAX_SIZE) -> bytes:

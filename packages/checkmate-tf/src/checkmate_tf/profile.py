@@ -190,7 +190,7 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
         return int(live.max() - min(live[-1], made))
 
     return {
-        k: OpProfile(seconds=min(r.seconds for r in warm), workspace=max(workspace(r, made[k]) for r in warm))
+        k: OpProfile.of_runs([r.seconds for r in warm], max(workspace(r, made[k]) for r in warm))
         for k, (_, *warm) in runs.items()
         if warm
     }

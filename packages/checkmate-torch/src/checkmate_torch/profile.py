@@ -43,8 +43,10 @@ def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.no_grad():
         if device.type == "cuda":
-            return OpProfile(workspace=_workspace_cuda(call, device), seconds=_seconds_cuda(call, device))
-        return OpProfile(workspace=_workspace_cpu(call), seconds=_fastest(lambda: _seconds_cpu(call)))
+            workspace = _workspace_cuda(call, device)
+            return OpProfile.of_runs(_seconds_cuda(call, device), workspace)
+        workspace = _workspace_cpu(call)
+        return OpProfile.of_runs(_repeated(lambda: _seconds_cpu(call)), workspace)
 
 
 def _workspace_cpu(call: Callable[[], object]) -> int:
@@ -72,8 +74,8 @@ def _seconds_cpu(call: Callable[[], object]) -> float:
     return seconds
 
 
-def _seconds_cuda(call: Callable[[], object], device: torch.device) -> float:
-    """Time between events around runs that queue behind a sleeping kernel, so that launches don't count."""
+def _seconds_cuda(call: Callable[[], object], device: torch.device) -> list[float]:
+    """Times between events around runs that queue behind a sleeping kernel, so that launches don't count."""
     with torch.cuda.device(device):
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(_QUEUED_RUNS + 1)]  # type: ignore[no-untyped-call]
         sleep_on_gpu(_SLEEP_CYCLES)
@@ -82,19 +84,17 @@ def _seconds_cuda(call: Callable[[], object], device: torch.device) -> float:
             call()
             mark.record()
         marks[-1].synchronize()
-    return min(float(start.elapsed_time(end)) for start, end in pairwise(marks)) / 1e3
+    return [float(start.elapsed_time(end)) / 1e3 for start, end in pairwise(marks)]
 
 
-def _fastest(measure: Callable[[], float]) -> float:
-    """The minimum of several measurements, which stop once they have taken ``_SPENT_S`` in all.
+def _repeated(measure: Callable[[], float]) -> list[float]:
+    """Several measurements, which stop once they have taken ``_SPENT_S`` in all.
 
     A long op is measured ``_LEAST_RUNS`` times: another process may have disturbed one of them, and the
     result is kept on disk.
     """
     deadline = time.perf_counter() + _SPENT_S
-    best = measure()
-    for run in range(1, _MOST_RUNS):
-        if run >= _LEAST_RUNS and time.perf_counter() > deadline:
-            break
-        best = min(best, measure())
-    return best
+    seconds = [measure()]
+    while len(seconds) < _LEAST_RUNS or (len(seconds) < _MOST_RUNS and time.perf_counter() <= deadline):
+        seconds.append(measure())
+    return seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from checkmate import __version__
+from checkmate.cli.cache import cache
 from checkmate.cli.doctor import doctor
 from checkmate.cli.group import App
 from checkmate.cli.options import examples
@@ -36,5 +37,5 @@ def app() -> None:
     """
 
 
-for _command in (trace, solve, simulate, sweep, show, run, plugins, doctor):
+for _command in (trace, solve, simulate, sweep, show, run, plugins, cache, doctor):
     app.add_command(_command)

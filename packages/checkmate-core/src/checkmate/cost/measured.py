@@ -9,22 +9,32 @@ only the time to measure again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import platform
+import statistics
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from checkmate.disk import cache_directory, read_file, replace_file
+from checkmate.disk import cache_directory, entries, read_file, replace_file
+from checkmate.errors import FormatError
 
-__all__ = ["MeasuredOps", "OpProfile", "processor"]
+__all__ = ["MeasuredOps", "OpProfile", "processor", "profiles_directory", "profiles_in"]
 
 _FORMAT = "checkmate.op-profiles"
 _VERSION = 1
 """Version of the file and of the method of measuring: figures of another version are not comparable."""
+_SPREAD = 1.5
+"""A median of the runs above this multiple of the fastest means that something else was running."""
+_NOISE_S = 20e-6
+"""Seconds by which the median may exceed the fastest run in any case."""
+_MOST_TIMES = 3
+"""Measurements of an op whose runs differ each time; then the fastest of all runs counts."""
 _CPUINFO = Path("/proc/cpuinfo")
 _log = logging.getLogger(__name__)
 
@@ -35,10 +45,35 @@ class OpProfile(NamedTuple):
     Attributes:
         seconds: of the fastest run.
         workspace: bytes allocated at most at once while it runs, minus those alive at its end.
+        unsteady: times that it was measured, if the runs differed much each time, as on a busy machine; 0 =
+            they agreed.
     """
 
     seconds: float
     workspace: int
+    unsteady: int = 0
+
+    @classmethod
+    def of_runs(cls, seconds: Sequence[float], workspace: int) -> Self:
+        """The profile of an op that ran several times.
+
+        >>> OpProfile.of_runs([0.0101, 0.01, 0.0102], 8), OpProfile.of_runs([0.04, 0.01, 0.03], 8).unsteady
+        (OpProfile(seconds=0.01, workspace=8, unsteady=0), 1)
+        """
+        fastest = min(seconds)
+        differ = statistics.median(seconds) > max(_SPREAD * fastest, fastest + _NOISE_S)
+        return cls(fastest, workspace, int(differ))
+
+    @property
+    def to_repeat(self) -> bool:
+        """Whether it should be measured again, because the runs differed."""
+        return 0 < self.unsteady < _MOST_TIMES
+
+    def after(self, earlier: OpProfile | None) -> OpProfile:
+        """This profile, measured because the runs of an earlier one differed; None = there is none."""
+        if earlier is None or not self.unsteady:
+            return self
+        return OpProfile(min(self.seconds, earlier.seconds), self.workspace, earlier.unsteady + 1)
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,7 +91,7 @@ class MeasuredOps:
     Args:
         machine: what decides how long an op takes, besides the op: the device (:func:`processor`), the
             framework's release, the number of threads, further settings of the framework.
-        directory: of the files; None = ``op-profiles`` in Checkmate's cache directory.
+        directory: of the files; None = :func:`profiles_directory`.
 
     The file is read at each look-up. A file that can't be read is reported, and its ops are measured again; a
     file that can't be written is reported, and nothing else happens.
@@ -66,13 +101,13 @@ class MeasuredOps:
     >>> table = MeasuredOps(here, Path(tempfile.mkdtemp()))
     >>> table.add({"neg(f32[4])": OpProfile(seconds=1e-6, workspace=0)})
     >>> MeasuredOps(here, table.file.parent).known()
-    {'neg(f32[4])': OpProfile(seconds=1e-06, workspace=0)}
+    {'neg(f32[4])': OpProfile(seconds=1e-06, workspace=0, unsteady=0)}
     """
 
     def __init__(self, machine: dict[str, str], directory: Path | None = None) -> None:
         """Name the file; touch nothing."""
         key = hashlib.sha256(msgspec.json.encode(machine, order="sorted")).hexdigest()
-        folder = cache_directory() / "op-profiles" if directory is None else directory
+        folder = profiles_directory() if directory is None else directory
         self.machine = machine
         self.file = folder / f"{key}.json"
 
@@ -104,9 +139,23 @@ class MeasuredOps:
         held = msgspec.json.decode(read_file(self.file), type=_File)
         if (held.format, held.version, held.machine) != (_FORMAT, _VERSION, self.machine):
             raise ValueError("it is of another machine or version")
-        if not all(op.seconds >= 0 and op.workspace >= 0 for op in held.ops.values()):
+        if any(min(op) < 0 for op in held.ops.values()):
             raise ValueError("it holds a negative cost")
         return held.ops
+
+
+def profiles_directory() -> Path:
+    """``op-profiles`` in Checkmate's cache directory, see :func:`~checkmate.disk.cache_directory`."""
+    return cache_directory() / "op-profiles"
+
+
+def profiles_in(directory: Path) -> list[OpProfile]:
+    """The profiles of all machines whose files are in a folder; files that can't be read have none."""
+    found: list[OpProfile] = []
+    for file in entries(directory):
+        with contextlib.suppress(OSError, FormatError, msgspec.MsgspecError, UnicodeDecodeError):
+            found += msgspec.json.decode(read_file(file), type=_File).ops.values()
+    return found
 
 
 @cache

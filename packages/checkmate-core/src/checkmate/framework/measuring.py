@@ -1,7 +1,8 @@
 """Measuring the distinct ops of a step once: layout ↦ (seconds, workspace bytes), in memory and on disk.
 
 Two ops of the same layout (function, shapes, strides, dtypes) cost the same on the same machine, so that each
-layout is measured once in a process and, through :class:`checkmate.cost.MeasuredOps`, once on a machine.
+layout is measured once in a process and, through :class:`checkmate.cost.MeasuredOps`, once on a machine. If the
+runs of an op differed much, as on a busy machine, a later process measures it again, twice at most.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
@@ -25,6 +25,10 @@ _BYTES_PER_SECOND = 1e10
 """Replaces the memory bandwidth for ops that can't be run on made-up inputs."""
 _SAVED_EVERY = 32
 """Measured ops between two writes to disk, so that a killed process loses little."""
+_BUSY = (
+    "a new plan times its ops, which is impossible inside a profiler or memory meter: run one step of the "
+    "compiled model before measuring it"
+)
 _memory: dict[str, dict[str, OpProfile]] = {}  # machine → layout → profile
 _log = logging.getLogger(__name__)
 
@@ -61,8 +65,11 @@ def measured_ops(
     """
     known = _memory.setdefault(repr(machine), {})
     table = MeasuredOps(machine) if on_disk else None
+    unsteady: dict[str, OpProfile] = {}
     if table is not None and not known.keys() >= distinct.keys():
-        known |= table.known() | known
+        kept = table.known()
+        unsteady = {layout: found for layout, found in kept.items() if found.to_repeat}
+        known |= {layout: found for layout, found in kept.items() if layout not in unsteady} | known
     new = {layout: op for layout, op in distinct.items() if layout not in known}
     started = time.monotonic()
 
@@ -79,25 +86,20 @@ def measured_ops(
         fresh: dict[str, OpProfile] = {}
         ops = announced((k, op) for k, (_, op) in part)
         try:
-            with _busy_as_error():
-                for (_, (layout, _)), found in zip(part, profile(ops), strict=True):
-                    fresh[layout] = found
+            for (_, (layout, _)), found in zip(part, profile(ops), strict=True):
+                fresh[layout] = found.after(unsteady.get(layout))
+        except ProfilerBusyError as error:
+            left = new.keys() - fresh.keys() - known.keys()
+            if left - unsteady.keys():
+                raise ProfilerBusyError(_BUSY) from error
+            known |= {layout: unsteady[layout] for layout in left}  # good enough until the next process
+            break
         finally:
             known |= fresh
             if table is not None and fresh:
                 table.add(fresh)
     if new:
         _log.info("timed %d distinct ops in %.1f s", len(new), time.monotonic() - started)
+    if differing := sum(known[layout].to_repeat for layout in new):
+        _log.info("the runs of %d ops differed, as on a busy machine: a later process times them", differing)
     return known
-
-
-@contextmanager
-def _busy_as_error() -> Iterator[None]:
-    """Add the way out to the error that an op can't be timed while a profiler or meter runs."""
-    try:
-        yield
-    except ProfilerBusyError as error:
-        raise ProfilerBusyError(
-            "a new plan times its ops, which is impossible inside a profiler or memory meter: run one step "
-            "of the compiled model before measuring it"
-        ) from error
