@@ -123,17 +123,23 @@ def test_backend_takes_symbols_of_all_kinds(dynamic: bool | None) -> None:
             assert torch.equal(mine, theirs)
 
 
-def test_each_new_shape_gets_a_plan_logged_and_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    compiled = compile(network(), "100%", max_plans=2)
-    with caplog.at_level(logging.WARNING, "checkmate_torch"):
-        for batch in (4, 5, 4):
+def test_each_new_shape_gets_a_plan_and_too_many_run_unplanned(caplog: pytest.LogCaptureFixture) -> None:
+    module = network()
+    compiled = compile(module, "100%", max_plans=2, dynamic=False)
+    with caplog.at_level(logging.INFO, "checkmate_torch"):
+        for batch in (4, 5, 4, 6, 7):
             compiled(torch.randn(batch, 16)).sum().backward()
             compiled.zero_grad()
     assert len(compiled.plans) == 2
     assert "plan 2, for (5, 16)" in caplog.text
+    warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "run unplanned" in warnings[0]
+    strict = compile(module, "100%", max_plans=1, dynamic=False, strict=True)
+    strict(torch.randn(4, 16)).sum().backward()
     with pytest.raises(TooManyPlansError, match="max_plans"):
-        compiled(torch.randn(6, 16))
-    compiled(torch.randn(4, 16)).sum().backward()
+        strict(torch.randn(6, 16))
+    strict(torch.randn(4, 16)).sum().backward()
 
 
 def test_no_parameters_and_no_grad_pass_through() -> None:

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from checkmate_torch.capture import TooManyPlansError
     from checkmate_torch.compiled import CompiledModule, compile
     from checkmate_torch.distributed import RankError
+    from checkmate_torch.enabled import disable, enable, planned_training
     from checkmate_torch.executor import bind
     from checkmate_torch.meter import MemoryMeter, memory_meter
     from checkmate_torch.planning import StepPlan
     from checkmate_torch.separable import UnsupportedOptimizerError
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
-    from checkmate_torch.step import CompiledStep, TracedTraining, compile_step, trace_step
+    from checkmate_torch.step import CompiledStep, compile_step
+    from checkmate_torch.step_ahead import TracedTraining, plan_step, trace_step
+    from checkmate_torch.training import PlannedTraining
 
 __all__ = [
     "CompiledModule",
@@ -36,6 +39,7 @@ __all__ = [
     "MemoryMeter",
     "NoPlanError",
     "PeakReport",
+    "PlannedTraining",
     "RankError",
     "StepPlan",
     "TooManyPlansError",
@@ -46,10 +50,14 @@ __all__ = [
     "bind",
     "compile",
     "compile_step",
+    "disable",
+    "enable",
     "max_batch_size",
     "measured_snapshot",
     "memory_meter",
     "plan",
+    "plan_step",
+    "planned_training",
     "predicted_snapshot",
     "trace",
     "trace_step",
@@ -63,24 +71,29 @@ _HOMES = {
     "MemoryMeter": ".meter",
     "NoPlanError": "checkmate",
     "PeakReport": "checkmate.report",
+    "PlannedTraining": ".training",
     "StepPlan": ".planning",
     "RankError": ".distributed",
     "TooManyPlansError": ".capture",
     "TracedModel": ".ahead",
-    "TracedTraining": ".step",
+    "TracedTraining": ".step_ahead",
     "UnsupportedModelError": "checkmate",
     "UnsupportedOptimizerError": ".separable",
     "bind": ".executor",
     "checkmate_backend": ".backend",
     "compile": ".compiled",
     "compile_step": ".step",
+    "disable": ".enabled",
+    "enable": ".enabled",
     "max_batch_size": ".batches",
     "measured_snapshot": ".snapshot",
     "memory_meter": ".meter",
     "plan": ".ahead",
+    "plan_step": ".step_ahead",
+    "planned_training": ".enabled",
     "predicted_snapshot": ".snapshot",
     "trace": ".ahead",
-    "trace_step": ".step",
+    "trace_step": ".step_ahead",
 }
 
 if not TYPE_CHECKING:

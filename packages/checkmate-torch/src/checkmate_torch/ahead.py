@@ -19,13 +19,22 @@ from torch import Tensor, nn
 
 from checkmate import Budget, Solution, UnsupportedModelError
 from checkmate.framework import ProgramError, TracedStep, in_bytes
+from checkmate_torch.arguments import check_loss, check_module
 from checkmate_torch.capture import captured
 from checkmate_torch.compiled import CompiledModule
 from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.options import ModelSettings, Options, TracingModelSettings
 from checkmate_torch.planning import Planner, TracingDone, decide_step
-from checkmate_torch.private import FakeTensor, FakeTensorMode, fake_mode, fake_mode_of, tree_leaves, tree_map
+from checkmate_torch.private import (
+    FakeTensor,
+    FakeTensorMode,
+    fake_mode,
+    fake_mode_of,
+    plain_call,
+    tree_leaves,
+    tree_map,
+)
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = [
@@ -35,9 +44,11 @@ __all__ = [
     "WithLoss",
     "arguments_of",
     "budget_in_bytes",
+    "fake_like",
     "made_by",
     "plan",
     "trace",
+    "twin_of",
 ]
 
 Loss = Callable[[Any], Tensor]
@@ -177,16 +188,18 @@ def made_by(factory: object, made: object) -> tuple[nn.Module, object, Loss | No
 
 
 def _traced(model: nn.Module, example_inputs: object, loss: Loss | None, options: Options) -> TracedModel:
+    check_module(model)
+    check_loss(loss)
     if isinstance(model, CompiledModule):
         model = model.original
     args, kwargs = arguments_of(example_inputs)
     tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
     mode = fake_mode_of(tensors) or fake_mode()
-    twin = _twin(model, mode)
+    twin = twin_of(model, mode)
     whole = twin if loss is None else WithLoss(twin, loss)
     planner = Planner(options, module=twin, only_trace=True)
-    run = captured(whole, planner)
-    args, kwargs = tree_map(lambda x: _fake(x, mode), (args, kwargs))
+    run = partial(captured(plain_call, planner), whole)
+    args, kwargs = tree_map(lambda x: fake_like(x, mode), (args, kwargs))
     try:
         with mode, torch.enable_grad():
             run(*args, **kwargs)
@@ -235,7 +248,7 @@ def _allocated(model: nn.Module, example_inputs: object) -> tuple[torch.device, 
     return device, resident_bytes([x for x in tensors if not isinstance(x, FakeTensor)])
 
 
-def _twin(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
+def twin_of(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
     """A copy of the model with fake tensors in the place of all that it holds; nothing is allocated.
 
     A model that is fake is its own twin.
@@ -250,7 +263,7 @@ def _twin(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
         held = (*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values())
         for value in held:
             if isinstance(value, Tensor) and id(value) not in memo:
-                memo[id(value)] = _fake(value, mode)
+                memo[id(value)] = fake_like(value, mode)
     try:
         return copy.deepcopy(model, memo)
     except (TypeError, RuntimeError, NotImplementedError) as error:
@@ -260,7 +273,7 @@ def _twin(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
         ) from error
 
 
-def _fake(value: object, mode: FakeTensorMode) -> object:
+def fake_like(value: object, mode: FakeTensorMode) -> object:
     """A fake tensor like another one, on its device, or on the CPU for one that is on none."""
     if not isinstance(value, Tensor):
         return value

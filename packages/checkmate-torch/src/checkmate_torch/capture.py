@@ -40,23 +40,23 @@ class Backend(Protocol):
 
 
 def captured(
-    model: Callable[..., object],
+    function: Callable[..., object],
     backend: Backend,
     *,
     max_plans: int = 1,
     dynamic: bool | None = False,
 ) -> Callable[..., object]:
-    """A module's forward pass, or a function, captured as one graph for each kind of inputs.
+    """A function captured as one graph for each kind of inputs; :func:`plain_call` captures a module.
 
     The callable raises ``UnsupportedModelError`` if the model can't be captured, :class:`TooManyPlansError`
     if it meets more than ``max_plans`` kinds of inputs, and any of Checkmate's errors that ``backend``
-    raises. ``dynamic`` is that of :func:`torch.compile`. The callable holds ``model`` and ``backend``, and
+    raises. ``dynamic`` is that of :func:`torch.compile`. The callable holds ``function`` and ``backend``, and
     the compiled graphs are dropped with it; Dynamo alone would keep all of that for ever.
     """
     errors = capture_errors()
     compilations: set[Compilation] = set()
     captures = captured_whole(
-        model,
+        function,
         _light(backend, compilations),
         most=max_plans,
         dynamic=dynamic,

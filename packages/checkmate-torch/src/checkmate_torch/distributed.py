@@ -14,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
@@ -43,10 +44,11 @@ __all__ = [
     "bucket_bytes",
     "checked_group",
     "decided_together",
-    "inside_of",
     "priced_together",
+    "refuse_parts",
     "refuse_split_graphs",
     "refuse_wrappers",
+    "run_inside",
 ]
 
 Run: TypeAlias = Callable[..., Any]
@@ -170,28 +172,24 @@ def bucket_bytes() -> int:
     return 0 if ddp is None else sum(p.nbytes for p in ddp.parameters() if p.requires_grad)
 
 
-def inside_of(model: nn.Module, capture: Callable[[Run], Run]) -> Run:
-    """The captured module; of a DDP module only the module inside is captured.
+def run_inside(model: nn.Module, run: Run, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    """Call ``run(module, …)`` for a module; of a DDP module only for the module inside.
 
     DDP's own work around that module stays outside the graph.
-
-    Raises:
-        UnsupportedModelError: for a wrapper that can't be planned; the message says how to wrap.
     """
     if not isinstance(model, DistributedDataParallel):
-        refuse_wrappers(model)
-        return capture(model)
-    refuse_wrappers(model.module)
-    run = _Captured(capture(model.module), model.module)
+        return run(model, *args, **kwargs)
+    inside = model.module
+    model.__dict__["module"] = _Captured(partial(run, inside), inside)  # DDP calls this attribute
+    try:
+        return model(*args, **kwargs)
+    finally:
+        del model.__dict__["module"]
 
-    def call(*args: object, **kwargs: object) -> object:
-        model.__dict__["module"] = run  # during this call: DDP calls this attribute
-        try:
-            return model(*args, **kwargs)
-        finally:
-            del model.__dict__["module"]
 
-    return call
+def refuse_parts(model: nn.Module) -> None:
+    """Refuse wrappers as :func:`refuse_wrappers` does, but not DDP around the whole model."""
+    refuse_wrappers(model.module if isinstance(model, DistributedDataParallel) else model)
 
 
 class _Captured:

@@ -24,7 +24,8 @@ from checkmate_torch.emit import Watch
 from checkmate_torch.meter import memory_meter
 from checkmate_torch.planning import Given
 from checkmate_torch.private import FakeTensor, tree_leaves
-from checkmate_torch.step import CompiledStep, TracedTraining
+from checkmate_torch.step import CompiledStep
+from checkmate_torch.step_ahead import TracedTraining
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.whole import WholeStep
 
@@ -97,7 +98,7 @@ class Executor:
                 "nothing to run: trace it with real parameters"
             )
         whole = model if traced.loss is None else WithLoss(model, traced.loss)
-        return CompiledModule(whole, traced.options, given=given)
+        return CompiledModule(whole, traced.options, given)
 
     def prepare(
         self, program: nn.Module | Callable[[], Sequence[object]], /, **options: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from torch.optim import Optimizer
@@ -13,10 +13,11 @@ from checkmate.framework import Settings, TracingSettings
 from checkmate.report import Kind
 from checkmate.units import parse_bytes
 from checkmate_torch.account import optimizer_bytes
+from checkmate_torch.arguments import check_optimizer
 from checkmate_torch.distributed import GroupChoice, checked_group
 from checkmate_torch.lowering import Lowering, checked_lowering
 
-__all__ = ["ModelSettings", "Options", "Settings", "TracingModelSettings"]
+__all__ = ["ModelSettings", "Options", "Settings", "TracingModelSettings", "TrainingSettings"]
 
 
 class TracingModelSettings(TracingSettings, total=False):
@@ -39,6 +40,33 @@ class ModelSettings(TracingModelSettings, Settings, total=False):
     """Keyword settings of the entry points that plan for a model: all of the above."""
 
 
+class TrainingSettings(ModelSettings, total=False):
+    """Keyword settings of the entry points that train a model; those of :class:`ModelSettings`, and these.
+
+    Attributes:
+        max_plans: the number of kinds of inputs (shapes, dtypes, modes) to plan for; default 8. Calls with
+            further kinds run unplanned, and one warning says so.
+        dynamic: whether sizes may change within a plan. None (the default) = the first shape has a plan of
+            its own, further ones share, as with :func:`torch.compile`; True = a plan holds for all sizes up
+            to those that it was made for, and larger ones get another; False = every shape has its own. A
+            declared maximum (``torch._dynamo.mark_dynamic(x, 0, min=2, max=64)``) is planned for at once.
+        strict: True = raise where the budget can't be kept, instead of a warning: if there are too many kinds
+            of inputs, or if the budget is too small for the state of an optimizer that was not passed.
+        process_group: the ranks that plan together where ``torch.distributed`` runs: rank 0 of the group
+            times the ops, solves, and sends the answer to the others. ``"all"`` (the default) = those that
+            train together, ``"alone"`` = each rank plans for itself.
+        lowering: ``"eager"`` (the default): the emitted code follows the schedule to the letter.
+            ``"inductor"``: each of the two graphs is compiled by Inductor: fused kernels, but it orders and
+            frees in its own way, so that the peak may depart from the prediction, either way: measure it.
+    """
+
+    max_plans: int
+    dynamic: bool | None
+    strict: bool
+    process_group: GroupChoice
+    lowering: Lowering
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(CommonOptions):
     """The settings of one entry point, read and checked: those of every framework, and PyTorch's own.
@@ -48,18 +76,33 @@ class Options(CommonOptions):
         loss_bytes: as in :class:`TracingModelSettings`, in bytes; None = twice the outputs.
         process_group: the ranks that plan together; see :mod:`checkmate_torch.distributed`.
         lowering: ``"eager"`` or ``"inductor"``; see :mod:`checkmate_torch.lowering`.
+        max_plans: as in :class:`TrainingSettings`, and likewise below.
+        dynamic: whether sizes may change within a plan.
+        strict: whether to raise where the budget can't be kept.
     """
 
     optimizer_bytes: int = 0
     loss_bytes: int | None = None
     process_group: GroupChoice = "alone"
     lowering: Lowering = "eager"
+    max_plans: int = 8
+    dynamic: bool | None = None
+    strict: bool = False
     _spelled: ClassVar[Mapping[str, str]] = {"optimizer_bytes": "optimizer"}
 
     @property
     def fixed(self) -> dict[Kind, int]:
         """Bytes that the step holds besides its graph, by kind."""
         return {Kind.RESERVE: self.reserve, Kind.OPTIMIZER: self.optimizer_bytes}
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the budget is a share of the plain step's peak."""
+        return isinstance(self.budget, float) or (isinstance(self.budget, str) and "%" in self.budget)
+
+    def with_state(self, size: int) -> Self:
+        """The same options for an optimizer that keeps ``size`` bytes."""
+        return replace(self, optimizer_bytes=size)
 
     @classmethod
     def parse(
@@ -69,19 +112,25 @@ class Options(CommonOptions):
         loss_bytes: int | str | None = None,
         process_group: GroupChoice = "alone",
         lowering: Lowering = "eager",
+        max_plans: int = 8,
         **settings: Any,
     ) -> Self:
         """Read settings as users write them, so that a mistake shows before anything is traced.
 
         Raises:
             BudgetError: also if the optimizer's state can't be predicted.
-            TypeError: also if the process group is none.
-            ValueError: if there is no such lowering.
+            TypeError: also if the optimizer or the process group is none.
+            ValueError: if there is no such lowering, or ``max_plans`` is no positive number.
         """
+        cls.refuse_unknown(settings)
+        check_optimizer(optimizer)
+        if max_plans < 1:
+            raise ValueError(f"max_plans is {max_plans!r}, must be a number of kinds of inputs ≥ 1")
         return super(Options, cls).parse(  # explicit: a dataclass with slots is a new class
             optimizer_bytes=0 if optimizer is None else optimizer_bytes(optimizer),
             loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),
             process_group=checked_group(process_group),
             lowering=checked_lowering(lowering),
+            max_plans=max_plans,
             **settings,
         )

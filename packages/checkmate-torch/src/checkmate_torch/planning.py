@@ -34,14 +34,17 @@ from checkmate.heuristics import PlainOrder
 from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import parse_budget
 from checkmate_torch.account import Holdings, module_of, named
-from checkmate_torch.costs import price
+from checkmate_torch.costs import Workspaces, price
 from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.distributed import Ranks, bucket_bytes, decided_together, priced_together
+from checkmate_torch.eager import EagerStep, eager_step
 from checkmate_torch.emit import Watch, emit
 from checkmate_torch.lowering import Lowering, lowered
 from checkmate_torch.options import Options
+from checkmate_torch.outer_loss import returns_loss
 from checkmate_torch.private import compile_joint
 from checkmate_torch.snapshot import Snapshot, predicted_snapshot
+from checkmate_torch.symbols import Sizes, planned_sizes, planning_for
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.tracing import trace_joint
 
@@ -58,6 +61,10 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+_NOT_FOLLOWED = (
+    "The peak of plain PyTorch could not be predicted: the peak of the planned graph without recomputation takes "
+    "its place, also for budgets that are shares",
+)
 _OF_INDUCTOR = ("Inductor orders and frees in its own way: the prediction is no bound; measure the peak",)
 
 
@@ -70,7 +77,8 @@ class StepPlan:
         solution: the checked schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
         account: the use of each byte.
         lowering: how its graphs run; only ``"eager"`` graphs follow the schedule to the letter.
-        plain_peak: predicted peak of plain PyTorch, in bytes; None where that is the graph's base order.
+        plain_peak: predicted peak of plain PyTorch, in bytes; None = it is unknown, and that of the graph's
+            base order takes its place.
     """
 
     traced: TracedGraph
@@ -80,6 +88,43 @@ class StepPlan:
     plain_peak: int | None = None
 
     @property
+    def plain_bytes(self) -> int:
+        """The predicted peak of plain PyTorch."""
+        graph = self.solution.problem.graph
+        return keep_all_peak(graph) if self.plain_peak is None else self.plain_peak
+
+    def charged(self, kind: Kind, size: int, options: Options) -> StepPlan | None:
+        """The plan with at least ``size`` bytes of a kind held throughout; None if the budget has no room.
+
+        Args:
+            kind: the use of the bytes.
+            size: bytes.
+            options: as planned. If their budget is a share, it grows with the peak of plain PyTorch.
+        """
+        fixed = dict(self.account.fixed)
+        more = size - fixed.get(kind, 0)
+        if more <= 0:
+            return self
+        problem, plain = self.solution.problem, self.plain_bytes + more
+        budget = parse_budget(options.budget, plain) if options.is_share else problem.budget
+        if self.solution.schedule is None or (self.solution.peak or 0) + more > budget:
+            return None
+        graph = replace(problem.graph, fixed_size=problem.graph.fixed_size + more)
+        solution = replace(
+            self.solution,
+            problem=replace(problem, graph=graph, budget=budget),
+            timeline=simulate(graph, self.solution.schedule),
+        )
+        fixed[kind] = size
+        return replace(
+            self,
+            traced=replace(self.traced, graph=graph),
+            solution=solution,
+            account=replace(self.account, fixed=fixed),
+            plain_peak=None if self.plain_peak is None else plain,
+        )
+
+    @property
     def modules(self) -> list[str]:
         """The part of the model that each op of the graph comes from, as far as PyTorch knows; else empty."""
         return [module_of(node) for node in self.traced.nodes]
@@ -87,7 +132,8 @@ class StepPlan:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Further facts about the predicted peak."""
-        return _OF_INDUCTOR if self.lowering == "inductor" else ()
+        unknown = _NOT_FOLLOWED if self.plain_peak is None else ()
+        return (*_OF_INDUCTOR, *unknown) if self.lowering == "inductor" else unknown
 
 
 class Viewable(HasPlans[StepPlan]):
@@ -113,9 +159,9 @@ class Viewable(HasPlans[StepPlan]):
 class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
     """Raised to leave Dynamo once a step is traced, before anything is planned or run."""
 
-    def __init__(self, traced: TracedGraph, account: Account) -> None:
+    def __init__(self, traced: TracedGraph, account: Account, plain_peak: int | None = None) -> None:
         super().__init__("traced")
-        self.traced, self.account = traced, account
+        self.traced, self.account, self.plain_peak = traced, account, plain_peak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -154,7 +200,7 @@ class Given:
         return Solution.found(problem, timeline, solver="given")
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Planner:
     """A Dynamo backend with its settings and the plans that it has made.
 
@@ -164,6 +210,7 @@ class Planner:
         module: its parameters, buffers and gradients are resident too where the graph does not take them.
         only_trace: raise :class:`TracingDone` with the first graph instead of planning it.
         plans: one for each traced graph with a backward pass, in the order of tracing.
+        sizes: those that the plans were made for; where sizes may change, later plans cover them too.
     """
 
     options: Options
@@ -171,12 +218,21 @@ class Planner:
     module: nn.Module | None = field(default=None, repr=False)
     only_trace: bool = False
     plans: list[StepPlan] = field(default_factory=list, repr=False)
+    sizes: list[Sizes] = field(default_factory=list, repr=False)
+
+    def again(self, options: Options) -> Planner:
+        """A planner with other options, and no plans yet."""
+        return replace(self, options=options, plans=[])
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
-        partition = partial(self._partition, example_inputs=example_inputs)
+        loss = self.options.loss_bytes
+        loss = 0 if loss is None and returns_loss(gm) else loss
         forward, backward = lowered(self.options.lowering)
-        with self.options.planning("tracing forward and backward pass"):
+        progress = self.options.planning("tracing forward and backward pass")
+        with progress, planning_for(example_inputs, self.sizes):
+            plain = eager_step(gm, example_inputs, loss=loss) if self.given is None else None
+            partition = partial(self._partition, example_inputs=example_inputs, loss=loss, plain=plain)
             return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=backward)
 
     def _partition(
@@ -186,6 +242,8 @@ class Planner:
         *,
         num_fwd_outputs: int,
         example_inputs: Sequence[object],
+        loss: int | None,
+        plain: EagerStep | None,
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
         """Split a joint graph so that the saved and the recomputed tensors follow the best schedule."""
@@ -197,23 +255,33 @@ class Planner:
             n_primals=len(joint_inputs[0]),
             n_forward_outputs=num_fwd_outputs,
             reserve=holdings.size,
-            loss_bytes=options.loss_bytes,
-            name=type(self.module).__name__ if self.module is not None else "",
+            loss=loss,
+            name=self.module.__class__.__name__ if self.module is not None else "",  # of a proxy, too
         )
         graph = named(traced, example_inputs, self.module)
         given = self.given
         priced = price_step(options, graph, traced.nodes) if given is None else given.priced(graph)
         traced = replace(traced, graph=priced)
         account = holdings.account(traced)
+        plain_peak = None
+        if plain is not None:
+            plain_peak = holdings.size + plain.peak(Workspaces.of(priced, traced.nodes))
         if self.only_trace:
-            raise TracingDone(traced, account)
+            raise TracingDone(traced, account, plain_peak)
         if given is None:
-            solution = decide_step(options, priced, account, holdings.allocated())
+            solution = decide_step(options, priced, account, holdings.allocated(), plain_peak=plain_peak)
         else:
             solution = given.solution(priced)
         modules = emit(traced, schedule_of(solution), given.watch if given is not None else None)
+        self.sizes.append(planned_sizes(example_inputs))
         self.plans.append(
-            StepPlan(traced=traced, solution=solution, account=account, lowering=options.lowering)
+            StepPlan(
+                traced=traced,
+                solution=solution,
+                account=account,
+                lowering=options.lowering,
+                plain_peak=plain_peak,
+            )
         )
         log_plan(self.plans, holdings)
         return modules
@@ -249,6 +317,7 @@ def decide_step(
     allocated: tuple[torch.device, int],
     *,
     plain: PlainOrder | None = None,
+    plain_peak: int | None = None,
     fixed_order: bool = True,
     throw: bool = True,
 ) -> Solution:
@@ -259,7 +328,9 @@ def decide_step(
         graph: priced.
         account: the uses of its bytes, for the error.
         allocated: the device of the step, and the bytes of it that are allocated there already.
-        plain: PyTorch's own order, if it is not the base order; a budget that is a share is one of its peak.
+        plain: PyTorch's own order, if it is not the base order.
+        plain_peak: bytes of plain PyTorch's peak, of which a budget may be a share; None = as far as the graph
+            shows it.
         fixed_order: whether first runs keep the base order.
         throw: False = without a schedule return a solution that says so, instead of raising.
 
@@ -270,7 +341,9 @@ def decide_step(
     """
     device, resident = allocated
     options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
-    whole = keep_all_peak(graph) if plain is None else plain.peak(graph)
+    whole = plain_peak
+    if whole is None:
+        whole = keep_all_peak(graph) if plain is None else plain.peak(graph)
     budget = parse_budget(options.budget, whole)
     problem = Problem(graph=graph, budget=budget, time_limit=options.time_limit, fixed_order=fixed_order)
 

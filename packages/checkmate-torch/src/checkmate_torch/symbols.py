@@ -1,6 +1,7 @@
 """Sizes that may change from call to call: the sizes that a plan is made for, and the calls that it covers.
 
-    largest(s) = the declared maximum of s, else its size now      largest(s · t) = largest(s) · largest(t)
+    largest(s) = the declared maximum of s, else the largest size so far
+    largest(s · t) = largest(s) · largest(t)
 
 A plan is made for the largest sizes; smaller ones need less memory. For a size without a declared maximum, a
 guard gives calls with larger sizes a plan of their own.
@@ -8,12 +9,25 @@ guard gives calls with larger sizes a plan of their own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
 import torch
 from torch.fx import Node
 
 from checkmate_torch.private import current_value, declared_maximum, limit, symbols_in, value_at
 
-__all__ = ["bounded", "is_symbol", "largest"]
+if TYPE_CHECKING:
+    import sympy
+
+__all__ = ["Sizes", "bounded", "is_symbol", "largest", "planned_sizes", "planning_for"]
+
+Sizes = list[tuple[int, ...]]
+"""The shapes of the tensors among the inputs of a graph, in order."""
+_earlier: ContextVar[Mapping[sympy.Symbol, int]] = ContextVar("_earlier", default=MappingProxyType({}))
 
 
 def is_symbol(node: Node) -> bool:
@@ -32,7 +46,7 @@ def largest(size: int | torch.SymInt) -> int:
     values = {}
     for symbol in symbols_in(size):
         most = declared_maximum(size, symbol)
-        values[symbol] = current_value(size, symbol) if most is None else most
+        values[symbol] = _so_far(size, symbol) if most is None else most
     return value_at(size, values)
 
 
@@ -45,5 +59,33 @@ def bounded(size: int | torch.SymInt) -> int:
     if isinstance(size, torch.SymInt):
         for symbol in symbols_in(size):
             if declared_maximum(size, symbol) is None:
-                limit(size, symbol, current_value(size, symbol))
+                limit(size, symbol, _so_far(size, symbol))
     return largest(size)
+
+
+def planned_sizes(inputs: Sequence[object]) -> Sizes:
+    """The sizes that a graph with these inputs is planned for."""
+    return [tuple(map(largest, x.shape)) for x in inputs if isinstance(x, torch.Tensor)]
+
+
+@contextmanager
+def planning_for(inputs: Sequence[object], earlier: Sequence[Sizes]) -> Iterator[None]:
+    """Within the block, plan for sizes as large as those of earlier graphs with inputs of the same ranks."""
+    shapes = [x.shape for x in inputs if isinstance(x, torch.Tensor)]
+    ranks = list(map(len, shapes))
+    values: dict[sympy.Symbol, int] = {}
+    for sizes in earlier:
+        if list(map(len, sizes)) == ranks:
+            for shape, known in zip(shapes, sizes, strict=True):
+                for size, most in zip(shape, known, strict=True):
+                    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                        values[size.node.expr] = max(values.get(size.node.expr, 0), most)
+    token = _earlier.set(values)
+    try:
+        yield
+    finally:
+        _earlier.reset(token)
+
+
+def _so_far(size: torch.SymInt, symbol: sympy.Symbol) -> int:
+    return max(current_value(size, symbol), _earlier.get().get(symbol, 0))

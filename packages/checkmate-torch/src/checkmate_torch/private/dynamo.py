@@ -5,11 +5,15 @@ Dynamo takes long to import, so the functions that need it import it.
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Callable
-from types import CodeType
+from contextvars import ContextVar
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from torch.fx import GraphModule
 
 __all__ = [
@@ -20,8 +24,18 @@ __all__ = [
     "forget",
     "graph_break",
     "graph_breaks",
+    "in_place",
+    "is_captured",
+    "original_of",
+    "passing_dynamo",
+    "plain_call",
+    "set_in_place",
     "splits_ddp_graphs",
 ]
+
+
+_numbers = itertools.count(1)
+_capturing: ContextVar[bool] = ContextVar("_capturing", default=False)
 
 
 class CaptureErrors(NamedTuple):
@@ -64,18 +78,89 @@ def captured_whole(
 
     Calls of the functions in ``dropped`` are left out of the graphs.
     """
+    logging.getLogger("torch._dynamo.convert_frame").addFilter(_is_news)  # the same filter is added once
+    run = _with_own_code(run)
     compiled = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is not in the overloads
         run, backend=backend, fullgraph=True, dynamic=dynamic, isolate_recompiles=True
     )
 
-    # The accumulated limit is of all models of a class; optimize_ddp would split the graph of a DDP module.
-    settings = {"recompile_limit": most, "accumulated_recompile_limit": 2**31, "optimize_ddp": False}
+    settings = {
+        "recompile_limit": most,
+        "accumulated_recompile_limit": most,
+        "allow_unspec_int_on_nn_module": dynamic is not False,  # a counter needs no new graph at each call
+        "optimize_ddp": False,  # it would split the graph of a DDP module
+        "ignore_logging_functions": dropped,
+    }
 
     def call(*args: object, **kwargs: object) -> object:
-        with torch._dynamo.config.patch({**settings, "ignore_logging_functions": dropped}):
-            return compiled(*args, **kwargs)
+        token = _capturing.set(True)
+        try:
+            with torch._dynamo.config.patch(settings):
+                return compiled(*args, **kwargs)
+        finally:
+            _capturing.reset(token)
 
     return call
+
+
+def _with_own_code(run: Callable[..., object]) -> Callable[..., object]:
+    """The same function with a code object and a name of its own.
+
+    Dynamo remembers for each of them which sizes have changed, and counts its graphs.
+    """
+    if not isinstance(run, FunctionType):
+        return run
+    code = run.__code__.replace(co_name=f"{run.__name__}_{next(_numbers)}")
+    twin = FunctionType(code, run.__globals__, code.co_name, run.__defaults__, run.__closure__)
+    twin.__kwdefaults__ = run.__kwdefaults__
+    return twin
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether Dynamo logs something that the caller of :func:`captured_whole` does not report."""
+    return not (_capturing.get() and "recompile_limit" in record.getMessage())
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def is_captured() -> bool:
+    """Whether :func:`captured_whole` captures the code that asks."""
+    return _capturing.get()
+
+
+def plain_call(module: nn.Module, *args: object, **kwargs: object) -> object:
+    """Call a module with its hooks, but not what compiles it in place."""
+    return module._call_impl(*args, **kwargs)
+
+
+def in_place(module: nn.Module) -> Callable[..., object] | None:
+    """The callable that replaces calls of a module in place, as :meth:`nn.Module.compile` sets it."""
+    return vars(module).get("_compiled_call_impl")
+
+
+def set_in_place(module: nn.Module, call: Callable[..., object] | None) -> None:
+    """Replace calls of a module in place, or restore them; a copy or pickle of the module leaves that out."""
+    if call is not None:
+        vars(module)["_compiled_call_impl"] = call
+    else:
+        vars(module).pop("_compiled_call_impl", None)
+
+
+def original_of(module: nn.Module) -> nn.Module | None:
+    """The module that :func:`torch.compile` wrapped in this one; None for others."""
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    return module._orig_mod if isinstance(module, OptimizedModule) else None
+
+
+def passing_dynamo(error: Exception) -> Exception:
+    """The error as one that Dynamo passes to the caller as it is, also an instance of its class."""
+    from torch._dynamo.exc import ShortenTraceback
+
+    kind = type(error)
+    passing = type(kind.__name__, (kind, ShortenTraceback), {"__module__": kind.__module__})
+    twin = passing.__new__(passing, *error.args)
+    vars(twin).update(vars(error), first_useful_frame=None)
+    return twin
 
 
 def current_compilation() -> Compilation:

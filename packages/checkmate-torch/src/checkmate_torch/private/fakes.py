@@ -6,6 +6,7 @@ The symbolic shapes take long to import, so the functions that need them import 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,6 +28,7 @@ __all__ = [
     "specialized",
     "symbols_in",
     "unfaked",
+    "untraced",
     "value_at",
 ]
 
@@ -43,6 +45,11 @@ def fake_mode_of(values: Sequence[object]) -> FakeTensorMode | None:
 
 unfaked = unset_fake_temporarily
 """Context manager: tensors made in its block are real, although a fake mode is on outside."""
+
+
+def untraced() -> AbstractContextManager[object]:
+    """Context manager: code in its block does not belong to the capture that goes on outside."""
+    return torch._guards.tracing(None)
 
 
 def symbols_in(size: torch.SymInt) -> set[sympy.Symbol]:

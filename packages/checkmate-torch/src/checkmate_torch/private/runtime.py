@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,14 +12,18 @@ from torch._ops import OpOverload
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 __all__ = [
     "OpOverload",
     "active_ddp",
     "argument_names",
+    "is_checkpoint",
     "is_mutable",
+    "is_sole_gradient",
     "registries",
     "run_and_save_rng_state",
+    "run_checkpoint",
     "run_with_rng_state",
     "sleep_on_gpu",
     "storage_id",
@@ -37,6 +42,33 @@ def argument_names(op: OpOverload) -> list[str]:
 def is_mutable(op: OpOverload) -> bool:
     """Whether an operator overwrites one of its arguments."""
     return bool(op._schema.is_mutable)
+
+
+def is_checkpoint(target: object) -> bool:
+    """Whether a captured call is one of ``torch.utils.checkpoint.checkpoint``."""
+    return target is torch.ops.higher_order.tag_activation_checkpoint
+
+
+def run_checkpoint(run: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    """Make a captured call of ``checkpoint`` as eager code does: its body runs again in the backward pass.
+
+    Args:
+        run: runs the body, a graph, on its inputs.
+        args: of the call: the body and its inputs.
+        kwargs: of the call.
+    """
+    body, *inputs = args
+    _settings, rest = torch.ops.higher_order.tag_activation_checkpoint.divide_kwargs(kwargs)
+    context = body.meta.get("_checkpoint_context_fn", noop_context_fn)
+    return checkpoint(
+        run, body, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=context, **rest
+    )
+
+
+def is_sole_gradient(x: torch.Tensor) -> bool:
+    """Whether autograd alone holds a gradient that it passes to an op; asked by a dispatch mode."""
+    # It is also held by the dispatcher, its arguments and this function; its storage, by the tensor and here.
+    return x._use_count() <= 4 and torch._C._storage_Use_Count(x.untyped_storage()._cdata) <= 2
 
 
 def active_ddp() -> DistributedDataParallel | None:

@@ -1,0 +1,111 @@
+"""A model that trains within a byte budget as it is: :func:`enable`, and :func:`disable` to undo it."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from checkmate import Budget
+from checkmate.framework import AUTO
+from checkmate_torch.arguments import check_module
+from checkmate_torch.compiled import CompiledModule
+from checkmate_torch.options import Options, TrainingSettings
+from checkmate_torch.private import in_place, original_of, set_in_place
+from checkmate_torch.training import PlannedTraining
+
+__all__ = ["disable", "enable", "planned_training"]
+
+
+def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingSettings]) -> PlannedTraining:
+    """Let a model train within a byte budget, in place: same gradients, lower peak, least extra time.
+
+    The model keeps its class, the signature of ``forward``, its methods, and what it saves; so trainers see
+    the model that they expect. Calls of the model with gradients follow the plan; calls of ``forward`` and of
+    parts of the model don't. A copy or a saved model does not know that it was enabled. Enabling a model
+    again replaces the settings.
+
+    Args:
+        model: any module. Of a ``DistributedDataParallel`` module, the module inside is enabled.
+        budget: bytes of everything that a training step holds on the device at once (``8 * 2**30``,
+            ``"8GiB"``): parameters, buffers, the batch, activations, gradients, the temporaries of each op,
+            and the optimizer's state; a share of the peak of the same step without recomputation (``"60%"``,
+            ``0.6``); or ``"auto"``: the bytes that the step holds already, and nine tenths of the memory that
+            the device has left when the plan is made.
+        **settings: :class:`~checkmate_torch.options.TrainingSettings`. Pass ``optimizer=``; one that is not
+            passed is noticed at its first step, and counted from the next call on.
+
+    Returns:
+        The plans of the model; :func:`planned_training` returns them again.
+
+    Raises:
+        BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
+            be predicted.
+        TypeError: if the model is no module, or is compiled already; if there is no such setting.
+
+    The first call raises what the first call of a compiled module does; see :func:`compile`.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> training = enable(model, "100%", optimizer=optimizer, cost_model="flops")
+    >>> model(torch.ones(4, 8)).square().mean().backward()
+    >>> optimizer.step()
+    >>> len(training.plans), type(model).__name__
+    (1, 'Sequential')
+    """
+    options = Options.parse(budget=budget, **{"process_group": "all", **settings})
+    model = _target(model)
+    training = PlannedTraining(model, options, holds_model=False)
+    set_in_place(model, training)
+    return training
+
+
+def disable(model: nn.Module) -> None:
+    """Restore a model's own calls.
+
+    Args:
+        model: one that is not enabled stays as it is.
+
+    >>> model = nn.Linear(8, 1)
+    >>> training = enable(model, "8GiB")
+    >>> disable(model)
+    >>> planned_training(model) is None
+    True
+    """
+    if planned_training(model) is not None:
+        set_in_place(_inside(model), None)
+
+
+def planned_training(model: nn.Module) -> PlannedTraining | None:
+    """The object that :func:`enable` returned for a model.
+
+    Args:
+        model: one that is not enabled gives None.
+    """
+    found = in_place(_inside(model))
+    return found if isinstance(found, PlannedTraining) else None
+
+
+def _inside(model: nn.Module) -> nn.Module:
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def _target(model: nn.Module) -> nn.Module:
+    """The module to enable.
+
+    Raises:
+        TypeError: if it is none, or calls of it are compiled already.
+    """
+    check_module(model)
+    model = _inside(model)
+    if isinstance(model, CompiledModule):
+        raise TypeError("the model was made by checkmate.torch.compile: enable its .original instead")
+    others = in_place(model)
+    if original_of(model) is not None or not (others is None or isinstance(others, PlannedTraining)):
+        raise TypeError(
+            "the model is compiled by torch.compile, which would drop the budget: enable the model itself. "
+            "lowering='inductor' compiles the planned graphs"
+        )
+    return model

@@ -1,0 +1,183 @@
+"""The training of one model under plans: which captured graph a call runs, and when plans are made again.
+
+    call ↦ gradients held? ↦ captured model ↦ (new kind of inputs: plan) ↦ forward pass
+
+A plan holds for a kind of inputs. It is made again when it turns out to be wrong: when an optimizer that was
+not announced keeps state for parameters of the model.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from checkmate import InfeasibleBudgetError
+from checkmate.report import Kind
+from checkmate.units import format_bytes
+from checkmate_torch.account import optimizer_bytes
+from checkmate_torch.capture import TooManyPlansError, captured
+from checkmate_torch.distributed import refuse_parts, run_inside
+from checkmate_torch.options import Options
+from checkmate_torch.planning import Given, Planner, StepPlan, Viewable
+from checkmate_torch.private import is_captured, plain_call
+from checkmate_torch.stepping import on_first_step
+
+__all__ = ["PlannedTraining"]
+
+_log = logging.getLogger(__name__)
+_WHY_A_BREAK = (
+    "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
+    "out fullgraph=True"
+)
+
+
+class PlannedTraining(Viewable):
+    """The plans of a model, and the calls that follow them; made by :func:`enable` and :func:`compile`."""
+
+    def __init__(
+        self, model: nn.Module, options: Options, given: Given | None = None, *, holds_model: bool = True
+    ) -> None:
+        """Keep the settings; nothing is traced before the first call.
+
+        Args:
+            model: the module, or a DDP module around it.
+            options: how to plan.
+            given: a schedule to follow instead of deciding.
+            holds_model: False = the model holds this object, and must not be held by it.
+        """
+        self._model: Callable[[], nn.Module | None] = (lambda: model) if holds_model else weakref.ref(model)
+        self._planner = Planner(options, given, module=model if holds_model else weakref.proxy(model))
+        self._earlier: _Earlier | None = None
+        self._runs: dict[bool, Callable[..., object]] = {}
+        self._state_bytes = 0
+        self._warned = False
+        on_first_step(self._count_state_of)
+
+    @property
+    def options(self) -> Options:
+        """How plans are made."""
+        return self._planner.options
+
+    @property
+    def given(self) -> Given | None:
+        """The schedule that is followed instead of deciding."""
+        return self._planner.given
+
+    @property
+    def plans(self) -> tuple[StepPlan, ...]:
+        """The plans so far: one for each kind of inputs that was trained with."""
+        if self._planner.plans or self._earlier is None:
+            return tuple(self._planner.plans)
+        return tuple(self._earlier.planner.plans)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Run the model's forward pass; plan first if inputs of this kind are new.
+
+        Without gradients there is nothing to plan. Where Checkmate captures this call as a part of something
+        larger, it plans for all of it.
+        """
+        if not torch.is_grad_enabled() or (torch.compiler.is_compiling() and is_captured()):
+            return plain_call(self._live_model(), *args, **kwargs)
+        return self._planned(args, kwargs)
+
+    def _live_model(self) -> nn.Module:
+        model = self._model()
+        if model is None:
+            raise ReferenceError("the model of this training is gone")
+        return model
+
+    @torch.compiler.disable(recursive=False, reason=_WHY_A_BREAK)  # type: ignore[untyped-decorator]
+    def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        model = self._live_model()
+        try:
+            return run_inside(model, self._captured(model), args, kwargs)
+        except TooManyPlansError as error:
+            if self.options.strict:
+                raise
+            self._warn_once(f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}")
+            return plain_call(model, *args, **kwargs)
+        except InfeasibleBudgetError as error:
+            if self._earlier is None or self.options.strict:
+                raise
+            self._planner, self._runs = self._earlier.planner, self._earlier.runs
+            self._earlier = None
+            self._warn_once(
+                f"the optimizer keeps {format_bytes(self._state_bytes)}, for which the budget has no room: "
+                f"training goes on with the plans that do not count them. {error}"
+            )
+            return run_inside(model, self._captured(model), args, kwargs)
+
+    def _captured(self, model: nn.Module) -> Callable[..., object]:
+        """The model under the planner. Gradients that are held while it runs are charged.
+
+        If the plans so far have no room for them, calls with held gradients have plans of their own.
+        """
+        held = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+        apart = held > 0 and (True in self._runs or not self._charge(Kind.EARLIER_GRADIENTS, held))
+        if apart not in self._runs:
+            refuse_parts(model)
+            options = self.options
+            self._runs[apart] = captured(
+                plain_call, self._planner, max_plans=options.max_plans, dynamic=options.dynamic
+            )
+        return self._runs[apart]
+
+    def _charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
+        """Charge ``size`` bytes of a kind in the plans so far, if all of them stay within the budget."""
+        planner, options = self._planner, options or self.options
+        charged = [plan.charged(kind, size, options) for plan in planner.plans]
+        plans = [plan for plan in charged if plan is not None]
+        if len(plans) < len(charged):
+            return False
+        planner.plans[:], planner.options = plans, options
+        return True
+
+    def _excess(self) -> str:
+        """By how much a call that is not planned may exceed the budget, in words."""
+        over = max((plan.plain_bytes - plan.solution.problem.budget for plan in self.plans), default=0)
+        if over <= 0:
+            return "and larger ones may exceed the budget"
+        return f"which may exceed the budget by {format_bytes(over)}, or more where they are larger"
+
+    def _count_state_of(self, optimizer: Optimizer) -> None:
+        """Count the state of an optimizer that has stepped parameters of the model for the first time."""
+        model = self._model()
+        if model is None or self.given is not None or not self._planner.plans:
+            return
+        ours = set(map(id, model.parameters()))
+        if not any(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
+            return
+        self._state_bytes += optimizer_bytes(optimizer)
+        options = self.options
+        more = self._state_bytes - options.optimizer_bytes
+        if more <= 0:
+            return
+        options = options.with_state(self._state_bytes)
+        if self._charge(Kind.OPTIMIZER, self._state_bytes, options):
+            return
+        name = type(optimizer).__name__
+        _log.info(
+            "%s keeps %s that the plans do not count: the next call plans again. optimizer= counts them from "
+            "the first step",
+            name,
+            format_bytes(more),
+        )
+        self._earlier = _Earlier(self._planner, self._runs)
+        self._planner, self._runs = self._planner.again(options), {}
+
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning("%s", text)
+
+
+class _Earlier:
+    """Plans that were found to count too little, and the captured graphs that follow them."""
+
+    def __init__(self, planner: Planner, runs: dict[bool, Callable[..., object]]) -> None:
+        self.planner, self.runs = planner, runs
