@@ -59,9 +59,9 @@ class Holdings:
                 besides[kind] = besides.get(kind, 0) + size
         return cls(inputs=inputs, owned=owned, given=given, fixed=besides)
 
-    def with_buffers(self, size: int) -> Self:
-        """The holdings with further bytes of buffers."""
-        return replace(self, fixed={**self.fixed, Kind.BUFFERS: self.fixed.get(Kind.BUFFERS, 0) + size})
+    def with_further(self, kind: Kind, size: int) -> Self:
+        """The holdings with further bytes of a kind."""
+        return replace(self, fixed={**self.fixed, kind: self.fixed.get(kind, 0) + size})
 
     @property
     def size(self) -> int:

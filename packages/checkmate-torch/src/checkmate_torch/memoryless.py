@@ -28,13 +28,15 @@ def on_meta(optimizer: Optimizer) -> Optimizer:
     Counts of steps, which optimizers read, stay real: tensors of the state without dimensions.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    twins = {id(p): _like(p) for p in parameters}
+    twins = {id(p): nn.Parameter(_like(p), requires_grad=p.requires_grad) for p in parameters}
+    for p in twins.values():
+        p.grad = torch.empty_like(p) if p.requires_grad else None
     memo: dict[int, Any] = dict(twins)
     for value in tree_leaves(
         [dict(state) for state in optimizer.state.values() if isinstance(state, Mapping)]
     ):
         if isinstance(value, Tensor) and value.dim():
-            memo[id(value)] = torch.empty_like(value, device="meta")
+            memo[id(value)] = _like(value)
     twin = without_kernels(copied(optimizer, twins))
     twin.state = defaultdict(
         dict, {memo.get(id(k), k): copy.deepcopy(state, memo) for k, state in optimizer.state.items()}
@@ -91,7 +93,5 @@ class WithoutMemory(TorchDispatchMode):  # type: ignore[misc]  # PyTorch does no
         self.live -= size
 
 
-def _like(parameter: nn.Parameter) -> nn.Parameter:
-    like = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
-    like.grad = torch.empty_like(like) if parameter.requires_grad else None
-    return like
+def _like(value: Tensor) -> Tensor:
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")

@@ -15,7 +15,7 @@ import torch
 from checkmate_torch.ahead import TracedModel
 from checkmate_torch.allocations import AllocationRecorder
 from checkmate_torch.safety import is_random, rng_state_like
-from checkmate_torch.step import TracedTraining
+from checkmate_torch.step_ahead import TracedTraining
 from checkmate_torch.storages import allocated_bytes
 
 __all__ = ["CpuMemory", "CudaMemory", "slack"]

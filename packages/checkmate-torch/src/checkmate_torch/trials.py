@@ -19,7 +19,7 @@ from checkmate.plugins import Observed
 from checkmate_torch.ahead import Loss, TracedModel, trace
 from checkmate_torch.executor import Executor
 from checkmate_torch.observing import CpuMemory, CudaMemory, slack
-from checkmate_torch.step import TracedTraining, trace_step
+from checkmate_torch.step_ahead import TracedTraining, trace_step
 
 __all__ = ["TRIALS", "ModelTrial", "StepTrial"]
 

@@ -12,10 +12,11 @@ import copy
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from checkmate.cost import OpProfile
@@ -26,7 +27,7 @@ from checkmate_torch.profile import profile_op
 from checkmate_torch.separable import Alone, copied, overwrites_gradients
 from checkmate_torch.storages import storages_of
 
-__all__ = ["ParameterUpdate", "Updates", "settings_of"]
+__all__ = ["Accumulation", "ParameterUpdate", "Updates", "settings_of"]
 
 _SCHEDULED = frozenset({"params", "lr", "initial_lr"})
 
@@ -38,19 +39,28 @@ class Updates:
     Attributes:
         optimizer: the user's.
         max_norm: maximum norm of all gradients together, to which larger ones are scaled; None = no maximum.
+        accumulate: the number of calls whose gradients are added up before an update.
+        scaler: scales the loss, and skips updates with gradients that are not finite; None = there is none.
         overwrites: whether the optimizer overwrites gradients; None = find out.
 
     Raises:
         UnsupportedOptimizerError: if the optimizer can't be split.
+        ValueError: if no number of calls is one.
     """
 
     optimizer: Optimizer
     max_norm: float | None = None
+    accumulate: int = 1
+    scaler: GradScaler | None = None
     overwrites: bool | None = None
     _update: Alone = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse an optimizer that can't be split."""
+        if self.accumulate < 1:
+            raise ValueError(
+                f"accumulate is the number of calls before an update, at least 1, not {self.accumulate}"
+            )
         if self.overwrites is None:
             object.__setattr__(self, "overwrites", overwrites_gradients(self.optimizer))
         object.__setattr__(self, "_update", Alone(self.optimizer))
@@ -63,6 +73,47 @@ class Updates:
                     return ParameterUpdate(updates=self, parameter=parameter, place=(k, n))
         return None
 
+    @property
+    def are_last(self) -> bool:
+        """Whether all updates follow the last gradient, which is then kept like all others."""
+        return self.accumulate > 1 or self.scaler is not None
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Those of the optimizer: a scaler takes these updates for an optimizer."""
+        return self.optimizer.param_groups
+
+    def scale(self) -> Tensor | None:
+        """The factor of the loss, on the device of the parameters; None without a scaler."""
+        if self.scaler is None:
+            return None
+        return self.scaler.scale(torch.ones((), device=self.param_groups[0]["params"][0].device))
+
+    def finish(self) -> None:
+        """Update from the gradients that the parameters hold, as the last lines of a training loop do."""
+        if self.scaler is not None:
+            self.scaler.unscale_(self)  # type: ignore[arg-type]
+        if self.max_norm is not None:
+            parameters = [p for group in self.param_groups for p in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self.max_norm)
+        if self.scaler is not None:
+            self.scaler.step(self)  # type: ignore[arg-type]  # it calls step, or skips it
+            self.scaler.update()
+        else:
+            self.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        """Update each parameter from its gradient, which is freed; then step without gradients.
+
+        That step is for the optimizer's hooks, and for schedulers that count the steps.
+        """
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(group, parameter, parameter.grad)
+        self.optimizer.step()
+
     def coefficient(self, gradients: list[Tensor]) -> Tensor:
         """The factor that scales every gradient, as ``torch.nn.utils.clip_grad_norm_`` computes it."""
         if self.max_norm is None:
@@ -74,6 +125,25 @@ class Updates:
         """Step the optimizer for one parameter of a group; the gradient stays as it is."""
         given = gradient.clone() if self.overwrites else gradient
         self._update(self.optimizer.param_groups[group], parameter, given)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Accumulation:
+    """Adds a gradient to the one that a parameter holds: a function that generated code calls.
+
+    Attributes:
+        parameter: the parameter.
+    """
+
+    parameter: nn.Parameter
+    __name__: ClassVar[str] = "accumulation"
+
+    def __call__(self, gradient: Tensor) -> None:
+        """Add it, or keep a copy of it if the parameter holds none."""
+        if self.parameter.grad is None:
+            self.parameter.grad = torch.empty_like(self.parameter).copy_(gradient)
+        else:
+            self.parameter.grad.add_(gradient)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,7 +178,7 @@ class ParameterUpdate:
         return self.place[0], p.shape, p.stride(), p.dtype, p.device, p in self.updates.optimizer.state
 
     def profile(self) -> OpProfile:
-        """Seconds and workspace, measured by updating a copy of the parameter.
+        """Seconds and workspace, measured by updating a made-up parameter in the layout of this one.
 
         Raises:
             ProfilerBusyError: inside another profiler (CPU only).
@@ -116,8 +186,11 @@ class ParameterUpdate:
         optimizer, device = self.updates.optimizer, self.parameter.device
         devices = [device] if device.type == "cuda" else []
         with unfaked(), torch.random.fork_rng(devices):
-            parameter = nn.Parameter(torch.randn_like(self.parameter))
-            gradient = torch.randn_like(self.parameter)
+            shape, stride, kind = self.parameter.shape, self.parameter.stride(), self.parameter.dtype
+            numbers, gradient = (
+                torch.empty_strided(shape, stride, dtype=kind, device=device).normal_() for _ in range(2)
+            )
+            parameter = nn.Parameter(numbers)
             scale = None if self.updates.max_norm is None else torch.ones((), device=device)
             twin = copied(optimizer, {id(self.parameter): parameter})
             if self.parameter in optimizer.state:
@@ -133,22 +206,23 @@ class ParameterUpdate:
 
         The workspace is that of PyTorch's loop over parameters.
         """
-        k, n = self.place
-        twin = on_meta(self.updates.optimizer)
-        group = twin.param_groups[k]
-        parameter = group["params"][n]
-        gradient = torch.empty_like(parameter)
-        update = ParameterUpdate(
-            updates=replace(self.updates, optimizer=twin), parameter=parameter, place=self.place
-        )
-        scale = None if self.updates.max_norm is None else torch.ones((), device="meta")
-        with WithoutMemory():
-            update(parameter, gradient, scale)  # the first update makes the state
-        with WithoutMemory() as run:
-            update(parameter, gradient, scale)
-        moved = storages_of([parameter, gradient, twin.state[parameter]]).values()
-        seconds = by_bytes(sum(storage.nbytes() for storage in moved)).seconds
-        return OpProfile(seconds=seconds, workspace=run.peak)
+        with unfaked():
+            k, n = self.place
+            twin = on_meta(self.updates.optimizer)
+            group = twin.param_groups[k]
+            parameter = group["params"][n]
+            gradient = torch.empty_like(parameter)
+            update = ParameterUpdate(
+                updates=replace(self.updates, optimizer=twin), parameter=parameter, place=self.place
+            )
+            scale = None if self.updates.max_norm is None else torch.ones((), device="meta")
+            with WithoutMemory():
+                update(parameter, gradient, scale)  # the first update makes the state
+            with WithoutMemory() as run:
+                update(parameter, gradient, scale)
+            moved = storages_of([parameter, gradient, twin.state[parameter]]).values()
+            seconds = by_bytes(sum(storage.nbytes() for storage in moved)).seconds
+            return OpProfile(seconds=seconds, workspace=run.peak)
 
 
 def settings_of(optimizer: Optimizer) -> Hashable:

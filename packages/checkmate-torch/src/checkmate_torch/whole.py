@@ -1,12 +1,13 @@
 """From PyTorch's joint graph to the graph of a whole step: no boundary, and every parameter's update in it.
 
 The loss is an op like any other, and its tangent, the number 1, is made in the graph. Each gradient is read
-by an op that updates its parameter, as soon as no op can read the old value any more.
+by an op that updates its parameter, as soon as no op can read the old value any more. Updates that need all
+gradients, or those of several calls, follow the graph: then each gradient is read by an op that keeps it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -24,7 +25,7 @@ from checkmate_torch.private import GradAOTOutput, PlainAOTInput, TangentAOTInpu
 from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.tracing import trace_unbroken
-from checkmate_torch.updates import ParameterUpdate, Updates
+from checkmate_torch.updates import Accumulation, ParameterUpdate, Updates
 
 __all__ = ["WholeStep", "emit_step", "renamed", "whole_step"]
 
@@ -37,12 +38,17 @@ class WholeStep:
         traced: the step, with each update as early as is sound.
         plain: the ops of ``traced.graph`` in the order of plain PyTorch: all updates at the end.
         writes: op of ``traced.graph`` → the tensor of the parameter that it overwrites, alone in a tuple.
+        names: op of ``traced.graph`` → the name of the op, without that of its parameter, and the parameter's
+            tensor.
+        held: bytes of the gradients that the parameters hold throughout, and don't hold yet.
         parameters: index of an argument → the parameter that it must be, because the graph updates that one.
     """
 
     traced: TracedGraph
     plain: tuple[int, ...]
     writes: Mapping[int, tuple[int]]
+    names: Mapping[int, tuple[str, int]]
+    held: int
     parameters: Mapping[int, nn.Parameter]
 
 
@@ -62,6 +68,7 @@ def whole_step(
     n_forward_outputs: int,
     updates: Updates,
     price: Callable[[DFGraph, Sequence[Node | None]], DFGraph],
+    profile: Callable[[ParameterUpdate], OpProfile],
     reserve: int = 0,
     name: str = "",
 ) -> WholeStep:
@@ -73,6 +80,7 @@ def whole_step(
         n_forward_outputs: how many of its outputs are forward's.
         updates: of the optimizer; gradients of other parameters are not computed.
         price: gives a graph its costs and workspaces, from the nodes of its ops.
+        profile: gives seconds and workspace of an update; it is asked once for each layout.
         reserve: bytes that the step holds besides.
         name: of the graph.
 
@@ -88,15 +96,19 @@ def whole_step(
         name=name,
     )
     traced = replace(traced, graph=price(traced.graph, traced.nodes))
-    return _with_updates(traced, due, updates)
+    return _with_updates(traced, due, updates, profile)
 
 
 def renamed(step: WholeStep, graph: DFGraph) -> WholeStep:
-    """The step with the names of another graph; an update is named after its parameter."""
-    ops = list(graph.ops)
-    for u, (t,) in step.writes.items():
-        ops[u] = replace(ops[u], name=f"update of {graph.tensors[t].name}")
-    return replace(step, traced=replace(step.traced, graph=replace(graph, ops=tuple(ops))))
+    """The step with the names of another graph; what is made of a parameter is named after it."""
+    ops, tensors = list(graph.ops), list(graph.tensors)
+    for v, (name, t) in step.names.items():
+        name = f"{name} of {graph.tensors[t].name}"
+        ops[v] = replace(ops[v], name=name)
+        (made,) = ops[v].outputs[:1]
+        tensors[made] = replace(tensors[made], name=name)
+    graph = replace(graph, ops=tuple(ops), tensors=tuple(tensors))
+    return replace(step, traced=replace(step.traced, graph=graph))
 
 
 def emit_step(step: WholeStep, schedule: Schedule, watch: Watch | None = None) -> GraphModule:
@@ -166,15 +178,22 @@ def _make_tangent(joint: GraphModule) -> None:
     joint.graph.erase_node(tangents[0])
 
 
-def _with_updates(traced: TracedGraph, due: Sequence[_Due], updates: Updates) -> WholeStep:
+def _with_updates(
+    traced: TracedGraph,
+    due: Sequence[_Due],
+    updates: Updates,
+    profile: Callable[[ParameterUpdate], OpProfile],
+) -> WholeStep:
     """Append the updates to a step that returns gradients, then move each as early as is sound."""
     graph, writer = traced.graph, _Writer(traced)
-    scale = (writer.coefficient(updates, due),) if updates.max_norm is not None else ()
-    profiles: dict[Hashable, OpProfile] = {}
-    for d in due:
-        if d.update.layout not in profiles:
-            profiles[d.update.layout] = d.update.profile()
-        writer.update(d, scale, profiles[d.update.layout])
+    layouts = {d.update.layout: d.update for d in due}
+    profiles = {layout: profile(update) for layout, update in layouts.items()}
+    if updates.are_last:
+        writer.keep(due, updates, [profiles[d.update.layout] for d in due])
+    else:
+        scale = (writer.coefficient(updates, due),) if updates.max_norm is not None else ()
+        for d in due:
+            writer.update(d, scale, profiles[d.update.layout])
     returned = {traced.tensor_of.get(n) for n in traced.forward_outputs if isinstance(n, Node)}
     gone = {traced.tensor_of[d.gradient] for d in due} - returned
     late = replace(
@@ -182,14 +201,27 @@ def _with_updates(traced: TracedGraph, due: Sequence[_Due], updates: Updates) ->
         ops=tuple(writer.ops),
         tensors=tuple(writer.tensors),
         outputs=(*(t for t in graph.outputs if t not in gone), *writer.tokens),
+        fixed_size=graph.fixed_size + writer.held,
     )
     settled, order = with_writes_settled(late, writer.writes, traced.in_sequence)
     return WholeStep(
-        traced=replace(traced, graph=settled, nodes=tuple(writer.nodes[v] for v in order)),
+        traced=replace(
+            traced,
+            graph=settled,
+            nodes=tuple(writer.nodes[v] for v in order),
+            gradients=(*traced.gradients, *writer.kept),
+            tensor_of={**traced.tensor_of, **{n: writer.tensor_of[n] for n in writer.kept}},
+        ),
         plain=tuple(np.argsort(order).tolist()),
         writes={order.index(u): t for u, t in writer.writes.items()},
+        names={order.index(u): name for u, name in writer.names.items()},
+        held=writer.held,
         parameters={traced.primals.index(d.parameter): d.update.parameter for d in due},
     )
+
+
+def _after_the_graph(*_: object) -> None:
+    """Nothing: the updates run when the graph has returned, and are charged to its last op."""
 
 
 class _Writer:
@@ -202,6 +234,9 @@ class _Writer:
         self.tensors = list(traced.graph.tensors)
         self.tokens: list[int] = []
         self.writes: dict[int, tuple[int]] = {}
+        self.names: dict[int, tuple[str, int]] = {}
+        self.kept: list[Node] = []
+        self.held = 0
 
     def coefficient(self, updates: Updates, due: Sequence[_Due]) -> Node:
         """Append the op that computes the factor of all gradients, which reads all of them."""
@@ -216,9 +251,31 @@ class _Writer:
         """Append the update of a parameter; its output, a tensor of no bytes, shows that it has run."""
         reads = (due.parameter, due.gradient, *scale)
         self.writes[len(self.ops)] = (self.tensor_of[due.parameter],)
+        self.names[len(self.ops)] = ("update", self.tensor_of[due.parameter])
         node = self._node(due.update, reads, None)
         seconds = profile.seconds if self.timed else 0.0
         self.tokens.append(self._op(node, reads, size=0, workspace=profile.workspace, cost=seconds))
+
+    def keep(self, due: Sequence[_Due], updates: Updates, profiles: Sequence[OpProfile]) -> None:
+        """Append the ops that keep the gradients, and one that charges for the updates after the graph.
+
+        What one call keeps is a tensor of the graph. What several calls add up in is held throughout.
+        """
+        for d in due:
+            like = torch.empty_like(d.parameter.meta["val"])
+            size = allocated_bytes(like)
+            self.names[len(self.ops)] = ("kept gradient", self.tensor_of[d.parameter])
+            node = self._node(Accumulation(parameter=d.update.parameter), (d.gradient,), like)
+            if updates.accumulate > 1:
+                self.held += size if d.update.parameter.grad is None else 0
+                size = 0
+            self.tensor_of[node] = self._op(node, (d.gradient,), size=size, workspace=0)
+            self.tokens.append(self.tensor_of[node])
+            self.kept.append(node)
+        seconds = sum(p.seconds for p in profiles) / updates.accumulate if self.timed else 0.0
+        most = max(p.workspace for p in profiles)
+        node = self._node(_after_the_graph, tuple(self.kept), None)
+        self.tokens.append(self._op(node, self.kept, size=0, workspace=most, cost=seconds))
 
     def _node(self, target: Callable[..., object], args: tuple[Argument, ...], shown: object) -> Node:
         with self.joint.inserting_before(self.joint.output_node()):
