@@ -38,7 +38,7 @@ def checkmate(folder: Path, part: str, failure: str, *arguments: str) -> subproc
     broken.mkdir(exist_ok=True)
     (broken / f"{part}.py").write_text(failure)
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "checkmate.cli", *arguments],
+        [sys.executable, "-P", "-m", "checkmate", *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(broken), "CHECKMATE_CACHE_DIR": str(folder / "cache")},
         capture_output=True,
@@ -74,7 +74,7 @@ def test_auto_goes_on_with_one_warning(folder: Path, part: str, failure: str) ->
     assert (done.returncode, solved["solver"]) == (0, {"numba": "auto", "scipy": "heuristics"}[part])
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["Warning:"]
     assert "broken on purpose" in done.stderr
-    refused = checkmate(folder, part, failure, "solve", "graph.json", "--budget", "1", "--json")
+    refused = checkmate(folder, part, failure, "solve", "graph.json", "--budget", "1B", "--json")
     assert refused.returncode == 1
     assert refused.stderr.count("Warning:") == 1
 
@@ -106,7 +106,10 @@ def test_a_picture_without_matplotlib_is_one_clear_line(
 
 @cases("rich", "click")
 def test_the_command_line_names_missing_libraries(folder: Path, part: str, failure: str) -> None:
-    for command in (("show", "graph.json"), ("doctor",)):
-        done = checkmate(folder, part, failure, *command)
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-        assert "broken on purpose" in done.stderr
+    done = checkmate(folder, part, failure, "show", "graph.json")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "broken on purpose" in done.stderr
+    done = checkmate(folder, part, failure, "doctor")
+    assert (done.returncode, done.stderr) == (1, "")
+    (problem,) = (line for line in done.stdout.splitlines() if line.startswith("problem"))
+    assert "broken on purpose" in problem

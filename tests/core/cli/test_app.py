@@ -207,7 +207,7 @@ def test_ctrl_c_in_any_command_is_one_line(checkmate: Checkmate, plug: Callable[
 
 def test_main_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["checkmate", "--version"])
-    for run in (main, lambda: runpy.run_module("checkmate.cli", run_name="__main__")):
+    for run in (main, lambda: runpy.run_module("checkmate", run_name="__main__")):
         with pytest.raises(SystemExit) as ended:
             run()
         assert ended.value.code == 0

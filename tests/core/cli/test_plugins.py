@@ -103,7 +103,7 @@ def test_the_built_in_plugin_is_listed(checkmate: Checkmate) -> None:
     assert facts["plugins"][0]["offers"] == offered
     commands = {command["name"]: command["plugin"] for command in facts["commands"]}
     assert commands == dict.fromkeys(
-        ["doctor", "plugins", "run", "show", "simulate", "solve", "sweep", "trace"]
+        ["cache", "doctor", "plugins", "run", "show", "simulate", "solve", "sweep", "trace"]
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import checkmate
 from checkmate import DFGraph, write_graph
 from checkmate.errors import install_hint
 from checkmate.plugins import loader
@@ -55,6 +56,25 @@ def test_without_the_extra_it_says_how_to_get_it(absent: str) -> None:
     assert error.startswith("Error: the command line needs click and rich (ModuleNotFoundError: ")
     assert error.endswith(f"): {hint}\n")
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("absent", ["click", "rich"])
+def test_without_the_extra_the_version_and_the_doctor_work(absent: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules[{absent!r}] = None; {MAIN}"
+    told = process(code, "--version").communicate()
+    assert told == (f"checkmate, version {checkmate.__version__}\n", "")
+    done = process(code, "doctor", env={"CHECKMATE_CACHE_DIR": str(tmp_path)})
+    findings, errors = done.communicate()
+    assert (done.returncode, errors) == (0, "")
+    for line in ("ok       checkmate-core: ", "ok       import checkmate: ", f"ok       cache: {tmp_path}"):
+        assert f"\n{line}" in findings
+
+
+def test_python_runs_the_package() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "checkmate", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"checkmate, version {checkmate.__version__}\n"
 
 
 @pytest.mark.parametrize("broken", ["click", "rich"])

@@ -1,15 +1,19 @@
-"""The command line, ``checkmate``: needs the extra ``checkmate-core[cli]`` (click and rich)."""
+"""The command line, ``checkmate``: all but ``--version`` and ``doctor`` need ``checkmate-core[cli]``.
+
+That extra is click and rich.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
 
 from checkmate.cli.signals import exit_code, listening
 from checkmate.errors import install_hint
 from checkmate.plugins.loader import ANYTHING, one_line
+from checkmate.text import excerpt
 
 __all__ = ["main"]
 
@@ -40,8 +44,12 @@ def _app() -> None:
             import_module(needed)
     except ANYTHING as error:  # not there, or broken
         hint = install_hint("checkmate-core[cli]")
-        sys.stderr.write(f"Error: the command line needs click and rich ({one_line(error)}): {hint}\n")
-        raise SystemExit(2) from None
+        why = f"the command line needs click and rich ({one_line(error)}): {hint}"
+        if sys.argv[1:] not in (["--version"], ["doctor"]):
+            sys.stderr.write(f"Error: {why}\n")
+            raise SystemExit(2) from None
+        level = "note" if isinstance(error, ModuleNotFoundError) else "problem"
+        raise SystemExit(_plain(sys.argv[1], f"{level:8} {why}")) from None
     from checkmate.cli.app import app
 
     with listening():
@@ -49,3 +57,18 @@ def _app() -> None:
             app(prog_name="checkmate")
         except SystemExit as end:
             raise SystemExit(exit_code(end.code)) from None
+
+
+def _plain(command: str, finding: str) -> int:
+    """Print the version, or the findings of the doctor and one more; return the exit code."""
+    if command == "--version":
+        sys.stdout.write(f"checkmate, version {metadata.version('checkmate-core')}\n")
+        return 0
+    from checkmate.cli.findings import every_finding
+
+    lines = [finding]
+    for each in every_finding():
+        advice = f"; {each.advice}" if each.advice else ""
+        lines.append(f"{each.level:8} {each.subject}: {each.text}{advice}")
+    sys.stdout.writelines(f"{excerpt(line)}\n" for line in lines)
+    return int(any(line.startswith("problem") for line in lines))

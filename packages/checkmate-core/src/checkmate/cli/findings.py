@@ -13,16 +13,36 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from checkmate.cache import ScheduleCache
 from checkmate.disk import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
 from checkmate.errors import DISTRIBUTIONS, install_hint
-from checkmate.plugins import SOLVERS, SolverSpec, installed_plugins
+from checkmate.plugins import (
+    COST_MODELS,
+    EXECUTORS,
+    EXPORTERS,
+    FRONTENDS,
+    SOLVERS,
+    LoadedPlugin,
+    SolverSpec,
+    command_errors,
+    installed_plugins,
+)
 from checkmate.plugins.loader import ENVIRONMENT_VARIABLE as PLUGINS_VARIABLE
 from checkmate.plugins.probe import attempts
 
-__all__ = ["Finding", "distribution_versions", "environment_findings", "findings", "loading_findings"]
+__all__ = [
+    "Clash",
+    "Finding",
+    "clashes",
+    "distribution_versions",
+    "environment_findings",
+    "every_finding",
+    "failure",
+    "findings",
+    "loading_findings",
+]
 
 Level = Literal["ok", "note", "problem"]
 
@@ -35,7 +55,7 @@ _EXTRAS = {
 _LIBRARIES = ("matplotlib.figure", "numba", "ortools.sat.python.cp_model", "scipy.optimize")
 """Modules of optional libraries that solvers and pictures need; frameworks would take too long to load."""
 
-_VARIABLES = {PLUGINS_VARIABLE, CACHE_VARIABLE}
+_VARIABLES = {PLUGINS_VARIABLE, CACHE_VARIABLE, "CHECKMATE_LOG", "CHECKMATE_PROGRESS"}
 _PREFIX = "CHECKMATE_"
 
 
@@ -54,6 +74,36 @@ class Finding:
     subject: str
     text: str
     advice: str = ""
+
+
+class Clash(NamedTuple):
+    """A name that several plugins offer; it is disabled."""
+
+    kind: str
+    name: str
+    owners: tuple[str, ...]
+
+
+def clashes() -> list[Clash]:
+    """All ambiguous names, of every kind."""
+    return [
+        Clash(registry.kind, name, owners)
+        for registry in (SOLVERS, COST_MODELS, FRONTENDS, EXECUTORS, EXPORTERS)
+        for name, owners in registry.ambiguous().items()
+    ]
+
+
+def failure(plugin: LoadedPlugin) -> str | None:
+    """The error of a plugin, or of its commands, which must be loaded; None if all of it works."""
+    if plugin.error is not None:
+        return plugin.error
+    refused = command_errors().get(plugin.owner)
+    return f"its commands failed: {refused}" if refused is not None else None
+
+
+def every_finding() -> list[Finding]:
+    """The findings of all checks, the slow ones included."""
+    return [*findings(), *_plugins(), *loading_findings()]
 
 
 def findings(checks: tuple[Callable[[], Iterator[Finding]], ...] | None = None) -> list[Finding]:
@@ -166,6 +216,28 @@ def _solvers() -> Iterator[Finding]:
         )
 
 
+def _plugins() -> Iterator[Finding]:
+    """The plugins, with their errors, and names that several of them offer."""
+    for plugin in installed_plugins():
+        error = failure(plugin)
+        if error is None:
+            yield Finding(level="ok", subject=f"plugin {plugin.name!r}", text=plugin.distribution)
+            continue
+        yield Finding(
+            level="problem",
+            subject=f"plugin {plugin.name!r}",
+            text=f"{plugin.distribution}: {error}",
+            advice="upgrade or uninstall it, or leave it out of CHECKMATE_PLUGINS",
+        )
+    for clash in clashes():
+        yield Finding(
+            level="problem",
+            subject=f"{clash.kind} {clash.name!r}",
+            text=f"offered by {' and by '.join(clash.owners)}: it is disabled",
+            advice="uninstall all but one, or list the plugins to load in CHECKMATE_PLUGINS",
+        )
+
+
 def loading_findings() -> Iterator[Finding]:
     """Libraries, and the solvers of each plugin, that are installed but fail to load."""
     tried = [attempt for group in _to_load() for attempt in attempts(group)]
@@ -221,7 +293,7 @@ def environment_findings() -> Iterator[Finding]:
         if name in _VARIABLES:
             yield Finding(level="ok", subject=name, text=repr(os.environ[name]))
         else:
-            known = " and ".join(sorted(_VARIABLES))
+            known = ", ".join(sorted(_VARIABLES))
             yield Finding(
                 level="note",
                 subject=name,

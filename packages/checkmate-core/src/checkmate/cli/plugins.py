@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from checkmate.cli import options
+from checkmate.cli.findings import clashes, failure
 from checkmate.cli.group import App
 from checkmate.cli.printing import print_json, print_table
 from checkmate.plugins import (
@@ -16,14 +17,12 @@ from checkmate.plugins import (
     EXPORTERS,
     FRONTENDS,
     SOLVERS,
-    LoadedPlugin,
     Registry,
-    command_errors,
     installed_plugins,
 )
 from checkmate.text import excerpt
 
-__all__ = ["Clash", "clashes", "command_owners", "failure", "plugins"]
+__all__ = ["command_owners", "plugins"]
 
 _REGISTRIES: Mapping[str, tuple[Registry[Any, Any], tuple[str, ...]]] = {
     "solvers": (SOLVERS, ("guarantee", "cite")),
@@ -33,31 +32,6 @@ _REGISTRIES: Mapping[str, tuple[Registry[Any, Any], tuple[str, ...]]] = {
     "exporters": (EXPORTERS, ("suffix",)),
 }
 """Each kind, and the attributes that are listed of its specs."""
-
-
-class Clash(NamedTuple):
-    """A name that several plugins offer; it is disabled."""
-
-    kind: str
-    name: str
-    owners: tuple[str, ...]
-
-
-def clashes() -> list[Clash]:
-    """All ambiguous names, of every kind."""
-    return [
-        Clash(registry.kind, name, owners)
-        for registry, _ in _REGISTRIES.values()
-        for name, owners in registry.ambiguous().items()
-    ]
-
-
-def failure(plugin: LoadedPlugin) -> str | None:
-    """The error of a plugin, or of its commands, which must be loaded; None if all of it works."""
-    if plugin.error is not None:
-        return plugin.error
-    refused = command_errors().get(plugin.owner)
-    return f"its commands failed: {refused}" if refused is not None else None
 
 
 @click.command(epilog=options.examples("checkmate plugins", "checkmate plugins --json"))

@@ -1,8 +1,8 @@
 """Measuring the distinct ops of a step once: layout ↦ (seconds, workspace bytes), in memory and on disk.
 
 Two ops of the same layout (function, shapes, strides, dtypes) cost the same on the same machine, so that each
-layout is measured once in a process and, through :class:`checkmate.cost.MeasuredOps`, once on a machine. If the
-runs of an op differed much, as on a busy machine, a later process measures it again, twice at most.
+layout is measured once in a process and, through :class:`checkmate.cost.MeasuredOps`, once on a machine. If
+the runs of an op differed much, as on a busy machine, a later process measures it again, twice at most.
 """
 
 from __future__ import annotations
