@@ -62,8 +62,8 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 _NOT_FOLLOWED = (
-    "The peak of plain PyTorch could not be predicted: the peak of the planned graph without recomputation takes "
-    "its place, also for budgets that are shares",
+    "the peak of plain PyTorch could not be predicted: that of the planned graph without recomputation takes "
+    "its place, also where the budget is a share",
 )
 _OF_INDUCTOR = ("Inductor orders and frees in its own way: the prediction is no bound; measure the peak",)
 
@@ -230,10 +230,13 @@ class Planner:
         loss = 0 if loss is None and returns_loss(gm) else loss
         forward, backward = lowered(self.options.lowering)
         progress = self.options.planning("tracing forward and backward pass")
-        with progress, planning_for(example_inputs, self.sizes):
-            plain = eager_step(gm, example_inputs, loss=loss) if self.given is None else None
+        shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+        with progress, planning_for(shown, self.sizes):
+            plain = eager_step(gm, shown, loss=loss) if self.given is None else None
             partition = partial(self._partition, example_inputs=example_inputs, loss=loss, plain=plain)
-            return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=backward)
+            call = compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=backward)
+            self.sizes.append(planned_sizes(shown))
+        return call
 
     def _partition(
         self,
@@ -273,7 +276,6 @@ class Planner:
         else:
             solution = given.solution(priced)
         modules = emit(traced, schedule_of(solution), given.watch if given is not None else None)
-        self.sizes.append(planned_sizes(example_inputs))
         self.plans.append(
             StepPlan(
                 traced=traced,
@@ -329,8 +331,8 @@ def decide_step(
         account: the uses of its bytes, for the error.
         allocated: the device of the step, and the bytes of it that are allocated there already.
         plain: PyTorch's own order, if it is not the base order.
-        plain_peak: bytes of plain PyTorch's peak, of which a budget may be a share; None = as far as the graph
-            shows it.
+        plain_peak: peak of plain PyTorch in bytes, of which a budget may be a share; None = that of
+            ``plain``, or of the base order.
         fixed_order: whether first runs keep the base order.
         throw: False = without a schedule return a solution that says so, instead of raising.
 
