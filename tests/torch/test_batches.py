@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import checkmate
+from checkmate.testing.strategies import graphs
 from checkmate_torch import max_batch_size, plan
 from checkmate_torch.batches import largest
+from checkmate_torch.interpolation import alike, interpolated
 from zoo.small_torch import perceptron
 
 network = partial(perceptron, 32, 64, 64, 8)
@@ -21,17 +24,37 @@ def inputs(n: int) -> torch.Tensor:
     return torch.randn(n, 32)
 
 
-@given(st.integers(0, 300), st.integers(1, 300))
-def test_bisection_finds_the_largest_size_that_fits_in_few_tries(limit: int, most: int) -> None:
+@given(st.integers(0, 300), st.integers(1, 300), st.integers(0, 400))
+def test_the_largest_size_that_fits_is_found_in_few_tries(limit: int, most: int, start: int) -> None:
     tried: list[int] = []
 
     def fits(n: int) -> bool:
         tried.append(n)
         return n <= limit
 
-    assert largest(fits, most) == min(limit, most)
+    assert largest(fits, 0, most + 1, start) == min(limit, most)
     assert len(tried) == len(set(tried)) <= 2 * most.bit_length() + 1
     assert all(1 <= n <= most for n in tried)
+    if start == min(limit, most) > 0:
+        assert len(tried) <= 2
+
+
+@given(st.data())
+def test_graphs_that_are_linear_in_the_batch_are_known_from_two_sizes(data: st.DataObject) -> None:
+    graph, slope = data.draw(graphs()), data.draw(st.integers(0, 9))
+    sizes = [data.draw(st.integers(1, 50)) for _ in range(3)]
+
+    def over(n: int) -> checkmate.DFGraph:
+        tensors = tuple(replace(t, size=t.size + slope * n) for t in graph.tensors)
+        ops = tuple(replace(op, workspace=op.workspace + n) for op in graph.ops)
+        return replace(graph, tensors=tensors, ops=ops, fixed_size=graph.fixed_size + slope * n)
+
+    a, b, n = sizes
+    assume(a != b)
+    assert alike(over(a), over(b))
+    found = interpolated((a, over(a)), (b, over(b)), n)
+    assert (found.tensors, found.fixed_size) == (over(n).tensors, over(n).fixed_size)
+    assert [op.workspace for op in found.ops] == [op.workspace for op in over(n).ops]
 
 
 def test_the_batch_found_fits_and_one_more_example_does_not() -> None:
@@ -46,6 +69,40 @@ def test_the_batch_found_fits_and_one_more_example_does_not() -> None:
     assert 0 < plain.size < found.size
     assert plain.solution.overhead == 0
     assert int(plain) == plain.size
+
+
+def test_the_plan_of_the_answer_has_the_settings_of_the_caller() -> None:
+    layer = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3))
+    steps: list[str] = []
+    found = max_batch_size(
+        lambda n: torch.zeros(n, 3, 16, 16),
+        layer,
+        "1MiB",
+        solver="heuristics",
+        loss=lambda y: y.square().mean(),
+        on_progress=lambda report: steps.append(report.step),
+    )
+    graph = found.solution.problem.graph
+    assert graph.cost_unit == "s"
+    assert max(op.workspace for op in graph.ops) > 0
+    assert found.solution.peak <= 2**20
+    assert (found.tried[found.size], found.tried[found.size + 1]) == (True, False)
+    assert {f"{found.size} examples fit", f"planning for {found.size} examples"} <= set(steps)
+
+
+def test_after_the_time_limit_a_size_that_fits_is_planned(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"cost_model": "flops", "solver": "heuristics", "time_limit": 1e-9}
+    found = max_batch_size(inputs, network(), "1MiB", **settings)
+    assert found.size >= 1
+    assert found.solution.peak <= 2**20
+    assert "the time limit of 1e-09 s ended the search" in caplog.text
+
+
+def test_memory_that_grows_with_the_square_of_the_batch() -> None:
+    settings = {"cost_model": "flops", "solver": "keep-all", "loss": lambda y: (y @ y.T).square().mean()}
+    found = max_batch_size(inputs, network(), "1MiB", **settings)
+    assert (found.tried[found.size], found.tried[found.size + 1]) == (True, False)
+    assert len(found.tried) < 10
 
 
 def test_not_even_one_example_and_more_than_enough() -> None:

@@ -108,6 +108,7 @@ class _Line:
         self._blocks = 0
         self._displays = 0
         self._shown = ""
+        self._level = 0
         self._at_s = -math.inf
         self._eraser = _Eraser()
 
@@ -122,8 +123,9 @@ class _Line:
             yield
         finally:
             with self._lock:
+                if self._level >= self._blocks:  # it was written in this block
+                    self.erase()
                 self._blocks -= 1
-                self.erase()
                 if not self._blocks:
                     for name in LOGGERS:
                         logging.getLogger(name).removeHandler(self._eraser)
@@ -148,13 +150,13 @@ class _Line:
             columns = min(shutil.get_terminal_size().columns - 1, _COLUMNS)
             text = clipped(text, max(columns, 20))
             self._write(f"\r{text.ljust(len(self._shown))}")
-            self._shown, self._at_s = text, now
+            self._shown, self._level, self._at_s = text, self._blocks, now
 
     def erase(self) -> None:
         with self._lock:
             if self._shown:
                 self._write(f"\r{' ' * len(self._shown)}\r")
-            self._shown, self._at_s = "", -math.inf
+            self._shown, self._level, self._at_s = "", 0, -math.inf
 
     def _write(self, text: str) -> None:
         try:
