@@ -7,9 +7,10 @@ Floats are random numbers, repeated; integers and booleans are zero, so that ind
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Self
 
 import torch
 from torch.fx import Node
@@ -23,10 +24,10 @@ from checkmate_torch.device import machine_of
 from checkmate_torch.flops import flops_of, number_format
 from checkmate_torch.private import tree_leaves, tree_map, unfaked
 from checkmate_torch.profile import profile_op
-from checkmate_torch.safety import may_run_twice, takes_library_state
+from checkmate_torch.safety import is_random, may_run_twice, takes_library_state
 from checkmate_torch.symbols import largest
 
-__all__ = ["price", "profile_node"]
+__all__ = ["Workspaces", "price", "profile_node"]
 
 _log = logging.getLogger(__name__)
 _FREE = OpProfile(seconds=0.0, workspace=0)
@@ -67,6 +68,35 @@ def price(
         cpu=lambda: _of_this_cpu(on_disk),
     )
     return framework.price(graph, prices, cost_model, workspaces=workspaces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspaces:
+    """The bytes that ops need beyond their outputs.
+
+    Attributes:
+        known: function, shapes and dtypes of its operands → bytes, where there are any.
+    """
+
+    known: Mapping[Hashable, int]
+
+    @classmethod
+    def of(cls, graph: DFGraph, nodes: Sequence[Node | None]) -> Self:
+        """The workspaces of a priced graph.
+
+        Args:
+            graph: priced.
+            nodes: the FX node of each op. Workspaces of random ops are states for replays, and are left out.
+        """
+        pairs = zip(graph.ops, nodes, strict=True)
+        needy = [(op, n) for op, n in pairs if op.workspace and n is not None and not is_random(n)]
+        return cls(known={cls.key(n.target, *_shown(n)): op.workspace for op, n in needy})
+
+    @staticmethod
+    def key(function: object, args: object, kwargs: object) -> Hashable:
+        """The key of a call; strides and arguments that are no tensors don't count."""
+        tensors = (x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor))
+        return function, *((tuple(map(largest, x.shape)), x.dtype) for x in tensors)
 
 
 def profile_node(node: Node) -> OpProfile:
@@ -151,9 +181,10 @@ def _cpu_runs(side: int, numbers: int) -> tuple[Callable[[], object], Callable[[
     return lambda: torch.mm(a, b), lambda: target.copy_(source)
 
 
-def _shown(node: Node) -> object:
+def _shown(node: Node) -> tuple[object, object]:
     """The arguments of a node, with fake tensors in the place of nodes."""
-    return map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val"))
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val"))
+    return args, kwargs
 
 
 def _device_of(node: Node) -> torch.device:

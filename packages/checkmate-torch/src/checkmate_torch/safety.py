@@ -17,6 +17,7 @@ from checkmate_torch.private import FakeTensor, OpOverload, argument_names, is_m
 
 __all__ = [
     "FIRST_STATISTIC",
+    "REDUCED_IN_PLACE",
     "as_copy",
     "forget_running_statistics",
     "is_batch_norm_training",
@@ -40,7 +41,7 @@ _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
 _LIBRARY_STATE = frozenset({"workspace", "reserve", "reserveSpace"})
 """Names in PyTorch's schemas of the state that ops of oneDNN or cuDNN pass to their backward ops."""
 
-_REDUCED_IN_PLACE = frozenset(
+REDUCED_IN_PLACE = frozenset(
     {
         torch.ops.aten.mse_loss.default,
         torch.ops.aten.smooth_l1_loss.default,
@@ -112,7 +113,7 @@ def storage_like(node: Node) -> torch.Tensor | None:
     shown = [v for n in node.all_input_nodes for v in tree_leaves(n.meta.get("val"))]
     operands = [v for v in shown if isinstance(v, torch.Tensor)]
     value = node.meta["val"]
-    if node.target in _REDUCED_IN_PLACE and not value.dim():
+    if node.target in REDUCED_IN_PLACE and not value.dim():
         shape = torch.broadcast_shapes(*(v.shape for v in operands))  # type: ignore[no-untyped-call]
         return value.new_empty(shape)  # type: ignore[no-any-return]
     if node.target is torch.ops.aten.copy.default:

@@ -22,6 +22,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
 from checkmate import DFGraph, Op, Tensor, UnsupportedModelError
+from checkmate_torch.outer_loss import LossBytes, loss_bytes
 from checkmate_torch.private import InputMutationAOTOutput, tree_leaves
 from checkmate_torch.safety import (
     FIRST_STATISTIC,
@@ -36,13 +37,10 @@ from checkmate_torch.safety import (
     storage_like,
     writes,
 )
-from checkmate_torch.storages import CUDA_GRANULE, allocated_bytes, storage_key
+from checkmate_torch.storages import allocated_bytes, storage_key
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = ["trace_joint", "trace_unbroken"]
-
-_SCALARS = 4 * CUDA_GRANULE
-"""Bytes of the loss itself and other scalars, each of which takes a block of its own on CUDA."""
 
 
 def trace_joint(
@@ -51,7 +49,7 @@ def trace_joint(
     n_primals: int,
     n_forward_outputs: int,
     reserve: int = 0,
-    loss_bytes: int | None = None,
+    loss: int | LossBytes | None = None,
     name: str = "",
 ) -> TracedGraph:
     """Read a joint graph as a DFGraph that has yet to be priced: costs are 0.
@@ -62,10 +60,7 @@ def trace_joint(
         n_primals: number of placeholders of the forward pass.
         n_forward_outputs: number of the graph's outputs that are forward's.
         reserve: bytes that the step holds besides, e.g. optimizer state.
-        loss_bytes: bytes that the caller's loss keeps to the end of the step, targets included; None = twice
-            the bytes of the outputs that get a gradient. While the loss runs, three times those bytes are
-            charged besides. Together that covers the usual losses, of which ``((y - t) ** 2).mean()`` needs
-            most. 0 = the model computes its loss itself: nothing is charged, not even while the loss runs.
+        loss: the bytes of the caller's loss, as far as known; see :mod:`checkmate_torch.outer_loss`.
         name: of the graph.
 
     Raises:
@@ -76,7 +71,7 @@ def trace_joint(
     builder.add_placeholders()
     for node in builder.forward:
         builder.add_node(node)
-    builder.add_boundary(loss_bytes)
+    builder.add_boundary(loss)
     for node in builder.backward:
         builder.add_node(node)
     return builder.traced(reserve, name)
@@ -265,17 +260,16 @@ class _Builder:
                 item.meta.update(node.meta, val=value)
                 self.unread.append(item)
 
-    def add_boundary(self, loss_bytes: int | None) -> None:
+    def add_boundary(self, loss: int | LossBytes | None) -> None:
         self.boundary, self.in_backward = len(self.ops), True
         made: list[int] = []
         for node in self.tangents:
             for value in _tensors_of(node):
                 made.append(self._tensor(node.name, value))
                 self.tensor_of[node] = made[-1]
-        size = sum(self.tensors[t].size for t in made)
+        charged = loss_bytes(loss, sum(self.tensors[t].size for t in made))
         self.loss_state = len(self.tensors)
-        kept = 2 * size if loss_bytes is None else loss_bytes
-        self.tensors.append(Tensor(name="loss state", size=kept + _SCALARS))
+        self.tensors.append(Tensor(name="loss state", size=charged.kept))
         returned = [n for n in self.forward_outputs if isinstance(n, Node)]
         reads = dict.fromkeys(self.tensor_of[n] for n in returned if n in self.tensor_of)
         self.ops.append(
@@ -284,7 +278,7 @@ class _Builder:
                 inputs=tuple(reads),
                 outputs=(*made, self.loss_state),
                 cost=0.0,
-                workspace=0 if loss_bytes == 0 else 3 * size,
+                workspace=charged.workspace,
                 recomputable=False,
             )
         )

@@ -25,6 +25,7 @@ __all__ = [
     "run_and_save_rng_state",
     "run_checkpoint",
     "run_with_rng_state",
+    "saves_are_hooked",
     "sleep_on_gpu",
     "storage_id",
     "store_of",
@@ -63,6 +64,11 @@ def run_checkpoint(run: Callable[..., object], args: Sequence[Any], kwargs: Mapp
     return checkpoint(
         run, body, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=context, **rest
     )
+
+
+def saves_are_hooked() -> bool:
+    """Whether code outside chooses how autograd saves tensors, as a checkpoint does."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def is_sole_gradient(x: torch.Tensor) -> bool:

@@ -1,0 +1,329 @@
+"""The peak of the plain eager step: max over time of M₀ + Σ live storages, followed while autograd runs.
+
+Dynamo's graph calls PyTorch's own functions. Run on fake tensors with autograd on, it allocates and frees in
+the order of eager PyTorch: what the backward pass keeps, when it lets go, where gradients are added in place.
+The joint graph, which is planned, keeps other tensors in another order.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.fx import GraphModule, Interpreter, Node
+
+from checkmate_torch.costs import Workspaces
+from checkmate_torch.outer_loss import LossBytes, loss_bytes
+from checkmate_torch.private import (
+    OpOverload,
+    TorchDispatchMode,
+    fake_mode,
+    is_checkpoint,
+    is_sole_gradient,
+    run_checkpoint,
+    saves_are_hooked,
+    storage_id,
+    tree_leaves,
+    unfaked,
+    untraced,
+)
+from checkmate_torch.safety import REDUCED_IN_PLACE
+from checkmate_torch.storages import CUDA_GRANULE
+from checkmate_torch.symbols import largest
+
+__all__ = ["EagerStep", "eager_step"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EagerStep:
+    """The memory of a training step as eager PyTorch would run it.
+
+    Attributes:
+        moments: bytes that are live after each op, those of the graph's inputs included, and the op's key in
+            :class:`Workspaces`.
+        loss: the bytes of the loss, where it was part of the run.
+    """
+
+    moments: Sequence[tuple[int, Hashable]]
+    loss: LossBytes | None = None
+
+    def peak(self, workspaces: Workspaces | None = None) -> int:
+        """The most bytes that the step holds at once, besides those that its graph does not show.
+
+        Args:
+            workspaces: the bytes that ops need beyond their outputs; None = none do.
+        """
+        known = {} if workspaces is None else workspaces.known
+        return max(live + known.get(op, 0) for live, op in self.moments)
+
+
+def eager_step(
+    gm: GraphModule,
+    example_inputs: Sequence[object],
+    *,
+    loss: int | LossBytes | None = 0,
+    returns_loss: bool = False,
+) -> EagerStep | None:
+    """Follow the memory of a captured graph and its backward pass, without memory and without real tensors.
+
+    Sizes that may change are the largest that are planned for; no guard is added. Random states, caches and
+    the inputs stay as they are.
+
+    Args:
+        gm: as Dynamo captured it, with PyTorch's own functions.
+        example_inputs: of the graph; real or fake.
+        loss: the bytes of the caller's loss, as far as known, see :mod:`checkmate_torch.outer_loss`: it reads
+            all outputs that need a gradient. 0 = the loss is among the outputs: the backward pass starts at
+            those that are numbers, or at all if none is.
+        returns_loss: whether the first output is a loss, and the others are what it was computed from; then
+            the backward pass starts there, and the bytes of the loss are found out.
+
+    Returns:
+        None if the graph can't run in this way, e.g. because a size depends on data.
+    """
+    if any(parameter.requires_grad for parameter in gm.parameters()):
+        return None  # gradients would be written to it
+    try:
+        with untraced(), unfaked(), fake_mode(), torch.enable_grad(), _apart():
+            inputs, held = _twins(example_inputs)
+            with _Follower(held) as follower:
+                if returns_loss:
+                    return _run_with_loss(gm, inputs, follower)
+                return _run(gm, inputs, follower, loss)
+    except Exception as error:  # noqa: BLE001 - any op may lack a rule for fake tensors
+        _log.debug("the plain step's peak is not known: %s", error, exc_info=True)
+        return None
+
+
+def _run(
+    gm: GraphModule, inputs: Sequence[object], follower: _Follower, loss: int | LossBytes | None
+) -> EagerStep:
+    outputs = _differentiable(_Eager(gm).run(*inputs))
+    starts = [x for x in outputs if not x.dim()] if loss == 0 else []
+    if starts:
+        follower.charge(loss_bytes(loss, 0))
+    else:
+        starts = [_OuterLoss.apply(follower, loss, *outputs)]  # type: ignore[no-untyped-call]
+    torch.autograd.backward(starts)
+    return EagerStep(moments=follower.moments)
+
+
+def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: _Follower) -> EagerStep:
+    """Run a graph that returns a loss and the model's outputs; compare the bytes before and after the loss.
+
+    A gradient hook of an output runs right before the model's backward pass does.
+    """
+    moments = follower.moments
+    starts, ends = 0, 0
+
+    def loss_starts() -> None:
+        nonlocal starts
+        starts = len(moments)
+
+    def loss_ends(_: Tensor) -> None:
+        nonlocal ends
+        ends = len(moments)
+
+    loss, *rest = tree_leaves(_Eager(gm, loss_starts).run(*inputs))
+    outputs = [x for x in _differentiable(rest) if x is not loss]
+    for x in outputs:
+        x.register_hook(loss_ends)
+    torch.autograd.backward([loss])
+    before = moments[starts - 1][0] + sum(follower.bytes_of(x) for x in outputs)
+    lives = [live - before for live, _ in moments[starts:ends]]
+    kept = max(0, lives[-1]) if lives else 0
+    found = LossBytes(kept=kept, workspace=max([0, *lives]) - kept)
+    return EagerStep(moments=moments, loss=found)
+
+
+class _Eager(Interpreter):
+    """Runs a captured graph, frees each value after its last use, and recomputes what is checkpointed."""
+
+    def __init__(self, gm: GraphModule, loss_starts: Callable[[], None] | None = None) -> None:
+        super().__init__(gm)
+        self._loss_starts = loss_starts
+        self._last = _last_of_model(gm) if loss_starts is not None else None
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if n is self._last and self._loss_starts is not None:
+            self._loss_starts()
+        return result
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if is_checkpoint(target):
+            return run_checkpoint(lambda body, *values: _Eager(body).run(*values), args, kwargs)
+        return super().call_function(target, args, kwargs)
+
+
+def _last_of_model(gm: GraphModule) -> Node | None:
+    """The last node that the outputs after the first one, which is the loss, are computed from."""
+    _loss, *rest = tree_leaves(gm.graph.output_node().args[0])
+    needed: set[Node] = set()
+    stack = [n for n in rest if isinstance(n, Node)]
+    while stack:
+        if (node := stack.pop()) not in needed:
+            needed.add(node)
+            stack += node.all_input_nodes
+    return next((n for n in reversed(gm.graph.nodes) if n in needed), None)
+
+
+class _OuterLoss(torch.autograd.Function):
+    """A loss that is not known: its gradients have the layout of the model's outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, follower: _Follower, loss: int | LossBytes | None, *outputs: Tensor) -> Tensor:
+        ctx.follower, ctx.loss = follower, loss
+        ctx.shapes = [(x.shape, x.stride(), x.dtype, x.device) for x in outputs]
+        return outputs[0].new_empty(())
+
+    @staticmethod
+    def backward(ctx: Any, _gradient: Tensor) -> Any:
+        made = [torch.empty_strided(s, t, dtype=d, device=v) for s, t, d, v in ctx.shapes]
+        ctx.follower.charge(loss_bytes(ctx.loss, sum(map(ctx.follower.bytes_of, made))))
+        return None, None, *made
+
+
+class _Follower(TorchDispatchMode):
+    """Counts the bytes of every storage from the op that makes it until it is freed.
+
+    Attributes:
+        live: bytes now.
+        moments: bytes after each op, and the op's key in :class:`Workspaces`.
+    """
+
+    def __init__(self, held: Mapping[int, int]) -> None:
+        super().__init__()
+        self.live = sum(held.values())
+        self.moments: list[tuple[int, Hashable]] = [(self.live, None)]
+        self._sizes = dict(held)
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        replaced = self._overwritten(func, args)
+        result = func(*args, **kwargs)
+        for x in tree_leaves(result):
+            if isinstance(x, Tensor):
+                self._add(x, _reduced_bytes(func, args) if not x.dim() else 0)
+        if replaced is not None:  # the sum lies there
+            self.live -= self._sizes[replaced]
+            self._sizes[replaced] = 0
+        self.moments.append((self.live, Workspaces.key(func, args, kwargs)))
+        return result
+
+    def bytes_of(self, x: Tensor) -> int:
+        """The bytes of a tensor's storage."""
+        return self._sizes.get(storage_id(x.untyped_storage()), 0)
+
+    def charge(self, loss: LossBytes) -> None:
+        """Count the bytes of a loss that has just run."""
+        self.live += loss.kept
+        self.moments.append((self.live + loss.workspace, None))
+
+    def _add(self, x: Tensor, least: int) -> None:
+        storage = x.untyped_storage()
+        key = storage_id(storage)
+        if key not in self._sizes:
+            self._sizes[key] = _rounded(max(storage.nbytes(), least), storage.device)
+            self.live += self._sizes[key]
+            weakref.finalize(storage, self._free, key).atexit = False
+
+    def _free(self, key: int) -> None:
+        self.live -= self._sizes.pop(key)
+
+    def _overwritten(self, func: OpOverload, args: Sequence[Any]) -> int | None:
+        """The storage that autograd overwrites by a sum of two gradients, if this is one.
+
+        It adds real tensors in place where nothing else reads one of the summands, but never fake ones.
+        """
+        if func is not torch.ops.aten.add.Tensor or torch.is_grad_enabled():
+            return None
+        summands = [x for x in args[:2] if isinstance(x, Tensor)]
+        if len(summands) < 2 or summands[0].shape != summands[1].shape:
+            return None
+        for x in summands:
+            storage = x.untyped_storage()
+            if is_sole_gradient(x) and storage.nbytes() == x.nbytes and storage_id(storage) in self._sizes:
+                return storage_id(storage)
+        return None
+
+
+def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
+    """The bytes of the storage in which a loss leaves a single number, where that is larger."""
+    if func not in REDUCED_IN_PLACE:
+        return 0
+    operands = [x for x in args if isinstance(x, Tensor)]
+    shape = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
+    return math.prod(shape) * operands[0].element_size()
+
+
+def _rounded(size: int, device: torch.device) -> int:
+    return -(-size // CUDA_GRANULE) * CUDA_GRANULE if device.type == "cuda" else size
+
+
+def _twins(values: Sequence[object]) -> tuple[list[object], dict[int, int]]:
+    """Fake tensors in the layout of others, which share storages as those do; the bytes of each storage."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    twins: list[object] = []
+    gradients: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            storage = value.untyped_storage()
+            key = storage_id(storage)
+            if key not in storages:
+                size = largest(storage.nbytes())
+                storages[key] = torch.empty(size, dtype=torch.uint8, device=value.device).untyped_storage()
+            twin = _view(storages[key], value)
+            if value.is_leaf and value.grad is not None:  # its bytes are resident
+                twin.grad = torch.empty_like(twin)
+                gradients.append(twin.grad)
+            twins.append(twin)
+        else:
+            twins.append(largest(value) if isinstance(value, torch.SymInt) else value)
+    held = {storage_id(x): _rounded(x.nbytes(), x.device) for x in storages.values()}
+    return twins, held | {storage_id(x.untyped_storage()): 0 for x in gradients}
+
+
+def _view(storage: torch.UntypedStorage, like: Tensor) -> Tensor:
+    """A leaf in the layout of a tensor, at its place in the storage."""
+    sizes = [[largest(n) for n in numbers] for numbers in (like.shape, like.stride())]
+    empty = torch.empty(0, dtype=like.dtype, device=like.device)
+    view = empty.set_(storage, largest(like.storage_offset()), *sizes)  # type: ignore[call-overload]
+    return cast(Tensor, view.requires_grad_(like.requires_grad))
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Keep fake tensors from the hooks and the autocast cache of the code that calls the model."""
+    cached = torch.is_autocast_cache_enabled()
+    outer = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    torch.set_autocast_cache_enabled(cached and not outer)
+    try:
+        with saved_tensors_hooks(_same, _same) if saves_are_hooked() else nullcontext():
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _differentiable(outputs: object) -> list[Tensor]:
+    return [x for x in tree_leaves(outputs) if isinstance(x, Tensor) and x.requires_grad]
