@@ -38,15 +38,15 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command line; returns the exit code."""
+def main(arguments: Sequence[str], experiments: Mapping[str, Experiment] = EXPERIMENTS) -> int:
+    """Run the command line, on all experiments or on some of them; returns the exit code."""
     asked = _parser().parse_args(arguments)
-    if unknown := set(asked.experiments) - set(EXPERIMENTS):
+    if unknown := set(asked.experiments) - set(experiments):
         print(
-            f"no experiment {', '.join(sorted(unknown))}: there are {', '.join(EXPERIMENTS)}", file=sys.stderr
+            f"no experiment {', '.join(sorted(unknown))}: there are {', '.join(experiments)}", file=sys.stderr
         )
         return 2
-    experiments = _on_files(asked) if asked.graphs else EXPERIMENTS
+    experiments = _on_files(asked) if asked.graphs else experiments
     names = [
         name
         for name in asked.experiments or experiments

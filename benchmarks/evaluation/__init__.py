@@ -27,6 +27,7 @@ from evaluation import (
     scaling,
     solvers,
     torch_details,
+    torch_world,
 )
 from evaluation.experiment import Experiment
 from evaluation.results import read_results
@@ -49,6 +50,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         *executions.EXPERIMENTS,
         *peaks.EXPERIMENTS,
         *torch_details.EXPERIMENTS,
+        *torch_world.EXPERIMENTS,
     )
 }
 """By name, in the order in which they run."""

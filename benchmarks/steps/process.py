@@ -26,7 +26,9 @@ _SILENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TORCH_
 """With TensorFlow's own CPU allocator, the meter counts small buffers, too."""
 
 
-def measured(module: str, task: Mapping[str, Any], *, throw: bool = False) -> Row:
+def measured(
+    module: str, task: Mapping[str, Any], *, throw: bool = False, limit_s: float | None = None
+) -> Row:
     """Run ``steps.MODULE`` on a task in a fresh process.
 
     Args:
@@ -34,14 +36,20 @@ def measured(module: str, task: Mapping[str, Any], *, throw: bool = False) -> Ro
         task: the argument of its ``measure``.
         throw: whether an exception there raises here; else the answer is ``{"failed": message}``, so that
             the inability of a method becomes a row.
+        limit_s: seconds after which the process is killed; None = no limit.
 
     Raises:
-        RuntimeError: if the process dies; the message has the end of its output.
+        RuntimeError: if the process dies, with the end of its output; if it is killed.
     """
     command = [sys.executable, "-m", f"steps.{module}", json.dumps(dict(task))]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     environment = {"CHECKMATE_CACHE_DIR": _cache(), **_SILENT, **os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False, timeout=limit_s
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"no answer within {limit_s} s") from None
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         raise RuntimeError(f"exit {done.returncode}: {done.stderr.strip()[-300:]}")

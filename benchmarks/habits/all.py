@@ -1,0 +1,21 @@
+"""All habits, by name and by group, in the order of the table."""
+
+from __future__ import annotations
+
+from habits import around, backward, inputs, loops, modules
+from habits.habit import HABITS
+
+__all__ = ["GROUPS", "HABITS"]
+
+_MODULES = {
+    "the loop": loops,
+    "inputs and outputs": inputs,
+    "inside of the model": modules,
+    "backward pass and hooks": backward,
+    "around the training": around,
+}
+GROUPS = {
+    title: [name for name, function in HABITS.items() if function.__module__ == module.__name__]
+    for title, module in _MODULES.items()
+}
+"""Heading → the names of its habits."""

@@ -1,0 +1,163 @@
+"""A habit of :mod:`habits`, run plainly and through each door within a budget: the same bits, and the peak.
+
+The budget is three quarters of the peak of the plain step or, where no schedule is within that, the least
+budget that the error names. The last step is measured; all tensors that exist before it are counted from its
+start.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+import checkmate
+import checkmate_torch
+from checkmate_torch.meter import memory_meter
+from habits.all import HABITS
+from habits.habit import Door, Habit
+from steps.process import Row, answer
+
+__all__ = ["alive_tensors", "difference", "measure"]
+
+_SHARE = 0.75
+_TRIES = 6
+_SETTINGS: dict[str, Any] = {"cost_model": "flops", "time_limit": 2.0, "cache": False}
+
+Arrays = list[npt.NDArray[Any]]
+
+
+def measure(task: Row) -> Row:
+    """The answer of each door: bits, budget, measured peak, warnings; or the error.
+
+    Args:
+        task: ``habit``, and its ``doors``: functions of ``checkmate.torch``, or ``"backend"``.
+    """
+    habit = HABITS[task["habit"]]
+    steps = len(_trained(habit, lambda model, _=None: model)[0])
+    plain, plain_peak = _trained(habit, lambda model, _=None: model, steps)
+    return {
+        "plain_peak": plain_peak,
+        **{name: _judged(habit, name, plain, plain_peak) for name in task["doors"]},
+    }
+
+
+def _judged(habit: Habit, name: str, plain: list[Arrays], plain_peak: int) -> Row:
+    budget, warned = int(_SHARE * plain_peak), _Warned()
+    logger = logging.getLogger("checkmate_torch")
+    logger.addHandler(warned)
+    try:
+        for _ in range(_TRIES):
+            torch._dynamo.reset()
+            warned.said.clear()
+            try:
+                ours, peak = _trained(habit, lambda *model: _planned(name, budget, *model), len(plain))  # noqa: B023
+                break
+            except Exception as failure:  # noqa: BLE001 - an error is an answer, too
+                cause = getattr(failure, "inner_exception", failure)
+                least = getattr(cause, "minimum", None)
+                if least is None or least <= budget:
+                    return {"budget": budget, **_failure(failure), "warned": warned.said}
+                budget = least
+        else:
+            return {"budget": budget, "failed": f"no budget within {_TRIES} tries"}
+    finally:
+        logger.removeHandler(warned)
+    return {"budget": budget, "peak": peak, "difference": difference(ours, plain), "warned": warned.said}
+
+
+def _failure(failure: Exception) -> Row:
+    text = f"{type(failure).__name__}: {failure}"[:600]
+    return {"refused" if isinstance(failure, checkmate.CheckmateError) else "failed": text}
+
+
+def _planned(name: str, budget: int, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Any:
+    """The model behind one of our doors."""
+    settings = {"optimizer": optimizer, **_SETTINGS}
+    if name == "backend":
+        return torch.compile(model, backend="checkmate", options={"budget": budget, **settings})
+    made = getattr(checkmate_torch, name)(model, budget, **settings)
+    return model if name == "enable" else made
+
+
+def _trained(habit: Habit, door: Door, steps: int = 0) -> tuple[list[Arrays], int]:
+    """The results of each step, and the peak of live bytes in step number ``steps``; 0 = none is measured."""
+    torch.manual_seed(0)
+    random.seed(0)
+    results: list[Arrays] = []
+    peak = 0
+    running = habit(door)
+    while True:
+        if len(results) + 1 == steps:
+            with memory_meter(alive_tensors()) as meter:
+                found = next(running, None)
+            peak = int(meter.peak)
+        else:
+            found = next(running, None)
+        if found is None:
+            return results, peak
+        results.append([_array(x) for x in found])
+        del found
+
+
+def alive_tensors() -> list[torch.Tensor]:
+    """All real tensors on the CPU that Python holds, and the gradients of those."""
+    gc.collect()
+    found = [x for x in gc.get_objects() if type(x) in (torch.Tensor, nn.Parameter)]
+    found += [x.grad for x in found if x.is_leaf and x.grad is not None]
+    parts = [
+        part
+        for x in found
+        for part in ((x._indices(), x._values()) if x.layout == torch.sparse_coo else (x.detach(),))
+    ]
+    return [x for x in parts if x.device.type == "cpu" and not _wrapped(x)]
+
+
+def _wrapped(x: torch.Tensor) -> bool:
+    """Whether a tensor has no storage of its own, as those inside of ``vmap``."""
+    try:
+        x.untyped_storage()
+    except NotImplementedError:
+        return True
+    return False
+
+
+def _array(x: torch.Tensor) -> npt.NDArray[Any]:
+    dense = x.detach().to_dense() if x.layout != torch.strided else x.detach()
+    return dense.to(torch.complex128 if dense.is_complex() else torch.float64).numpy().copy()
+
+
+def difference(ours: list[Arrays], plain: list[Arrays]) -> float:
+    """The largest difference between two runs, as a share of the largest number; 0 = equal bits."""
+    if [len(step) for step in ours] != [len(step) for step in plain]:
+        return float("inf")
+    worst = 0.0
+    for step, same_step in zip(ours, plain, strict=True):
+        for x, y in zip(step, same_step, strict=True):
+            if x.shape != y.shape:
+                return float("inf")
+            if x.tobytes() != y.tobytes():
+                off = float(np.abs(x - y).max() / (np.abs(y).max() or 1.0))
+                worst = max(worst, off if off == off else float("inf"))
+    return worst
+
+
+class _Warned(logging.Handler):
+    """Collects warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage()[:300])
+
+
+if __name__ == "__main__":
+    answer(measure)
