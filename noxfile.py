@@ -1,7 +1,7 @@
 """The jobs of the repository: ``nox -s demo``, ``tests``, ``evaluate``, ``types``, ``coverage``, ``lint``,
 ``wheels``, ``docs``, ``notebooks``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other
-releases of both frameworks; ``trainers`` for training loops of other libraries; ``conformance`` for many
-schedules of the executors.
+releases of both frameworks; ``trainers`` for training loops of other libraries, ``world`` for their models,
+``databases`` for PyTorch's own; ``conformance`` for many schedules of the executors.
 
 The first five share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
 ``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
@@ -45,6 +45,7 @@ EDITABLE, TF_EDITABLE = (
 )
 TESTING = ("distributed", "jsonschema", "jupytext", "pytest-timeout", "pytest-xdist", "transformers")
 TRAINERS = ("accelerate", "lightning", "peft", "pytest-timeout", "pytest-xdist", "transformers")
+WORLD = ("diffusers", "timm", "torch-geometric", "transformers")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
 MOST_BRANCHES = 15
 DENSE = "packages/checkmate-core/src/checkmate/simulate.py"  # the judge is one loop, read as a whole
@@ -120,6 +121,20 @@ def trainers(session: nox.Session) -> None:
     session.install(*CONSTRAINTS, *EDITABLE, *TRAINERS)
     where = nox.project.load_toml(ROOT / "pyproject.toml")["tool"]["checkmate"]["needs-trainers"]
     session.run("pytest", *TF_PARALLEL, "--timeout=600", "--durations=10", *where, *session.posargs)
+
+
+@nox.session(reuse_venv=True)
+def world(session: nox.Session) -> None:
+    """Train models of other libraries and loops as people write them; hours, or the arguments after --."""
+    session.install(*CONSTRAINTS, *EDITABLE, *WORLD)
+    session.run("python", "benchmarks/torch_world.py", *session.posargs)
+
+
+@nox.session(reuse_venv=True)
+def databases(session: nox.Session) -> None:
+    """Train PyTorch's own modules and operators within the least budget, half an hour; posargs are names."""
+    session.install(*CONSTRAINTS, *EDITABLE, "expecttest")  # which PyTorch's databases import
+    session.run("python", "benchmarks/torch_databases.py", *session.posargs)
 
 
 @nox.session(reuse_venv=True)
