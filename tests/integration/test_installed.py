@@ -96,6 +96,18 @@ def test_the_source_tree_is_not_used() -> None:
         assert (file.parent / "py.typed").is_file()
 
 
+@pytest.mark.skipif(not FROM_WHEELS, reason="the metadata may be older than the packages here")
+def test_an_index_shows_what_each_package_is() -> None:
+    for part in PARTS:
+        told = metadata.metadata(f"checkmate-{part}")
+        assert "Typing :: Typed" in told.get_all("Classifier")
+        assert told.get_all("Project-URL")
+        assert "▼" in str(told.get_payload())  # a picture that needs no link
+    for part in PARTS & {"tf", "torch"}:
+        extras = metadata.metadata(f"checkmate-{part}").get_all("Provides-Extra")
+        assert {"all", "solvers"} <= set(extras)
+
+
 def test_each_package_imports_and_knows_its_version() -> None:
     for part in PARTS:
         version = python(

@@ -137,7 +137,7 @@ def test_names_that_lack_a_package_are_listed_apart(
         kind.registry.load("everst")
     usable = [spec.name for spec in kind.registry.specs() if spec.name not in ("roped", "lost")]
     assert "able" in usable
-    assert f"installed: {usable}; lacking a package: ['roped', 'lost'] (pip install" in str(caught.value)
+    assert f"installed: {usable}; lacking a package: ['roped', 'lost']: pip install" in str(caught.value)
     assert "'heights[rope]' no-such-map" in str(caught.value)
 
 

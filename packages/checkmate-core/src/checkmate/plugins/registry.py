@@ -111,7 +111,7 @@ class Registry(Generic[_Spec, _Thing]):
         message = f"no {self.kind} {quoted(name)}; installed: {installed}"
         if lacking:
             needed = " ".join(sorted({need for requires in lacking.values() for need in requires}))
-            message += f"; lacking a package: {[*lacking]} ({excerpt(install_hint(needed))})"
+            message += f"; lacking a package: {[*lacking]}: {excerpt(install_hint(needed))}"
         if failed := failed_plugins():
             message += f"; failed to load: {failed} ('checkmate plugins' says why)"
         if close := difflib.get_close_matches(name, [*installed, *lacking]):
