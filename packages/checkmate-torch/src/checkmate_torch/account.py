@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from checkmate import BudgetError, DFGraph
 from checkmate.report import Account, Kind
 from checkmate_torch.memoryless import WithoutMemory, on_meta
-from checkmate_torch.private import FakeTensor
+from checkmate_torch.private import FakeTensor, unfaked
 from checkmate_torch.separable import step_alone
 from checkmate_torch.storages import allocated_bytes, storage_key, storages_of
 from checkmate_torch.traced_graph import TracedGraph
@@ -197,9 +197,10 @@ def optimizer_bytes(optimizer: Optimizer) -> int:
     2
     """
     try:
-        twin = on_meta(optimizer)
-        with WithoutMemory():
-            step_alone(twin)
+        with unfaked():
+            twin = on_meta(optimizer)
+            with WithoutMemory():
+                step_alone(twin)
     except Exception as error:
         raise BudgetError(
             f"how many bytes {type(optimizer).__name__} will keep can't be predicted ({error}): "

@@ -69,10 +69,10 @@ class WithoutMemory(TorchDispatchMode):  # type: ignore[misc]  # PyTorch does no
         for value in tree_leaves((args, kwargs)):
             if isinstance(value, Tensor):
                 self._known.add(storage_id(value.untyped_storage()))
-        if func is torch.ops.aten._local_scalar_dense.default:
+        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default):
             (read,) = args
             if isinstance(read, Tensor) and read.is_meta:
-                return torch.ones((), dtype=read.dtype).item()
+                return 1.0 if read.is_floating_point() else 1
         made = func(*args, **(kwargs or {}))
         for value in tree_leaves(made):
             if isinstance(value, Tensor) and value.is_meta:

@@ -67,7 +67,7 @@ def overwrites_gradients(optimizer: Optimizer) -> bool:
             f"or {_WAY_OUT}"
         )
     devices = {p.device for p in _parameters(optimizer) if p.is_cuda and not is_memoryless(p)}
-    with unfaked(), torch.random.fork_rng(sorted(devices, key=str)):
+    with unfaked(), torch.device("cpu"), torch.random.fork_rng(sorted(devices, key=str)):
         try:
             (together, same), (apart, same_apart) = (_tried(optimizer, way) for way in (_together, _apart))
         except Exception as error:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
-from checkmate import DFGraph, Op, Schedule, Tensor, UnsupportedModelError
+from checkmate import DFGraph, Op, Schedule, Tensor, UnsupportedModelError, keep_all_peak
 from checkmate.analysis import late_reads, sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate_torch.emit import Watch, emit_unbroken
@@ -203,7 +203,10 @@ def _with_updates(
         outputs=(*(t for t in graph.outputs if t not in gone), *writer.tokens),
         fixed_size=graph.fixed_size + writer.held,
     )
-    settled, order = with_writes_settled(late, writer.writes, traced.in_sequence)
+    settled, order = min(
+        (with_writes_settled(each, writer.writes, traced.in_sequence) for each in (late, _backward_once(late))),
+        key=lambda found: keep_all_peak(found[0]),
+    )
     return WholeStep(
         traced=replace(
             traced,
@@ -218,6 +221,16 @@ def _with_updates(
         held=writer.held,
         parameters={traced.primals.index(d.parameter): d.update.parameter for d in due},
     )
+
+
+def _backward_once(graph: DFGraph) -> DFGraph:
+    """The graph whose backward ops run once.
+
+    A chain of backward ops that may all run again, such as the sums of a residual stream, lets every update
+    wait for its end. Where gradients are most of the memory, that costs more than such ops ever save.
+    """
+    ops = tuple(replace(op, recomputable=op.recomputable and not op.backward) for op in graph.ops)
+    return replace(graph, ops=ops)
 
 
 def _after_the_graph(*_: object) -> None:
