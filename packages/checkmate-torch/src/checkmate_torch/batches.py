@@ -28,7 +28,7 @@ from checkmate_torch.private import fake_mode
 
 __all__ = ["LargestBatch", "max_batch_size"]
 
-_TIME_S = 60.0
+_TIME_S = 300.0
 _PLAN_S = (1.0, 10.0)
 """The least and the most seconds for the solver of a plan with the caller's settings."""
 _TRIAL_S, _TRIAL_OP_S = 2.0, 0.01
@@ -80,7 +80,7 @@ def max_batch_size(
         most: where to stop.
         loss: as in :func:`trace`; must take the output for any number of examples.
         **settings: as in :func:`plan`, for the plan of the size that is found; other sizes are tried with
-            counted costs. But ``time_limit`` is in seconds for the whole search, default 60: afterwards no
+            counted costs. But ``time_limit`` is in seconds for the whole search, default 300: afterwards no
             larger size is tried, the largest one that is known to fit is planned, and a warning is logged.
 
     Raises:
