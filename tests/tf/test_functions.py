@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -98,6 +99,21 @@ def test_the_batch_of_the_first_call_is_not_kept() -> None:
     del batch
     gc.collect()
     assert gone() is None
+
+
+def test_stages_are_reported_and_plans_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    steps: list[str] = []
+    step = checkmate.tf2.function(
+        lambda x: tf.reduce_sum(x * x),
+        budget="100%",
+        cost_model="flops",
+        workspaces=False,
+        on_progress=lambda report: steps.append(report.step),
+    )
+    with caplog.at_level(logging.INFO, "checkmate_tf"):
+        step(tf.ones([2048]))
+    assert (steps[0], steps[1]) == ("tracing", "solving")
+    assert "plan 1, for TensorSpec(shape=(2048,)" in caplog.text
 
 
 def test_a_smaller_batch_uses_the_known_schedule() -> None:
