@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from checkmate.logs import LOGGERS, has_handlers
@@ -72,17 +72,15 @@ def planning(listener: OnProgress | None, step: str) -> Iterator[None]:
         listener: takes the report; None = nothing is reported.
         step: the stage in words.
     """
-    with _line.allowed():
+    with _line.allowed() if listener is not None else nullcontext():
         if listener is not None:
             listener(Progress(None, 0.0, 0.0, step))
         yield
 
 
-@contextmanager
-def hidden() -> Iterator[None]:
+def hidden() -> AbstractContextManager[None]:
     """Write no line inside of this block, in which another display has the terminal."""
-    with _line.forbidden():
-        yield
+    return _line.forbidden()
 
 
 def _text(report: Progress, stage: str) -> str:
@@ -93,11 +91,11 @@ def _text(report: Progress, stage: str) -> str:
     >>> _text(Progress(None, 0.0, 0.5, "timing op 12 of 40: aten.mm"), "")
     'Checkmate: timing op 12 of 40: aten.mm'
     """
-    parts = ["Checkmate", *filter(None, [stage])]
-    if report.incumbent is None or not math.isfinite(report.incumbent):
-        return ": ".join([*parts, *([report.step] if report.step != stage else [])])
-    gap = (report.incumbent - report.bound) / report.incumbent if report.incumbent > 0 else 0.0
-    return ": ".join([*parts, f"gap {max(gap, 0.0):.1%} ({report.step})"])
+    detail = report.step
+    if report.incumbent is not None and math.isfinite(report.incumbent):
+        gap = (report.incumbent - report.bound) / report.incumbent if report.incumbent > 0 else 0.0
+        detail = f"gap {max(gap, 0.0):.1%} ({report.step})"
+    return ": ".join(dict.fromkeys(filter(None, ("Checkmate", stage, detail))))
 
 
 class _Line:
