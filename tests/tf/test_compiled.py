@@ -193,9 +193,32 @@ def test_a_model_that_is_not_built_needs_a_spec() -> None:
         checkmate.tf2.compile(Lazy(), "mse", "sgd")
 
 
-def test_a_model_of_another_library_is_refused() -> None:
-    with pytest.raises(checkmate.tf2.UnsupportedModelError, match=r"is a function.*checkmate.tf2.function"):
-        checkmate.tf2.compile(convnet, LOSS, "sgd")
+@pytest.mark.parametrize(
+    ("wrong", "way_out"),
+    [
+        (
+            lambda: checkmate.tf2.compile(convnet, LOSS, "sgd"),
+            r"model is <function.*checkmate\.tf2\.function\(",
+        ),
+        (lambda: checkmate.tf2.enable(convnet), r"model is <function.*checkmate\.tf2\.function\("),
+        (lambda: checkmate.tf2.trace(convnet, LOSS, "sgd", IMAGES, IMAGES), r"checkmate\.tf2\.function\("),
+        (
+            lambda: checkmate.tf2.compile(convnet(), LOSS, keras.optimizers.SGD),
+            r"keras\.optimizers\.Adam\(\)",
+        ),
+        (lambda: checkmate.tf2.compile(convnet(), LOSS, 3), r"or its name, as 'adam'"),
+        (lambda: checkmate.tf2.compile(convnet(), keras.losses.MeanSquaredError, "sgd"), r"loss='mse'"),
+        (lambda: checkmate.tf2.compile(convnet(), 3, "sgd"), r"loss holds 3: must be"),
+        (lambda: checkmate.tf2.function("60%"), r"fn is '60%'.*function\(step, budget='8GiB'\)"),
+        (lambda: checkmate.tf2.function(keras.Model), r"function\(step, budget='8GiB'\)"),
+        (lambda: checkmate.tf2.compile(convnet, 3, 3, tim_limit=1), r"did you mean 'time_limit'"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused_with_the_way_out(
+    wrong: Callable[[], object], way_out: str
+) -> None:
+    with pytest.raises(TypeError, match=way_out):
+        wrong()
 
 
 def test_a_model_without_trainable_variables_is_refused() -> None:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from checkmate import MissingDistributionError
-from checkmate_tf.releases import RELEASES, UnsupportedKerasError, check_installed, check_keras
+from checkmate_tf.releases import RELEASES, UnsupportedKerasError, check_installed, check_model
 
 PROJECT = Path(__file__).parents[2] / "packages" / "checkmate-tf" / "pyproject.toml"
 
@@ -49,7 +49,7 @@ def test_a_model_on_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(keras.config, "backend", lambda: "torch")
     with pytest.raises(UnsupportedKerasError, match=r"'torch'.*KERAS_BACKEND=tensorflow"):
-        check_keras(keras.Sequential([keras.layers.Dense(1)]))
+        check_model(keras.Sequential([keras.layers.Dense(1)]))
 
 
 def test_a_model_of_keras_2_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,14 +58,16 @@ def test_a_model_of_keras_2_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "tf_keras", SimpleNamespace(Model=Model))  # type: ignore[arg-type]
     with pytest.raises(UnsupportedKerasError, match=r"Keras 2.*TF_USE_LEGACY_KERAS"):
-        check_keras(Model())
+        check_model(Model())
 
 
-def test_other_models_pass() -> None:
+def test_a_model_of_keras_3_passes_and_nothing_else() -> None:
     import keras
 
-    check_keras(keras.Sequential([keras.layers.Dense(1)]))
-    check_keras(object())
+    check_model(keras.Sequential([keras.layers.Dense(1)]))
+    for other in (object(), keras.Sequential, None):
+        with pytest.raises(TypeError, match=r"must be a keras.Model.*checkmate\.tf2\.function"):
+            check_model(other)
 
 
 def test_neither_the_package_nor_its_plugin_imports_tensorflow() -> None:

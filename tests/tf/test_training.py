@@ -74,7 +74,7 @@ def distance(ours: Arrays, theirs: Arrays) -> float:
 def least_budget(case: Case) -> int:
     """The budget that works, as named in the error for one that is too small."""
     with pytest.raises(InfeasibleBudgetError) as caught:
-        planned(case, 1).plan(*case.batch)
+        planned(case, "1B").plan(*case.batch)
     assert caught.value.minimum is not None
     return caught.value.minimum
 

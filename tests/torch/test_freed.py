@@ -75,7 +75,7 @@ def copied(model: nn.Module, optimizer: Optimizer, x: torch.Tensor) -> Made:
 
 
 def refused(model: nn.Module, optimizer: Optimizer, x: torch.Tensor) -> Made:
-    run = compile(model, 1, **SETTINGS)
+    run = compile(model, "1B", **SETTINGS)
     with pytest.raises(InfeasibleBudgetError):
         run(x)
     return [run]

@@ -75,7 +75,7 @@ def least_budget(name: str) -> int:
     """The least budget that works, by the error of a budget that does not."""
     case = CASES[name]()
     with pytest.raises(InfeasibleBudgetError) as caught:
-        compiled(case, 1)(*case.inputs)
+        compiled(case, "1B")(*case.inputs)
     assert caught.value.minimum is not None
     return caught.value.minimum
 

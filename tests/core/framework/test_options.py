@@ -7,7 +7,7 @@ from typing import get_type_hints
 
 import pytest
 
-from checkmate import BudgetError
+from checkmate import BudgetError, PluginError
 from checkmate.framework import Options, Settings, TracingSettings
 
 
@@ -44,3 +44,9 @@ def test_a_mistake_shows_at_once_and_names_the_way_out() -> None:
         Options.parse(reserve="many")
     with pytest.raises(TypeError, match="must be 'profiled'"):
         Options.parse(cost_model=3.0)
+    with pytest.raises(PluginError, match="no solver 'everst'"):
+        Options.parse(solver="everst")
+    with pytest.raises(TypeError, match="solver is 3, must be a name or an object"):
+        Options.parse(solver=3)
+    with pytest.raises(ValueError, match="time_limit is '3', must be > 0 seconds"):
+        Options.parse(time_limit="3")

@@ -20,7 +20,7 @@ from checkmate.graph import DFGraph
 from checkmate.schedule import Schedule
 from checkmate.simulate import simulate
 
-__all__ = ["OnProgress", "Problem", "Progress", "judging_s", "keep_all_peak"]
+__all__ = ["OnProgress", "Problem", "Progress", "check_time_limit", "judging_s", "keep_all_peak"]
 
 
 def keep_all_peak(graph: DFGraph) -> int:
@@ -51,6 +51,16 @@ def _keep_all(graph: DFGraph) -> tuple[int, float]:
     started = time.thread_time()
     timeline = simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops)))
     return timeline.peak, time.thread_time() - started
+
+
+def check_time_limit(limit: object) -> None:
+    """Refuse a time limit that is no positive number of seconds.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if not isinstance(limit, int | float | np.number) or not limit > 0:
+        raise ValueError(f"time_limit is {limit!r}, must be > 0 seconds")
 
 
 class Progress(NamedTuple):
@@ -105,9 +115,7 @@ class Problem:
         budget: object = self.budget
         if isinstance(budget, bool) or not isinstance(budget, int) or budget <= 0:
             raise BudgetError(f"budget is {budget!r}, must be an integer > 0 (bytes)")
-        limit: object = self.time_limit
-        if not isinstance(limit, int | float | np.number) or not limit > 0:
-            raise ValueError(f"time_limit is {limit!r}, must be > 0 seconds")
+        check_time_limit(self.time_limit)
         for name, least in (("threads", 1), ("seed", 0)):
             value: object = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:

@@ -17,6 +17,7 @@ from checkmate_tf.compiled import CompiledIteration, iteration
 from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.losses import Loss
 from checkmate_tf.planning import StepPlan
+from checkmate_tf.releases import check_model
 from checkmate_tf.specs import specs_of
 
 __all__ = ["Frontend", "ProgramError", "plan", "step_of", "trace"]
@@ -55,6 +56,7 @@ def trace(
     >>> traced.graph.cost_unit, traced.graph.base_size > 3 * 4 * model.count_params()
     ('flop', True)
     """
+    check_model(model)
     function, specs = step_of((model, loss, optimizer, input_spec, label_spec), **settings)
     return function.trace(*specs)
 

@@ -16,7 +16,7 @@ from checkmate.framework import AUTO, Options, Settings
 from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.losses import Loss, scalar_loss
-from checkmate_tf.releases import check_keras
+from checkmate_tf.releases import check_model
 from checkmate_tf.specs import specs_of
 
 __all__ = ["CompiledIteration", "Iteration", "compile", "iteration"]
@@ -63,12 +63,12 @@ def compile(
     Raises:
         BudgetError: if the budget can't be read.
         InfeasibleBudgetError: if no schedule was found; names a budget that works.
-        UnsupportedModelError: if the model is no Keras model, is to be compiled by XLA, or is not built and
-            there is no ``input_spec``.
+        UnsupportedModelError: if the model is to be compiled by XLA, or is not built and there is no
+            ``input_spec``.
         UnsupportedKerasError: if it is of Keras 2, or runs on another backend than TensorFlow.
         UnsupportedFunctionError: if a shape is not known, or a part can't be planned.
         LossError: if labels and outputs are not nested as the loss needs it.
-        TypeError, ValueError: if the loss or the optimizer is none, or there is no such setting.
+        TypeError, ValueError: if the model, the loss or the optimizer is none, or there is no such setting.
 
     >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
     >>> step = compile(model, "mse", "sgd", tf.TensorSpec([16, 4]), tf.TensorSpec([16, 1]), "100%")
@@ -142,13 +142,8 @@ def iteration(model: keras.Model, loss: Loss, optimizer: Any, input_spec: Any = 
     return Iteration(model=model, loss=of_outputs, optimizer=optimizer)
 
 
-def _check_model(model: object) -> None:
-    check_keras(model)
-    if not isinstance(model, keras.Model):
-        raise UnsupportedModelError(
-            f"model is a {type(model).__name__}, must be a keras.Model. For other training steps there is "
-            "checkmate.tf2.function(step, budget=...)"
-        )
+def _check_model(model: keras.Model) -> None:
+    check_model(model)
     settings = getattr(getattr(model, "_compile_config", None), "config", {})
     on_cpu = device_of_this_machine() == "CPU:0"  # elsewhere Keras chooses XLA unasked, and it is left out
     if settings.get("jit_compile") is True and on_cpu:
@@ -177,7 +172,10 @@ def _build(model: keras.Model, input_spec: Any) -> None:
 def _optimizer(optimizer: Any, model: keras.Model) -> keras.optimizers.Optimizer:
     found = keras.optimizers.get(optimizer) if isinstance(optimizer, str) else optimizer
     if not isinstance(found, keras.optimizers.Optimizer):
-        raise TypeError(f"optimizer is {optimizer!r}, must be one of Keras, or its name, as 'adam'")
+        raise TypeError(
+            f"optimizer is {optimizer!r:.80}, must be one of Keras, as keras.optimizers.Adam(), "
+            "or its name, as 'adam'"
+        )
     scales = isinstance(found, keras.optimizers.LossScaleOptimizer)
     if model.dtype_policy.name == "mixed_float16" and not scales:
         return keras.optimizers.LossScaleOptimizer(found, name="loss_scale_optimizer")

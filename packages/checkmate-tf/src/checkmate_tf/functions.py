@@ -88,8 +88,11 @@ class PlannedFunction(HasPlans[StepPlan]):
         self, fn: Callable[..., Any], options: Options, optimizer: Callable[[], Iterable[tf.Variable]] = tuple
     ) -> None:
         """Keep the settings; the function is traced at its first use."""
-        if not callable(fn):
-            raise TypeError(f"fn is {fn!r}, must be a function that computes a training step")
+        if not callable(fn) or isinstance(fn, type):
+            raise TypeError(
+                f"fn is {fn!r:.80}, must be a function that computes a training step: "
+                "checkmate.tf2.function(step, budget='8GiB')"
+            )
         if getattr(fn, "_jit_compile", False):
             raise UnsupportedFunctionError(
                 f"{fn!r} is compiled by XLA, which orders and frees in its own way: leave out "

@@ -20,7 +20,7 @@ from checkmate.framework import AUTO, Options, Settings
 from checkmate.report import HasPlans
 from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.planning import StepPlan
-from checkmate_tf.releases import check_keras
+from checkmate_tf.releases import check_model
 
 __all__ = ["PlannedTraining", "disable", "enable", "planned_training"]
 
@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 
 def enable(
     model: keras.Model,
-    *,
     budget: Budget = AUTO,
     **settings: Unpack[Settings],
 ) -> PlannedTraining:
@@ -53,10 +52,10 @@ def enable(
 
     Raises:
         BudgetError: if the budget can't be read.
-        UnsupportedModelError: if the model is no Keras model, is not compiled, is compiled by XLA, or is
-            trained under a ``tf.distribute`` strategy.
+        UnsupportedModelError: if the model is not compiled, is compiled by XLA, or is trained under a
+            ``tf.distribute`` strategy.
         UnsupportedKerasError: if Keras does not run on TensorFlow.
-        TypeError: if there is no such setting, or the cost model is none.
+        TypeError: if the model is no Keras model, there is no such setting, or the cost model is none.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
@@ -66,12 +65,7 @@ def enable(
     2
     """
     options = Options.parse(budget=budget, **settings)
-    check_keras(model)
-    if not isinstance(model, keras.Model):
-        raise UnsupportedModelError(
-            f"model is a {type(model).__name__}, must be a keras.Model. For other training steps there is "
-            "checkmate.tf2.function(step, budget=...)"
-        )
+    check_model(model)
     _check(model)
     training = PlannedTraining(model, options)
     object.__setattr__(model, _HOOK, training._make_train_function)

@@ -44,8 +44,11 @@ def scalar_loss(model: keras.Model, loss: Loss) -> Callable[[Any, Any], tf.Tenso
     >>> float(by_name(tf.zeros([3, 1]), tf.ones([3, 1]))), float(by_hand(tf.zeros([3, 1]), tf.ones([3, 1])))
     (1.0, 1.0)
     """
-    if loss is None:
-        raise TypeError("loss is None: name one, as loss='mse', or give a function of (label, prediction)")
+    if loss is None or isinstance(loss, type):
+        raise TypeError(
+            f"loss is {loss!r:.80}: name one, as loss='mse', make one, as keras.losses.MeanSquaredError(), "
+            "or give a function of (label, prediction)"
+        )
     if callable(loss) and not isinstance(loss, keras.losses.Loss) and not _is_of_keras(loss):
         of_outputs = _mean_of(loss)
     else:

@@ -16,7 +16,7 @@ from checkmate import CheckmateError, MissingDistributionError
 from checkmate.errors import install_hint
 from checkmate.framework import Releases
 
-__all__ = ["RELEASES", "UnsupportedKerasError", "check_installed", "check_keras"]
+__all__ = ["RELEASES", "UnsupportedKerasError", "check_installed", "check_model"]
 
 RELEASES = Releases(
     framework="TensorFlow",
@@ -51,8 +51,8 @@ def check_installed() -> None:
     RELEASES.check_installed()
 
 
-def check_keras(model: object) -> None:
-    """Refuse a Keras model that does not run on TensorFlow, or that is of Keras 2; other objects pass.
+def check_model(model: object) -> None:
+    """Refuse what is no Keras model, and one that does not run on TensorFlow or is of Keras 2.
 
     Keras reads its backend once, from the variable ``KERAS_BACKEND`` or its file of settings, when it is
     first imported. Nothing is imported here: a model can only come from a Keras that was.
@@ -61,7 +61,7 @@ def check_keras(model: object) -> None:
         model: the object that the user passed as a model.
 
     Raises:
-        UnsupportedKerasError: with the way out.
+        TypeError, UnsupportedKerasError: with the way out.
     """
     legacy, keras = sys.modules.get("tf_keras"), sys.modules.get("keras")
     if legacy is not None and isinstance(model, legacy.Model):
@@ -69,7 +69,12 @@ def check_keras(model: object) -> None:
             f"{type(model).__name__} is a model of Keras 2 (tf_keras), and Checkmate needs Keras 3: unset "
             "TF_USE_LEGACY_KERAS and build it with 'import keras'"
         )
-    if keras is not None and isinstance(model, keras.Model) and keras.config.backend() != "tensorflow":
+    if keras is None or not isinstance(model, keras.Model):
+        raise TypeError(
+            f"model is {model!r:.80}, must be a keras.Model. For other training steps there is "
+            "checkmate.tf2.function(step, budget='8GiB')"
+        )
+    if keras.config.backend() != "tensorflow":
         raise UnsupportedKerasError(
             f"{type(model).__name__} runs on Keras' backend {keras.config.backend()!r}, and Checkmate can "
             "plan it only on TensorFlow: set KERAS_BACKEND=tensorflow before Keras is first imported"

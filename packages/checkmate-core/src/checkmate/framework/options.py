@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypedDict
 
+from checkmate.api import engine_of
 from checkmate.framework.memory import AUTO
 from checkmate.framework.progress import Listener, planning, wanted
 from checkmate.plugins import CostModel, Solver, checked_cost_model
-from checkmate.problem import OnProgress
+from checkmate.problem import OnProgress, check_time_limit
 from checkmate.units import Budget, parse_budget, parse_bytes
 
 __all__ = ["Options", "Settings", "TracingSettings"]
@@ -112,12 +113,17 @@ class Options:
 
         Raises:
             BudgetError: if the budget, or another number of bytes, can't be read.
-            TypeError: if there is no such setting (names the nearest), or the cost model is none.
+            PluginError: if there is no solver of this name.
+            TypeError: if there is no such setting (names the nearest), or the solver or cost model is none.
+            ValueError: if the time limit is no positive number.
         """
         cls.refuse_unknown(name for name in settings if name not in cls._spelled)
         budget = settings.get("budget", AUTO)
         if budget != AUTO:  # no step fits into a few bytes: an int is read as the text is, which asks
             parse_budget(str(budget) if type(budget) is int else budget, whole=_LARGEST)
+        check_time_limit(settings.get("time_limit", 10.0))
+        if (solver := settings.get("solver", "auto")) != "auto":
+            engine_of(solver)
         model = checked_cost_model(settings.get("cost_model", "profiled"))
         workspaces = settings.get("workspaces", True)
         read = {
