@@ -44,7 +44,7 @@ def on_meta(optimizer: Optimizer) -> Optimizer:
     return twin
 
 
-class WithoutMemory(TorchDispatchMode):  # type: ignore[misc]  # PyTorch does not type it
+class WithoutMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the storages on the device ``meta`` that are made in its block.
 
     Attributes:
@@ -54,7 +54,7 @@ class WithoutMemory(TorchDispatchMode):  # type: ignore[misc]  # PyTorch does no
 
     def __init__(self) -> None:
         """Nothing was made yet."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live = self.peak = 0
         self._known: set[int] = set()
 

@@ -166,6 +166,7 @@ def _tried(
     torch.manual_seed(0)
     twin = copied(optimizer, {id(p): _small(p) for p in _parameters(optimizer)})
     parameters, same, results = _parameters(twin), True, list[object]()
+    known = set(map(id, parameters))
     if any(map(is_memoryless, _parameters(optimizer))):
         twin = without_kernels(twin)
     for step, factor in enumerate(_GRADIENTS):
@@ -174,7 +175,7 @@ def _tried(
         given = copy.deepcopy(gradients)
         way(twin, given)
         same = same and _equal(gradients, given)
-        others = {k: v for k, v in twin.state.items() if not isinstance(k, Tensor)}
+        others = [v for k, v in twin.state.items() if id(k) not in known]
         settings = [{k: v for k, v in group.items() if k != "params"} for group in twin.param_groups]
         results += copy.deepcopy([parameters, [twin.state.get(p) for p in parameters], others, settings])
     return results, same

@@ -29,6 +29,9 @@ from checkmate_torch.updates import Accumulation, ParameterUpdate, Updates
 
 __all__ = ["WholeStep", "emit_step", "renamed", "whole_step"]
 
+_WORTH_IT = 0.99
+"""Backward ops run once if the peak without recomputation then falls below this share of it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WholeStep:
@@ -185,28 +188,10 @@ def _with_updates(
     profile: Callable[[ParameterUpdate], OpProfile],
 ) -> WholeStep:
     """Append the updates to a step that returns gradients, then move each as early as is sound."""
-    graph, writer = traced.graph, _Writer(traced)
-    layouts = {d.update.layout: d.update for d in due}
-    profiles = {layout: profile(update) for layout, update in layouts.items()}
-    if updates.are_last:
-        writer.keep(due, updates, [profiles[d.update.layout] for d in due])
-    else:
-        scale = (writer.coefficient(updates, due),) if updates.max_norm is not None else ()
-        for d in due:
-            writer.update(d, scale, profiles[d.update.layout])
-    returned = {traced.tensor_of.get(n) for n in traced.forward_outputs if isinstance(n, Node)}
-    gone = {traced.tensor_of[d.gradient] for d in due} - returned
-    late = replace(
-        graph,
-        ops=tuple(writer.ops),
-        tensors=tuple(writer.tensors),
-        outputs=(*(t for t in graph.outputs if t not in gone), *writer.tokens),
-        fixed_size=graph.fixed_size + writer.held,
-    )
-    settled, order = min(
-        (with_writes_settled(each, writer.writes, traced.in_sequence) for each in (late, _backward_once(late))),
-        key=lambda found: keep_all_peak(found[0]),
-    )
+    writer = _Writer(traced)
+    writer.add(due, updates, profile)
+    late = writer.graph(gradients={traced.tensor_of[d.gradient] for d in due})
+    settled, order = _settled(late, writer.writes, traced.in_sequence)
     return WholeStep(
         traced=replace(
             traced,
@@ -223,14 +208,17 @@ def _with_updates(
     )
 
 
-def _backward_once(graph: DFGraph) -> DFGraph:
-    """The graph whose backward ops run once.
+def _settled(
+    graph: DFGraph, writes: Mapping[int, tuple[int]], in_sequence: Sequence[int]
+) -> tuple[DFGraph, list[int]]:
+    """As :func:`with_writes_settled`; backward ops run once if that lowers the peak.
 
-    A chain of backward ops that may all run again, such as the sums of a residual stream, lets every update
-    wait for its end. Where gradients are most of the memory, that costs more than such ops ever save.
+    Updates wait for the end of a chain of backward ops that may all run again, such as the sums of gradients
+    along a residual stream. Where gradients are most of the memory, that costs more than such ops save.
     """
     ops = tuple(replace(op, recomputable=op.recomputable and not op.backward) for op in graph.ops)
-    return replace(graph, ops=ops)
+    free, once = (with_writes_settled(each, writes, in_sequence) for each in (graph, replace(graph, ops=ops)))
+    return once if keep_all_peak(once[0]) < _WORTH_IT * keep_all_peak(free[0]) else free
 
 
 def _after_the_graph(*_: object) -> None:
@@ -241,7 +229,7 @@ class _Writer:
     """Appends ops to a traced step, in its joint graph and in its DFGraph."""
 
     def __init__(self, traced: TracedGraph) -> None:
-        self.joint, self.tensor_of = traced.joint.graph, dict(traced.tensor_of)
+        self.traced, self.joint, self.tensor_of = traced, traced.joint.graph, dict(traced.tensor_of)
         self.timed = traced.graph.cost_unit == "s"
         self.ops, self.nodes = list(traced.graph.ops), list(traced.nodes)
         self.tensors = list(traced.graph.tensors)
@@ -250,6 +238,32 @@ class _Writer:
         self.names: dict[int, tuple[str, int]] = {}
         self.kept: list[Node] = []
         self.held = 0
+
+    def add(
+        self, due: Sequence[_Due], updates: Updates, profile: Callable[[ParameterUpdate], OpProfile]
+    ) -> None:
+        """Append the updates, or what keeps the gradients for updates after the graph."""
+        layouts = {d.update.layout: d.update for d in due}
+        profiles = {layout: profile(update) for layout, update in layouts.items()}
+        if updates.are_last:
+            self.keep(due, updates, [profiles[d.update.layout] for d in due])
+            return
+        scale = (self.coefficient(updates, due),) if updates.max_norm is not None else ()
+        for d in due:
+            self.update(d, scale, profiles[d.update.layout])
+
+    def graph(self, gradients: set[int]) -> DFGraph:
+        """The graph with all that was appended; of the gradients it returns those that forward returns."""
+        traced = self.traced
+        returned = {traced.tensor_of.get(n) for n in traced.forward_outputs if isinstance(n, Node)}
+        gone = gradients - returned
+        return replace(
+            traced.graph,
+            ops=tuple(self.ops),
+            tensors=tuple(self.tensors),
+            outputs=(*(t for t in traced.graph.outputs if t not in gone), *self.tokens),
+            fixed_size=traced.graph.fixed_size + self.held,
+        )
 
     def coefficient(self, updates: Updates, due: Sequence[_Due]) -> Node:
         """Append the op that computes the factor of all gradients, which reads all of them."""
