@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -129,10 +130,22 @@ def test_solving_is_shown_and_erased(attach: Callable[[], Terminal]) -> None:
     assert terminal.screen == ""
 
 
-def test_the_setting_forces_the_line_into_a_log_file(
-    attach: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("by", ["setting", "notebook"])
+def test_the_line_is_written_where_stderr_is_no_terminal_but_read(
+    by: str, attach: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = attach()
     monkeypatch.setattr(terminal, "isatty", lambda: False)
-    with Options.parse(progress=True).planning("tracing"):
+    if by == "notebook":
+        shell = SimpleNamespace(kernel="python3")
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    with Options.parse(progress=True if by == "setting" else None).planning("tracing"):
         assert terminal.screen == "Checkmate: tracing"
+    assert terminal.screen == ""
+
+
+def test_a_closed_terminal_ends_no_plan(attach: Callable[[], Terminal]) -> None:
+    terminal = attach()
+    with Options.parse(progress=True).planning("tracing"):
+        terminal.close()
+        report(Options.parse(progress=True), "timing op 1 of 2")

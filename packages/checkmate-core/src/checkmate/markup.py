@@ -17,7 +17,7 @@ from checkmate.text import printable
 __all__ = ["figure", "outline", "table"]
 
 _GROUPS = 400
-"""The most steps that are drawn; of more, each group shows its largest number."""
+"""The most numbers that are drawn; more are drawn in groups of equal size."""
 _WIDTH, _HEIGHT = 800, 140
 _INK = "#4a80b8"
 _LIMIT = "#d0453a"
@@ -60,16 +60,24 @@ def table(
     return f"<table>{''.join(f'<tr>{each}</tr>' for each in lines if each)}</table>"
 
 
-def outline(heights: npt.NDArray[np.int64], limit: int | None = None) -> str:
-    """A sequence of numbers ≥ 0 as steps, from left to right; a dashed line at the limit.
+def outline(
+    heights: npt.NDArray[np.int64], caption: str, limit: int | None = None, *, lowest: bool = False
+) -> str:
+    """A sequence of numbers ≥ 0 as steps, from left to right.
 
-    >>> outline(np.array([], dtype=np.int64))
+    Args:
+        heights: the numbers; none give no picture.
+        caption: below the picture.
+        limit: a number at which a dashed line is drawn.
+        lowest: whether numbers that are drawn as one show the smallest of them instead of the largest.
+
+    >>> outline(np.array([], dtype=np.int64), "nothing")
     ''
     """
     if not len(heights):
         return ""
     bounds = np.linspace(0, len(heights), min(len(heights), _GROUPS) + 1).astype(np.int64)
-    shown = np.maximum.reduceat(heights, bounds[:-1])
+    shown = (np.minimum if lowest else np.maximum).reduceat(heights, bounds[:-1])
     top = max(int(shown.max()), limit or 0, 1) * 1.05
     edges = bounds[1:] / len(heights) * _WIDTH
     levels = _HEIGHT - shown / top * _HEIGHT
@@ -81,7 +89,7 @@ def outline(heights: npt.NDArray[np.int64], limit: int | None = None) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
         f'height="{_HEIGHT}"><path d="M0 {_HEIGHT}{steps}V{_HEIGHT}Z" fill="{_INK}" fill-opacity="0.35" '
-        f'stroke="{_INK}"/>{line}</svg>'
+        f'stroke="{_INK}"/>{line}</svg><p>{_text(caption)}</p>'
     )
 
 

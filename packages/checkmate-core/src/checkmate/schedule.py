@@ -153,14 +153,15 @@ class Schedule:
         return hash(self.codes.tobytes())
 
     def _repr_html_(self) -> str:
-        """The counts, and the op that each compute runs: where the outline falls, ops run again."""
+        """The counts, and a picture of the ops in the order in which they run."""
         ops = self.sequence
+        caption = "Index of the op that each compute runs; where it falls, ops run again."
         counts = [
             ("computes", f"{len(ops):,}"),
-            ("of them again", f"{len(ops) - len(np.unique(ops)):,}"),
+            ("recomputations", f"{len(ops) - len(np.unique(ops)):,}"),
             ("frees", f"{len(self) - len(ops):,}"),
         ]
-        return figure("Schedule", table(counts, numbers=[1]), outline(ops))
+        return figure("Schedule", table(counts, numbers=[1]), outline(ops, caption, lowest=True))
 
     def __repr__(self) -> str:
         """Short: the counts."""

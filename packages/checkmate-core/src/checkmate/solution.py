@@ -213,9 +213,11 @@ class Solution:
         return [*rows, ("recomputed", f"{timeline.recomputes:,} runs")]
 
     def _repr_html_(self) -> str:
-        """The figures, and the bytes held at each step; the dashed line is the budget."""
-        graph = self.problem.graph
-        memory = outline(self.timeline.memory, self.problem.budget) if self.timeline is not None else ""
+        """The figures, and a picture of the memory over time."""
+        graph, memory = self.problem.graph, ""
+        if self.timeline is not None:
+            caption = "Bytes held at each step of the schedule; dashed: the budget."
+            memory = outline(self.timeline.memory, caption, self.problem.budget)
         title = f"Solution for {clipped(graph.name, 60) or 'a graph'} of {graph.n_ops:,} ops"
         return figure(title, table(self.facts, numbers=[1]), memory)
 
