@@ -3,28 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from checkmate_torch import arguments
+from checkmate_torch import compile, compile_step, enable, plan, trace
+
+MODEL = nn.Linear(2, 1)
+SGD = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+X = torch.ones(3, 2)
+WRONG: list[Any] = [lambda x: x, nn.Linear, "gpt2", None]
 
 
+def loss_fn(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = model(x).square().mean()
+    return loss
+
+
+@pytest.mark.parametrize("model", WRONG, ids=["function", "class", "name", "none"])
 @pytest.mark.parametrize(
-    ("check", "wrong", "way_out"),
+    "door",
     [
-        (arguments.check_module, lambda x: x, r"torch\.compile\(function, backend='checkmate'"),
-        (arguments.check_module, nn.Linear, r"make one, Linear\("),
-        (arguments.check_module, "gpt2", r"must be a torch\.nn\.Module"),
-        (arguments.check_optimizer, "adam", r"optimizer=torch\.optim\.Adam\(model\.parameters\(\)\)"),
-        (arguments.check_optimizer, torch.optim.Adam, r"torch\.optim\.Adam\(model\.parameters\(\)\)"),
-        (arguments.check_loss, "mse", "loss=lambda output: "),
-        (arguments.check_loss, nn.MSELoss, "loss=lambda output: "),
+        lambda model: compile(model, "60%"),
+        lambda model: enable(model, "60%"),
+        lambda model: compile_step(model, loss_fn, SGD, "60%"),
+        lambda model: plan(model, X, "60%"),
+        lambda model: trace(model, X),
     ],
+    ids=["compile", "enable", "compile_step", "plan", "trace"],
 )
-def test_a_wrong_type_is_refused_with_the_way_out(
-    check: Callable[[object], None], wrong: object, way_out: str
-) -> None:
-    with pytest.raises(TypeError, match=way_out):
-        check(wrong)
+def test_a_model_must_be_a_module(door: Callable[[object], object], model: object) -> None:
+    with pytest.raises(TypeError, match=r"^model is .*, must be a (torch\.nn\.Module|module): "):
+        door(model)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", torch.optim.Adam, 3])
+def test_an_optimizer_must_be_one(optimizer: Any) -> None:
+    for door in (
+        lambda: compile(MODEL, "60%", optimizer=optimizer),
+        lambda: plan(MODEL, X, "60%", optimizer=optimizer),
+        lambda: compile_step(MODEL, loss_fn, optimizer, "60%"),
+    ):
+        with pytest.raises(TypeError, match=r"optimizer=torch\.optim\.Adam\(model\.parameters\(\)\)"):
+            door()
+
+
+@pytest.mark.parametrize("loss", ["mse", nn.MSELoss])
+def test_a_loss_must_be_a_function(loss: Any) -> None:
+    with pytest.raises(TypeError, match="loss=lambda output: "):
+        plan(MODEL, X, "60%", loss=loss)
+    with pytest.raises(TypeError, match="loss_fn=lambda model, x, y: "):
+        compile_step(MODEL, loss, SGD, "60%")
+
+
+@pytest.mark.parametrize("door", [compile, enable])
+def test_a_setting_that_does_not_exist_is_the_first_complaint(door: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match="did you mean 'time_limit'"):
+        door(MODEL, 60, optimizer="adam", process_group=3, tim_limit=1)
+
+
+def test_the_backend_too_names_it_before_a_missing_budget() -> None:
+    with pytest.raises(Exception, match="there is no setting 'bugdet': did you mean 'budget'"):
+        torch.compile(nn.Linear(2, 1), backend="checkmate", options={"bugdet": "60%"})(X)

@@ -1,11 +1,11 @@
-"""Checks of a user's arguments, before anything is traced: a module, an optimizer, a loss."""
+"""Checks of a user's arguments, before anything is traced: a module, an optimizer, a loss, a step of them."""
 
 from __future__ import annotations
 
 from torch import nn
 from torch.optim import Optimizer
 
-__all__ = ["check_loss", "check_module", "check_optimizer"]
+__all__ = ["check_loss", "check_module", "check_optimizer", "check_step"]
 
 
 def check_module(model: object) -> None:
@@ -30,12 +30,12 @@ def check_module(model: object) -> None:
 
 
 def check_optimizer(optimizer: object) -> None:
-    """Refuse an optimizer that is none; None may stand for no optimizer.
+    """Refuse an optimizer that is none.
 
     Raises:
         TypeError: with the way out.
     """
-    if optimizer is not None and not isinstance(optimizer, Optimizer):
+    if not isinstance(optimizer, Optimizer):
         raise TypeError(
             f"optimizer is {optimizer!r:.80}, must be a torch.optim.Optimizer of the model's parameters: "
             "optimizer=torch.optim.Adam(model.parameters())"
@@ -53,3 +53,21 @@ def check_loss(loss: object) -> None:
             f"loss is {loss!r:.80}, must be a function of the model's output that returns a scalar tensor: "
             "loss=lambda output: torch.nn.functional.cross_entropy(output, target)"
         )
+
+
+def check_step(model: object, loss_fn: object, optimizer: object) -> None:
+    """Refuse a model, a loss function or an optimizer that can't make a whole step.
+
+    Raises:
+        TypeError: with the way out.
+    """
+    check_module(model)
+    home = loss_fn if hasattr(loss_fn, "__name__") else type(loss_fn)
+    of_torch = home.__module__ in ("torch.nn.functional", "torch.nn.modules.loss")
+    if of_torch or isinstance(loss_fn, type) or not callable(loss_fn):
+        shown = f"PyTorch's {home.__name__}" if of_torch else f"{loss_fn!r:.80}"
+        raise TypeError(
+            f"loss_fn is {shown}, which is not called with the model: "
+            "write loss_fn=lambda model, x, y: loss(model(x), y)"
+        )
+    check_optimizer(optimizer)

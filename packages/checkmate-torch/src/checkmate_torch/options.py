@@ -123,7 +123,8 @@ class Options(CommonOptions):
             ValueError: if there is no such lowering, or ``max_plans`` is no positive number.
         """
         cls.refuse_unknown(settings)
-        check_optimizer(optimizer)
+        if optimizer is not None:
+            check_optimizer(optimizer)
         if max_plans < 1:
             raise ValueError(f"max_plans is {max_plans!r}, must be a number of kinds of inputs ≥ 1")
         return super(Options, cls).parse(  # explicit: a dataclass with slots is a new class
