@@ -118,7 +118,7 @@ def cast(door: Door) -> Steps:
     yield from trained(model, run, steps=2)
     model.zero_grad()
     run.to(torch.float64)
-    yield from trained(model, run, call=lambda run, x: run(x.double()))
+    yield from trained(model, run, prepare=torch.Tensor.double)
 
 
 @habit("a layer added after compiling")

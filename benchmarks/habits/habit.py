@@ -88,6 +88,7 @@ def trained(
     *,
     steps: int = 3,
     size: int = BATCH,
+    prepare: Callable[[Tensor], Tensor] = lambda x: x,
     call: Callable[[Any, Tensor], Tensor] = lambda run, x: run(x),
 ) -> Steps:
     """Train for some steps in the most usual way.
@@ -98,11 +99,13 @@ def trained(
         optimizer: default SGD.
         steps: the number of steps.
         size: of the batch.
+        prepare: makes the inputs of a batch.
         call: runs the model on the inputs.
     """
     optimizer = sgd(model) if optimizer is None else optimizer
     for step in range(steps):
         inputs, targets = batch(step, size)
+        inputs = prepare(inputs)
         optimizer.zero_grad()
         loss = square(call(run, inputs), targets)
         loss.backward()  # type: ignore[no-untyped-call]

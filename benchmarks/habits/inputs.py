@@ -214,6 +214,7 @@ def input_gradients(door: Door) -> Steps:
         loss.backward()
         optimizer.step()
         yield of(model, more=[loss, x.grad])
+        del loss, x  # the graph of the loss holds the inputs and their gradients
 
 
 @habit("several outputs, some unused")
@@ -225,7 +226,7 @@ def unused_outputs(door: Door) -> Steps:
 @habit("inputs that are not contiguous")
 def strided(door: Door) -> Steps:
     model = mlp()
-    yield from trained(model, door(model), call=lambda run, x: run(x.t().contiguous().t()))
+    yield from trained(model, door(model), prepare=lambda x: x.t().contiguous().t())
 
 
 @habit("channels_last")
@@ -261,4 +262,4 @@ def complex_numbers(door: Door) -> Steps:
 @habit("double precision by default")
 def doubles(door: Door) -> Steps:
     model = mlp().double()
-    yield from trained(model, door(model), call=lambda run, x: run(x.double()).float())
+    yield from trained(model, door(model), prepare=Tensor.double, call=lambda run, x: run(x).float())
