@@ -42,7 +42,8 @@ nb_execution_mode = "off"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-autodoc_mock_imports = ["keras", "sympy", "tensorflow", "torch"]  # the site is built without frameworks
+# The site is built without frameworks and trainers.
+autodoc_mock_imports = ["keras", "lightning", "sympy", "tensorflow", "torch", "transformers"]
 napoleon_use_ivar = True  # fields of dataclasses are listed once
 
 
