@@ -109,6 +109,10 @@ def test_the_command_line_names_missing_libraries(folder: Path, part: str, failu
     done = checkmate(folder, part, failure, "show", "graph.json")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "broken on purpose" in done.stderr
+
+
+@cases("rich")
+def test_doctor_works_without_rich_and_says_so(folder: Path, part: str, failure: str) -> None:
     done = checkmate(folder, part, failure, "doctor")
     assert (done.returncode, done.stderr) == (1, "")
     (problem,) = (line for line in done.stdout.splitlines() if line.startswith("problem"))

@@ -88,7 +88,7 @@ class PlannedFunction(HasPlans[StepPlan]):
         self, fn: Callable[..., Any], options: Options, optimizer: Callable[[], Iterable[tf.Variable]] = tuple
     ) -> None:
         """Keep the settings; the function is traced at its first use."""
-        if not callable(fn) or isinstance(fn, type):
+        if isinstance(fn, type) or not callable(fn):
             raise TypeError(
                 f"fn is {fn!r:.80}, must be a function that computes a training step: "
                 "checkmate.tf2.function(step, budget='8GiB')"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TypeVar
 
@@ -65,41 +65,40 @@ def measured_ops(
     """
     known = _memory.setdefault(repr(machine), {})
     table = MeasuredOps(machine) if on_disk else None
-    unsteady: dict[str, OpProfile] = {}
-    if table is not None and not known.keys() >= distinct.keys():
-        kept = table.known()
-        unsteady = {layout: found for layout, found in kept.items() if found.to_repeat}
-        known |= {layout: found for layout, found in kept.items() if layout not in unsteady} | known
-    new = {layout: op for layout, op in distinct.items() if layout not in known}
+    missing = {layout: op for layout, op in distinct.items() if layout not in known}
+    kept = table.known() if table is not None and missing else {}
+    known |= {layout: kept[layout] for layout in missing.keys() & kept.keys()}
+    new = _to_measure(missing, kept)
     started = time.monotonic()
 
-    def announced(ops: Iterable[tuple[int, _Op]]) -> Iterator[_Op]:
-        for k, op in ops:
-            step = f"timing op {k + 1} of {len(new)}: {name(op)}"
-            _log.debug("%s", step)
-            if on_progress is not None:
-                on_progress(Progress(None, 0.0, time.monotonic() - started, step))
-            yield op
+    def announce(k: int, op: _Op) -> _Op:
+        step = f"timing op {k + 1} of {len(new)}: {name(op)}"
+        _log.debug("%s", step)
+        if on_progress is not None:
+            on_progress(Progress(None, 0.0, time.monotonic() - started, step))
+        return op
 
     numbered = iter(enumerate(new.items()))
     while part := list(islice(numbered, _SAVED_EVERY)):
         fresh: dict[str, OpProfile] = {}
-        ops = announced((k, op) for k, (_, op) in part)
+        ops = (announce(k, op) for k, (_, op) in part)
         try:
             for (_, (layout, _)), found in zip(part, profile(ops), strict=True):
-                fresh[layout] = found.after(unsteady.get(layout))
+                fresh[layout] = found.after(kept.get(layout))
         except ProfilerBusyError as error:
-            left = new.keys() - fresh.keys() - known.keys()
-            if left - unsteady.keys():
+            if new.keys() - fresh.keys() - known.keys():
                 raise ProfilerBusyError(_BUSY) from error
-            known |= {layout: unsteady[layout] for layout in left}  # good enough until the next process
-            break
+            break  # the earlier measurements do until the next process
         finally:
             known |= fresh
             if table is not None and fresh:
                 table.add(fresh)
     if new:
-        _log.info("timed %d distinct ops in %.1f s", len(new), time.monotonic() - started)
-    if differing := sum(known[layout].to_repeat for layout in new):
-        _log.info("the runs of %d ops differed, as on a busy machine: a later process times them", differing)
+        again, seconds = len(_to_measure(new, known)), time.monotonic() - started
+        _log.info("timed %d distinct ops (%d to be timed again) in %.1f s", len(new), again, seconds)
     return known
+
+
+def _to_measure(ops: Mapping[str, _Op], kept: Mapping[str, OpProfile]) -> dict[str, _Op]:
+    """The ops whose profiles are not on disk, or are there from runs that differed."""
+    return {layout: op for layout, op in ops.items() if layout not in kept or kept[layout].to_repeat}
