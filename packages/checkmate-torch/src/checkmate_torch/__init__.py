@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from checkmate_torch.enabled import disable, enable, planned_training
     from checkmate_torch.executor import bind
     from checkmate_torch.meter import MemoryMeter, memory_meter
-    from checkmate_torch.planning import StepPlan
     from checkmate_torch.separable import UnsupportedOptimizerError
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
     from checkmate_torch.step import CompiledStep, compile_step
     from checkmate_torch.step_ahead import TracedTraining, plan_step, trace_step
+    from checkmate_torch.step_plan import StepPlan
     from checkmate_torch.training import PlannedTraining
 
 __all__ = [
@@ -72,7 +72,7 @@ _HOMES = {
     "NoPlanError": "checkmate",
     "PeakReport": "checkmate.report",
     "PlannedTraining": ".training",
-    "StepPlan": ".planning",
+    "StepPlan": ".step_plan",
     "RankError": ".distributed",
     "TooManyPlansError": ".capture",
     "TracedModel": ".ahead",

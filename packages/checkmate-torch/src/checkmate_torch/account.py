@@ -74,6 +74,19 @@ class Holdings:
         items = self.given.items()
         return [x for key, x in items if key not in self.owned and not isinstance(x, nn.Parameter)]
 
+    @property
+    def trained(self) -> dict[int, int]:
+        """Storage → bytes of the parameters among the example inputs that get a gradient."""
+        return {
+            key: allocated_bytes(x)
+            for key, x in self.given.items()
+            if isinstance(x, nn.Parameter) and x.requires_grad
+        }
+
+    def own_batch(self, of_others: int) -> int:
+        """Bytes of the batch, ``of_others`` excepted."""
+        return max(0, sum(map(allocated_bytes, self.batch)) - of_others)
+
     def allocated(self) -> tuple[torch.device, int]:
         """The device of the step, and the bytes of it that are allocated there before it starts."""
         device = next((x.device for x in self.given.values() if x.dim()), torch.device("cpu"))

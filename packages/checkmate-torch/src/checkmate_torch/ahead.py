@@ -22,10 +22,11 @@ from checkmate.framework import ProgramError, TracedStep, in_bytes
 from checkmate_torch.arguments import check_loss, check_module
 from checkmate_torch.capture import captured
 from checkmate_torch.compiled import CompiledModule
+from checkmate_torch.deciding import decide_step
 from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.options import ModelSettings, Options, TracingModelSettings
-from checkmate_torch.planning import Planner, TracingDone, decide_step
+from checkmate_torch.planning import Planner
 from checkmate_torch.private import (
     FakeTensor,
     FakeTensorMode,
@@ -35,6 +36,7 @@ from checkmate_torch.private import (
     tree_leaves,
     tree_map,
 )
+from checkmate_torch.step_plan import TracingDone
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = [

@@ -17,7 +17,7 @@ from checkmate import CheckmateError, UnsupportedModelError
 from checkmate.framework import Options
 from checkmate_torch.private import Compilation, capture_errors, captured_whole, current_compilation, forget
 
-__all__ = ["TooManyPlansError", "captured"]
+__all__ = ["NotOneGraphError", "TooManyPlansError", "captured"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 
@@ -39,16 +39,22 @@ class Backend(Protocol):
         ...
 
 
+class NotOneGraphError(UnsupportedModelError):
+    """Dynamo can't capture the code as one graph."""
+
+
 def captured(
     function: Callable[..., object],
     backend: Backend,
     *,
     max_plans: int = 1,
     dynamic: bool | None = False,
+    in_pieces: bool = False,
 ) -> Callable[..., object]:
     """A function captured as one graph for each kind of inputs; :func:`plain_call` captures a module.
 
-    The callable raises ``UnsupportedModelError`` if the model can't be captured, :class:`TooManyPlansError`
+    The callable raises :class:`NotOneGraphError` if the code can't be captured (``in_pieces`` allows several
+    graphs, and Python code between them), :class:`TooManyPlansError`
     if it meets more than ``max_plans`` kinds of inputs, and any of Checkmate's errors that ``backend``
     raises. ``dynamic`` is that of :func:`torch.compile`. The callable holds ``function`` and ``backend``, and
     the compiled graphs are dropped with it; Dynamo alone would keep all of that for ever.
@@ -61,6 +67,7 @@ def captured(
         most=max_plans,
         dynamic=dynamic,
         dropped=_logging_methods(),
+        in_pieces=in_pieces,
     )
 
     def run(*args: object, **kwargs: object) -> object:
@@ -77,10 +84,9 @@ def captured(
                 "pad them to few shapes, or raise max_plans"
             ) from failure
         except errors.unsupported as failure:
-            raise UnsupportedModelError(
+            raise NotOneGraphError(
                 f"the model can't be captured as one graph: {_reason(failure)}\n"
-                "A budget for the whole step needs one graph. Move that code out of forward, or plan each "
-                'piece alone: torch.compile(model, backend="checkmate", options={"budget": …})'
+                "A budget for the whole step needs one graph: move that code out of forward"
             ) from failure
 
     run.backend = backend  # type: ignore[attr-defined]  # it must live as long as this callable

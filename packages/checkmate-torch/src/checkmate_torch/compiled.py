@@ -15,8 +15,8 @@ from torch import nn
 from checkmate import Budget
 from checkmate_torch.arguments import check_module
 from checkmate_torch.options import Options, TrainingSettings
-from checkmate_torch.planning import Given, StepPlan, Viewable
 from checkmate_torch.private import registries
+from checkmate_torch.step_plan import Given, StepPlan, Viewable
 from checkmate_torch.training import PlannedTraining
 
 __all__ = ["CompiledModule", "compile"]

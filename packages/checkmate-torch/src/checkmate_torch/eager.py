@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import GraphModule, Interpreter, Node
 
+from checkmate import DFGraph, keep_all_peak
 from checkmate_torch.costs import Workspaces
 from checkmate_torch.outer_loss import LossBytes, loss_bytes
 from checkmate_torch.private import (
@@ -42,6 +43,18 @@ from checkmate_torch.symbols import largest
 __all__ = ["EagerStep", "eager_step"]
 
 _log = logging.getLogger(__name__)
+_PRECISION = 0.02
+"""Peaks that differ by less than this share are taken as equal."""
+
+_IN_PLACE = {
+    torch.ops.aten.add.Tensor: 2,
+    torch.ops.aten.index_add.default: 1,
+    torch.ops.aten.index_put.default: 1,
+    torch.ops.aten.scatter.src: 1,
+    torch.ops.aten.scatter_add.default: 1,
+    torch.ops.aten.masked_fill.Scalar: 1,
+}
+"""Ops that autograd runs in place on real gradients → number of leading arguments that it may overwrite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +78,16 @@ class EagerStep:
         """
         known = {} if workspaces is None else workspaces.known
         return max(live + known.get(op, 0) for live, op in self.moments)
+
+    def peak_beside(self, graph: DFGraph, nodes: Sequence[Node | None], fixed: int) -> int:
+        """The peak with the workspaces of a priced joint graph, and with bytes that no graph shows.
+
+        Where the peak of that graph without recomputation is hardly higher, it is taken, so that a share of
+        100 % needs no recomputation.
+        """
+        peak = fixed + self.peak(Workspaces.of(graph, nodes))
+        planned = keep_all_peak(graph)
+        return max(peak, planned) if planned <= peak * (1 + _PRECISION) else peak
 
 
 def eager_step(
@@ -95,7 +118,7 @@ def eager_step(
         return None  # gradients would be written to it
     try:
         with untraced(), unfaked(), fake_mode(), torch.enable_grad(), _apart():
-            inputs, held = _twins(example_inputs)
+            inputs, held = _twins(gm, example_inputs)
             with _Follower(held) as follower:
                 if returns_loss:
                     return _run_with_loss(gm, inputs, follower)
@@ -158,7 +181,7 @@ class _Eager(Interpreter):
         result = super().run_node(n)
         if n is self._last and self._loss_starts is not None:
             self._loss_starts()
-        return result
+        return result if n.users or n.op == "output" else None
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_checkpoint(target):
@@ -217,7 +240,7 @@ class _Follower(TorchDispatchMode):
     ) -> object:
         kwargs = kwargs or {}
         replaced = self._overwritten(func, args)
-        result = func(*args, **kwargs)
+        result = func(*_with_all_selected(func, args), **kwargs)
         for x in tree_leaves(result):
             if isinstance(x, Tensor):
                 self._add(x, _reduced_bytes(func, args) if not x.dim() else 0)
@@ -248,20 +271,34 @@ class _Follower(TorchDispatchMode):
         self.live -= self._sizes.pop(key)
 
     def _overwritten(self, func: OpOverload, args: Sequence[Any]) -> int | None:
-        """The storage that autograd overwrites by a sum of two gradients, if this is one.
+        """The storage that autograd overwrites by the result of an op, if it does.
 
-        It adds real tensors in place where nothing else reads one of the summands, but never fake ones.
+        It adds gradients in place where nothing else reads one of them, and fills those of parts of a tensor
+        in place; never fake ones.
         """
-        if func is not torch.ops.aten.add.Tensor or torch.is_grad_enabled():
+        if torch.is_grad_enabled() or func not in _IN_PLACE:
             return None
-        summands = [x for x in args[:2] if isinstance(x, Tensor)]
-        if len(summands) < 2 or summands[0].shape != summands[1].shape:
+        candidates = [x for x in args[: _IN_PLACE[func]] if isinstance(x, Tensor)]
+        if len(candidates) < _IN_PLACE[func] or any(x.shape != args[0].shape for x in candidates):
             return None
-        for x in summands:
+        for x in candidates:
             storage = x.untyped_storage()
             if is_sole_gradient(x) and storage.nbytes() == x.nbytes and storage_id(storage) in self._sizes:
                 return storage_id(storage)
         return None
+
+
+def _with_all_selected(func: OpOverload, args: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of an op; a mask of elements selects all of them, the most that it may."""
+    if func is not torch.ops.aten.index.Tensor:
+        return args
+    indices: list[Tensor | None] = []
+    for x in args[1]:
+        if isinstance(x, Tensor) and x.dtype == torch.bool:
+            indices += [x.new_empty(x.numel(), dtype=torch.long) for _ in range(x.dim())]
+        else:
+            indices.append(x)
+    return args[0], indices
 
 
 def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
@@ -277,25 +314,29 @@ def _rounded(size: int, device: torch.device) -> int:
     return -(-size // CUDA_GRANULE) * CUDA_GRANULE if device.type == "cuda" else size
 
 
-def _twins(values: Sequence[object]) -> tuple[list[object], dict[int, int]]:
-    """Fake tensors in the layout of others, which share storages as those do; the bytes of each storage."""
+def _twins(gm: GraphModule, values: Sequence[object]) -> tuple[list[object], dict[int, int]]:
+    """Fake tensors in the layout of a graph's inputs, sharing storages likewise; the bytes of each storage.
+
+    Sizes that may change are in the graph, gradients that are held are in the values.
+    """
     storages: dict[int, torch.UntypedStorage] = {}
     twins: list[object] = []
     gradients: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            storage = value.untyped_storage()
-            key = storage_id(storage)
-            if key not in storages:
-                size = largest(storage.nbytes())
-                storages[key] = torch.empty(size, dtype=torch.uint8, device=value.device).untyped_storage()
-            twin = _view(storages[key], value)
-            if value.is_leaf and value.grad is not None:  # its bytes are resident
-                twin.grad = torch.empty_like(twin)
-                gradients.append(twin.grad)
-            twins.append(twin)
-        else:
-            twins.append(largest(value) if isinstance(value, torch.SymInt) else value)
+    for node, value in zip(gm.graph.find_nodes(op="placeholder"), values, strict=True):
+        shown = node.meta.get("example_value", value)
+        if not isinstance(shown, Tensor):
+            twins.append(largest(shown) if isinstance(shown, torch.SymInt) else value)
+            continue
+        storage = shown.untyped_storage()
+        key = storage_id(storage)
+        if key not in storages:
+            size = largest(storage.nbytes())
+            storages[key] = torch.empty(size, dtype=torch.uint8, device=shown.device).untyped_storage()
+        twin = _view(storages[key], shown)
+        if isinstance(value, Tensor) and value.is_leaf and value.grad is not None:  # its bytes are resident
+            twin.grad = torch.empty_like(twin)
+            gradients.append(twin.grad)
+        twins.append(twin)
     held = {storage_id(x): _rounded(x.nbytes(), x.device) for x in storages.values()}
     return twins, held | {storage_id(x.untyped_storage()): 0 for x in gradients}
 

@@ -22,10 +22,10 @@ from checkmate_torch.ahead import TracedModel, WithLoss, arguments_of, made_by, 
 from checkmate_torch.compiled import CompiledModule
 from checkmate_torch.emit import Watch
 from checkmate_torch.meter import memory_meter
-from checkmate_torch.planning import Given
 from checkmate_torch.private import FakeTensor, tree_leaves
 from checkmate_torch.step import CompiledStep
 from checkmate_torch.step_ahead import TracedTraining
+from checkmate_torch.step_plan import Given
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.whole import WholeStep
 

@@ -17,10 +17,11 @@ from torch.optim import Optimizer
 
 from checkmate import Budget, UnsupportedModelError
 from checkmate.framework import Settings
+from checkmate_torch.arguments import check_step
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.options import Options
-from checkmate_torch.planning import Given, StepPlan, Viewable
 from checkmate_torch.separable import UnsupportedOptimizerError
+from checkmate_torch.step_plan import Given, StepPlan, Viewable
 from checkmate_torch.step_planning import StepPlanner, captured_step
 from checkmate_torch.updates import Updates, settings_of
 
@@ -84,8 +85,8 @@ def compile_step(
         BudgetError: if the budget, or another number of bytes, can't be read.
         UnsupportedOptimizerError: if the optimizer can't update one parameter at a time, or holds parameters
             that are not the model's.
-        TypeError: if what is passed for a cost model can't be one; if the loss function is one of PyTorch's,
-            which take no model.
+        TypeError: if the model, the optimizer or the cost model is none, or there is no such setting; if the
+            loss function can't be called, or is one of PyTorch's, which take no model.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the step can't be captured or planned.
@@ -97,13 +98,8 @@ def compile_step(
     >>> bool(losses[0] > losses[1] > losses[2])
     True
     """
-    home = loss_fn if hasattr(loss_fn, "__name__") else type(loss_fn)
-    if home.__module__ in ("torch.nn.functional", "torch.nn.modules.loss"):
-        raise TypeError(
-            f"loss_fn is PyTorch's {home.__name__}, which is not called with the model: "
-            "write loss_fn=lambda model, x, y: loss(model(x), y)"
-        )
     options = Options.parse(budget=budget, process_group=process_group, **settings)
+    check_step(model, loss_fn, optimizer)
     updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
     return CompiledStep(model, loss_fn, updates, options, has_aux, max_plans)
 

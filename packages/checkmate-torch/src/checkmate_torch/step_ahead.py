@@ -21,12 +21,14 @@ from checkmate import Budget, Solution, UnsupportedModelError
 from checkmate.framework import Settings, TracedStep, TracingSettings
 from checkmate.heuristics import PlainOrder
 from checkmate_torch.ahead import fake_like, twin_of
+from checkmate_torch.arguments import check_step
+from checkmate_torch.deciding import decide_step
 from checkmate_torch.distributed import refuse_wrappers
 from checkmate_torch.options import Options
-from checkmate_torch.planning import Given, decide_step
 from checkmate_torch.private import fake_mode, fake_mode_of, tree_leaves, tree_map
 from checkmate_torch.separable import copied, is_memoryless
 from checkmate_torch.step import CompiledStep, check_owned
+from checkmate_torch.step_plan import Given
 from checkmate_torch.step_planning import StepPlanner, StepTraced, captured_step
 from checkmate_torch.updates import Updates
 from checkmate_torch.whole import WholeStep
@@ -87,6 +89,7 @@ def trace_step(
     """
     settings.setdefault("workspaces", None)
     options = Options.parse(**settings)
+    check_step(model, loss_fn, optimizer)
     updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
     done = _traced(model, loss_fn, updates, example_inputs, has_aux, options)
 
@@ -151,6 +154,7 @@ def plan_step(
     """
     settings.setdefault("workspaces", None)
     options = Options.parse(budget=budget, **settings)
+    check_step(model, loss_fn, optimizer)
     updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
     done = _traced(model, loss_fn, updates, example_inputs, has_aux, options)
     plain = PlainOrder(order=done.step.plain)

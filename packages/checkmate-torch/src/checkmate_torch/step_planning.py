@@ -18,19 +18,12 @@ from checkmate.heuristics import PlainOrder
 from checkmate.report import Account, Kind
 from checkmate_torch.account import Holdings, named, optimizer_bytes
 from checkmate_torch.capture import captured
+from checkmate_torch.deciding import decide_step, log_plan, price_step, refuse_nested
 from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
-from checkmate_torch.planning import (
-    Given,
-    StepPlan,
-    TracingDone,
-    decide_step,
-    log_plan,
-    price_step,
-    refuse_nested,
-)
 from checkmate_torch.private import TangentAOTInput, compile_joint, mark_boxed, tree_map_only
 from checkmate_torch.safety import is_new_statistic
+from checkmate_torch.step_plan import Given, StepPlan, TracingDone
 from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.updates import ParameterUpdate, Updates
 from checkmate_torch.whole import WholeStep, emit_step, renamed, whole_step

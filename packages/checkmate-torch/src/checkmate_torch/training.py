@@ -1,9 +1,9 @@
 """The training of one model under plans: which captured graph a call runs, and when plans are made again.
 
-    call ↦ gradients held? ↦ captured model ↦ (new kind of inputs: plan) ↦ forward pass
+    call ↦ gradients held? earlier calls? ↦ captured model ↦ (new kind of inputs: plan) ↦ forward pass
 
 A plan holds for a kind of inputs. It is made again when it turns out to be wrong: when an optimizer that was
-not announced keeps state for parameters of the model.
+not passed keeps state for parameters of the model, or when a step has several calls.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from checkmate import InfeasibleBudgetError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
 from checkmate_torch.account import optimizer_bytes
-from checkmate_torch.capture import TooManyPlansError, captured
+from checkmate_torch.calls import n_outstanding
+from checkmate_torch.capture import NotOneGraphError, TooManyPlansError, captured
 from checkmate_torch.distributed import refuse_parts, run_inside
 from checkmate_torch.options import Options
-from checkmate_torch.planning import Given, Planner, StepPlan, Viewable
+from checkmate_torch.planning import Planner
 from checkmate_torch.private import is_captured, plain_call
+from checkmate_torch.step_plan import Given, StepPlan, Viewable
 from checkmate_torch.stepping import on_first_step
 
 __all__ = ["PlannedTraining"]
@@ -33,6 +35,10 @@ _log = logging.getLogger(__name__)
 _WHY_A_BREAK = (
     "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
     "out fullgraph=True"
+)
+_NOTHING = (
+    "Dynamo captured no part of the model, so that it runs as plain PyTorch and the budget does not bound it: "
+    "a graph break inside of a loop, or in a class of torch.nn, leaves all of that code out"
 )
 
 
@@ -53,9 +59,9 @@ class PlannedTraining(Viewable):
         self._model: Callable[[], nn.Module | None] = (lambda: model) if holds_model else weakref.ref(model)
         self._planner = Planner(options, given, module=model if holds_model else weakref.proxy(model))
         self._earlier: _Earlier | None = None
-        self._runs: dict[bool, Callable[..., object]] = {}
+        self._runs: dict[tuple[bool, int], Callable[..., object]] = {}
+        self._in_pieces = False
         self._state_bytes = 0
-        self._warned = False
         on_first_step(self._count_state_of)
 
     @property
@@ -93,39 +99,79 @@ class PlannedTraining(Viewable):
 
     @torch.compiler.disable(recursive=False, reason=_WHY_A_BREAK)  # type: ignore[untyped-decorator]
     def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        model = self._live_model()
+        model, strict = self._live_model(), self.options.strict
         try:
-            return run_inside(model, self._captured(model), args, kwargs)
+            result = run_inside(model, self._captured(model), args, kwargs)
         except TooManyPlansError as error:
-            if self.options.strict:
+            if strict:
                 raise
-            self._warn_once(f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}")
-            return plain_call(model, *args, **kwargs)
-        except InfeasibleBudgetError as error:
-            if self._earlier is None or self.options.strict:
-                raise
-            self._planner, self._runs = self._earlier.planner, self._earlier.runs
-            self._earlier = None
-            self._warn_once(
-                f"the optimizer keeps {format_bytes(self._state_bytes)}, for which the budget has no room: "
-                f"training goes on with the plans that do not count them. {error}"
+            self._planner.warn_once(
+                "kinds", f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}"
             )
-            return run_inside(model, self._captured(model), args, kwargs)
+            return plain_call(model, *args, **kwargs)
+        except NotOneGraphError as error:
+            if strict or self.given is not None or self._in_pieces:
+                raise
+            self._plan_pieces(error)
+        except InfeasibleBudgetError as error:
+            if strict or self._earlier is None:
+                raise
+            self._use_earlier_plans(self._earlier, error)
+        else:
+            if self._planner.plans:
+                self._earlier = None
+            elif self._in_pieces:
+                self._planner.warn_once("nothing", _NOTHING)
+            return result
+        return self._planned(args, kwargs)
+
+    def _plan_pieces(self, error: NotOneGraphError) -> None:
+        """Let the next call capture the model in pieces."""
+        self._in_pieces, self._runs = True, {}
+        self._planner.warn_once(
+            "pieces",
+            f"{error}. Until then its pieces are planned with one budget for all, and tensors of the code "
+            "between them are not bounded",
+        )
+
+    def _use_earlier_plans(self, earlier: _Earlier, error: InfeasibleBudgetError) -> None:
+        """Go back to plans that count too little, because no others are within the budget."""
+        self._planner, self._runs, self._earlier = earlier.planner, earlier.runs, None
+        self._planner.warn_once(
+            "infeasible",
+            "with the optimizer's state or with all calls of a step, no plan is within the budget: training "
+            f"goes on with the earlier plans, which count less. {error}",
+        )
 
     def _captured(self, model: nn.Module) -> Callable[..., object]:
-        """The model under the planner. Gradients that are held while it runs are charged.
+        """The model under the planner.
 
-        If the plans so far have no room for them, calls with held gradients have plans of their own.
+        Gradients that are held while it runs are charged; if the plans so far have no room for them, calls
+        with held gradients have plans of their own. So have calls that run while the backward passes of
+        earlier calls are due.
         """
+        depth = n_outstanding()
+        if depth == 0 and (calls := self._planner.calls.unsettled()) and self._planner.decide_calls(calls):
+            self._plan_again(self.options)
         held = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-        apart = held > 0 and (True in self._runs or not self._charge(Kind.EARLIER_GRADIENTS, held))
-        if apart not in self._runs:
+        apart = held > 0 and ((True, depth) in self._runs or not self._charge(Kind.EARLIER_GRADIENTS, held))
+        key = apart, depth
+        if key not in self._runs:
             refuse_parts(model)
             options = self.options
-            self._runs[apart] = captured(
-                plain_call, self._planner, max_plans=options.max_plans, dynamic=options.dynamic
+            self._runs[key] = captured(
+                plain_call,
+                self._planner,
+                max_plans=options.max_plans,
+                dynamic=options.dynamic,
+                in_pieces=self._in_pieces,
             )
-        return self._runs[apart]
+        return self._runs[key]
+
+    def _plan_again(self, options: Options) -> None:
+        """Drop the captured graphs, so that the next call plans with other options or other decisions."""
+        self._earlier = _Earlier(self._planner, self._runs)
+        self._planner, self._runs = self._planner.again(options), {}
 
     def _charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
         """Charge ``size`` bytes of a kind in the plans so far, if all of them stay within the budget."""
@@ -167,17 +213,11 @@ class PlannedTraining(Viewable):
             name,
             format_bytes(more),
         )
-        self._earlier = _Earlier(self._planner, self._runs)
-        self._planner, self._runs = self._planner.again(options), {}
-
-    def _warn_once(self, text: str) -> None:
-        if not self._warned:
-            self._warned = True
-            _log.warning("%s", text)
+        self._plan_again(options)
 
 
 class _Earlier:
     """Plans that were found to count too little, and the captured graphs that follow them."""
 
-    def __init__(self, planner: Planner, runs: dict[bool, Callable[..., object]]) -> None:
+    def __init__(self, planner: Planner, runs: dict[tuple[bool, int], Callable[..., object]]) -> None:
         self.planner, self.runs = planner, runs

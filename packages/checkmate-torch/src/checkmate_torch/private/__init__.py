@@ -57,6 +57,7 @@ from checkmate_torch.private.profiler import (
 )
 from checkmate_torch.private.runtime import (
     OpOverload,
+    StorageWeakRef,
     active_ddp,
     argument_names,
     is_checkpoint,
@@ -86,6 +87,7 @@ __all__ = [
     "PlainAOTInput",
     "ProfilerEvent",
     "SavedForBackwardsAOTOutput",
+    "StorageWeakRef",
     "TangentAOTInput",
     "TorchDispatchMode",
     "active_ddp",

@@ -73,20 +73,24 @@ def captured_whole(
     most: int,
     dynamic: bool | None,
     dropped: set[Callable[..., object]],
+    in_pieces: bool,
 ) -> Callable[..., object]:
     """``torch.compile(run)``: one graph for each kind of inputs, at most ``most``, isolated from other calls.
 
-    Calls of the functions in ``dropped`` are left out of the graphs.
+    Calls of the functions in ``dropped`` are left out of the graphs. ``in_pieces`` allows several graphs for
+    one kind of inputs, with Python code between them.
     """
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_is_news)  # the same filter is added once
     run = _with_own_code(run)
     compiled = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is not in the overloads
-        run, backend=backend, fullgraph=True, dynamic=dynamic, isolate_recompiles=True
+        run, backend=backend, fullgraph=not in_pieces, dynamic=dynamic, isolate_recompiles=True
     )
 
     settings = {
         "recompile_limit": most,
-        "accumulated_recompile_limit": most,
+        "accumulated_recompile_limit": 2**31,  # of all captures of a model
+        "fail_on_recompile_limit_hit": True,
+        "skip_nnmodule_hook_guards": False,  # a hook that is registered later is called
         "allow_unspec_int_on_nn_module": dynamic is not False,  # a counter needs no new graph at each call
         "optimize_ddp": False,  # it would split the graph of a DDP module
         "ignore_logging_functions": dropped,

@@ -10,12 +10,14 @@ import torch.distributed as dist
 from torch import nn
 from torch._ops import OpOverload
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 __all__ = [
     "OpOverload",
+    "StorageWeakRef",
     "active_ddp",
     "argument_names",
     "is_checkpoint",

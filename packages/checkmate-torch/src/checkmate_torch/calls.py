@@ -1,0 +1,302 @@
+"""The planned calls of one training step: the bytes that they keep for backward, and one budget for all.
+
+    call 1 ↦ call 2 ↦ … ↦ call k ↦ loss ↦ backward of k ↦ … ↦ backward of 2 ↦ backward of 1
+
+A step has several calls if it calls models several times, or if Dynamo captures a model in pieces. Between
+forward and backward pass of call i run the calls i + 1 … k, which take Wᵢ bytes, and leave Gᵢ bytes of
+gradients. So call i is planned with Wᵢ as the workspace of its boundary and Gᵢ kept from there on:
+
+    W_k, G_k = the loss      Wᵢ₋₁ = peakᵢ − baseᵢ      Gᵢ₋₁ = gradients of the parameters of calls i … k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast
+
+import torch
+
+from checkmate import DFGraph, Schedule, Solution, Timeline, keep_all_peak, minimum_budget, simulate
+from checkmate.framework import differences
+from checkmate_torch.private import Boxed, StorageWeakRef, mark_boxed, storage_id
+from checkmate_torch.traced_graph import TracedGraph
+
+__all__ = [
+    "Call",
+    "Calls",
+    "Decision",
+    "decided_as_one",
+    "earlier_bytes",
+    "n_outstanding",
+    "plain_peak_as_one",
+]
+
+_LEAST_S = 0.5
+"""Seconds to look for the least peak of a call."""
+_LEVELS = (1.0, 0.5, 0.25, 0.1, 0.0)
+"""Room of later calls that is tried, from the least that they need (0) to that without recomputation (1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Call:
+    """A planned forward pass and its backward pass, as one of the calls of a step.
+
+    Attributes:
+        traced: its graph; priced.
+        schedule: of its graph.
+        depth: the number of calls whose backward passes were due when it was planned.
+        earlier: bytes of those calls, with which its graph is charged.
+        batch: bytes of its inputs that no other call makes.
+        trained: storage → bytes of the trained parameters in its graph.
+        whole: whether its graph is charged with all parameters of the model.
+        budget: of the whole step, in bytes.
+        provisional: whether it was planned for the least peak, because later calls were to come.
+    """
+
+    traced: TracedGraph
+    schedule: Schedule
+    depth: int
+    earlier: int
+    batch: int
+    trained: Mapping[int, int]
+    whole: bool
+    budget: int
+    provisional: bool
+
+    @property
+    def graph(self) -> DFGraph:
+        """Its graph without the bytes of other calls."""
+        graph = self.traced.graph
+        return replace(graph, fixed_size=graph.fixed_size - self.earlier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decision:
+    """A schedule for one call of a step, decided together with the others.
+
+    Attributes:
+        call: the call.
+        schedule: of its graph.
+        besides: bytes that the other calls hold throughout.
+        workspace: bytes that the calls between its two passes need.
+        gradients: bytes that they leave.
+    """
+
+    call: Call
+    schedule: Schedule
+    besides: int
+    workspace: int
+    gradients: int
+
+    def charged(self, graph: DFGraph) -> DFGraph:
+        """The graph of the call, charged with the others."""
+        return _between(graph, self.call.traced.boundary, self.besides, self.workspace, self.gradients)
+
+
+OnExcess = Callable[[Call, int], None]
+"""Called with a call and the bytes that earlier calls keep while it runs, if its plan counts fewer."""
+
+
+@dataclass(slots=True, eq=False)
+class Calls:
+    """The calls of a planner: those of the present step in order, and what was decided for whole steps.
+
+    Attributes:
+        step: the calls of the present step so far.
+        decided: the decisions for calls that were planned together.
+        settled: the steps, as the calls in them, for which that was done.
+    """
+
+    step: list[Call] = field(default_factory=list)
+    decided: list[Decision] = field(default_factory=list)
+    settled: list[list[Call]] = field(default_factory=list)
+
+    def noting(self, call: Call, run: Boxed, n_outputs: int, on_excess: OnExcess) -> Boxed:
+        """The forward pass of a call, which remembers the tensors that it keeps for backward.
+
+        Args:
+            call: the call.
+            run: its forward pass.
+            n_outputs: number of its results that the caller gets; the others are kept.
+            on_excess: told if the call runs while earlier calls keep more than it is charged with.
+        """
+        kept: list[int] | None = None
+
+        def noted(args: list[object]) -> object:
+            nonlocal kept
+            if n_outstanding() == 0:
+                self.step.clear()
+            elif (earlier := earlier_bytes(args)) > call.earlier:
+                on_excess(call, earlier)
+            self.step.append(call)
+            held = _storages(args) if kept is None else {}
+            results = cast("Sequence[object]", run(args))
+            if kept is None:
+                held |= _storages(results[:n_outputs])
+                kept = [
+                    k for k in range(n_outputs, len(results)) if _storages([results[k]]).keys() - held.keys()
+                ]
+            if kept:
+                _outstanding.append(_Kept([results[k] for k in kept]))
+            return results
+
+        return mark_boxed(noted)
+
+    def unsettled(self) -> list[Call] | None:
+        """The calls of the last step, if there were several whose schedules were not decided together."""
+        if len(self.step) < 2 or n_outstanding() or self.step in self.settled:
+            return None
+        self.settled.append(list(self.step))
+        return list(self.step)
+
+    def known(self, graph: DFGraph, depth: int) -> Decision | None:
+        """The decision for a graph at a depth, if its step was decided as one."""
+        for decision in self.decided:
+            if decision.call.depth == depth and not differences(graph, decision.call.graph):
+                return decision
+        return None
+
+
+def _storages(values: Iterable[object]) -> dict[int, torch.UntypedStorage]:
+    """The storages of the tensors among some values, by their numbers."""
+    storages = (x.untyped_storage() for x in values if isinstance(x, torch.Tensor))
+    return {storage_id(storage): storage for storage in storages}
+
+
+class _Kept:
+    """Tensors that a forward pass has kept for its backward pass, held weakly."""
+
+    def __init__(self, tensors: Iterable[object]) -> None:
+        self.sizes = [(StorageWeakRef(s), key, s.nbytes()) for key, s in _storages(tensors).items()]
+
+    def live(self) -> dict[int, int]:
+        """Storage → bytes, for those that still exist."""
+        self.sizes = [kept for kept in self.sizes if not kept[0].expired()]
+        return {key: size for _, key, size in self.sizes}
+
+
+_outstanding: list[_Kept] = []
+
+
+def n_outstanding() -> int:
+    """The number of planned calls in this process whose backward passes are still due."""
+    _outstanding[:] = [kept for kept in _outstanding if kept.live()]
+    return len(_outstanding)
+
+
+def earlier_bytes(inputs: Iterable[object] = ()) -> int:
+    """Bytes that planned calls keep for backward passes that are still due, those of ``inputs`` excepted."""
+    live: dict[int, int] = {}
+    for kept in _outstanding:
+        live |= kept.live()
+    for x in inputs:
+        if live and isinstance(x, torch.Tensor):
+            live.pop(storage_id(x.untyped_storage()), None)
+    return sum(live.values())
+
+
+Decide = Callable[[DFGraph, int], Solution]
+"""Solves a graph within a budget; the solution may have no schedule."""
+
+
+def decided_as_one(calls: Sequence[Call], budget: int, decide: Decide) -> list[Decision] | None:
+    """Schedules for the calls of a step that together stay within its budget; None if none were found.
+
+    Args:
+        calls: in the order of their forward passes.
+        budget: bytes of the whole step.
+        decide: solves one call.
+    """
+    if not any(call.provisional for call in calls):
+        present = _Decisions(calls, lambda graph, k: (calls[k].schedule, simulate(graph, calls[k].schedule)))
+        if present.peak <= budget:
+            return present.decisions
+    best: _Decisions | None = None
+    for level in _LEVELS:
+        try:
+            found = _Decisions(calls, partial(_solved, budget=budget, decide=decide, level=level))
+        except _NoSchedule:
+            if best is not None:
+                break
+            continue
+        if best is not None and found.cost >= best.cost:
+            break
+        best = found
+    return None if best is None else best.decisions
+
+
+def plain_peak_as_one(calls: Sequence[Call]) -> int:
+    """The peak of all calls of a step without recomputation, in bytes."""
+
+    def everything(graph: DFGraph, _: int) -> tuple[Schedule, Timeline]:
+        schedule = Schedule.from_sequence(graph, range(graph.n_ops))
+        return schedule, simulate(graph, schedule)
+
+    return _Decisions(calls, everything).peak
+
+
+class _NoSchedule(Exception):  # noqa: N818 - caught right here
+    """A call has no schedule in its room."""
+
+
+def _solved(
+    graph: DFGraph, k: int, *, budget: int, decide: Decide, level: float
+) -> tuple[Schedule, Timeline]:
+    """The schedule of call k; later calls get a share ``level`` of the room that they can use."""
+    room = budget
+    if k:
+        least = minimum_budget(graph, fixed_order=True, time_limit=_LEAST_S).problem.budget
+        room = min(budget, int(least + level * (keep_all_peak(graph) - least)))
+    solution = decide(graph, room)
+    if solution.timeline is None:
+        raise _NoSchedule
+    return solution.timeline.schedule, solution.timeline
+
+
+class _Decisions:
+    """Decisions for the calls of a step, made from the last call to the first.
+
+    Args:
+        calls: in the order of their forward passes.
+        decide: makes the schedule of a call: of its graph, charged with the other calls, and its number.
+
+    Attributes:
+        decisions: for each call.
+        peak: of the step, in bytes.
+        cost: of all calls.
+    """
+
+    def __init__(
+        self, calls: Sequence[Call], decide: Callable[[DFGraph, int], tuple[Schedule, Timeline]]
+    ) -> None:
+        resident = {key: size for call in calls if not call.whole for key, size in call.trained.items()}
+        later: dict[int, int] = {}
+        self.decisions: list[Decision] = []
+        self.peak, self.cost, workspace = 0, 0.0, 0
+        for k, call in reversed(list(enumerate(calls))):
+            others = sum(each.batch for each in calls if each is not call)
+            absent = sum(size for key, size in resident.items() if key not in call.trained)
+            between = {
+                "besides": others + (0 if call.whole else absent),
+                "workspace": workspace,
+                "gradients": sum(later.values()),
+            }
+            graph = _between(call.graph, call.traced.boundary, **between)
+            schedule, timeline = decide(graph, k)
+            self.decisions.insert(0, Decision(call=call, schedule=schedule, **between))
+            self.peak, self.cost = timeline.peak, self.cost + timeline.cost
+            workspace = timeline.peak - graph.base_size
+            later |= call.trained
+
+
+def _between(graph: DFGraph, boundary: int | None, besides: int, workspace: int, gradients: int) -> DFGraph:
+    """The graph of a call with others between its passes, which are at ``boundary``."""
+    ops, tensors = list(graph.ops), list(graph.tensors)
+    if boundary is not None:
+        op = ops[boundary]
+        state = op.outputs[-1]
+        ops[boundary] = replace(op, workspace=max(op.workspace, workspace - gradients))
+        tensors[state] = replace(tensors[state], size=tensors[state].size + gradients)
+    return replace(graph, ops=tuple(ops), tensors=tuple(tensors), fixed_size=graph.fixed_size + besides)
