@@ -228,7 +228,7 @@ def test_gradients_that_are_held_are_added_to() -> None:
 def test_inputs_that_share_a_storage_are_counted_once() -> None:
     x = torch.ones(256, 64)
     layer = nn.Linear(64, 64)
-    step = captured(lambda a, b: layer(a + b).mean(), (x, x[1:].new_zeros(256, 64)), eager_step)
+    step = captured(lambda a, b: layer(a + b).mean(), (x, torch.zeros(256, 64)), eager_step)
     shared = captured(lambda a, b: layer(a + b).mean(), (x, x.view(256, 64)), eager_step)
     assert step is not None
     assert shared is not None
@@ -272,7 +272,7 @@ def test_sizes_that_may_change_get_no_guard() -> None:
 def test_a_size_that_depends_on_data_can_not_be_followed() -> None:
     layer, x = nn.Linear(8, 8), torch.ones(4, 8)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):  # noqa: TID251 - as users do
-        assert captured(lambda x: layer(x[x.sum(1) > 0]).mean(), (x,), eager_step) is None
+        assert captured(lambda x: layer(x).mean() + x.unique().sum(), (x,), eager_step) is None
 
 
 @pytest.mark.parametrize(("declared", "kept"), [(None, 2), (4096, 0), (LossBytes(kept=4096, workspace=0), 0)])
