@@ -112,6 +112,8 @@ class Registry(Generic[_Spec, _Thing]):
         if lacking:
             needed = " ".join(sorted({need for requires in lacking.values() for need in requires}))
             message += f"; lacking a package: {[*lacking]}: {excerpt(install_hint(needed))}"
+        if self.kind == "solver" and is_missing("checkmate-solvers"):
+            message += f"; checkmate-solvers has more: {install_hint('checkmate-solvers')}"
         if failed := failed_plugins():
             message += f"; failed to load: {failed} ('checkmate plugins' says why)"
         if close := difflib.get_close_matches(name, [*installed, *lacking]):
