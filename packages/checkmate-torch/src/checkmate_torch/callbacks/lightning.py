@@ -27,7 +27,8 @@ class CheckmateCallback(Callback):  # type: ignore[misc]  # skipped when types a
     Args:
         budget: as in :func:`checkmate_torch.enable`.
         module: name of the submodule that ``training_step`` calls, such as ``"net.encoder"``; default the
-            LightningModule if it defines ``forward``, else its only child with parameters.
+            LightningModule if it defines ``forward`` and no strategy wraps it, as DDP does; else its only
+            child with parameters.
         **settings: further settings of :func:`checkmate_torch.enable`.
 
     Attributes:
@@ -39,13 +40,18 @@ class CheckmateCallback(Callback):  # type: ignore[misc]  # skipped when types a
     ) -> None:
         """Keep the settings until training starts."""
         self.training: PlannedTraining | None = None
-        self._budget, self._module, self._settings = budget, module, settings
+        self._budget, self._name, self._settings = budget, module, settings
+        self._module: nn.Module | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Enable the module."""
+        name = (
+            _called(pl_module, wrapped=trainer.model is not pl_module) if self._name is None else self._name
+        )
         optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
         settings: TrainingSettings = {"optimizer": optimizer, **self._settings}
-        self.training = enable(self._planned(pl_module), self._budget, **settings)
+        self._module = pl_module.get_submodule(name)
+        self.training = enable(self._module, self._budget, **settings)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -55,30 +61,29 @@ class CheckmateCallback(Callback):  # type: ignore[misc]  # skipped when types a
             _log.warning(
                 "the first training_step did not call %s, so nothing is planned. Call it as a module, "
                 'self(batch), or name the submodule to plan: CheckmateCallback(budget, module="...")',
-                type(self._planned(pl_module)).__name__,
+                type(self._module).__name__,
             )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Disable the module, and log where the bytes of the last plan's peak are."""
-        disable(self._planned(pl_module))
+        if self._module is not None:
+            disable(self._module)
         if self.training is not None and self.training.plans:
             _log.info("%s", self.training.report())
 
-    def _planned(self, pl_module: LightningModule) -> nn.Module:
-        name = _called(pl_module) if self._module is None else self._module
-        module: nn.Module = pl_module.get_submodule(name)
-        return module
 
+def _called(pl_module: LightningModule, *, wrapped: bool) -> str:
+    """The name of the submodule that ``training_step`` calls; empty for the LightningModule itself.
 
-def _called(pl_module: LightningModule) -> str:
-    """The name of the submodule that ``training_step`` calls; empty for the LightningModule itself."""
-    if type(pl_module).forward is not LightningModule.forward:
+    A strategy that wraps the LightningModule runs ``training_step`` as its ``forward``: then plan a child.
+    """
+    if type(pl_module).forward is not LightningModule.forward and not wrapped:
         return ""
     children: list[str] = [name for name, child in pl_module.named_children() if [*child.parameters()]]
     if len(children) == 1:
         return children[0]
     raise UnsupportedModelError(
-        f"{type(pl_module).__name__} defines no forward and has {len(children)} children with parameters "
+        f"a child of {type(pl_module).__name__} must be planned, and {len(children)} have parameters "
         f"({', '.join(children)}): name the one that training_step calls, "
         'CheckmateCallback(budget, module="...")'
     )
