@@ -5,8 +5,8 @@
 Each side runs three steps, on copies of the parameters with at most four numbers a dimension. The right side
 runs as a whole step does: the updates in reverse order, then the optimizer's ``step`` without any gradient,
 which moves on what it counts once a step. If parameters, state and settings are equal to the bit, the
-optimizer is separable, whoever wrote it. It is not if it mixes parameters (a common norm or learning rate),
-draws random numbers, or counts the calls of ``step`` in a state of its own.
+optimizer is separable. It is not if it mixes parameters (a common norm or learning rate), draws random
+numbers, or counts the calls of ``step`` in a state of its own.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ def compile_step(
             that are not the model's.
         TypeError: if the model, the optimizer or the cost model is none, or there is no such setting; if the
             loss function can't be called, or is one of PyTorch's, which take no model.
+        ValueError: if ``accumulate`` is below 1.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the step can't be captured or planned.

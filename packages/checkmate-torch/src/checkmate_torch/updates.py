@@ -83,11 +83,17 @@ class Updates:
         """Those of the optimizer: a scaler takes these updates for an optimizer."""
         return self.optimizer.param_groups
 
+    @property
+    def device(self) -> torch.device:
+        """Of the first parameter."""
+        first: nn.Parameter = next(p for group in self.param_groups for p in group["params"])
+        return first.device
+
     def scale(self) -> Tensor | None:
         """The factor of the loss, on the device of the parameters; None without a scaler."""
         if self.scaler is None:
             return None
-        return self.scaler.scale(torch.ones((), device=self.param_groups[0]["params"][0].device))
+        return self.scaler.scale(torch.ones((), device=self.device))
 
     def finish(self) -> None:
         """Update from the gradients that the parameters hold, as the last lines of a training loop do."""

@@ -44,6 +44,7 @@ class WholeStep:
         names: op of ``traced.graph`` → the name of the op, without that of its parameter, and the parameter's
             tensor.
         held: bytes of the gradients that the parameters hold throughout, and don't hold yet.
+        workspace: bytes of the largest workspace of an update.
         parameters: index of an argument → the parameter that it must be, because the graph updates that one.
     """
 
@@ -52,6 +53,7 @@ class WholeStep:
     writes: Mapping[int, tuple[int]]
     names: Mapping[int, tuple[str, int]]
     held: int
+    workspace: int
     parameters: Mapping[int, nn.Parameter]
 
 
@@ -204,6 +206,7 @@ def _with_updates(
         writes={order.index(u): t for u, t in writer.writes.items()},
         names={order.index(u): name for u, name in writer.names.items()},
         held=writer.held,
+        workspace=writer.workspace,
         parameters={traced.primals.index(d.parameter): d.update.parameter for d in due},
     )
 
@@ -237,7 +240,7 @@ class _Writer:
         self.writes: dict[int, tuple[int]] = {}
         self.names: dict[int, tuple[str, int]] = {}
         self.kept: list[Node] = []
-        self.held = 0
+        self.held = self.workspace = 0
 
     def add(
         self, due: Sequence[_Due], updates: Updates, profile: Callable[[ParameterUpdate], OpProfile]
@@ -245,6 +248,7 @@ class _Writer:
         """Append the updates, or what keeps the gradients for updates after the graph."""
         layouts = {d.update.layout: d.update for d in due}
         profiles = {layout: profile(update) for layout, update in layouts.items()}
+        self.workspace = max(p.workspace for p in profiles.values())
         if updates.are_last:
             self.keep(due, updates, [profiles[d.update.layout] for d in due])
             return
@@ -300,9 +304,8 @@ class _Writer:
             self.tokens.append(self.tensor_of[node])
             self.kept.append(node)
         seconds = sum(p.seconds for p in profiles) / updates.accumulate if self.timed else 0.0
-        most = max(p.workspace for p in profiles)
         node = self._node(_after_the_graph, tuple(self.kept), None)
-        self.tokens.append(self._op(node, self.kept, size=0, workspace=most, cost=seconds))
+        self.tokens.append(self._op(node, self.kept, size=0, workspace=self.workspace, cost=seconds))
 
     def _node(self, target: Callable[..., object], args: tuple[Argument, ...], shown: object) -> Node:
         with self.joint.inserting_before(self.joint.output_node()):
