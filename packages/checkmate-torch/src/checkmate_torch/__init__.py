@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from checkmate import NoPlanError, UnsupportedModelError
     from checkmate.report import Explanation, PeakReport
     from checkmate_torch.ahead import TracedModel, plan, trace
+    from checkmate_torch.backend import last_plan
     from checkmate_torch.batches import LargestBatch, max_batch_size
     from checkmate_torch.capture import TooManyPlansError
     from checkmate_torch.compiled import CompiledModule, compile
@@ -52,6 +53,7 @@ __all__ = [
     "compile_step",
     "disable",
     "enable",
+    "last_plan",
     "max_batch_size",
     "measured_snapshot",
     "memory_meter",
@@ -85,6 +87,7 @@ _HOMES = {
     "compile_step": ".step",
     "disable": ".enabled",
     "enable": ".enabled",
+    "last_plan": ".backend",
     "max_batch_size": ".batches",
     "measured_snapshot": ".snapshot",
     "memory_meter": ".meter",

@@ -66,12 +66,14 @@ class TracedModel(TracedStep):
         model: the model, as it was passed.
         loss: from the model's output to a scalar; None = it was not traced.
         options: how it was traced.
+        plain_peak: predicted peak of plain PyTorch, in bytes; None = it is unknown.
     """
 
     traced: TracedGraph
     model: nn.Module
     loss: Loss | None
     options: Options
+    plain_peak: int | None
 
 
 def trace(
@@ -138,7 +140,9 @@ def plan(
     options = Options.parse(budget=budget, **settings)
     traced = _traced(model, example_inputs, loss, options)
     allocated = _allocated(model, example_inputs)
-    return decide_step(options, traced.graph, traced.account, allocated, throw=throw)
+    return decide_step(
+        options, traced.graph, traced.account, allocated, plain_peak=traced.plain_peak, throw=throw
+    )
 
 
 def budget_in_bytes(budget: Budget, model: nn.Module, example_inputs: object = ()) -> Budget:
@@ -213,6 +217,7 @@ def _traced(model: nn.Module, example_inputs: object, loss: Loss | None, options
             model=model,
             loss=loss,
             options=options,
+            plain_peak=done.plain_peak,
         )
     raise UnsupportedModelError(
         "no parameter and no input of the model needs a gradient, so there is no backward pass to plan: "

@@ -1,21 +1,44 @@
-"""The Dynamo backend ``checkmate``: each graph that ``torch.compile`` captures is planned within a budget."""
+"""The Dynamo backend ``checkmate``: graphs that ``torch.compile`` captures are planned within a budget."""
 
 from __future__ import annotations
 
 import logging
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torch import Tensor, nn
 from torch.fx import GraphModule
+from torch.optim import Optimizer
 
+from checkmate import CheckmateError, NoPlanError
+from checkmate.report import Kind
+from checkmate.units import format_bytes
+from checkmate_torch.account import optimizer_bytes
+from checkmate_torch.calls import n_outstanding
 from checkmate_torch.distributed import refuse_split_graphs
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
-from checkmate_torch.private import graph_break, graph_breaks
+from checkmate_torch.private import (
+    Compilation,
+    current_compilation,
+    forget,
+    graph_break,
+    graph_breaks,
+    passing_dynamo,
+)
+from checkmate_torch.step_plan import StepPlan
+from checkmate_torch.stepping import on_first_step
 
-__all__ = ["checkmate_backend"]
+__all__ = ["checkmate_backend", "last_plan"]
 
 _log = logging.getLogger(__name__)
+_MOST = 16
+"""Calls of ``torch.compile`` whose plans are known, the latest ones."""
+_OF_TORCH_COMPILE = ("dynamic", "max_plans", "strict")
+"""Settings of :func:`compile` that are arguments of ``torch.compile``, or have no meaning there."""
+_known: OrderedDict[int, tuple[Mapping[str, Any], _Planning]] = OrderedDict()
 
 
 def checkmate_backend(
@@ -27,30 +50,125 @@ def checkmate_backend(
 ) -> Callable[..., object]:
     """The entry point behind ``torch.compile(model, backend="checkmate", options={"budget": "8GiB"})``.
 
-    Each graph that Dynamo captures is planned alone: with graph breaks the budget bounds each piece, not the
-    step, and a warning says where it broke.
+    With graph breaks, Dynamo captures a model in pieces, which share the budget, and a warning says where it
+    broke. :func:`last_plan` is the latest plan.
 
     Args:
         gm: the graph that Dynamo captured.
-        example_inputs: its inputs, fake.
-        options: the budget and settings of :func:`checkmate_torch.compile`.
+        example_inputs: its inputs.
+        options: the budget and settings of :func:`checkmate_torch.compile`, without ``dynamic``,
+            ``max_plans`` and ``strict``.
         mode: must be None.
 
     Raises:
         ValueError: if there is a mode, or no budget.
         TypeError: if there is no setting of an option's name.
+        InfeasibleBudgetError, UnsupportedModelError, …: as the first call of a compiled module; they reach
+            the caller of the model.
     """
+    try:
+        shared = _planning(options, mode)
+        reason = graph_break(gm)
+        if reason is not None:
+            _log.warning("graph break, %d so far: the pieces share the budget: %s", graph_breaks(), reason)
+        refuse_split_graphs()
+        return shared.compiled(gm, example_inputs)
+    except (CheckmateError, TypeError, ValueError) as error:
+        raise passing_dynamo(error) from None
+
+
+def last_plan() -> StepPlan:
+    """The latest plan that the backend ``checkmate`` made in this process.
+
+    Raises:
+        NoPlanError: if it has made none.
+    """
+    if _Planning.latest is None:
+        raise NoPlanError("nothing planned yet: run one training step of the compiled model first")
+    return _Planning.latest
+
+
+class _Planning:
+    """The graphs of one call of ``torch.compile``, which share a budget."""
+
+    latest: StepPlan | None = None
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.compilations: set[Compilation] = set()
+        self.parameters: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+        self.state_bytes = 0
+        on_first_step(self.count_state_of)
+
+    def compiled(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+        """Plan a graph; the call that runs it."""
+        planner = self.planner
+        trained = [k for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter) and x.requires_grad]
+        n_plans = len(planner.plans)
+        self.compilations.add(current_compilation())
+        call = planner(gm, example_inputs)
+        if len(planner.plans) == n_plans:
+            return call  # there is no backward pass
+        _Planning.latest = planner.plans[-1]
+        self.parameters.update((id(x), x) for x in example_inputs if isinstance(x, nn.Parameter))
+
+        def run(*args: object) -> object:
+            self.before_call([args[k] for k in trained])
+            return call(*args)
+
+        return run
+
+    def before_call(self, parameters: Sequence[object]) -> None:
+        """Plan again from the next call on, if the plans don't count held gradients or a step's other calls."""
+        planner = self.planner
+        held = sum(p.grad.nbytes for p in parameters if isinstance(p, Tensor) and p.grad is not None)
+        if held > planner.held:
+            planner.held = held
+            if not planner.charge(Kind.EARLIER_GRADIENTS, held):
+                planner.warn_once(
+                    "gradients",
+                    f"gradients of {format_bytes(held)} are held, for which the plan has no room: this call "
+                    "may exceed the budget by that, and the next one is planned with them",
+                )
+                self.plan_again()
+        if n_outstanding() == 0 and (calls := planner.calls.unsettled()) and planner.decide_calls(calls):
+            self.plan_again()
+
+    def plan_again(self) -> None:
+        """Drop the captured graphs, so that the next calls are planned again."""
+        for compilation in self.compilations:
+            forget(compilation)
+        self.compilations.clear()
+        self.planner.plans.clear()
+
+    def count_state_of(self, optimizer: Optimizer) -> None:
+        """Count the state of an optimizer that has stepped parameters of these graphs for the first time."""
+        if not any(id(p) in self.parameters for group in optimizer.param_groups for p in group["params"]):
+            return
+        self.state_bytes += optimizer_bytes(optimizer)
+        planner = self.planner
+        if self.state_bytes > planner.options.optimizer_bytes:
+            options = planner.options.with_state(self.state_bytes)
+            if not planner.charge(Kind.OPTIMIZER, self.state_bytes, options):
+                planner.options = options
+                self.plan_again()
+
+
+def _planning(options: Mapping[str, Any] | None, mode: str | None) -> _Planning:
+    """The planning for one call of ``torch.compile``, which passes the same options each time."""
     if mode is not None:
         raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
-    Options.refuse_unknown(options or ())
-    if not options or "budget" not in options:
+    known = _known.get(id(options))
+    if known is not None:
+        return known[1]
+    given = dict(options or {})
+    if wrong := [name for name in _OF_TORCH_COMPILE if name in given]:
+        raise TypeError(f"{wrong[0]!r} is no option of the backend: see the arguments of torch.compile")
+    parsed = Options.parse(**{"process_group": "all", **given})
+    if "budget" not in given:
         raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")
-    reason = graph_break(gm)
-    if reason is not None:
-        _log.warning(
-            "graph break, %d so far: the budget bounds each piece alone, not the step: %s",
-            graph_breaks(),
-            reason,
-        )
-    refuse_split_graphs()
-    return Planner(Options.parse(**{"process_group": "all", **options}))(gm, example_inputs)
+    planning = _Planning(Planner(parsed))
+    _known[id(options)] = options or {}, planning  # holds the options, so that the number stays theirs
+    while len(_known) > _MOST:
+        _known.popitem(last=False)
+    return planning

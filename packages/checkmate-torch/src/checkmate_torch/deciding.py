@@ -95,7 +95,7 @@ def decide_step(
 def budget_bytes(
     options: Options, graph: DFGraph, allocated: tuple[torch.device, int], plain_peak: int | None
 ) -> int:
-    """The budget in bytes; a share is one of plain PyTorch's peak, or else of the graph's without recomputation."""
+    """The budget in bytes; a share is one of plain PyTorch's peak, or else of the graph's keep-all peak."""
     device, resident = allocated
     options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
     return parse_budget(options.budget, keep_all_peak(graph) if plain_peak is None else plain_peak)

@@ -79,14 +79,29 @@ class EagerStep:
         known = {} if workspaces is None else workspaces.known
         return max(live + known.get(op, 0) for live, op in self.moments)
 
-    def peak_beside(self, graph: DFGraph, nodes: Sequence[Node | None], fixed: int) -> int:
+    def peak_beside(
+        self,
+        graph: DFGraph,
+        nodes: Sequence[Node | None],
+        fixed: int,
+        *,
+        planned: int | None = None,
+        update: int = 0,
+    ) -> int:
         """The peak with the workspaces of a priced joint graph, and with bytes that no graph shows.
 
         Where the peak of that graph without recomputation is hardly higher, it is taken, so that a share of
         100 % needs no recomputation.
+
+        Args:
+            graph: priced.
+            nodes: the FX node of each op.
+            fixed: bytes that the step holds throughout.
+            planned: bytes of the graph's peak without recomputation; None = that of its base order.
+            update: bytes of the largest workspace of an update at the end of the step.
         """
-        peak = fixed + self.peak(Workspaces.of(graph, nodes))
-        planned = keep_all_peak(graph)
+        peak = fixed + max(self.peak(Workspaces.of(graph, nodes)), self.moments[-1][0] + update)
+        planned = keep_all_peak(graph) if planned is None else planned
         return max(peak, planned) if planned <= peak * (1 + _PRECISION) else peak
 
 
@@ -96,6 +111,7 @@ def eager_step(
     *,
     loss: int | LossBytes | None = 0,
     returns_loss: bool = False,
+    accumulates: bool = False,
 ) -> EagerStep | None:
     """Follow the memory of a captured graph and its backward pass, without memory and without real tensors.
 
@@ -110,6 +126,7 @@ def eager_step(
             those that are numbers, or at all if none is.
         returns_loss: whether the first output is a loss, and the others are what it was computed from; then
             the backward pass starts there, and the bytes of the loss are found out.
+        accumulates: whether gradients of all inputs are held already; their bytes are not counted.
 
     Returns:
         None if the graph can't run in this way, e.g. because a size depends on data.
@@ -118,7 +135,7 @@ def eager_step(
         return None  # gradients would be written to it
     try:
         with untraced(), unfaked(), fake_mode(), torch.enable_grad(), _apart():
-            inputs, held = _twins(gm, example_inputs)
+            inputs, held = _twins(gm, example_inputs, accumulates)
             with _Follower(held) as follower:
                 if returns_loss:
                     return _run_with_loss(gm, inputs, follower)
@@ -314,7 +331,9 @@ def _rounded(size: int, device: torch.device) -> int:
     return -(-size // CUDA_GRANULE) * CUDA_GRANULE if device.type == "cuda" else size
 
 
-def _twins(gm: GraphModule, values: Sequence[object]) -> tuple[list[object], dict[int, int]]:
+def _twins(
+    gm: GraphModule, values: Sequence[object], accumulates: bool
+) -> tuple[list[object], dict[int, int]]:
     """Fake tensors in the layout of a graph's inputs, sharing storages likewise; the bytes of each storage.
 
     Sizes that may change are in the graph, gradients that are held are in the values.
@@ -333,12 +352,13 @@ def _twins(gm: GraphModule, values: Sequence[object]) -> tuple[list[object], dic
             size = largest(storage.nbytes())
             storages[key] = torch.empty(size, dtype=torch.uint8, device=shown.device).untyped_storage()
         twin = _view(storages[key], shown)
-        if isinstance(value, Tensor) and value.is_leaf and value.grad is not None:  # its bytes are resident
+        held = isinstance(value, Tensor) and value.is_leaf and value.grad is not None
+        if held or (accumulates and twin.requires_grad):  # the bytes are resident
             twin.grad = torch.empty_like(twin)
             gradients.append(twin.grad)
         twins.append(twin)
-    held = {storage_id(x): _rounded(x.nbytes(), x.device) for x in storages.values()}
-    return twins, held | {storage_id(x.untyped_storage()): 0 for x in gradients}
+    sizes = {storage_id(x): _rounded(x.nbytes(), x.device) for x in storages.values()}
+    return twins, sizes | {storage_id(x.untyped_storage()): 0 for x in gradients}
 
 
 def _view(storage: torch.UntypedStorage, like: Tensor) -> Tensor:

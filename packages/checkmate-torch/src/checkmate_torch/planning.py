@@ -62,6 +62,7 @@ class Planner:
         sizes: those that the plans were made for; where sizes may change, later plans cover them too.
         calls: the calls of each step that follow the plans.
         warned: the matters that a warning was logged about.
+        held: bytes of gradients that are held while the graphs run, if the module is unknown.
     """
 
     options: Options
@@ -72,11 +73,22 @@ class Planner:
     sizes: list[Sizes] = field(default_factory=list, repr=False)
     calls: Calls = field(default_factory=Calls, repr=False)
     warned: set[str] = field(default_factory=set, repr=False)
+    held: int = 0
     _latest: Call | None = field(default=None, repr=False)
 
     def again(self, options: Options) -> Planner:
         """A planner with other options, and no plans yet."""
         return replace(self, options=options, plans=[])
+
+    def charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
+        """Charge ``size`` bytes of a kind in the plans so far, if all of them stay within the budget."""
+        options = options or self.options
+        charged = [plan.charged(kind, size, options) for plan in self.plans]
+        plans = [plan for plan in charged if plan is not None]
+        if len(plans) < len(charged):
+            return False
+        self.plans[:], self.options = plans, options
+        return True
 
     def warn_once(self, about: str, text: str) -> None:
         """Log a warning, the first one about a matter."""
@@ -140,6 +152,8 @@ class Planner:
         options, inputs = self.options, captured.inputs
         captured.n_outputs = num_fwd_outputs
         besides = {Kind.BUCKETS: bucket_bytes(), Kind.EARLIER_CALLS: captured.earlier}
+        if self.module is None:
+            besides[Kind.EARLIER_GRADIENTS] = self.held
         holdings = Holdings.of(self.module, inputs, options.fixed | besides)
         traced = trace_joint(
             joint,
@@ -160,7 +174,9 @@ class Planner:
         if self.only_trace:
             raise TracingDone(traced, account, plain_peak)
         if given is None:
-            solution, known = self._decided(traced, account, holdings, plain_peak, captured)
+            replays = priced.fixed_size - holdings.size  # bytes of the graph that a plan can't do without
+            whole = None if plain_peak is None else plain_peak + replays
+            solution, known = self._decided(traced, account, holdings, whole, captured)
         else:
             solution, known = given.solution(priced), True
         plan = StepPlan(

@@ -164,6 +164,7 @@ def plan_step(
         done.account,
         done.allocated,
         plain=plain,
+        plain_peak=done.plain_peak,
         fixed_order=False,
         throw=throw,
     )
@@ -193,8 +194,7 @@ def _traced(
     planner = StepPlanner(options=options, updates=updates, module=model, only_trace=True)
     try:
         with mode, torch.enable_grad():
-            device = updates.param_groups[0]["params"][0].device
-            scale = None if updates.scaler is None else torch.ones((), device=device)
+            scale = None if updates.scaler is None else torch.ones((), device=updates.device)
             captured_step(planner, loss_fn, has_aux, 1)(scale, *example_inputs)
     except StepTraced as done:
         return done

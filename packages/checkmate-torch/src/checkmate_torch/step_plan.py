@@ -32,8 +32,8 @@ _NOT_FOLLOWED = (
     "its place, also where the budget is a share",
 )
 _IN_PIECES = (
-    "this is one of several calls of a step, which share the budget; it does not bound the tensors of the code "
-    "between them",
+    "this is one of several calls of a step, which share the budget; it does not bound the tensors of the "
+    "code between them",
 )
 _OF_INDUCTOR = ("Inductor orders and frees in its own way: the prediction is no bound; measure the peak",)
 

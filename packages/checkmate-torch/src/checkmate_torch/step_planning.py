@@ -19,6 +19,7 @@ from checkmate.report import Account, Kind
 from checkmate_torch.account import Holdings, named, optimizer_bytes
 from checkmate_torch.capture import captured
 from checkmate_torch.deciding import decide_step, log_plan, price_step, refuse_nested
+from checkmate_torch.eager import EagerStep, eager_step
 from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
 from checkmate_torch.private import TangentAOTInput, compile_joint, mark_boxed, tree_map_only
@@ -34,8 +35,10 @@ __all__ = ["StepPlanner", "StepTraced", "captured_step"]
 class StepTraced(TracingDone):
     """Raised as :class:`TracingDone`, with the updates, and the device and bytes that are allocated there."""
 
-    def __init__(self, step: WholeStep, account: Account, allocated: tuple[torch.device, int]) -> None:
-        super().__init__(step.traced, account)
+    def __init__(
+        self, step: WholeStep, account: Account, plain_peak: int, allocated: tuple[torch.device, int]
+    ) -> None:
+        super().__init__(step.traced, account, plain_peak)
         self.step, self.allocated = step, allocated
 
 
@@ -62,8 +65,10 @@ class StepPlanner:
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
         updated: dict[int, nn.Parameter] = {}
-        partition = partial(self._partition, example_inputs=example_inputs, updated=updated)
         forward = partial(_guarded, updated=updated)
+        accumulates = self.updates.accumulate > 1
+        eager = eager_step(gm, example_inputs, accumulates=accumulates) if self.given is None else None
+        partition = partial(self._partition, example_inputs=example_inputs, updated=updated, eager=eager)
         with self.options.planning("tracing forward and backward pass"):
             return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=boxed)
 
@@ -75,6 +80,7 @@ class StepPlanner:
         num_fwd_outputs: int,
         example_inputs: Sequence[object],
         updated: dict[int, nn.Parameter],
+        eager: EagerStep | None,
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
         """Let the forward graph be the whole step; the backward graph, which never runs, is empty."""
@@ -100,20 +106,34 @@ class StepPlanner:
         if step.held:
             holdings = holdings.with_further(Kind.EARLIER_GRADIENTS, step.held)
         account = holdings.account(step.traced)
-        if self.only_trace:
-            raise StepTraced(step, account, holdings.allocated())
         # Early updates need room for temporaries: where it is missing and PyTorch's own order fits, that
         # order is the best.
         plain = PlainOrder(order=step.plain)
+        plain_peak = plain.peak(step.traced.graph)
+        if eager is not None:
+            plain_peak = eager.peak_beside(
+                step.traced.graph,
+                step.traced.nodes,
+                holdings.size,
+                planned=plain_peak,
+                update=step.workspace,
+            )
+        if self.only_trace:
+            raise StepTraced(step, account, plain_peak, holdings.allocated())
         if given is not None:
             solution = given.solution(step.traced.graph)
         else:
             solution = decide_step(
-                options, step.traced.graph, account, holdings.allocated(), plain=plain, fixed_order=False
+                options,
+                step.traced.graph,
+                account,
+                holdings.allocated(),
+                plain=plain,
+                plain_peak=plain_peak,
+                fixed_order=False,
             )
         forward = emit_step(step, schedule_of(solution), given.watch if given is not None else None)
         updated.update(step.parameters)
-        plain_peak = plain.peak(step.traced.graph)
         self.plans.append(
             StepPlan(traced=step.traced, solution=solution, account=account, plain_peak=plain_peak)
         )

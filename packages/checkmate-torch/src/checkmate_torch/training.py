@@ -36,6 +36,8 @@ _WHY_A_BREAK = (
     "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
     "out fullgraph=True"
 )
+_MOST_DEPTHS = 3
+"""Calls that run while this many or more earlier ones wait for their backward passes share their plans."""
 _NOTHING = (
     "Dynamo captured no part of the model, so that it runs as plain PyTorch and the budget does not bound it: "
     "a graph break inside of a loop, or in a class of torch.nn, leaves all of that code out"
@@ -97,7 +99,7 @@ class PlannedTraining(Viewable):
             raise ReferenceError("the model of this training is gone")
         return model
 
-    @torch.compiler.disable(recursive=False, reason=_WHY_A_BREAK)  # type: ignore[untyped-decorator]
+    @torch.compiler.disable(reason=_WHY_A_BREAK)  # type: ignore[untyped-decorator]
     def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         model, strict = self._live_model(), self.options.strict
         try:
@@ -150,11 +152,13 @@ class PlannedTraining(Viewable):
         with held gradients have plans of their own. So have calls that run while the backward passes of
         earlier calls are due.
         """
-        depth = n_outstanding()
+        depth = min(n_outstanding(), _MOST_DEPTHS)
         if depth == 0 and (calls := self._planner.calls.unsettled()) and self._planner.decide_calls(calls):
             self._plan_again(self.options)
         held = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-        apart = held > 0 and ((True, depth) in self._runs or not self._charge(Kind.EARLIER_GRADIENTS, held))
+        apart = held > 0 and (
+            (True, depth) in self._runs or not self._planner.charge(Kind.EARLIER_GRADIENTS, held)
+        )
         key = apart, depth
         if key not in self._runs:
             refuse_parts(model)
@@ -172,16 +176,6 @@ class PlannedTraining(Viewable):
         """Drop the captured graphs, so that the next call plans with other options or other decisions."""
         self._earlier = _Earlier(self._planner, self._runs)
         self._planner, self._runs = self._planner.again(options), {}
-
-    def _charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
-        """Charge ``size`` bytes of a kind in the plans so far, if all of them stay within the budget."""
-        planner, options = self._planner, options or self.options
-        charged = [plan.charged(kind, size, options) for plan in planner.plans]
-        plans = [plan for plan in charged if plan is not None]
-        if len(plans) < len(charged):
-            return False
-        planner.plans[:], planner.options = plans, options
-        return True
 
     def _excess(self) -> str:
         """By how much a call that is not planned may exceed the budget, in words."""
@@ -204,7 +198,7 @@ class PlannedTraining(Viewable):
         if more <= 0:
             return
         options = options.with_state(self._state_bytes)
-        if self._charge(Kind.OPTIMIZER, self._state_bytes, options):
+        if self._planner.charge(Kind.OPTIMIZER, self._state_bytes, options):
             return
         name = type(optimizer).__name__
         _log.info(
