@@ -13,14 +13,16 @@ from torch import nn, optim
 from torch.optim import Optimizer
 
 import checkmate
+from checkmate.heuristics import PlainOrder
 from checkmate.report import Kind
-from checkmate_torch import NoPlanError, TooManyPlansError, UnsupportedModelError, memory_meter
+from checkmate_torch import NoPlanError, TooManyPlansError, UnsupportedModelError, memory_meter, trace_step
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.step import CompiledStep, compile_step
 from zoo.small_torch import Case, gpt2, mlp, perceptron, resnet18
 
 STEPS = 4
 LEAST = "least and a tenth"
+ENOUGH = "1MiB"
 
 
 def mlp_with_dropout() -> Case:
@@ -151,7 +153,7 @@ def both(
     compiled, plain = module(), module()
     reference = make(plain)
     return (
-        compile_step(compiled, loss_fn, make(compiled), "100%"),
+        compile_step(compiled, loss_fn, make(compiled), ENOUGH),
         plain_step(plain, loss_fn, reference),
         reference,
     )
@@ -216,7 +218,7 @@ def test_an_optimizer_with_another_term_gets_another_plan() -> None:
 def test_clipped_as_by_hand(max_norm: float) -> None:
     module, plain = network(), network()
     optimizer, reference = (optim.AdamW(m.parameters(), lr=0.1) for m in (module, plain))
-    step = compile_step(module, mean_square, optimizer, "100%", max_norm=max_norm)
+    step = compile_step(module, mean_square, optimizer, ENOUGH, max_norm=max_norm)
 
     def by_hand(x: torch.Tensor) -> torch.Tensor:
         reference.zero_grad()
@@ -339,7 +341,12 @@ def test_step_hooks_of_the_optimizer_run_once_a_step() -> None:
 
 def test_at_the_plain_peak_updates_wait_where_early_ones_would_not_fit() -> None:
     """Adam's temporaries beside all activations are more than plain PyTorch ever holds."""
-    step, plain, reference = both(lambda m: optim.Adam(m.parameters(), lr=0.01))
+    _, plain, reference = both(lambda m: optim.Adam(m.parameters(), lr=0.01))
+    module = network()
+    optimizer = optim.Adam(module.parameters(), lr=0.01)
+    traced = trace_step(module, mean_square, optimizer, (BATCH,), workspaces=True)
+    at_the_end = PlainOrder(order=traced.step.plain).peak(traced.graph)
+    step = compile_step(module, mean_square, optimizer, at_the_end)
     assert_equal_steps(step, plain)
     assert_equal_state(step.optimizer, reference)
     (plan,) = step.plans
@@ -375,7 +382,7 @@ def test_the_report_accounts_for_every_byte() -> None:
 def test_each_kind_of_inputs_has_a_plan_up_to_the_limit() -> None:
     module = network()
     optimizer = optim.SGD(module.parameters(), lr=0.1)
-    step = compile_step(module, mean_square, optimizer, "100%", max_plans=2)
+    step = compile_step(module, mean_square, optimizer, ENOUGH, max_plans=2)
     for batch in (4, 5, 4):
         step(torch.randn(batch, 8))
     assert len(step.plans) == 2
