@@ -44,7 +44,8 @@ __all__ = ["EagerStep", "eager_step"]
 
 _log = logging.getLogger(__name__)
 _PRECISION = 0.02
-"""Peaks that differ by less than this share are taken as equal."""
+_SMALL = 2**13
+"""Peaks that differ by less than this share, or these bytes, are taken as equal."""
 
 _IN_PLACE = {
     torch.ops.aten.add.Tensor: 2,
@@ -102,7 +103,7 @@ class EagerStep:
         """
         peak = fixed + max(self.peak(Workspaces.of(graph, nodes)), self.moments[-1][0] + update)
         planned = keep_all_peak(graph) if planned is None else planned
-        return max(peak, planned) if planned <= peak * (1 + _PRECISION) else peak
+        return max(peak, planned) if planned - peak <= max(_SMALL, _PRECISION * peak) else peak
 
 
 def eager_step(

@@ -123,13 +123,14 @@ class StepPlanner:
         if given is not None:
             solution = given.solution(step.traced.graph)
         else:
+            replays = step.traced.graph.fixed_size - holdings.size  # bytes that no plan can do without
             solution = decide_step(
                 options,
                 step.traced.graph,
                 account,
                 holdings.allocated(),
                 plain=plain,
-                plain_peak=plain_peak,
+                plain_peak=plain_peak + replays,
                 fixed_order=False,
             )
         forward = emit_step(step, schedule_of(solution), given.watch if given is not None else None)
