@@ -212,6 +212,25 @@ def test_other_optimizers_are_refused_with_the_way_out_and_left_as_they_are(kind
     assert torch.equal(rng, torch.get_rng_state())
 
 
+class Wrapper(Optimizer):
+    """As libraries wrap optimizers: what a copy of it sets, it would set on the inner one."""
+
+    def __init__(self, inner: Optimizer) -> None:
+        self.inner = inner
+
+    @property
+    def param_groups(self) -> list[dict[str, object]]:
+        return self.inner.param_groups
+
+
+def test_a_wrapper_is_refused_for_the_optimizer_inside() -> None:
+    inner = optim.SGD(network().parameters(), lr=0.1)
+    with pytest.raises(
+        UnsupportedOptimizerError, match="Wrapper wraps another optimizer: pass the inner one"
+    ):
+        Updates(optimizer=Wrapper(inner))
+
+
 def test_differentiable_optimizers_are_refused_with_the_way_out() -> None:
     optimizer = optim.SGD(network().parameters(), lr=0.1, differentiable=True)
     with pytest.raises(UnsupportedOptimizerError, match="differentiable=True"):

@@ -66,8 +66,7 @@ def overwrites_gradients(optimizer: Optimizer) -> bool:
             f"{name} has differentiable=True, but updates in place can't be differentiated: set it to False, "
             f"or {_WAY_OUT}"
         )
-    devices = {p.device for p in _parameters(optimizer) if p.is_cuda and not is_memoryless(p)}
-    with unfaked(), torch.device("cpu"), torch.random.fork_rng(sorted(devices, key=str)):
+    with unfaked(), torch.device("cpu"), torch.random.fork_rng(_gpus(optimizer)):
         try:
             (together, same), (apart, same_apart) = (_tried(optimizer, way) for way in (_together, _apart))
         except Exception as error:
@@ -159,18 +158,30 @@ def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
+def _gpus(optimizer: Optimizer) -> list[torch.device]:
+    return sorted({p.device for p in _parameters(optimizer) if p.is_cuda and not is_memoryless(p)}, key=str)
+
+
+def _seed(optimizer: Optimizer, seed: int) -> None:
+    """Seed the generators that the trial uses; ``torch.manual_seed`` would seed those of every GPU."""
+    torch.default_generator.manual_seed(seed)
+    for device in _gpus(optimizer):
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
 def _tried(
     optimizer: Optimizer, way: Callable[[Optimizer, Sequence[Tensor | None]], None]
 ) -> tuple[list[object], bool]:
     """The results of a few steps of a small copy, and whether they left the gradients as they were."""
-    torch.manual_seed(0)
+    _seed(optimizer, 0)
     twin = copied(optimizer, {id(p): _small(p) for p in _parameters(optimizer)})
     parameters, same, results = _parameters(twin), True, list[object]()
     known = set(map(id, parameters))
     if any(map(is_memoryless, _parameters(optimizer))):
         twin = without_kernels(twin)
     for step, factor in enumerate(_GRADIENTS):
-        torch.manual_seed(step)
+        _seed(optimizer, step)
         gradients = [factor * torch.randn_like(p) if p.requires_grad else None for p in parameters]
         given = copy.deepcopy(gradients)
         way(twin, given)
