@@ -223,13 +223,14 @@ def in_backward(door: Door) -> Steps:
         optimizers[parameter].step()
         optimizers[parameter].zero_grad()
 
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(update)
+    hooks = [p.register_post_accumulate_grad_hook(update) for p in model.parameters()]
     for step in range(3):
         x, y = batch(step)
         loss = square(run(x), y)
         loss.backward()
         yield of(model, more=[loss])
+    for hook in hooks:  # they hold the parameters that hold them, which no garbage collector sees
+        hook.remove()
 
 
 @habit("a closure passed to optimizer.step")

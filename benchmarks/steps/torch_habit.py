@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from torch._C._functorch import is_functorch_wrapped_tensor as is_wrapped
 
 import checkmate
 import checkmate_torch
@@ -95,7 +96,7 @@ def _trained(habit: Habit, door: Door, steps: int = 0) -> tuple[list[Arrays], in
     running = habit(door)
     while True:
         if len(results) + 1 == steps:
-            with memory_meter(alive_tensors()) as meter:
+            with memory_meter(alive_tensors(), device="cpu") as meter:
                 found = next(running, None)
             peak = int(meter.peak)
         else:
@@ -109,23 +110,14 @@ def _trained(habit: Habit, door: Door, steps: int = 0) -> tuple[list[Arrays], in
 def alive_tensors() -> list[torch.Tensor]:
     """All real tensors on the CPU that Python holds, and the gradients of those."""
     gc.collect()
-    found = [x for x in gc.get_objects() if type(x) in (torch.Tensor, nn.Parameter)]
+    found = [x for x in gc.get_objects() if type(x) in (torch.Tensor, nn.Parameter) and not is_wrapped(x)]
     found += [x.grad for x in found if x.is_leaf and x.grad is not None]
     parts = [
         part
         for x in found
         for part in ((x._indices(), x._values()) if x.layout == torch.sparse_coo else (x.detach(),))
     ]
-    return [x for x in parts if x.device.type == "cpu" and not _wrapped(x)]
-
-
-def _wrapped(x: torch.Tensor) -> bool:
-    """Whether a tensor has no storage of its own, as those inside of ``vmap``."""
-    try:
-        x.untyped_storage()
-    except NotImplementedError:
-        return True
-    return False
+    return [x for x in parts if x.device.type == "cpu"]
 
 
 def _array(x: torch.Tensor) -> npt.NDArray[Any]:
