@@ -9,7 +9,15 @@ import torch
 from torch import Tensor, nn, optim
 
 import checkmate
-from checkmate_torch import UnsupportedModelError, bind, compile_step, plan, plan_step, trace_step
+from checkmate_torch import (
+    UnsupportedModelError,
+    bind,
+    compile_step,
+    memory_meter,
+    plan,
+    plan_step,
+    trace_step,
+)
 from zoo.small_torch import perceptron
 
 network = partial(perceptron, 16, 64, 16)
@@ -66,3 +74,35 @@ def test_where_parameters_are_everything_a_whole_step_needs_no_room_for_all_grad
     )
     assert apart.peak > 2 * parameters
     assert whole.peak < 1.3 * parameters
+
+
+class Residual(nn.Module):
+    """A block of a transformer in small: a norm made of simple ops, and a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.weight = nn.Linear(128, 128), nn.Parameter(torch.ones(128))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.linear(x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)) * self.weight).relu()
+
+
+def test_updates_do_not_wait_for_the_end_of_a_residual_stream() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*(Residual() for _ in range(8))), torch.randn(2, 128)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    traced = trace_step(
+        model,
+        lambda model, x: model(x).square().mean(),
+        optimizer,
+        (x,),
+        cost_model="flops",
+        workspaces=True,
+    )
+    step = bind(traced, checkmate.solve(traced.graph, "100%").schedule)
+    step(x)
+    with memory_meter(model, optimizer, x) as meter:
+        step(x)
+    parameters = sum(p.nbytes for p in model.parameters())
+    assert meter.peak == pytest.approx(step.plans[0].solution.peak, rel=0.01)
+    assert meter.peak < 1.5 * parameters

@@ -218,10 +218,15 @@ def _settled(
 
     Updates wait for the end of a chain of backward ops that may all run again, such as the sums of gradients
     along a residual stream. Where gradients are most of the memory, that costs more than such ops save.
+    Workspaces don't count in this, so that a step has the same graph however it is priced.
     """
     ops = tuple(replace(op, recomputable=op.recomputable and not op.backward) for op in graph.ops)
     free, once = (with_writes_settled(each, writes, in_sequence) for each in (graph, replace(graph, ops=ops)))
-    return once if keep_all_peak(once[0]) < _WORTH_IT * keep_all_peak(free[0]) else free
+    peak_free, peak_once = (
+        keep_all_peak(replace(g, ops=tuple(replace(op, workspace=0) for op in g.ops)))
+        for g, _ in (free, once)
+    )
+    return once if peak_once < _WORTH_IT * peak_free else free
 
 
 def _after_the_graph(*_: object) -> None:
