@@ -20,7 +20,7 @@ from checkmate_torch.separable import step_alone
 from checkmate_torch.storages import allocated_bytes, storage_key, storages_of
 from checkmate_torch.traced_graph import TracedGraph
 
-__all__ = ["Holdings", "module_of", "named", "optimizer_bytes"]
+__all__ = ["Holdings", "module_of", "named", "optimizer_bytes", "state_bytes"]
 
 _ROOT = re.compile(r"^L\['\w+'\]\.?")
 """Dynamo's name for the model itself."""
@@ -194,6 +194,11 @@ def module_of(node: Node | None) -> str:
     meta = node.meta if node is not None else {}
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")  # the latter in backward
     return _ROOT.sub("", list(stack.values())[-1][0]) if stack else ""
+
+
+def state_bytes(optimizer: Optimizer) -> int:
+    """Bytes of an optimizer's state as it is now."""
+    return sum(storage.nbytes() for storage in storages_of(dict(optimizer.state)).values())
 
 
 def optimizer_bytes(optimizer: Optimizer) -> int:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from checkmate import CheckmateError, NoPlanError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
-from checkmate_torch.account import optimizer_bytes
+from checkmate_torch.account import state_bytes
 from checkmate_torch.calls import n_outstanding
 from checkmate_torch.distributed import refuse_split_graphs
 from checkmate_torch.options import Options
@@ -119,7 +119,7 @@ class _Planning:
         return run
 
     def before_call(self, parameters: Sequence[object]) -> None:
-        """Plan again from the next call on, if the plans don't count held gradients or a step's other calls."""
+        """Plan again from the next call on, if held gradients or a step's other calls are not counted."""
         planner = self.planner
         held = sum(p.grad.nbytes for p in parameters if isinstance(p, Tensor) and p.grad is not None)
         if held > planner.held:
@@ -145,7 +145,7 @@ class _Planning:
         """Count the state of an optimizer that has stepped parameters of these graphs for the first time."""
         if not any(id(p) in self.parameters for group in optimizer.param_groups for p in group["params"]):
             return
-        self.state_bytes += optimizer_bytes(optimizer)
+        self.state_bytes += state_bytes(optimizer)
         planner = self.planner
         if self.state_bytes > planner.options.optimizer_bytes:
             options = planner.options.with_state(self.state_bytes)

@@ -107,11 +107,13 @@ class Calls:
         step: the calls of the present step so far.
         decided: the decisions for calls that were planned together.
         settled: the steps, as the calls in them, for which that was done.
+        pending: the number of forward passes of each call whose backward passes have not run.
     """
 
     step: list[Call] = field(default_factory=list)
     decided: list[Decision] = field(default_factory=list)
     settled: list[list[Call]] = field(default_factory=list)
+    pending: dict[Call, int] = field(default_factory=dict)
 
     def noting(self, call: Call, run: Boxed, n_outputs: int, on_excess: OnExcess) -> Boxed:
         """The forward pass of a call, which remembers the tensors that it keeps for backward.
@@ -123,6 +125,7 @@ class Calls:
             on_excess: told if the call runs while earlier calls keep more than it is charged with.
         """
         kept: list[int] | None = None
+        pending = self.pending
 
         def noted(args: list[object]) -> object:
             nonlocal kept
@@ -131,6 +134,7 @@ class Calls:
             elif (earlier := earlier_bytes(args)) > call.earlier:
                 on_excess(call, earlier)
             self.step.append(call)
+            pending[call] = pending.get(call, 0) + 1
             held = _storages(args) if kept is None else {}
             results = cast("Sequence[object]", run(args))
             if kept is None:
@@ -141,6 +145,23 @@ class Calls:
             if kept:
                 _outstanding.append(_Kept([results[k] for k in kept]))
             return results
+
+        return mark_boxed(noted)
+
+    def noting_backward(self, call: Call, run: Boxed, on_repeat: Callable[[Call], None]) -> Boxed:
+        """The backward pass of a call.
+
+        Args:
+            call: the call.
+            run: its backward pass.
+            on_repeat: told if it runs once more after one forward pass, for which autograd keeps its inputs.
+        """
+
+        def noted(args: list[object]) -> object:
+            if not self.pending.get(call):
+                on_repeat(call)
+            self.pending[call] = max(0, self.pending.get(call, 0) - 1)
+            return run(args)
 
         return mark_boxed(noted)
 

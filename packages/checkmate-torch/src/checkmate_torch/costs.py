@@ -213,7 +213,8 @@ def _layout(value: object) -> object:
     """The part of an argument that decides the cost."""
     if isinstance(value, torch.Tensor):
         shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
-        return (shape, stride, value.dtype, value.device.type)
+        kind = "all true" if value.dtype == torch.bool else value.dtype
+        return (shape, stride, kind, value.device.type)
     return largest(value) if isinstance(value, torch.SymInt) else value
 
 
@@ -231,5 +232,5 @@ def _real(value: object) -> object:
         for piece in flat[_PATTERN:].split(_PATTERN):  # type: ignore[no-untyped-call]
             piece.copy_(pattern[: len(piece)])
     else:
-        flat.zero_()
+        flat.fill_(value.dtype == torch.bool)  # a mask that selects everything takes most
     return flat.as_strided(shape, stride)

@@ -118,7 +118,7 @@ class Planner:
                 example_inputs,
                 partition=partial(self._partition, captured=captured),
                 forward=partial(self._forward, forward, captured=captured),
-                backward=backward,
+                backward=partial(self._backward, backward),
             )
             self.sizes.append(planned_sizes(shown))
         return call
@@ -133,10 +133,17 @@ class Planner:
     ) -> Boxed:
         """Compile a forward graph. One that has a backward graph remembers what it keeps for that."""
         run = compile_graph(gm, inputs)
-        call, self._latest = self._latest, None
+        call = self._latest
         if call is None or self.given is not None:
             return run
         return self.calls.noting(call, run, captured.n_outputs, self._warn_of_excess)
+
+    def _backward(
+        self, compile_graph: Callable[..., Boxed], gm: GraphModule, inputs: Sequence[object]
+    ) -> Boxed:
+        """Compile a backward graph, which notes that it has run."""
+        run, call = compile_graph(gm, inputs), self._latest
+        return run if call is None else self.calls.noting_backward(call, run, self._warn_of_repeat)
 
     def _partition(
         self,
@@ -262,6 +269,16 @@ class Planner:
                 f"{format_bytes(call.budget)} by {format_bytes(peak - call.budget)}. Compute all in one call "
                 "of one model, which is planned as a whole",
             )
+
+    def _warn_of_repeat(self, call: Call) -> None:
+        """Warn of a graph that is kept for another backward pass."""
+        kept = simulate(call.traced.graph, call.schedule).peak - call.traced.graph.base_size
+        self.warn_once(
+            "repeat",
+            "a backward pass ran more than once after one forward pass: with retain_graph=True autograd "
+            "keeps all saved tensors to the end, so that the step may exceed its budget by up to "
+            f"{format_bytes(kept)}. Add the losses up and run one backward pass",
+        )
 
     def decide_calls(self, calls: Sequence[Call]) -> bool:
         """Decide the schedules of all calls of a step together, for the next planner.

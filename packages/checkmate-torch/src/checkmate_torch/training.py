@@ -16,16 +16,16 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from checkmate import InfeasibleBudgetError
+from checkmate import InfeasibleBudgetError, UnsupportedModelError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
-from checkmate_torch.account import optimizer_bytes
+from checkmate_torch.account import state_bytes
 from checkmate_torch.calls import n_outstanding
 from checkmate_torch.capture import NotOneGraphError, TooManyPlansError, captured
 from checkmate_torch.distributed import refuse_parts, run_inside
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
-from checkmate_torch.private import is_captured, plain_call
+from checkmate_torch.private import is_captured, plain_call, tree_leaves
 from checkmate_torch.step_plan import Given, StepPlan, Viewable
 from checkmate_torch.stepping import on_first_step
 
@@ -36,11 +36,15 @@ _WHY_A_BREAK = (
     "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
     "out fullgraph=True"
 )
+_NOT_CALLED = (
+    "an optimizer has stepped parameters of this model, but no call of the model was planned: calls of its "
+    "forward method, of its parts and of copies are not"
+)
 _MOST_DEPTHS = 3
-"""Calls that run while this many or more earlier ones wait for their backward passes share their plans."""
+"""Calls that run while at least this many earlier ones wait for their backward passes share plans."""
 _NOTHING = (
-    "Dynamo captured no part of the model, so that it runs as plain PyTorch and the budget does not bound it: "
-    "a graph break inside of a loop, or in a class of torch.nn, leaves all of that code out"
+    "Dynamo captured no part of the model, which runs as plain PyTorch, and the budget does not bound it: a "
+    "graph break inside of a loop, or in a class of torch.nn, leaves all of that code out"
 )
 
 
@@ -120,6 +124,7 @@ class PlannedTraining(Viewable):
                 raise
             self._use_earlier_plans(self._earlier, error)
         else:
+            refuse_double_backward(result)
             if self._planner.plans:
                 self._earlier = None
             elif self._in_pieces:
@@ -187,12 +192,15 @@ class PlannedTraining(Viewable):
     def _count_state_of(self, optimizer: Optimizer) -> None:
         """Count the state of an optimizer that has stepped parameters of the model for the first time."""
         model = self._model()
-        if model is None or self.given is not None or not self._planner.plans:
+        if model is None or self.given is not None:
             return
         ours = set(map(id, model.parameters()))
         if not any(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
             return
-        self._state_bytes += optimizer_bytes(optimizer)
+        if not self._planner.plans:
+            self._planner.warn_once("calls", _NOT_CALLED)
+            return
+        self._state_bytes += state_bytes(optimizer)
         options = self.options
         more = self._state_bytes - options.optimizer_bytes
         if more <= 0:
@@ -208,6 +216,21 @@ class PlannedTraining(Viewable):
             format_bytes(more),
         )
         self._plan_again(options)
+
+
+def refuse_double_backward(result: object) -> None:
+    """Let the backward pass of a result raise in our words if it is to be differentiated itself."""
+    outputs = (x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.grad_fn is not None)
+    if (output := next(outputs, None)) is not None and output.grad_fn is not None:
+        output.grad_fn.register_prehook(_refuse_if_differentiated)
+
+
+def _refuse_if_differentiated(_: object) -> None:
+    if torch.is_grad_enabled():
+        raise UnsupportedModelError(
+            "create_graph=True asks for the gradient of a gradient, but a planned backward pass can't be "
+            "differentiated: call disable(model), or the .original of a compiled model, for that step"
+        )
 
 
 class _Earlier:

@@ -16,6 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 if TYPE_CHECKING:
     import sympy
 
+_LARGEST_SIZE = 2**40
+"""Larger maxima are not meant: sizes that depend on data have the largest integer, or a power of it."""
+
 __all__ = [
     "FakeTensor",
     "FakeTensorMode",
@@ -63,7 +66,9 @@ def declared_maximum(size: torch.SymInt, symbol: sympy.Symbol) -> int | None:
     from torch.utils._sympy.numbers import int_oo
 
     known = size.node.shape_env.var_to_range.get(symbol)
-    return None if known is None or known.upper in (int_oo, sympy.oo) else int(known.upper)
+    if known is None or known.upper in (int_oo, sympy.oo) or known.upper > _LARGEST_SIZE:
+        return None
+    return int(known.upper)
 
 
 def current_value(size: torch.SymInt, symbol: sympy.Symbol) -> int:
