@@ -26,6 +26,21 @@ def network() -> nn.Sequential:
     return module
 
 
+class Forwarding(torch.optim.Optimizer):
+    """A wrapper whose state is that of the optimizer inside, as accelerate's."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    state = property(lambda self: self.optimizer.state, lambda self, x: setattr(self.optimizer, "state", x))
+    param_groups = property(
+        lambda self: self.optimizer.param_groups, lambda self, x: setattr(self.optimizer, "param_groups", x)
+    )
+
+    def step(self, closure: object = None) -> object:
+        return self.optimizer.step(closure)
+
+
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -35,6 +50,7 @@ OPTIMIZERS = {
     "foreach": lambda p: torch.optim.Adam(p, foreach=True),
     "centered": lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True),
     "adagrad": lambda p: torch.optim.Adagrad(p),
+    "forwarding": lambda p: Forwarding(torch.optim.Adam(p)),
 }
 
 

@@ -89,6 +89,7 @@ def copied(optimizer: Optimizer, twins: Mapping[int, Tensor]) -> Optimizer:
         optimizer: shares nothing with the copy that a step changes.
         twins: ``id`` of a parameter → its replacement; other parameters stay.
     """
+    optimizer = _inside(optimizer)
     memo: dict[int, Any] = {id(p): twins.get(id(p), p) for p in _parameters(optimizer)}
     twin = copy.copy(optimizer)  # PyTorch copies no hooks
     twin.state = defaultdict(dict)
@@ -102,6 +103,17 @@ def copied(optimizer: Optimizer, twins: Mapping[int, Tensor]) -> Optimizer:
     others = {k: v for k, v in vars(optimizer).items() if k not in vars(twin) and k != _SCHEDULED_STEP}
     vars(twin).update(copy.deepcopy(others, memo))  # PyTorch copies no attributes of other authors
     return twin
+
+
+def _inside(optimizer: Optimizer) -> Optimizer:
+    """The optimizer in a wrapper without state of its own, such as accelerate's; others as they are.
+
+    Assigning to the state of such a wrapper, or of a copy of it, would change the optimizer inside.
+    """
+    inner = vars(optimizer).get("optimizer")
+    if isinstance(inner, Optimizer) and inner.state is optimizer.state:
+        return _inside(inner)
+    return optimizer
 
 
 class Alone:

@@ -39,11 +39,8 @@ class CheckmateCallback(TrainerCallback):  # type: ignore[misc]  # skipped when 
         self._budget, self._settings = budget, settings
 
     def on_train_begin(self, *state: Any, model: nn.Module, optimizer: Optimizer, **others: Any) -> None:
-        """Enable the model; the optimizer is the one that accelerate has wrapped."""
-        settings: TrainingSettings = {
-            "optimizer": getattr(optimizer, "optimizer", optimizer),
-            **self._settings,
-        }
+        """Enable the model."""
+        settings: TrainingSettings = {"optimizer": optimizer, **self._settings}
         self.training = enable(model, self._budget, **settings)
 
     def on_train_end(self, *state: Any, model: nn.Module, **others: Any) -> None:
