@@ -180,10 +180,17 @@ def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: _Followe
     for x in outputs:
         x.register_hook(loss_ends)
     torch.autograd.backward([loss])
-    before = moments[starts - 1][0] + sum(follower.bytes_of(x) for x in outputs)
-    lives = [live - before for live, _ in moments[starts:ends]]
-    kept = max(0, lives[-1]) if lives else 0
-    found = LossBytes(kept=kept, workspace=max([0, *lives]) - kept)
+    gradients = sum(follower.bytes_of(x) for x in outputs)
+    lives = [live - moments[starts - 1][0] - gradients for live, _ in moments[starts:ends]]
+    last = max(0, lives[-1]) if lives else 0
+    model = _of_model(gm)
+    pairs = zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True)
+    targets = {x.untyped_storage() for n, x in pairs if isinstance(x, Tensor) and n not in model}
+    found = LossBytes(
+        kept=last + sum(storage.nbytes() for storage in targets),
+        workspace=max([0, *lives]) - last,
+        outputs=gradients,
+    )
     return EagerStep(moments=moments, loss=found)
 
 
@@ -193,7 +200,8 @@ class _Eager(Interpreter):
     def __init__(self, gm: GraphModule, loss_starts: Callable[[], None] | None = None) -> None:
         super().__init__(gm)
         self._loss_starts = loss_starts
-        self._last = _last_of_model(gm) if loss_starts is not None else None
+        model = _of_model(gm) if loss_starts is not None else ()
+        self._last = next((n for n in reversed(gm.graph.nodes) if n in model), None)
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
@@ -207,8 +215,8 @@ class _Eager(Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-def _last_of_model(gm: GraphModule) -> Node | None:
-    """The last node that the outputs after the first one, which is the loss, are computed from."""
+def _of_model(gm: GraphModule) -> set[Node]:
+    """The nodes that the outputs after the first one, which is the loss, are computed from."""
     _loss, *rest = tree_leaves(gm.graph.output_node().args[0])
     needed: set[Node] = set()
     stack = [n for n in rest if isinstance(n, Node)]
@@ -216,7 +224,7 @@ def _last_of_model(gm: GraphModule) -> Node | None:
         if (node := stack.pop()) not in needed:
             needed.add(node)
             stack += node.all_input_nodes
-    return next((n for n in reversed(gm.graph.nodes) if n in needed), None)
+    return needed
 
 
 class _OuterLoss(torch.autograd.Function):

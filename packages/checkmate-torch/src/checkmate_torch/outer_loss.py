@@ -8,6 +8,7 @@ Outputs and gradients are known from the model. The loss takes further bytes, wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import torch
 from torch.fx import GraphModule, Node
@@ -28,10 +29,12 @@ class LossBytes:
     Attributes:
         kept: held from the loss to the end of the step.
         workspace: held besides, while the loss and its backward pass run.
+        outputs: bytes of the outputs that they were found for, to which they are in proportion; 0 = to none.
     """
 
     kept: int
     workspace: int
+    outputs: int = 0
 
 
 def loss_bytes(declared: int | LossBytes | None, outputs: int) -> LossBytes:
@@ -46,7 +49,10 @@ def loss_bytes(declared: int | LossBytes | None, outputs: int) -> LossBytes:
         outputs: bytes of the outputs that get a gradient.
     """
     if isinstance(declared, LossBytes):
-        return LossBytes(kept=declared.kept + _SCALARS, workspace=declared.workspace)
+        part = outputs / declared.outputs if declared.outputs else 1
+        return LossBytes(
+            kept=ceil(declared.kept * part) + _SCALARS, workspace=ceil(declared.workspace * part)
+        )
     kept = 2 * outputs if declared is None else declared
     return LossBytes(kept=kept + _SCALARS, workspace=0 if declared == 0 else 3 * outputs)
 
