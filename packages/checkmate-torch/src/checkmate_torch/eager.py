@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -178,7 +178,7 @@ def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: _Followe
     loss, *rest = tree_leaves(_Eager(gm, loss_starts).run(*inputs))
     outputs = [x for x in _differentiable(rest) if x is not loss]
     for x in outputs:
-        x.register_hook(loss_ends)
+        x.register_hook(loss_ends)  # type: ignore[no-untyped-call]
     torch.autograd.backward([loss])
     gradients = sum(follower.bytes_of(x) for x in outputs)
     lives = [live - moments[starts - 1][0] - gradients for live, _ in moments[starts:ends]]
@@ -243,7 +243,7 @@ class _OuterLoss(torch.autograd.Function):
         return None, None, *made
 
 
-class _Follower(TorchDispatchMode):
+class _Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of every storage from the op that makes it until it is freed.
 
     Attributes:
@@ -252,7 +252,7 @@ class _Follower(TorchDispatchMode):
     """
 
     def __init__(self, held: Mapping[int, int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live = sum(held.values())
         self.moments: list[tuple[int, Hashable]] = [(self.live, None)]
         self._sizes = dict(held)
@@ -332,7 +332,7 @@ def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
     if func not in REDUCED_IN_PLACE:
         return 0
     operands = [x for x in args if isinstance(x, Tensor)]
-    shape = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
+    shape: torch.Size = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
     return math.prod(shape) * operands[0].element_size()
 
 
@@ -374,8 +374,8 @@ def _view(storage: torch.UntypedStorage, like: Tensor) -> Tensor:
     """A leaf in the layout of a tensor, at its place in the storage."""
     sizes = [[largest(n) for n in numbers] for numbers in (like.shape, like.stride())]
     empty = torch.empty(0, dtype=like.dtype, device=like.device)
-    view = empty.set_(storage, largest(like.storage_offset()), *sizes)  # type: ignore[call-overload]
-    return cast(Tensor, view.requires_grad_(like.requires_grad))
+    view = empty.set_(storage, largest(like.storage_offset()), *sizes)
+    return view.requires_grad_(like.requires_grad)
 
 
 @contextmanager

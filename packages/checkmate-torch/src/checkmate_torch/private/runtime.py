@@ -61,7 +61,8 @@ def run_checkpoint(run: Callable[..., object], args: Sequence[Any], kwargs: Mapp
         kwargs: of the call.
     """
     body, *inputs = args
-    _settings, rest = torch.ops.higher_order.tag_activation_checkpoint.divide_kwargs(kwargs)
+    captured: Any = torch.ops.higher_order.tag_activation_checkpoint
+    _settings, rest = captured.divide_kwargs(kwargs)
     context = body.meta.get("_checkpoint_context_fn", noop_context_fn)
     return checkpoint(
         run, body, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=context, **rest
@@ -76,7 +77,8 @@ def saves_are_hooked() -> bool:
 def is_sole_gradient(x: torch.Tensor) -> bool:
     """Whether autograd alone holds a gradient that it passes to an op; asked by a dispatch mode."""
     # It is also held by the dispatcher, its arguments and this function; its storage, by the tensor and here.
-    return x._use_count() <= 4 and torch._C._storage_Use_Count(x.untyped_storage()._cdata) <= 2
+    counted: Any = x
+    return counted._use_count() <= 4 and torch._C._storage_Use_Count(x.untyped_storage()._cdata) <= 2
 
 
 def active_ddp() -> DistributedDataParallel | None:
