@@ -192,6 +192,7 @@ class Planner:
             account=account,
             lowering=options.lowering,
             plain_peak=plain_peak,
+            loss_guess=traced.loss_bytes if captured.loss is None else 0,
             in_pieces=captured.continues or captured.depth > 0,
         )
         modules = emit(traced, schedule_of(solution), given.watch if given is not None else None)
@@ -314,7 +315,7 @@ class _Captured:
     """A graph that Dynamo captured, and what it found around it.
 
     Attributes:
-        inputs: example inputs; real tensors, but for a trace ahead.
+        inputs: example inputs; real tensors, except in a trace ahead.
         loss: bytes of the caller's loss; None = unknown.
         plain: the step as eager PyTorch runs it, if it could be followed.
         continues: whether the graph ends at a graph break, so that others follow.

@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from checkmate import InfeasibleBudgetError, UnsupportedModelError
@@ -23,6 +25,7 @@ from checkmate_torch.account import state_bytes
 from checkmate_torch.calls import n_outstanding
 from checkmate_torch.capture import NotOneGraphError, TooManyPlansError, captured
 from checkmate_torch.distributed import refuse_parts, run_inside
+from checkmate_torch.found_loss import found_loss
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
 from checkmate_torch.private import is_captured, plain_call, tree_leaves
@@ -32,6 +35,7 @@ from checkmate_torch.stepping import on_first_step
 __all__ = ["PlannedTraining"]
 
 _log = logging.getLogger(__name__)
+torch.compiler.assume_constant_result(is_captured)  # Dynamo asks once, when it captures
 _WHY_A_BREAK = (
     "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
     "out fullgraph=True"
@@ -106,6 +110,8 @@ class PlannedTraining(Viewable):
     @torch.compiler.disable(reason=_WHY_A_BREAK)  # type: ignore[untyped-decorator]
     def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         model, strict = self._live_model(), self.options.strict
+        if self.options.loss is not None and self.options.loss_bytes is None:
+            self._find_loss_bytes(model, self.options.loss, args, kwargs)
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
         except TooManyPlansError as error:
@@ -131,6 +137,26 @@ class PlannedTraining(Viewable):
                 self._planner.warn_once("nothing", _NOTHING)
             return result
         return self._planned(args, kwargs)
+
+    def _find_loss_bytes(
+        self,
+        model: nn.Module,
+        loss: Callable[[Any], Tensor],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """Find the bytes of the loss, for later kinds of inputs too; else the rule of thumb holds."""
+        options = self.options
+        try:
+            found = found_loss(model, loss, args, kwargs, options)
+        except NotOneGraphError as error:
+            _log.info("%s", error)
+            found = None
+        if found is None:
+            self._planner.warn_once("loss", "the loss could not be traced: the rule of thumb takes its place")
+            self._planner.options = replace(options, loss=None)
+        else:
+            self._planner.options = replace(options, loss_bytes=found)
 
     def _plan_pieces(self, error: NotOneGraphError) -> None:
         """Let the next call capture the model in pieces."""

@@ -125,7 +125,6 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not (_capturing.get() and "recompile_limit" in record.getMessage())
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def is_captured() -> bool:
     """Whether :func:`captured_whole` captures the code that asks."""
     return _capturing.get()
