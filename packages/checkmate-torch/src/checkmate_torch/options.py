@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from checkmate.framework import Options as CommonOptions
@@ -13,9 +14,10 @@ from checkmate.framework import Settings, TracingSettings
 from checkmate.report import Kind
 from checkmate.units import parse_bytes
 from checkmate_torch.account import optimizer_bytes
-from checkmate_torch.arguments import check_optimizer
+from checkmate_torch.arguments import check_loss, check_optimizer
 from checkmate_torch.distributed import GroupChoice, checked_group
 from checkmate_torch.lowering import Lowering, checked_lowering
+from checkmate_torch.outer_loss import LossBytes
 
 __all__ = ["ModelSettings", "Options", "Settings", "TracingModelSettings", "TrainingSettings"]
 
@@ -58,6 +60,8 @@ class TrainingSettings(ModelSettings, total=False):
         lowering: ``"eager"`` (the default): the emitted code follows the schedule to the letter.
             ``"inductor"``: each of the two graphs is compiled by Inductor: fused kernels, but it orders and
             frees in its own way, so that the peak may depart from the prediction, either way: measure it.
+        loss: the loss, where it is computed outside the model: a function of the model's output to a scalar.
+            It is traced and not run; its bytes are then known, and charged in the place of ``loss_bytes``.
     """
 
     max_plans: int
@@ -65,6 +69,7 @@ class TrainingSettings(ModelSettings, total=False):
     strict: bool
     process_group: GroupChoice
     lowering: Lowering
+    loss: Callable[[Any], Tensor] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,21 +78,23 @@ class Options(CommonOptions):
 
     Attributes:
         optimizer_bytes: bytes of the optimizer's state after its first step, held besides the traced step.
-        loss_bytes: as in :class:`TracingModelSettings`, in bytes; None = twice the outputs.
+        loss_bytes: as in :class:`TracingModelSettings`, in bytes, or as found by tracing; None = unknown.
         process_group: the ranks that plan together; see :mod:`checkmate_torch.distributed`.
         lowering: ``"eager"`` or ``"inductor"``; see :mod:`checkmate_torch.lowering`.
         max_plans: as in :class:`TrainingSettings`, and likewise below.
         dynamic: whether sizes may change within a plan.
         strict: whether to raise where the budget can't be kept.
+        loss: the loss outside the model; None = unknown.
     """
 
     optimizer_bytes: int = 0
-    loss_bytes: int | None = None
+    loss_bytes: int | LossBytes | None = None
     process_group: GroupChoice = "alone"
     lowering: Lowering = "eager"
     max_plans: int = 8
     dynamic: bool | None = None
     strict: bool = False
+    loss: Callable[[Any], Tensor] | None = None
     _spelled: ClassVar[Mapping[str, str]] = {"optimizer_bytes": "optimizer"}
 
     @property
@@ -113,6 +120,7 @@ class Options(CommonOptions):
         process_group: GroupChoice = "alone",
         lowering: Lowering = "eager",
         max_plans: int = 8,
+        loss: Callable[[Any], Tensor] | None = None,
         **settings: Any,
     ) -> Self:
         """Read settings as users write them, so that a mistake shows before anything is traced.
@@ -125,6 +133,7 @@ class Options(CommonOptions):
         cls.refuse_unknown(settings)
         if optimizer is not None:
             check_optimizer(optimizer)
+        check_loss(loss)
         if max_plans < 1:
             raise ValueError(f"max_plans is {max_plans!r}, must be a number of kinds of inputs ≥ 1")
         return super(Options, cls).parse(  # explicit: a dataclass with slots is a new class
@@ -133,5 +142,6 @@ class Options(CommonOptions):
             process_group=checked_group(process_group),
             lowering=checked_lowering(lowering),
             max_plans=max_plans,
+            loss=loss,
             **settings,
         )

@@ -17,7 +17,7 @@ from checkmate import (
 )
 from checkmate.framework import differences
 from checkmate.report import Account, HasPlans, Kind
-from checkmate.units import parse_budget
+from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.account import module_of
 from checkmate_torch.emit import Watch
 from checkmate_torch.lowering import Lowering
@@ -49,6 +49,7 @@ class StepPlan:
         lowering: how its graphs run; only ``"eager"`` graphs follow the schedule to the letter.
         plain_peak: predicted peak of plain PyTorch, in bytes; None = it is unknown, and that of the graph's
             base order takes its place.
+        loss_guess: bytes that are charged for a loss outside of the model by a rule of thumb.
         in_pieces: whether it is one of several calls of a step.
     """
 
@@ -57,6 +58,7 @@ class StepPlan:
     account: Account = field(default_factory=Account)
     lowering: Lowering = "eager"
     plain_peak: int | None = None
+    loss_guess: int = 0
     in_pieces: bool = False
 
     @property
@@ -104,7 +106,12 @@ class StepPlan:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Further facts about the predicted peak."""
-        unknown = _NOT_FOLLOWED if self.plain_peak is None else ()
+        unknown: tuple[str, ...] = _NOT_FOLLOWED if self.plain_peak is None else ()
+        if self.loss_guess:
+            unknown += (
+                f"loss outside of the model: {format_bytes(self.loss_guess)} are a rule of thumb; pass loss= "
+                "or loss_bytes=",
+            )
         if self.in_pieces:
             unknown = (*unknown, *_IN_PIECES)
         return (*_OF_INDUCTOR, *unknown) if self.lowering == "inductor" else unknown

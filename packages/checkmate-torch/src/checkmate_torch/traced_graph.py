@@ -62,6 +62,14 @@ class TracedGraph:
             and (is_random(node) or not may_run_twice(node) or not written.isdisjoint(op.inputs))
         ]
 
+    @property
+    def loss_bytes(self) -> int:
+        """Bytes that are charged for the caller's loss, besides outputs and their gradients."""
+        if self.boundary is None:
+            return 0
+        loss = self.graph.ops[self.boundary]
+        return loss.workspace + self.graph.tensors[loss.outputs[-1]].size
+
     @cached_property
     def _op_nodes(self) -> frozenset[Node]:
         return frozenset(node for node in self.nodes if node is not None)
