@@ -30,7 +30,7 @@ class Forwarding(torch.optim.Optimizer):
     """A wrapper whose state is that of the optimizer inside, as accelerate's."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer = optimizer
+        self.optimizer, self.defaults = optimizer, optimizer.defaults
 
     state = property(lambda self: self.optimizer.state, lambda self, x: setattr(self.optimizer, "state", x))
     param_groups = property(
