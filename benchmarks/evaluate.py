@@ -70,7 +70,9 @@ def _evaluate_all(
     console, failed = Console(stderr=True), 0
     try:
         for experiment in experiments:
-            facts = session("benchmarks/evaluate.py", arguments, experiment.seeds, experiment.packages)
+            facts = session(
+                f"benchmarks/{Path(sys.argv[0]).name}", arguments, experiment.seeds, experiment.packages
+            )
             failed += _evaluate(experiment, asked, folder, facts, console)
     except KeyboardInterrupt:
         console.print("[yellow]interrupted: the same command resumes[/]")

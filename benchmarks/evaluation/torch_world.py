@@ -82,13 +82,18 @@ def habits_markdown(results: Results) -> str:
         rows = [row for row in results.rows if row["group"] == group]
         lines = [(row["habit"], *(_answer(row, door) for door in DOORS)) for row in rows]
         parts.append(f"**{group}**\n\n{table(('habit', *DOORS), lines)}")
+    return "\n\n".join([*parts, *_reasons(results)])
+
+
+def _reasons(results: Results) -> list[str]:
+    """The message of each refusal and failure, after the habits that it ends."""
     reasons: dict[str, list[str]] = {}
     for row in results.rows:
         for door in DOORS:
-            if why := row.error or (row[door] or {}).get("refused") or (row[door] or {}).get("failed"):
+            found = row[door] or {}
+            if why := row.error or found.get("refused") or found.get("failed"):
                 reasons.setdefault(_said(why), []).append(f"{row['habit']} ({door})")
-    parts += [f"- {', '.join(which)}: {why}" for why, which in reasons.items()]
-    return "\n\n".join(parts)
+    return [f"- {', '.join(which)}: {why}" for why, which in reasons.items()]
 
 
 _ANSWERS = (
@@ -114,7 +119,7 @@ def _answer(row: Row, door: str) -> str:
 
 def _world_line(row: Row) -> list[str]:
     if _failed(row):
-        said = "refused" if row["failed"] else "failed"
+        said = "infeasible" if "InfeasibleBudgetError" in _failed(row) else "failed"
         return [row["network"], _way(row), "–", "–", "–", "–", said, "–", "–"]
     return [
         row["network"],
