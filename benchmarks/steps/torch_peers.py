@@ -75,7 +75,7 @@ def points_of(model: str, budgets: list[float]) -> tuple[DFGraph, list[tuple[int
             copy.deepcopy(joint),
             n_primals=len(inputs[0]),
             n_forward_outputs=num_fwd_outputs,
-            loss_bytes=None if case.targets is not None else 0,
+            loss=None if case.targets is not None else 0,
         )
         options = Options.parse(budget="100%")
         traced = replace(traced, graph=options.priced(traced.graph, traced.nodes))
