@@ -20,7 +20,7 @@ import torch
 
 from checkmate import DFGraph, Schedule, Solution, Timeline, keep_all_peak, minimum_budget, simulate
 from checkmate.framework import differences
-from checkmate_torch.private import Boxed, StorageWeakRef, mark_boxed, storage_id
+from checkmate_torch.private import Boxed, WeakStorage, mark_boxed, storage_id
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = [
@@ -190,12 +190,12 @@ class _Kept:
     """Tensors that a forward pass has kept for its backward pass, held weakly."""
 
     def __init__(self, tensors: Iterable[object]) -> None:
-        self.sizes = [(StorageWeakRef(s), key, s.nbytes()) for key, s in _storages(tensors).items()]
+        self.storages = [WeakStorage(storage) for storage in _storages(tensors).values()]
 
     def live(self) -> dict[int, int]:
         """Storage → bytes, for those that still exist."""
-        self.sizes = [kept for kept in self.sizes if not kept[0].expired()]
-        return {key: size for _, key, size in self.sizes}
+        self.storages = [storage for storage in self.storages if not storage.is_gone()]
+        return {storage.key: storage.size for storage in self.storages}
 
 
 _outstanding: list[_Kept] = []

@@ -52,7 +52,8 @@ def compile(model: nn.Module, budget: Budget, **settings: Unpack[TrainingSetting
         RankError: at the first call, if the ranks that plan together meet different kinds of inputs.
     """
     check_module(model)
-    return CompiledModule(model, Options.parse(budget=budget, **{"process_group": "all", **settings}))
+    settings.setdefault("process_group", "all")
+    return CompiledModule(model, Options.parse(budget=budget, **settings))
 
 
 class CompiledModule(nn.Module, Viewable):

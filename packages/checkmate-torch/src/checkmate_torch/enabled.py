@@ -55,7 +55,8 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     >>> len(training.plans), type(model).__name__
     (1, 'Sequential')
     """
-    options = Options.parse(budget=budget, **{"process_group": "all", **settings})
+    settings.setdefault("process_group", "all")
+    options = Options.parse(budget=budget, **settings)
     model = _target(model)
     training = PlannedTraining(model, options, holds_model=False)
     set_in_place(model, training)

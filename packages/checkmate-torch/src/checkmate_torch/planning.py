@@ -243,9 +243,7 @@ class Planner:
                 return solution, False
         least = minimum_budget(graph, fixed_order=True, time_limit=_LEAST_S)
         budget = budget_bytes(options, graph, holdings.allocated(), plain_peak)
-        timeline = least.timeline
-        if timeline is None:
-            raise RuntimeError("no schedule of least peak")
+        timeline = simulate(graph, schedule_of(least))
         if timeline.peak > budget:
             if options.strict:
                 return decide_within(), False
@@ -253,7 +251,7 @@ class Planner:
                 "first step",
                 f"the first step takes {format_bytes(timeline.peak)}, more than the budget of "
                 f"{format_bytes(budget)}: earlier calls keep {format_bytes(captured.earlier)} for their "
-                "backward passes. The next step is planned for all calls together",
+                "backward passes. The next step is planned for all calls of this model together",
             )
         problem = Problem(graph=graph, budget=max(budget, timeline.peak), fixed_order=True)
         return Solution.found(problem, timeline, solver="least memory"), False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Node
 
-from checkmate_torch.private import current_value, declared_maximum, limit, symbols_in, value_at
+from checkmate_torch.private import current_value, declared_maximum, limit, sole_symbol, symbols_in, value_at
 
 if TYPE_CHECKING:
     import sympy
@@ -78,8 +78,8 @@ def planning_for(inputs: Sequence[object], earlier: Sequence[Sizes]) -> Iterator
         if list(map(len, sizes)) == ranks:
             for shape, known in zip(shapes, sizes, strict=True):
                 for size, most in zip(shape, known, strict=True):
-                    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                        values[size.node.expr] = max(values.get(size.node.expr, 0), most)
+                    if (symbol := sole_symbol(size)) is not None:
+                        values[symbol] = max(values.get(symbol, 0), most)
     token = _earlier.set(values)
     try:
         yield

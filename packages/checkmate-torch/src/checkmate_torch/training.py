@@ -12,7 +12,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ from checkmate_torch.stepping import on_first_step
 __all__ = ["PlannedTraining"]
 
 _log = logging.getLogger(__name__)
-torch.compiler.assume_constant_result(is_captured)  # Dynamo asks once, when it captures
+torch.compiler.assume_constant_result(is_captured)  # type: ignore[no-untyped-call]  # Dynamo asks once, when it captures
 _WHY_A_BREAK = (
     "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
     "out fullgraph=True"
@@ -67,7 +67,8 @@ class PlannedTraining(Viewable):
             holds_model: False = the model holds this object, and must not be held by it.
         """
         self._model: Callable[[], nn.Module | None] = (lambda: model) if holds_model else weakref.ref(model)
-        self._planner = Planner(options, given, module=model if holds_model else weakref.proxy(model))
+        module = model if holds_model else cast("nn.Module", weakref.proxy(model))
+        self._planner = Planner(options, given, module=module)
         self._earlier: _Earlier | None = None
         self._runs: dict[tuple[bool, int], Callable[..., object]] = {}
         self._in_pieces = False
@@ -107,7 +108,7 @@ class PlannedTraining(Viewable):
             raise ReferenceError("the model of this training is gone")
         return model
 
-    @torch.compiler.disable(reason=_WHY_A_BREAK)  # type: ignore[untyped-decorator]
+    @torch.compiler.disable(reason=_WHY_A_BREAK)  # type: ignore[no-untyped-call,untyped-decorator]
     def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         model, strict = self._live_model(), self.options.strict
         if self.options.loss is not None and self.options.loss_bytes is None:

@@ -132,7 +132,7 @@ def is_captured() -> bool:
 
 def plain_call(module: nn.Module, *args: object, **kwargs: object) -> object:
     """Call a module with its hooks, but not what compiles it in place."""
-    return module._call_impl(*args, **kwargs)
+    return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 def in_place(module: nn.Module) -> Callable[..., object] | None:
@@ -161,7 +161,7 @@ def passing_dynamo(error: Exception) -> Exception:
 
     kind = type(error)
     passing = type(kind.__name__, (kind, ShortenTraceback), {"__module__": kind.__module__})
-    twin = passing.__new__(passing, *error.args)
+    twin: Exception = passing.__new__(passing, *error.args)
     vars(twin).update(vars(error), first_useful_frame=None)
     return twin
 

@@ -28,6 +28,7 @@ __all__ = [
     "fake_mode",
     "fake_mode_of",
     "limit",
+    "sole_symbol",
     "specialized",
     "symbols_in",
     "unfaked",
@@ -58,6 +59,11 @@ def untraced() -> AbstractContextManager[object]:
 def symbols_in(size: torch.SymInt) -> set[sympy.Symbol]:
     """The symbols in the formula of a size."""
     return set(size.node.expr.free_symbols)
+
+
+def sole_symbol(size: object) -> sympy.Symbol | None:
+    """The symbol that a size is; None if it is a number or a formula."""
+    return size.node.expr if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol else None
 
 
 def declared_maximum(size: torch.SymInt, symbol: sympy.Symbol) -> int | None:

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 __all__ = [
     "OpOverload",
-    "StorageWeakRef",
+    "WeakStorage",
     "active_ddp",
     "argument_names",
     "is_checkpoint",
@@ -95,6 +95,23 @@ def registries(module: nn.Module) -> dict[str, object]:
     """The tables in which a module keeps parameters, buffers and submodules: attribute name → table."""
     names = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
     return {name: getattr(module, name) for name in names}
+
+
+class WeakStorage:
+    """A weak reference to a storage.
+
+    Attributes:
+        key: its number, see :func:`storage_id`.
+        size: bytes.
+    """
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self.key, self.size = storage_id(storage), storage.nbytes()
+        self._reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+    def is_gone(self) -> bool:
+        """Whether the storage was freed."""
+        return bool(self._reference.expired())  # type: ignore[no-untyped-call]
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:
