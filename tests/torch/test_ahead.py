@@ -139,7 +139,7 @@ def test_without_running_an_op_there_are_no_workspaces() -> None:
     timed: list[checkmate.Progress] = []
     x = torch.randn(9, 16)
     graph = trace(network(), x, cost_model="roofline-H100-80GB", on_progress=timed.append).graph
-    assert timed == []
+    assert not any("timing" in report.step for report in timed)
     assert all(op.workspace == 0 for op in graph.ops if op.name != "loss")
 
 

@@ -36,8 +36,8 @@ __all__ = ["checkmate_backend", "last_plan"]
 _log = logging.getLogger(__name__)
 _MOST = 16
 """Calls of ``torch.compile`` whose plans are known, the latest ones."""
-_OF_TORCH_COMPILE = ("dynamic", "max_plans", "strict")
-"""Settings of :func:`compile` that are arguments of ``torch.compile``, or have no meaning there."""
+_OF_TORCH_COMPILE = ("dynamic", "loss", "max_plans", "strict")
+"""Settings of :func:`compile` that are arguments of ``torch.compile``, or that a graph can't use."""
 _known: OrderedDict[int, tuple[Mapping[str, Any], _Planning]] = OrderedDict()
 
 
@@ -56,7 +56,7 @@ def checkmate_backend(
     Args:
         gm: the graph that Dynamo captured.
         example_inputs: its inputs.
-        options: the budget and settings of :func:`checkmate_torch.compile`, without ``dynamic``,
+        options: the budget and settings of :func:`checkmate_torch.compile`, without ``dynamic``, ``loss``,
             ``max_plans`` and ``strict``.
         mode: must be None.
 
@@ -163,7 +163,9 @@ def _planning(options: Mapping[str, Any] | None, mode: str | None) -> _Planning:
         return known[1]
     given = dict(options or {})
     if wrong := [name for name in _OF_TORCH_COMPILE if name in given]:
-        raise TypeError(f"{wrong[0]!r} is no option of the backend: see the arguments of torch.compile")
+        raise TypeError(
+            f"{wrong[0]!r} is no option of the backend: it is an argument of torch.compile, or of enable"
+        )
     parsed = Options.parse(**{"process_group": "all", **given})
     if "budget" not in given:
         raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")

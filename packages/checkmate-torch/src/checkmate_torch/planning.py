@@ -74,7 +74,6 @@ class Planner:
     calls: Calls = field(default_factory=Calls, repr=False)
     warned: set[str] = field(default_factory=set, repr=False)
     held: int = 0
-    _latest: Call | None = field(default=None, repr=False)
 
     def again(self, options: Options) -> Planner:
         """A planner with other options, and no plans yet."""
@@ -103,7 +102,6 @@ class Planner:
         continues = graph_break(gm) is not None
         if continues or (loss is None and returns_loss(gm)):
             loss = 0
-        self._latest = None
         forward, backward = lowered(self.options.lowering)
         progress = self.options.planning("tracing forward and backward pass")
         with progress, planning_for(shown, self.sizes):
@@ -118,7 +116,7 @@ class Planner:
                 example_inputs,
                 partition=partial(self._partition, captured=captured),
                 forward=partial(self._forward, forward, captured=captured),
-                backward=partial(self._backward, backward),
+                backward=partial(self._backward, backward, captured=captured),
             )
             self.sizes.append(planned_sizes(shown))
         return call
@@ -133,16 +131,21 @@ class Planner:
     ) -> Boxed:
         """Compile a forward graph. One that has a backward graph remembers what it keeps for that."""
         run = compile_graph(gm, inputs)
-        call = self._latest
+        call = captured.call
         if call is None or self.given is not None:
             return run
         return self.calls.noting(call, run, captured.n_outputs, self._warn_of_excess)
 
     def _backward(
-        self, compile_graph: Callable[..., Boxed], gm: GraphModule, inputs: Sequence[object]
+        self,
+        compile_graph: Callable[..., Boxed],
+        gm: GraphModule,
+        inputs: Sequence[object],
+        *,
+        captured: _Captured,
     ) -> Boxed:
         """Compile a backward graph, which notes that it has run."""
-        run, call = compile_graph(gm, inputs), self._latest
+        run, call = compile_graph(gm, inputs), captured.call
         return run if call is None else self.calls.noting_backward(call, run, self._warn_of_repeat)
 
     def _partition(
@@ -196,7 +199,7 @@ class Planner:
             in_pieces=captured.continues or captured.depth > 0,
         )
         modules = emit(traced, schedule_of(solution), given.watch if given is not None else None)
-        self._latest = Call(
+        captured.call = Call(
             traced=traced,
             schedule=schedule_of(solution),
             depth=captured.depth,
@@ -321,6 +324,7 @@ class _Captured:
         earlier: bytes that those calls keep, beside the inputs.
         of_earlier: bytes of the inputs that those calls keep.
         n_outputs: the number of results that the caller gets.
+        call: the planned call, once there is one.
     """
 
     inputs: Sequence[object]
@@ -331,6 +335,7 @@ class _Captured:
     earlier: int = 0
     of_earlier: int = 0
     n_outputs: int = 0
+    call: Call | None = None
 
     def __post_init__(self) -> None:
         """Ask for the bytes of earlier calls."""

@@ -22,7 +22,7 @@ from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.options import Options
 from checkmate_torch.separable import UnsupportedOptimizerError
 from checkmate_torch.step_plan import Given, StepPlan, Viewable
-from checkmate_torch.step_planning import StepPlanner, captured_step
+from checkmate_torch.step_planner import StepPlanner, captured_step
 from checkmate_torch.updates import Updates, settings_of
 
 __all__ = ["CompiledStep", "check_owned", "compile_step"]

@@ -29,7 +29,7 @@ from checkmate_torch.private import fake_mode, fake_mode_of, tree_leaves, tree_m
 from checkmate_torch.separable import copied, is_memoryless
 from checkmate_torch.step import CompiledStep, check_owned
 from checkmate_torch.step_plan import Given
-from checkmate_torch.step_planning import StepPlanner, StepTraced, captured_step
+from checkmate_torch.step_planner import StepPlanner, StepTraced, captured_step
 from checkmate_torch.updates import Updates
 from checkmate_torch.whole import WholeStep
 
