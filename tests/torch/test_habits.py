@@ -212,9 +212,8 @@ def rows(x: torch.Tensor) -> torch.Tensor:
         (Fills, torch.clone, "depends on data"),
         (lambda: nn.Embedding(32, 4, sparse=True), rows, "sparse=False"),
         (network, torch.Tensor.to_sparse, "sparse Tensor"),
-        (lambda: nn.GRU(32, 4), torch.clone, "allow_rnn"),
     ],
-    ids=["devices", "data", "sparse gradient", "sparse input", "recurrent"],
+    ids=["devices", "data", "sparse gradient", "sparse input"],
 )
 def test_a_model_that_cannot_be_planned_is_refused_with_the_way_out(
     module: Callable[[], nn.Module], prepare: Callable[[torch.Tensor], torch.Tensor], message: str

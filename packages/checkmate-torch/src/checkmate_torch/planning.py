@@ -37,6 +37,7 @@ from checkmate_torch.lowering import lowered
 from checkmate_torch.options import Options
 from checkmate_torch.outer_loss import LossBytes, returns_loss
 from checkmate_torch.private import Boxed, compile_joint, graph_break
+from checkmate_torch.recurrent import with_recurrent_ops
 from checkmate_torch.step_plan import Given, StepPlan, TracingDone
 from checkmate_torch.symbols import Sizes, planned_sizes, planning_for
 from checkmate_torch.traced_graph import TracedGraph
@@ -97,6 +98,7 @@ class Planner:
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
+        gm = with_recurrent_ops(gm)
         shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
         loss = self.options.loss_bytes
         continues = graph_break(gm) is not None

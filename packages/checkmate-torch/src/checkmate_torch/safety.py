@@ -35,7 +35,7 @@ FIRST_STATISTIC = 3
 """Index of the first output of a batch norm in training that is a new running statistic; copies have none."""
 
 
-_KNOWN_NAMESPACES = frozenset({"aten", "prims"})
+_KNOWN_NAMESPACES = frozenset({"aten", "checkmate_torch", "prims"})
 """Ops of other libraries run once: a second run might not be safe."""
 
 _LIBRARY_STATE = frozenset({"workspace", "reserve", "reserveSpace"})

@@ -23,6 +23,7 @@ from checkmate_torch.eager import EagerStep, eager_step
 from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
 from checkmate_torch.private import TangentAOTInput, compile_joint, mark_boxed, tree_map_only
+from checkmate_torch.recurrent import with_recurrent_ops
 from checkmate_torch.safety import is_new_statistic
 from checkmate_torch.step_plan import Given, StepPlan, TracingDone
 from checkmate_torch.storages import allocated_bytes
@@ -64,6 +65,7 @@ class StepPlanner:
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
+        gm = with_recurrent_ops(gm)
         updated: dict[int, nn.Parameter] = {}
         forward = partial(_guarded, updated=updated)
         accumulates = self.updates.accumulate > 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ __all__ = [
     "WeakStorage",
     "active_ddp",
     "argument_names",
+    "autograd_inside_of_op",
     "is_checkpoint",
     "is_mutable",
     "is_sole_gradient",
@@ -40,6 +42,20 @@ __all__ = [
 def argument_names(op: OpOverload) -> list[str]:
     """The names of an operator's arguments, in order."""
     return [argument.name for argument in op._schema.arguments]
+
+
+@contextmanager
+def autograd_inside_of_op() -> Iterator[None]:
+    """Within the block, autograd records, also in the code of an operator, which runs below autograd.
+
+    PyTorch's kernels run there, also while AOTAutograd traces, which would run decompositions in Python.
+    """
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for name in ("AutogradFunctionality", "ADInplaceOrView", "AutogradOther"):
+        excluded = excluded.remove(getattr(torch._C.DispatchKey, name))
+    guard = torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
+    with guard, torch._C._DisablePythonDispatcher(), torch.enable_grad():
+        yield
 
 
 def is_mutable(op: OpOverload) -> bool:
