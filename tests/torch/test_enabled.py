@@ -117,6 +117,29 @@ def test_every_step_has_the_bits_of_plain_pytorch_and_stays_within_the_budget(
     assert max(peak for peak in peaks if peak is not None) <= budget
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # Dynamo's own
+def test_two_models_in_one_step_share_the_smaller_budget() -> None:
+    def net() -> nn.Module:
+        return nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(32, 32), nn.GELU())))
+
+    torch.manual_seed(0)
+    models, x = nn.ModuleList([net(), net()]), torch.randn(512, 32)
+    plain = copy.deepcopy(models)
+
+    def step(models: nn.Module) -> object:
+        first, second = models  # type: ignore[misc]
+        return second(first(x)).square().mean().backward()
+
+    budget = int(0.75 * peak_of(plain, step, x))
+    for model, room in zip(models, (1, 2), strict=True):
+        enable(model, room * budget, cost_model="flops")
+    for _ in range(3):
+        models.zero_grad()
+        step(models)
+        assert same(gradients(models), gradients(plain))
+    assert peak_of(models, step, x) <= budget
+
+
 def test_the_model_stays_itself() -> None:
     model = Blocks()
     training = enable(model, "8GiB", cost_model="flops")
@@ -156,13 +179,15 @@ def test_an_assigned_forward_is_called_planned_and_does_not_recurse() -> None:
         assert seen
 
 
-def test_models_are_freed_with_their_last_reference() -> None:
-    model = Blocks()
+def test_batches_and_models_are_freed_with_their_last_reference() -> None:
+    model, x = Blocks(), torch.randn(8, 32)
     training = enable(model, "8GiB", cost_model="flops")
-    model(torch.randn(8, 32)).backward()
-    gone = weakref.ref(model)
+    model(x).backward()
+    gone, batch = weakref.ref(model), weakref.ref(x)
     gc.disable()
     try:
+        del x
+        assert batch() is None
         del model
         assert gone() is None
     finally:

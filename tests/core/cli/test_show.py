@@ -229,7 +229,7 @@ def test_the_exporters_of_core(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--budget", "8G"], "can't read '8G'"),
+        (["--budget", "8Q"], "can't read '8Q'"),
         (["-o", "x.unknown"], "no exporter for 'x.unknown'"),
         (["-o", "x.html", "--format", "nonsense"], "no exporter 'nonsense'"),
         (["--format", "html"], "say where to write"),

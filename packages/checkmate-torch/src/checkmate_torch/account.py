@@ -75,6 +75,11 @@ class Holdings:
         return [x for key, x in items if key not in self.owned and not isinstance(x, nn.Parameter)]
 
     @property
+    def owned_bytes(self) -> int:
+        """Bytes of the module: parameters, buffers, gradients so far."""
+        return sum(size for _, size in self.owned.values())
+
+    @property
     def trained(self) -> dict[int, int]:
         """Storage → bytes of the parameters among the example inputs that get a gradient."""
         return {

@@ -131,7 +131,10 @@ class _Planning:
                     "may exceed the budget by that, and the next one is planned with them",
                 )
                 self.plan_again()
-        if n_outstanding() == 0 and (calls := planner.calls.unsettled()) and planner.decide_calls(calls):
+        if n_outstanding() == 0:
+            planner.settle()
+        if planner.calls.renewed:
+            planner.calls.renewed = False
             self.plan_again()
 
     def plan_again(self) -> None:

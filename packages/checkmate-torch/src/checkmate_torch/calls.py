@@ -11,6 +11,8 @@ gradients. So call i is planned with Wᵢ as the workspace of its boundary and G
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,7 +41,7 @@ _LEVELS = (1.0, 0.5, 0.25, 0.1, 0.0)
 """Room of later calls that is tried, from the least that they need (0) to that without recomputation (1)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class Call:
     """A planned forward pass and its backward pass, as one of the calls of a step.
 
@@ -50,9 +52,12 @@ class Call:
         earlier: bytes of those calls, with which its graph is charged.
         batch: bytes of its inputs that no other call makes.
         trained: storage → bytes of the trained parameters in its graph.
-        whole: whether its graph is charged with all parameters of the model.
+        owned: bytes of the model's parameters and other tensors, with all of which its graph is charged; None
+            = the model is unknown.
         budget: of the whole step, in bytes.
         provisional: whether it was planned for the least peak, because later calls were to come.
+        home: the calls of its planner.
+        number: its own.
     """
 
     traced: TracedGraph
@@ -61,9 +66,11 @@ class Call:
     earlier: int
     batch: int
     trained: Mapping[int, int]
-    whole: bool
+    owned: int | None
     budget: int
     provisional: bool
+    home: weakref.ref[Calls]
+    number: int = field(default_factory=itertools.count().__next__)
 
     @property
     def graph(self) -> DFGraph:
@@ -99,21 +106,23 @@ OnExcess = Callable[[Call, int], None]
 """Called with a call and the bytes that earlier calls keep while it runs, if its plan counts fewer."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Calls:
-    """The calls of a planner: those of the present step in order, and what was decided for whole steps.
+    """The calls of a planner, and what was decided for the steps that they are part of.
 
     Attributes:
-        step: the calls of the present step so far.
-        decided: the decisions for calls that were planned together.
-        settled: the steps, as the calls in them, for which that was done.
+        made: the calls.
+        decided: the decisions for calls that were planned together with others, also those of other planners.
+        renewed: whether there are decisions that no plan follows yet.
+        settled: the steps, as the numbers of their calls, that were looked at.
         pending: the number of forward passes of each call whose backward passes have not run.
     """
 
-    step: list[Call] = field(default_factory=list)
+    made: list[Call] = field(default_factory=list)
     decided: list[Decision] = field(default_factory=list)
-    settled: list[list[Call]] = field(default_factory=list)
-    pending: dict[Call, int] = field(default_factory=dict)
+    renewed: bool = False
+    settled: set[tuple[int, ...]] = field(default_factory=set)
+    pending: dict[int, int] = field(default_factory=dict)
 
     def noting(self, call: Call, run: Boxed, n_outputs: int, on_excess: OnExcess) -> Boxed:
         """The forward pass of a call, which remembers the tensors that it keeps for backward.
@@ -129,12 +138,10 @@ class Calls:
 
         def noted(args: list[object]) -> object:
             nonlocal kept
-            if n_outstanding() == 0:
-                self.step.clear()
-            elif (earlier := earlier_bytes(args)) > call.earlier:
+            if n_outstanding() and (earlier := earlier_bytes(args)) > call.earlier:
                 on_excess(call, earlier)
-            self.step.append(call)
-            pending[call] = pending.get(call, 0) + 1
+            _note_nest(call)
+            pending[call.number] = pending.get(call.number, 0) + 1
             held = _storages(args) if kept is None else {}
             results = cast("Sequence[object]", run(args))
             if kept is None:
@@ -143,7 +150,7 @@ class Calls:
                     k for k in range(n_outputs, len(results)) if _storages([results[k]]).keys() - held.keys()
                 ]
             if kept:
-                _outstanding.append(_Kept([results[k] for k in kept]))
+                _outstanding.append(_Kept(call, [results[k] for k in kept]))
             return results
 
         return mark_boxed(noted)
@@ -158,19 +165,22 @@ class Calls:
         """
 
         def noted(args: list[object]) -> object:
-            if not self.pending.get(call):
+            if not self.pending.get(call.number):
                 on_repeat(call)
-            self.pending[call] = max(0, self.pending.get(call, 0) - 1)
+            self.pending[call.number] = max(0, self.pending.get(call.number, 0) - 1)
             return run(args)
 
         return mark_boxed(noted)
 
     def unsettled(self) -> list[Call] | None:
-        """The calls of the last step, if there were several whose schedules were not decided together."""
-        if len(self.step) < 2 or n_outstanding() or self.step in self.settled:
-            return None
-        self.settled.append(list(self.step))
-        return list(self.step)
+        """Calls of the last step that ran one inside of the other, if they were not decided together."""
+        for nest in _nests if not n_outstanding() else ():
+            calls = [call for reference in nest if (call := reference()) is not None]
+            numbers = tuple(call.number for call in calls)
+            if len(calls) == len(nest) > 1 and numbers not in self.settled:
+                self.settled.add(numbers)
+                return calls
+        return None
 
     def known(self, graph: DFGraph, depth: int) -> Decision | None:
         """The decision for a graph at a depth, if its step was decided as one."""
@@ -189,7 +199,8 @@ def _storages(values: Iterable[object]) -> dict[int, torch.UntypedStorage]:
 class _Kept:
     """Tensors that a forward pass has kept for its backward pass, held weakly."""
 
-    def __init__(self, tensors: Iterable[object]) -> None:
+    def __init__(self, call: Call, tensors: Iterable[object]) -> None:
+        self.call = weakref.ref(call)
         self.storages = [WeakStorage(storage) for storage in _storages(tensors).values()]
 
     def live(self) -> dict[int, int]:
@@ -199,6 +210,18 @@ class _Kept:
 
 
 _outstanding: list[_Kept] = []
+_nests: list[list[weakref.ref[Call]]] = []
+"""Of the present step so far: calls that each ran between the passes of those before, in any model."""
+
+
+def _note_nest(call: Call) -> None:
+    """Note that a call starts while others wait for their backward passes."""
+    outer = [kept.call for kept in _outstanding]
+    if not outer:
+        _nests.clear()
+    if _nests and _nests[-1] == outer:
+        _nests.pop()
+    _nests.append([*outer, weakref.ref(call)])
 
 
 def n_outstanding() -> int:
@@ -292,15 +315,17 @@ class _Decisions:
     def __init__(
         self, calls: Sequence[Call], decide: Callable[[DFGraph, int], tuple[Schedule, Timeline]]
     ) -> None:
-        resident = {key: size for call in calls if not call.whole for key, size in call.trained.items()}
+        resident = {key: size for call in calls if call.owned is None for key, size in call.trained.items()}
+        owned = {call.home: call.owned or 0 for call in calls}
         later: dict[int, int] = {}
         self.decisions: list[Decision] = []
         self.peak, self.cost, workspace = 0, 0.0, 0
         for k, call in reversed(list(enumerate(calls))):
             others = sum(each.batch for each in calls if each is not call)
-            absent = sum(size for key, size in resident.items() if key not in call.trained)
+            others += sum(size for home, size in owned.items() if home != call.home)
+            others += sum(size for key, size in resident.items() if key not in call.trained)
             between = {
-                "besides": others + (0 if call.whole else absent),
+                "besides": others,
                 "workspace": workspace,
                 "gradients": sum(later.values()),
             }

@@ -9,6 +9,7 @@ pass run as they are.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -121,6 +122,7 @@ class Planner:
                 backward=partial(self._backward, backward, captured=captured),
             )
             self.sizes.append(planned_sizes(shown))
+        captured.inputs = ()  # AOTAutograd keeps the compilers, which must not keep the batch
         return call
 
     def _forward(
@@ -208,10 +210,12 @@ class Planner:
             earlier=captured.earlier,
             batch=holdings.own_batch(captured.of_earlier),
             trained=holdings.trained,
-            whole=self.module is not None,
+            owned=None if self.module is None else holdings.owned_bytes + options.optimizer_bytes,
+            home=weakref.ref(self.calls),
             budget=solution.problem.budget,
             provisional=captured.continues and not known,
         )
+        self.calls.made.append(captured.call)
         self.plans.append(plan)
         log_plan(self.plans, holdings)
         return modules
@@ -284,14 +288,16 @@ class Planner:
             f"{format_bytes(kept)}. Add the losses up and run one backward pass",
         )
 
-    def decide_calls(self, calls: Sequence[Call]) -> bool:
-        """Decide the schedules of all calls of a step together, for the next planner.
+    def settle(self) -> None:
+        """Decide the schedules of the last step's calls together, if they were not; warn if there are none.
 
-        Returns:
-            False if none were found; a warning says so.
+        ``calls.renewed`` says afterwards that this planner must plan again.
         """
+        calls = self.calls.unsettled()
+        if calls is None:
+            return
         options = self.options
-        budget = calls[0].budget
+        budget = min(call.budget for call in calls)
         if options.is_share:
             budget = parse_budget(options.budget, plain_peak_as_one(calls))
         limit = max(_LEAST_S, options.time_limit / (2 * len(calls)))
@@ -308,9 +314,12 @@ class Planner:
                 "exceed its budget"
             )
             self.warn_once("together", text)
-            return False
-        self.calls.decided += decisions
-        return True
+            return
+        for decision in decisions:
+            home = decision.call.home()
+            if home is not None:
+                home.decided.append(decision)
+                home.renewed = True
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

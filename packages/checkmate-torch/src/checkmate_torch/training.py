@@ -185,7 +185,10 @@ class PlannedTraining(Viewable):
         earlier calls are due.
         """
         depth = min(n_outstanding(), _MOST_DEPTHS)
-        if depth == 0 and (calls := self._planner.calls.unsettled()) and self._planner.decide_calls(calls):
+        if depth == 0:
+            self._planner.settle()
+        if self._planner.calls.renewed:
+            self._planner.calls.renewed = False
             self._plan_again(self.options)
         held = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
         apart = held > 0 and (
