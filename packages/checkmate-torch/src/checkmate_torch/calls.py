@@ -89,6 +89,7 @@ class Decision:
         besides: bytes that the other calls hold throughout.
         workspace: bytes that the calls between its two passes need.
         gradients: bytes that they leave.
+        budget: of the step, in bytes.
     """
 
     call: Call
@@ -96,6 +97,7 @@ class Decision:
     besides: int
     workspace: int
     gradients: int
+    budget: int = 0
 
     def charged(self, graph: DFGraph) -> DFGraph:
         """The graph of the call, charged with the others."""
@@ -111,14 +113,12 @@ class Calls:
     """The calls of a planner, and what was decided for the steps that they are part of.
 
     Attributes:
-        made: the calls.
         decided: the decisions for calls that were planned together with others, also those of other planners.
         renewed: whether there are decisions that no plan follows yet.
         settled: the steps, as the numbers of their calls, that were looked at.
         pending: the number of forward passes of each call whose backward passes have not run.
     """
 
-    made: list[Call] = field(default_factory=list)
     decided: list[Decision] = field(default_factory=list)
     renewed: bool = False
     settled: set[tuple[int, ...]] = field(default_factory=set)

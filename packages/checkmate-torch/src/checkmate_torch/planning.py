@@ -31,7 +31,7 @@ from checkmate_torch.calls import (
     plain_peak_as_one,
 )
 from checkmate_torch.deciding import budget_bytes, decide_step, log_plan, price_step, refuse_nested
-from checkmate_torch.distributed import bucket_bytes
+from checkmate_torch.distributed import Ranks, bucket_bytes, decided_together
 from checkmate_torch.eager import EagerStep, eager_step
 from checkmate_torch.emit import emit
 from checkmate_torch.lowering import lowered
@@ -215,7 +215,6 @@ class Planner:
             budget=solution.problem.budget,
             provisional=captured.continues and not known,
         )
-        self.calls.made.append(captured.call)
         self.plans.append(plan)
         log_plan(self.plans, holdings)
         return modules
@@ -238,9 +237,8 @@ class Planner:
         if known is not None:
             charged = known.charged(graph)
             timeline = simulate(charged, known.schedule)
-            budget = max(known.call.budget, timeline.peak)
-            problem = Problem(graph=charged, budget=budget, fixed_order=True)
-            return Solution.found(problem, timeline, solver="as one step"), True
+            problem = Problem(graph=charged, budget=max(known.budget, timeline.peak), fixed_order=True)
+            return Solution.found(problem, timeline, solver="joint"), True
         decide_within = partial(
             decide_step, options, graph, account, holdings.allocated(), plain_peak=plain_peak
         )
@@ -263,7 +261,7 @@ class Planner:
                 "backward passes. The next step is planned for all calls of this model together",
             )
         problem = Problem(graph=graph, budget=max(budget, timeline.peak), fixed_order=True)
-        return Solution.found(problem, timeline, solver="least memory"), False
+        return Solution.found(problem, timeline, solver="least-memory"), False
 
     def _warn_of_excess(self, call: Call, earlier: int) -> None:
         """Warn of a call that runs while earlier calls keep more bytes than its plan counts."""
@@ -304,7 +302,9 @@ class Planner:
 
         def decide_call(graph: DFGraph, room: int) -> Solution:
             each = replace(options, time_limit=limit)
-            return decide(graph, room, each, fixed_order=True, throw=False)
+            problem = Problem(graph=graph, budget=room, time_limit=limit, fixed_order=True)
+            solve = partial(decide, graph, options=each, fixed_order=True, throw=False)
+            return decided_together(Ranks.of(options.process_group), problem, solve)
 
         decisions = decided_as_one(calls, budget, decide_call)
         if decisions is None:
@@ -318,7 +318,7 @@ class Planner:
         for decision in decisions:
             home = decision.call.home()
             if home is not None:
-                home.decided.append(decision)
+                home.decided.append(replace(decision, budget=budget))
                 home.renewed = True
 
 

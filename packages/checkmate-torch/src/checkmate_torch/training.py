@@ -35,7 +35,7 @@ from checkmate_torch.stepping import on_first_step
 __all__ = ["PlannedTraining"]
 
 _log = logging.getLogger(__name__)
-torch.compiler.assume_constant_result(is_captured)  # type: ignore[no-untyped-call]  # Dynamo asks once, when it captures
+torch.compiler.assume_constant_result(is_captured)  # type: ignore[no-untyped-call]
 _WHY_A_BREAK = (
     "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
     "out fullgraph=True"
