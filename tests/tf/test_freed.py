@@ -76,7 +76,7 @@ def trained_on_a_batch(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[o
 
 
 def infeasible(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> list[object]:
-    training = checkmate.tf2.enable(model, **{**SETTINGS, "budget": 1})
+    training = checkmate.tf2.enable(model, **{**SETTINGS, "budget": "1B"})
     with pytest.raises(checkmate.InfeasibleBudgetError):
         model.train_on_batch(x, y)
     return [training]
