@@ -90,8 +90,8 @@ from steps.process import LEAST
 from zoo.torch_world import ARCHITECTURES, Architecture
 
 inputs = {"input": batch()[0]}
-made = mlp(), inputs, lambda y: y.square().mean()
-ARCHITECTURES["tiny"] = Architecture(library="none", make=lambda: made)
+mean_square = lambda y: y.square().mean()
+ARCHITECTURES["tiny"] = Architecture(library="none", make=lambda: (mlp(), inputs, mean_square))
 task = {"network": "tiny", "method": "checkmate", "share": LEAST}
 print(json.dumps(torch_world.measure(task | {"cost_model": "flops", "time_limit": 2.0, "time": False})))
 """
