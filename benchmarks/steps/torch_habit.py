@@ -61,8 +61,9 @@ def _judged(habit: Habit, name: str, plain: list[Arrays], plain_peak: int) -> Ro
                 ours, peak = _trained(habit, lambda *model: _planned(name, budget, *model), len(plain))  # noqa: B023
                 break
             except Exception as failure:  # noqa: BLE001 - an error is an answer, too
-                cause = getattr(failure, "inner_exception", failure)
-                least = getattr(cause, "minimum", None)
+                least = getattr(
+                    getattr(failure, "inner_exception", failure), "minimum", None
+                )  # holds no frames
                 if least is None or least <= budget:
                     return {"budget": budget, **_failure(failure), "warned": warned.said}
                 budget = least

@@ -114,15 +114,17 @@ class Planner:
                 plain=eager_step(gm, example_inputs, loss=loss) if self.given is None else None,
                 continues=continues,
             )
-            call = compile_joint(
-                gm,
-                example_inputs,
-                partition=partial(self._partition, captured=captured),
-                forward=partial(self._forward, forward, captured=captured),
-                backward=partial(self._backward, backward, captured=captured),
-            )
+            try:
+                call = compile_joint(
+                    gm,
+                    example_inputs,
+                    partition=partial(self._partition, captured=captured),
+                    forward=partial(self._forward, forward, captured=captured),
+                    backward=partial(self._backward, backward, captured=captured),
+                )
+            finally:
+                captured.inputs = ()  # AOTAutograd keeps the compilers, which must not keep the batch
             self.sizes.append(planned_sizes(shown))
-        captured.inputs = ()  # AOTAutograd keeps the compilers, which must not keep the batch
         return call
 
     def _forward(
