@@ -12,12 +12,11 @@ can't capture either is left out. Exit code 1: another entry than those of ``KNO
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +29,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 import checkmate
 import checkmate_torch
 from checkmate_torch.meter import memory_meter
+from faults.fault import in_time
 
 KNOWN: Mapping[str, str] = {"combinations": "the number of its results depends on data"}
 """Name → the reason why an entry is refused."""
@@ -98,7 +98,7 @@ def judged(sample: Sample) -> str:
     """The answer of one sample, and the reason after a colon."""
     torch._dynamo.reset()
     try:
-        with _limit(_LIMIT_S):
+        with in_time(_LIMIT_S):
             return _judged(sample)
     except checkmate.CheckmateError as refusal:
         return f"refused: {type(refusal).__name__}: {' '.join(str(refusal).split())[:200]}"
@@ -238,22 +238,6 @@ def _around(
     leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
     tensors = [x.detach().requires_grad_() for x in leaves if _differentiable(x)]
     return Around(inner, spec, [None if _differentiable(x) else x for x in leaves]), tensors
-
-
-@contextmanager
-def _limit(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in the block after some seconds (POSIX)."""
-
-    def stop(_number: int, _frame: object) -> None:
-        raise TimeoutError(f"no answer within {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 if __name__ == "__main__":

@@ -59,14 +59,14 @@ def harm(fault: Fault) -> str | None:
 
 
 @contextmanager
-def in_time() -> Iterator[None]:
-    """Raise TimeoutError in a block that hangs; in the main thread only."""
+def in_time(seconds: int = _LATE_S) -> Iterator[None]:
+    """Raise TimeoutError in a block that takes longer; in the main thread only."""
 
     def late(_number: int, _frame: FrameType | None) -> None:
-        raise TimeoutError(f"not over after {_LATE_S} seconds, process {os.getpid()}")
+        raise TimeoutError(f"not over after {seconds} seconds, process {os.getpid()}")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(_LATE_S)
+    signal.alarm(seconds)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""``checkmate cache``: what is kept is counted, and cleared; the next question is asked again."""
+"""``checkmate cache`` counts and deletes cached entries; afterwards a solver is asked again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_what_is_kept_is_counted_and_cleared(checkmate: Checkmate, graph: Path) 
     for device in ("abacus", "loom"):
         table = MeasuredOps({"device": device})
         table.add({name: OpProfile.of_runs(seconds, 8) for name, seconds in runs.items()})
-    (table.file.parent / "notes.json").write_text("of somebody else")
+    (table.file.parent / "notes.json").write_text("of another program")
     facts = json.loads(checkmate("cache", "info", "--json").stdout)
     assert facts["unsteady"] == 2
     assert [(kept["kind"], kept["entries"]) for kept in facts["kept"]] == [("schedules", 1), ("timings", 4)]

@@ -16,7 +16,6 @@ from checkmate import CheckmateError, NoPlanError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
 from checkmate_torch.account import state_bytes
-from checkmate_torch.calls import n_outstanding
 from checkmate_torch.distributed import refuse_split_graphs
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
@@ -29,7 +28,7 @@ from checkmate_torch.private import (
     passing_dynamo,
 )
 from checkmate_torch.step_plan import StepPlan
-from checkmate_torch.stepping import on_first_step
+from checkmate_torch.stepping import holds_any, on_first_step
 
 __all__ = ["checkmate_backend", "last_plan"]
 
@@ -131,10 +130,7 @@ class _Planning:
                     "may exceed the budget by that, and the next one is planned with them",
                 )
                 self.plan_again()
-        if n_outstanding() == 0:
-            planner.settle()
-        if planner.calls.renewed:
-            planner.calls.renewed = False
+        if planner.is_outdated():
             self.plan_again()
 
     def plan_again(self) -> None:
@@ -146,7 +142,7 @@ class _Planning:
 
     def count_state_of(self, optimizer: Optimizer) -> None:
         """Count the state of an optimizer that has stepped parameters of these graphs for the first time."""
-        if not any(id(p) in self.parameters for group in optimizer.param_groups for p in group["params"]):
+        if not holds_any(optimizer, self.parameters):
             return
         self.state_bytes += state_bytes(optimizer)
         planner = self.planner

@@ -44,6 +44,7 @@ __all__ = [
     "bucket_bytes",
     "checked_group",
     "decided_together",
+    "inside_of",
     "priced_together",
     "refuse_parts",
     "refuse_split_graphs",
@@ -172,14 +173,19 @@ def bucket_bytes() -> int:
     return 0 if ddp is None else sum(p.nbytes for p in ddp.parameters() if p.requires_grad)
 
 
+def inside_of(model: nn.Module) -> nn.Module:
+    """The module inside of a DDP module; another module as it is."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
 def run_inside(model: nn.Module, run: Run, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
     """Call ``run(module, …)`` for a module; of a DDP module only for the module inside.
 
     DDP's own work around that module stays outside the graph.
     """
-    if not isinstance(model, DistributedDataParallel):
+    inside = inside_of(model)
+    if inside is model:
         return run(model, *args, **kwargs)
-    inside = model.module
     model.__dict__["module"] = _Captured(partial(run, inside), inside)  # DDP calls this attribute
     try:
         return model(*args, **kwargs)
@@ -189,7 +195,7 @@ def run_inside(model: nn.Module, run: Run, args: Sequence[object], kwargs: Mappi
 
 def refuse_parts(model: nn.Module) -> None:
     """Refuse wrappers as :func:`refuse_wrappers` does, but not DDP around the whole model."""
-    refuse_wrappers(model.module if isinstance(model, DistributedDataParallel) else model)
+    refuse_wrappers(inside_of(model))
 
 
 class _Captured:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Unpack
 
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from checkmate import Budget
 from checkmate.framework import AUTO
 from checkmate_torch.arguments import check_module
 from checkmate_torch.compiled import CompiledModule
+from checkmate_torch.distributed import inside_of
 from checkmate_torch.options import Options, TrainingSettings
 from checkmate_torch.private import in_place, original_of, set_in_place
 from checkmate_torch.training import PlannedTraining
@@ -76,7 +76,7 @@ def disable(model: nn.Module) -> None:
     True
     """
     if planned_training(model) is not None:
-        set_in_place(_inside(model), None)
+        set_in_place(inside_of(model), None)
 
 
 def planned_training(model: nn.Module) -> PlannedTraining | None:
@@ -85,12 +85,8 @@ def planned_training(model: nn.Module) -> PlannedTraining | None:
     Args:
         model: one that is not enabled gives None.
     """
-    found = in_place(_inside(model))
+    found = in_place(inside_of(model))
     return found if isinstance(found, PlannedTraining) else None
-
-
-def _inside(model: nn.Module) -> nn.Module:
-    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 def _target(model: nn.Module) -> nn.Module:
@@ -100,7 +96,7 @@ def _target(model: nn.Module) -> nn.Module:
         TypeError: if it is none, or calls of it are compiled already.
     """
     check_module(model)
-    model = _inside(model)
+    model = inside_of(model)
     if isinstance(model, CompiledModule):
         raise TypeError("the model was made by checkmate.torch.compile: enable its .original instead")
     others = in_place(model)

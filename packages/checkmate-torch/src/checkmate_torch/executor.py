@@ -14,7 +14,7 @@ from typing import Any, overload
 
 from torch import Tensor, nn
 
-from checkmate import Schedule, UnsupportedModelError, UnsupportedScheduleError, simulate
+from checkmate import Schedule, UnsupportedScheduleError, simulate
 from checkmate.analysis import late_reads
 from checkmate.framework import ProgramError
 from checkmate.plugins import StepReport
@@ -22,7 +22,8 @@ from checkmate_torch.ahead import TracedModel, WithLoss, arguments_of, made_by, 
 from checkmate_torch.compiled import CompiledModule
 from checkmate_torch.emit import Watch
 from checkmate_torch.meter import memory_meter
-from checkmate_torch.private import FakeTensor, tree_leaves
+from checkmate_torch.private import tree_leaves
+from checkmate_torch.separable import refuse_memoryless
 from checkmate_torch.step import CompiledStep
 from checkmate_torch.step_ahead import TracedTraining
 from checkmate_torch.step_plan import Given
@@ -92,11 +93,7 @@ class Executor:
             return traced.compiled(given)
         _refuse_other_order(traced.traced, schedule)
         model = traced.model
-        if any(x.is_meta or isinstance(x, FakeTensor) for x in (*model.parameters(), *model.buffers())):
-            raise UnsupportedModelError(
-                "the model was traced without memory, on the device meta or as fake tensors, so there is "
-                "nothing to run: trace it with real parameters"
-            )
+        refuse_memoryless(model)
         whole = model if traced.loss is None else WithLoss(model, traced.loss)
         return CompiledModule(whole, traced.options, given)
 

@@ -288,14 +288,19 @@ class Planner:
             f"{format_bytes(kept)}. Add the losses up and run one backward pass",
         )
 
-    def settle(self) -> None:
-        """Decide the schedules of the last step's calls together, if they were not; warn if there are none.
+    def is_outdated(self) -> bool:
+        """Whether there are decisions for whole steps, this one's calls included, that no plan follows yet.
 
-        ``calls.renewed`` says afterwards that this planner must plan again.
+        The last step's calls are decided together first, if they were not. True is said once.
         """
         calls = self.calls.unsettled()
-        if calls is None:
-            return
+        if calls is not None:
+            self._settle(calls)
+        renewed, self.calls.renewed = self.calls.renewed, False
+        return renewed
+
+    def _settle(self, calls: Sequence[Call]) -> None:
+        """Decide the schedules of a step's calls together; warn if there are none within the budget."""
         options = self.options
         budget = min(call.budget for call in calls)
         if options.is_share:

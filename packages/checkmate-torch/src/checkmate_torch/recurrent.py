@@ -77,58 +77,49 @@ def _recurrent(
     return tuple(outputs[:-1])
 
 
+_NETWORK = (
+    "str kind, Tensor x, Tensor[] states, Tensor[] weights, "
+    "bool bias, int layers, float dropout_p, bool train, bool both_ways, bool batch_first"
+)
+"""The arguments of both ops; those from ``bias`` on are the settings, which the kernels take in this order."""
+
+
 @torch.library.custom_op(
-    "checkmate_torch::recurrent", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
+    "checkmate_torch::recurrent",
+    mutates_args=(),
+    schema=f"({_NETWORK}) -> Tensor[]",
+    tags=(torch.Tag.nondeterministic_seeded,),
 )
 def _forward(
-    kind: str,
-    x: Tensor,
-    states: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    bias: bool,
-    layers: int,
-    dropout_p: float,
-    train: bool,
-    both_ways: bool,
-    batch_first: bool,
+    kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
 ) -> list[Tensor]:
     """The output, the last states, and the random state before dropout; that is empty without."""
+    *_, dropout_p, _, _, batch_first = settings
     random_state = _random_state(x) if dropout_p else torch.empty(0, dtype=torch.uint8)
     inputs = [t.detach().requires_grad_() for t in (x, *states, *weights)]
     with autograd_inside_of_op():  # the kernel of training
-        results = _run(kind, inputs, len(states), bias, layers, dropout_p, train, both_ways, batch_first)
-    return [
-        _laid_out(results[0].detach(), batch_first),
-        *(t.detach().contiguous() for t in results[1:]),
-        random_state,
-    ]
+        y, *last = _run(kind, inputs, len(states), *settings)
+    return [_laid_out(y.detach(), batch_first), *(t.detach().contiguous() for t in last), random_state]
 
 
 @_forward.register_fake
 def _(
-    kind: str,
-    x: Tensor,
-    states: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    bias: bool,
-    layers: int,
-    dropout_p: float,
-    train: bool,
-    both_ways: bool,
-    batch_first: bool,
+    kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
 ) -> list[Tensor]:
-    first, second, _ = x.shape
+    *_, dropout_p, _, both_ways, batch_first = settings
+    first, second, _width = x.shape
     width = states[0].shape[-1] * (2 if both_ways else 1)
-    y = (
-        x.new_empty((second, first, width)).transpose(0, 1)
-        if batch_first
-        else x.new_empty((first, second, width))
-    )
+    y = _laid_out(x.new_empty((first, second, width)), batch_first)
     size = _random_state(x).numel() if dropout_p else 0
     return [y, *(torch.empty_like(t) for t in states), torch.empty(size, dtype=torch.uint8)]
 
 
-@torch.library.custom_op("checkmate_torch::recurrent_backward", mutates_args=())
+@torch.library.custom_op(
+    "checkmate_torch::recurrent_backward",
+    mutates_args=(),
+    schema="(Tensor[] gradients, int[] of_outputs, int[] of_inputs, Tensor random_state, "
+    f"{_NETWORK}) -> Tensor[]",
+)
 def _backward(
     gradients: Sequence[Tensor],
     of_outputs: Sequence[int],
@@ -138,40 +129,32 @@ def _backward(
     x: Tensor,
     states: Sequence[Tensor],
     weights: Sequence[Tensor],
-    bias: bool,
-    layers: int,
-    dropout_p: float,
-    train: bool,
-    both_ways: bool,
-    batch_first: bool,
+    *settings: Any,
 ) -> list[Tensor]:
     """The gradients of some inputs (x, states, weights) from those of some outputs (y, states)."""
+    *_, dropout_p, _, _, _ = settings
     inputs = [t.detach() for t in (x, *states, *weights)]
     wanted = [inputs[k].requires_grad_() for k in of_inputs]
-    present = _random_state(x) if dropout_p else None
-    if dropout_p and bool(random_state.any()):  # it is not where the op is timed on made-up inputs
-        _set_random_state(x, random_state)
-    try:
-        with autograd_inside_of_op():
-            results = _run(kind, inputs, len(states), bias, layers, dropout_p, train, both_ways, batch_first)
-            found = torch.autograd.grad([results[k] for k in of_outputs], wanted, list(gradients))
-    finally:
-        if present is not None:
-            _set_random_state(x, present)
+    gpus = [x.device] if x.is_cuda else []
+    with torch.random.fork_rng(gpus, enabled=bool(dropout_p)), autograd_inside_of_op():
+        if dropout_p and bool(random_state.any()):  # it is not where the op is timed on made-up inputs
+            _set_random_state(x, random_state)
+        results = _run(kind, inputs, len(states), *settings)
+        found = torch.autograd.grad([results[k] for k in of_outputs], wanted, list(gradients))
     return [g.contiguous() for g in found]
 
 
 @_backward.register_fake
 def _(
-    gradients: Sequence[Tensor],
-    of_outputs: Sequence[int],
+    _gradients: Sequence[Tensor],
+    _of_outputs: Sequence[int],
     of_inputs: Sequence[int],
-    random_state: Tensor,
-    kind: str,
+    _random_state: Tensor,
+    _kind: str,
     x: Tensor,
     states: Sequence[Tensor],
     weights: Sequence[Tensor],
-    *_: object,
+    *_settings: Any,
 ) -> list[Tensor]:
     inputs = (x, *states, *weights)
     return [torch.empty_like(inputs[k], memory_format=torch.contiguous_format) for k in of_inputs]
@@ -180,7 +163,7 @@ def _(
 def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     kind, x, states, weights, *settings = inputs
     ctx.save_for_backward(x, *states, *weights, output[-1])
-    ctx.kind, ctx.settings, ctx.n_states, ctx.n_weights = kind, settings, len(states), len(weights)
+    ctx.kind, ctx.settings, ctx.n_states = kind, settings, len(states)
     ctx.of_inputs = [k for k, t in enumerate((x, *states, *weights)) if t.requires_grad]
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from checkmate import CheckmateError
+from checkmate import CheckmateError, UnsupportedModelError
 from checkmate_torch.private import FakeTensor, unfaked
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "copied",
     "is_memoryless",
     "overwrites_gradients",
+    "refuse_memoryless",
     "step_alone",
     "without_kernels",
 ]
@@ -164,6 +165,19 @@ def step_alone(optimizer: Optimizer) -> None:
 def is_memoryless(value: Tensor) -> bool:
     """Whether a tensor has a shape and no memory."""
     return value.is_meta or isinstance(value, FakeTensor)
+
+
+def refuse_memoryless(model: nn.Module) -> None:
+    """Refuse to run a model that was traced without memory.
+
+    Raises:
+        UnsupportedModelError: if it has fake parameters or buffers, or some on the device ``meta``.
+    """
+    if any(map(is_memoryless, (*model.parameters(), *model.buffers()))):
+        raise UnsupportedModelError(
+            "the model was traced without memory, on the device meta or as fake tensors, so there is nothing "
+            "to run: trace it with real parameters"
+        )
 
 
 def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:

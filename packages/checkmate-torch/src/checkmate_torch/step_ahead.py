@@ -26,7 +26,7 @@ from checkmate_torch.deciding import decide_step
 from checkmate_torch.distributed import refuse_wrappers
 from checkmate_torch.options import Options
 from checkmate_torch.private import fake_mode, fake_mode_of, tree_leaves, tree_map
-from checkmate_torch.separable import copied, is_memoryless
+from checkmate_torch.separable import copied, is_memoryless, refuse_memoryless
 from checkmate_torch.step import CompiledStep, check_owned
 from checkmate_torch.step_plan import Given
 from checkmate_torch.step_planner import StepPlanner, StepTraced, captured_step
@@ -94,11 +94,7 @@ def trace_step(
     done = _traced(model, loss_fn, updates, example_inputs, has_aux, options)
 
     def compiled(given: Given) -> CompiledStep:
-        if any(map(is_memoryless, model.parameters())):
-            raise UnsupportedModelError(
-                "the model was traced without memory, on the device meta or as fake tensors, so there is "
-                "nothing to run: trace it with real parameters"
-            )
+        refuse_memoryless(model)
         return CompiledStep(model, loss_fn, updates, options, has_aux, given=given)
 
     return TracedTraining(graph=done.traced.graph, account=done.account, step=done.step, compiled=compiled)

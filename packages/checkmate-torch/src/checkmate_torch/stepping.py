@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-__all__ = ["on_first_step"]
+__all__ = ["holds_any", "on_first_step"]
 
 
 class _Watch:
@@ -29,6 +29,11 @@ class _Watch:
             if owner not in known:
                 known.add(owner)
                 listener(owner, optimizer)
+
+
+def holds_any(optimizer: Optimizer, parameters: Container[int]) -> bool:
+    """Whether an optimizer holds one of some parameters, given by their ``id``."""
+    return any(id(p) in parameters for group in optimizer.param_groups for p in group["params"])
 
 
 _watch: _Watch | None = None

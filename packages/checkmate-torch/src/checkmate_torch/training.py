@@ -30,7 +30,7 @@ from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
 from checkmate_torch.private import is_captured, plain_call, tree_leaves
 from checkmate_torch.step_plan import Given, StepPlan, Viewable
-from checkmate_torch.stepping import on_first_step
+from checkmate_torch.stepping import holds_any, on_first_step
 
 __all__ = ["PlannedTraining"]
 
@@ -185,10 +185,7 @@ class PlannedTraining(Viewable):
         earlier calls are due.
         """
         depth = min(n_outstanding(), _MOST_DEPTHS)
-        if depth == 0:
-            self._planner.settle()
-        if self._planner.calls.renewed:
-            self._planner.calls.renewed = False
+        if self._planner.is_outdated():
             self._plan_again(self.options)
         held = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
         apart = held > 0 and (
@@ -224,8 +221,7 @@ class PlannedTraining(Viewable):
         model = self._model()
         if model is None or self.given is not None:
             return
-        ours = set(map(id, model.parameters()))
-        if not any(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
+        if not holds_any(optimizer, set(map(id, model.parameters()))):
             return
         if not self._planner.plans:
             self._planner.warn_once("calls", _NOT_CALLED)

@@ -186,7 +186,7 @@ def _on_terminal() -> bool:
 
 
 def _in_notebook() -> bool:
-    """Whether a notebook shows what is written to stderr, which is no terminal there."""
+    """Whether this runs in a notebook, which displays stderr although it is not a terminal."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")
