@@ -81,7 +81,7 @@ _NETWORK = (
     "str kind, Tensor x, Tensor[] states, Tensor[] weights, "
     "bool bias, int layers, float dropout_p, bool train, bool both_ways, bool batch_first"
 )
-"""The arguments of both ops; those from ``bias`` on are the settings, which the kernels take in this order."""
+"""The arguments of both ops; those from ``bias`` on are the settings, in the order of the kernels."""
 
 
 @torch.library.custom_op(
