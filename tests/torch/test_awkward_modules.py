@@ -207,6 +207,10 @@ def hooked(x: torch.Tensor) -> torch.Tensor:
     return x.sin()
 
 
+def energy_gradient(x: torch.Tensor, f: nn.Module) -> torch.Tensor:
+    return torch.autograd.grad(f(x).square().sum(), x, create_graph=True)[0]
+
+
 def branches(x: torch.Tensor) -> torch.Tensor:
     return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
@@ -260,6 +264,7 @@ AWKWARD: dict[str, Callable[[], nn.Module]] = {
     "in-place on views": lambda: Between(in_place_on_views),
     "index writes": lambda: Between(index_writes),
     "hook": lambda: Between(hooked),
+    "gradient inside": lambda: Between(energy_gradient, f=nn.Tanh()),
     "rows by data": lambda: Between(lambda x: x[x[:, 0] > 0].sin()),
     "cond": lambda: Between(branches),
     "dataclass": lambda: Returns(lambda h, y: Two(h, y, size=h.shape[0])),

@@ -77,6 +77,24 @@ def test_larger_sizes_get_a_plan_of_their_own_and_none_exceeds_its_budget() -> N
             assert meter.peak >= 0.8 * compiled.plans[-1].solution.peak
 
 
+def test_sizes_that_grow_use_up_no_plans(forgetful: Solver) -> None:
+    plain, module = fresh()
+    compiled = compile(module, 2**40, max_plans=3, strict=True, solver=forgetful, cost_model="flops")
+    for length in range(8, 28, 2):
+        for mine, theirs in zip(step(compiled, 2, length), step(plain, 2, length), strict=True):
+            assert torch.equal(mine, theirs)
+    assert len(compiled.plans) <= 3
+
+
+def test_other_kinds_of_inputs_use_up_plans(caplog: pytest.LogCaptureFixture) -> None:
+    _, module = fresh()
+    compiled = compile(module, "100%", max_plans=2, dynamic=False, solver="evict-belady", cost_model="flops")
+    for length in (8, 12, 10):
+        step(compiled, 2, length)
+    assert len(compiled.plans) == 2
+    assert "run unplanned" in caplog.text
+
+
 def test_a_declared_maximum_is_planned_for_at_once() -> None:
     _, module = fresh()
     compiled = compile(module, "100%", dynamic=None, solver="evict-belady", loss_bytes=0)

@@ -26,6 +26,7 @@ from checkmate_torch import (
     memory_meter,
     planned_training,
 )
+from checkmate_torch.account import state_bytes
 
 MODELS = "checkmate_torch"
 
@@ -248,6 +249,38 @@ def test_a_budget_without_room_for_the_optimizer_is_reported_once(caplog: pytest
                 optimizer.step()
         assert len(training.plans) == 1
     assert caplog.text.count("optimizer's state") == 1
+
+
+@pytest.mark.parametrize("door", ["enable", "backend"])
+def test_a_state_that_grows_is_charged_and_repeated_calls_are_warned_of(
+    door: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, x = Blocks(), torch.randn(64, 32)
+    settings = {"budget": "8GiB", "cost_model": "flops"}
+    if door == "enable":
+        run: Callable[[torch.Tensor], torch.Tensor] = model
+        enable(model, **settings)
+    else:
+        run = torch.compile(model, backend="checkmate", options=settings)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2, history_size=8)
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        result = run(x)
+        result.backward()
+        return result
+
+    charged = []
+    with caplog.at_level(logging.WARNING, MODELS):
+        for step in range(4):
+            optimizer.step(loss)
+            training = planned_training(model)
+            plan = last_plan() if training is None else training.plans[-1]
+            charged.append(plan.account.fixed[Kind.OPTIMIZER])
+            if step in (0, 1, 3):  # after the first step, the second, the fourth
+                assert charged[-1] == state_bytes(optimizer)
+    assert charged[0] < charged[1] == charged[2] < charged[3]
+    assert caplog.text.count("LBFGS runs the model several times in one step") == 1
 
 
 def test_changing_inputs_never_end_a_training(caplog: pytest.LogCaptureFixture) -> None:

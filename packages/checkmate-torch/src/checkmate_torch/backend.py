@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from checkmate import CheckmateError, NoPlanError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
-from checkmate_torch.account import state_bytes
 from checkmate_torch.distributed import refuse_split_graphs
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
@@ -28,7 +27,7 @@ from checkmate_torch.private import (
     passing_dynamo,
 )
 from checkmate_torch.step_plan import StepPlan
-from checkmate_torch.stepping import holds_any, on_first_step
+from checkmate_torch.stepping import States, calls_again, on_steps
 
 __all__ = ["checkmate_backend", "last_plan"]
 
@@ -96,8 +95,8 @@ class _Planning:
         self.planner = planner
         self.compilations: set[Compilation] = set()
         self.parameters: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
-        self.state_bytes = 0
-        on_first_step(self.count_state_of)
+        self.states = States()
+        on_steps(self.count_state_of)
 
     def compiled(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Plan a graph; the call that runs it."""
@@ -120,10 +119,12 @@ class _Planning:
     def before_call(self, parameters: Sequence[object]) -> None:
         """Plan again from the next call on, if held gradients or a step's other calls are not counted."""
         planner = self.planner
+        if name := calls_again():
+            planner.warn_of_repeated_calls(name)
         held = sum(p.grad.nbytes for p in parameters if isinstance(p, Tensor) and p.grad is not None)
         if held > planner.held:
             planner.held = held
-            if not planner.charge(Kind.EARLIER_GRADIENTS, held):
+            if not self.charge(Kind.EARLIER_GRADIENTS, held):
                 planner.warn_once(
                     "gradients",
                     f"gradients of {format_bytes(held)} are held, for which the plan has no room: this call "
@@ -133,6 +134,15 @@ class _Planning:
         if planner.is_outdated():
             self.plan_again()
 
+    def charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
+        """Charge bytes in the plans so far, if all of them stay within the budget."""
+        plans = self.planner.plans
+        k = plans.index(_Planning.latest) if _Planning.latest in plans else None
+        charged = self.planner.charge(kind, size, options)
+        if k is not None:
+            _Planning.latest = plans[k]
+        return charged
+
     def plan_again(self) -> None:
         """Drop the captured graphs, so that the next calls are planned again."""
         for compilation in self.compilations:
@@ -141,14 +151,13 @@ class _Planning:
         self.planner.plans.clear()
 
     def count_state_of(self, optimizer: Optimizer) -> None:
-        """Count the state of an optimizer that has stepped parameters of these graphs for the first time."""
-        if not holds_any(optimizer, self.parameters):
+        """Count the state of an optimizer that has stepped parameters of these graphs."""
+        if not self.states.note(optimizer, self.parameters):
             return
-        self.state_bytes += state_bytes(optimizer)
-        planner = self.planner
-        if self.state_bytes > planner.options.optimizer_bytes:
-            options = planner.options.with_state(self.state_bytes)
-            if not planner.charge(Kind.OPTIMIZER, self.state_bytes, options):
+        planner, size = self.planner, self.states.size
+        if size > planner.options.optimizer_bytes:
+            options = planner.options.with_state(size)
+            if not self.charge(Kind.OPTIMIZER, size, options):
                 planner.options = options
                 self.plan_again()
 

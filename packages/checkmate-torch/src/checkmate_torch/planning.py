@@ -32,6 +32,7 @@ from checkmate_torch.calls import (
 )
 from checkmate_torch.deciding import budget_bytes, decide_step, log_plan, price_step, refuse_nested
 from checkmate_torch.distributed import Ranks, bucket_bytes, decided_together
+from checkmate_torch.double_backward import refusing_double_backward
 from checkmate_torch.eager import EagerStep, eager_step
 from checkmate_torch.emit import emit
 from checkmate_torch.lowering import lowered
@@ -40,7 +41,7 @@ from checkmate_torch.outer_loss import LossBytes, returns_loss
 from checkmate_torch.private import Boxed, compile_joint, graph_break
 from checkmate_torch.recurrent import with_recurrent_ops
 from checkmate_torch.step_plan import Given, StepPlan, TracingDone
-from checkmate_torch.symbols import Sizes, planned_sizes, planning_for
+from checkmate_torch.symbols import Sizes, are_within, covers, planned_sizes, planning_for
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.tracing import trace_joint
 
@@ -62,6 +63,8 @@ class Planner:
         only_trace: raise :class:`TracingDone` with the first graph instead of planning it.
         plans: one for each traced graph with a backward pass, in the order of tracing.
         sizes: those that the plans were made for; where sizes may change, later plans cover them too.
+        n_outgrown: the number of plans that a later plan covers.
+        sizes_before: those for which an earlier planner had as many plans as are allowed.
         calls: the calls of each step that follow the plans.
         warned: the matters that a warning was logged about.
         held: bytes of gradients that are held while the graphs run, if the module is unknown.
@@ -73,13 +76,23 @@ class Planner:
     only_trace: bool = False
     plans: list[StepPlan] = field(default_factory=list, repr=False)
     sizes: list[Sizes] = field(default_factory=list, repr=False)
+    n_outgrown: int = 0
+    sizes_before: Sequence[Sizes] = ()
     calls: Calls = field(default_factory=Calls, repr=False)
     warned: set[str] = field(default_factory=set, repr=False)
     held: int = 0
 
     def again(self, options: Options) -> Planner:
         """A planner with other options, and no plans yet."""
-        return replace(self, options=options, plans=[])
+        return replace(self, options=options, plans=[], n_outgrown=0)
+
+    def without_outgrown(self) -> Planner | None:
+        """A planner whose first plans cover those of this one; None if sizes have not grown meanwhile."""
+        before = self.sizes_before
+        grown = any(not any(are_within(sizes, known) for known in before) for sizes in self.sizes)
+        if not grown or 2 * self.n_outgrown < len(self.plans):
+            return None
+        return replace(self.again(self.options), sizes_before=tuple(self.sizes))
 
     def charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
         """Charge ``size`` bytes of a kind in the plans so far, if all of them stay within the budget."""
@@ -124,8 +137,15 @@ class Planner:
                 )
             finally:
                 captured.inputs = ()  # AOTAutograd keeps the compilers, which must not keep the batch
-            self.sizes.append(planned_sizes(shown))
-        return call
+            self._note_sizes(shown)
+        return refusing_double_backward(call)
+
+    def _note_sizes(self, inputs: Sequence[object]) -> None:
+        """Note the sizes of a planned graph, which replace smaller ones that it covers."""
+        sizes = planned_sizes(inputs)
+        outgrown = [known for known in self.sizes if known != sizes and covers(inputs, known)]
+        self.n_outgrown += len(outgrown)
+        self.sizes[:] = [known for known in self.sizes if known not in (sizes, *outgrown)] + [sizes]
 
     def _forward(
         self,
@@ -286,6 +306,14 @@ class Planner:
             "a backward pass ran more than once after one forward pass: with retain_graph=True autograd "
             "keeps all saved tensors to the end, so that the step may exceed its budget by up to "
             f"{format_bytes(kept)}. Add the losses up and run one backward pass",
+        )
+
+    def warn_of_repeated_calls(self, optimizer: str) -> None:
+        """Warn of an optimizer, given by its name, that runs the model several times in one step."""
+        self.warn_once(
+            "optimizer",
+            f"{optimizer} runs the model several times in one step, and the tensors that it holds meanwhile "
+            "are not counted: the step may exceed its budget. Pass their bytes as reserve=",
         )
 
     def is_outdated(self) -> bool:

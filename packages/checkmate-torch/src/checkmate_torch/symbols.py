@@ -23,9 +23,18 @@ from checkmate_torch.private import current_value, declared_maximum, limit, sole
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["Sizes", "bounded", "is_symbol", "largest", "planned_sizes", "planning_for"]
+__all__ = [
+    "Sizes",
+    "are_within",
+    "bounded",
+    "covers",
+    "is_symbol",
+    "largest",
+    "planned_sizes",
+    "planning_for",
+]
 
-Sizes = list[tuple[int, ...]]
+Sizes = tuple[tuple[int, ...], ...]
 """The shapes of the tensors among the inputs of a graph, in order."""
 _earlier: ContextVar[Mapping[sympy.Symbol, int]] = ContextVar("_earlier", default=MappingProxyType({}))
 
@@ -65,26 +74,51 @@ def bounded(size: int | torch.SymInt) -> int:
 
 def planned_sizes(inputs: Sequence[object]) -> Sizes:
     """The sizes that a graph with these inputs is planned for."""
-    return [tuple(map(largest, x.shape)) for x in inputs if isinstance(x, torch.Tensor)]
+    return tuple(tuple(map(largest, shape)) for shape in _shapes(inputs))
+
+
+def covers(inputs: Sequence[object], earlier: Sizes) -> bool:
+    """Whether a graph with these inputs takes those of an earlier graph too, if it is planned for their sizes."""
+    pairs = _pairs(inputs, earlier)
+    return bool(pairs) and all(
+        size == most if isinstance(size, int) else sole_symbol(size) is not None for size, most in pairs
+    )
+
+
+def are_within(sizes: Sizes, others: Sizes) -> bool:
+    """Whether inputs have the same ranks as others, and no size is larger."""
+    return list(map(len, sizes)) == list(map(len, others)) and all(
+        size <= most for pair in zip(sizes, others, strict=True) for size, most in zip(*pair, strict=True)
+    )
 
 
 @contextmanager
 def planning_for(inputs: Sequence[object], earlier: Sequence[Sizes]) -> Iterator[None]:
     """Within the block, plan for sizes as large as those of earlier graphs with inputs of the same ranks."""
-    shapes = [x.shape for x in inputs if isinstance(x, torch.Tensor)]
-    ranks = list(map(len, shapes))
     values: dict[sympy.Symbol, int] = {}
     for sizes in earlier:
-        if list(map(len, sizes)) == ranks:
-            for shape, known in zip(shapes, sizes, strict=True):
-                for size, most in zip(shape, known, strict=True):
-                    if (symbol := sole_symbol(size)) is not None:
-                        values[symbol] = max(values.get(symbol, 0), most)
+        for size, most in _pairs(inputs, sizes):
+            if (symbol := sole_symbol(size)) is not None:
+                values[symbol] = max(values.get(symbol, 0), most)
     token = _earlier.set(values)
     try:
         yield
     finally:
         _earlier.reset(token)
+
+
+def _shapes(inputs: Sequence[object]) -> list[torch.Size]:
+    return [x.shape for x in inputs if isinstance(x, torch.Tensor)]
+
+
+def _pairs(inputs: Sequence[object], sizes: Sizes) -> list[tuple[int | torch.SymInt, int]]:
+    """Each size of the inputs with the one in ``sizes``; none if the ranks differ."""
+    shapes = _shapes(inputs)
+    if list(map(len, shapes)) != list(map(len, sizes)):
+        return []
+    return [
+        pair for shape, known in zip(shapes, sizes, strict=True) for pair in zip(shape, known, strict=True)
+    ]
 
 
 def _so_far(size: torch.SymInt, symbol: sympy.Symbol) -> int:

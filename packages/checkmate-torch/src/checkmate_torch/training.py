@@ -18,19 +18,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from checkmate import InfeasibleBudgetError, UnsupportedModelError
+from checkmate import InfeasibleBudgetError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
-from checkmate_torch.account import state_bytes
 from checkmate_torch.calls import n_outstanding
 from checkmate_torch.capture import NotOneGraphError, TooManyPlansError, captured
 from checkmate_torch.distributed import refuse_parts, run_inside
 from checkmate_torch.found_loss import found_loss
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
-from checkmate_torch.private import is_captured, plain_call, tree_leaves
+from checkmate_torch.private import is_captured, plain_call
 from checkmate_torch.step_plan import Given, StepPlan, Viewable
-from checkmate_torch.stepping import holds_any, on_first_step
+from checkmate_torch.stepping import States, calls_again, on_steps
 
 __all__ = ["PlannedTraining"]
 
@@ -72,8 +71,8 @@ class PlannedTraining(Viewable):
         self._earlier: _Earlier | None = None
         self._runs: dict[tuple[bool, int], Callable[..., object]] = {}
         self._in_pieces = False
-        self._state_bytes = 0
-        on_first_step(self._count_state_of)
+        self._states = States()
+        on_steps(self._count_state_of)
 
     @property
     def options(self) -> Options:
@@ -113,15 +112,20 @@ class PlannedTraining(Viewable):
         model, strict = self._live_model(), self.options.strict
         if self.options.loss is not None and self.options.loss_bytes is None:
             self._find_loss_bytes(model, self.options.loss, args, kwargs)
+        if name := calls_again():
+            self._planner.warn_of_repeated_calls(name)
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
         except TooManyPlansError as error:
-            if strict:
-                raise
-            self._planner.warn_once(
-                "kinds", f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}"
-            )
-            return plain_call(model, *args, **kwargs)
+            planner = self._planner.without_outgrown()
+            if planner is None:
+                if strict:
+                    raise
+                self._planner.warn_once(
+                    "kinds", f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}"
+                )
+                return plain_call(model, *args, **kwargs)
+            self._planner, self._runs = planner, {}
         except NotOneGraphError as error:
             if strict or self.given is not None or self._in_pieces:
                 raise
@@ -131,7 +135,6 @@ class PlannedTraining(Viewable):
                 raise
             self._use_earlier_plans(self._earlier, error)
         else:
-            refuse_double_backward(result)
             if self._planner.plans:
                 self._earlier = None
             elif self._in_pieces:
@@ -217,22 +220,21 @@ class PlannedTraining(Viewable):
         return f"which may exceed the budget by {format_bytes(over)}, or more where they are larger"
 
     def _count_state_of(self, optimizer: Optimizer) -> None:
-        """Count the state of an optimizer that has stepped parameters of the model for the first time."""
+        """Count the state of an optimizer that has stepped parameters of the model."""
         model = self._model()
         if model is None or self.given is not None:
             return
-        if not holds_any(optimizer, set(map(id, model.parameters()))):
+        if not self._states.note(optimizer, set(map(id, model.parameters()))):
             return
         if not self._planner.plans:
             self._planner.warn_once("calls", _NOT_CALLED)
             return
-        self._state_bytes += state_bytes(optimizer)
         options = self.options
-        more = self._state_bytes - options.optimizer_bytes
+        more = self._states.size - options.optimizer_bytes
         if more <= 0:
             return
-        options = options.with_state(self._state_bytes)
-        if self._planner.charge(Kind.OPTIMIZER, self._state_bytes, options):
+        options = options.with_state(self._states.size)
+        if self._planner.charge(Kind.OPTIMIZER, self._states.size, options):
             return
         name = type(optimizer).__name__
         _log.info(
@@ -242,21 +244,6 @@ class PlannedTraining(Viewable):
             format_bytes(more),
         )
         self._plan_again(options)
-
-
-def refuse_double_backward(result: object) -> None:
-    """Let the backward pass of a result raise in our words if it is to be differentiated itself."""
-    outputs = (x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.grad_fn is not None)
-    if (output := next(outputs, None)) is not None and output.grad_fn is not None:
-        output.grad_fn.register_prehook(_refuse_if_differentiated)
-
-
-def _refuse_if_differentiated(_: object) -> None:
-    if torch.is_grad_enabled():
-        raise UnsupportedModelError(
-            "create_graph=True asks for the gradient of a gradient, but a planned backward pass can't be "
-            "differentiated: call disable(model), or the .original of a compiled model, for that step"
-        )
 
 
 class _Earlier:

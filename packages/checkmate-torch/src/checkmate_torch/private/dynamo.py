@@ -96,6 +96,8 @@ def captured_whole(
         "optimize_ddp": False,  # it would split the graph of a DDP module
         "ignore_logging_functions": dropped,
     }
+    if hasattr(torch._dynamo.config, "trace_autograd_ops"):
+        settings["trace_autograd_ops"] = True  # gradients taken by forward are ops like others
 
     def call(*args: object, **kwargs: object) -> object:
         token = _capturing.set(True)
