@@ -117,15 +117,8 @@ class PlannedTraining(Viewable):
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
         except TooManyPlansError as error:
-            planner = self._planner.without_outgrown()
-            if planner is None:
-                if strict:
-                    raise
-                self._planner.warn_once(
-                    "kinds", f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}"
-                )
+            if not self._make_room(error):
                 return plain_call(model, *args, **kwargs)
-            self._planner, self._runs = planner, {}
         except NotOneGraphError as error:
             if strict or self.given is not None or self._in_pieces:
                 raise
@@ -161,6 +154,19 @@ class PlannedTraining(Viewable):
             self._planner.options = replace(options, loss=None)
         else:
             self._planner.options = replace(options, loss_bytes=found)
+
+    def _make_room(self, error: TooManyPlansError) -> bool:
+        """Drop all plans if many of them are outgrown; else warn that there can be no further ones."""
+        planner = self._planner.without_outgrown()
+        if planner is not None:
+            self._planner, self._runs = planner, {}
+            return True
+        if self.options.strict:
+            raise error
+        self._planner.warn_once(
+            "kinds", f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}"
+        )
+        return False
 
     def _plan_pieces(self, error: NotOneGraphError) -> None:
         """Let the next call capture the model in pieces."""
