@@ -78,7 +78,7 @@ def planned_sizes(inputs: Sequence[object]) -> Sizes:
 
 
 def covers(inputs: Sequence[object], earlier: Sizes) -> bool:
-    """Whether a graph with these inputs, planned for an earlier graph's sizes, takes that one's inputs too."""
+    """Whether a graph with these inputs, planned for an earlier one's sizes, takes that one's too."""
     pairs = _pairs(inputs, earlier)
     return bool(pairs) and all(
         size == most if isinstance(size, int) else sole_symbol(size) is not None for size, most in pairs
