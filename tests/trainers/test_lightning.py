@@ -162,11 +162,21 @@ def test_a_module_that_is_not_called_is_warned_of(
     with pytest.raises(UnsupportedModelError, match=r"net, spare.*module="):
         fitted(module, CheckmateCallback(BUDGET, **settings), folder=tmp_path)
     fitted(module, CheckmateCallback(BUDGET, module="spare", **settings), folder=tmp_path)
-    (warning,) = logged(caplog)
-    assert "did not call Linear" in warning
+    assert caplog.text.count("Adam has stepped parameters of Linear, but no call") == 1
     callback = CheckmateCallback(BUDGET, module="net", **settings)
     fitted(module, callback, folder=tmp_path)
     assert callback.training.plans
+
+
+def test_an_exception_ends_the_planning(settings: dict[str, Any], tmp_path: Path) -> None:
+    class Fails(Callback):
+        def on_train_batch_end(self, *state: Any) -> None:
+            raise LookupError
+
+    module = Net()
+    with pytest.raises(LookupError):
+        fitted(module, CheckmateCallback(BUDGET, **settings), Fails(), folder=tmp_path)
+    assert planned_training(module) is None
 
 
 def test_a_strategy_that_wraps_the_module_plans_its_child(settings: dict[str, Any], tmp_path: Path) -> None:

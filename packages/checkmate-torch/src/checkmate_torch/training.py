@@ -40,8 +40,8 @@ _WHY_A_BREAK = (
     "out fullgraph=True"
 )
 _NOT_CALLED = (
-    "an optimizer has stepped parameters of this model, but no call of the model was planned: calls of its "
-    "forward method, of its parts and of copies are not"
+    "%s has stepped parameters of %s, but no call of that module was planned: calls of its forward method, "
+    "of its parts and of copies are not"
 )
 _MOST_DEPTHS = 3
 """Calls that run while at least this many earlier ones wait for their backward passes share plans."""
@@ -233,7 +233,8 @@ class PlannedTraining(Viewable):
         if not self._states.note(optimizer, set(map(id, model.parameters()))):
             return
         if not self._planner.plans:
-            self._planner.warn_once("calls", _NOT_CALLED)
+            names = type(optimizer).__name__, type(model).__name__
+            self._planner.warn_once("calls", _NOT_CALLED % names)
             return
         options = self.options
         more = self._states.size - options.optimizer_bytes

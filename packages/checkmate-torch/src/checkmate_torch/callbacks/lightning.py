@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Unpack
+from typing import Unpack
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
@@ -53,23 +53,16 @@ class CheckmateCallback(Callback):  # type: ignore[misc]  # skipped when types a
         self._module = pl_module.get_submodule(name)
         self.training = enable(self._module, self._budget, **settings)
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Warn after the first batch if the module was not called."""
-        if batch_idx == 0 and self.training is not None and not self.training.plans:
-            _log.warning(
-                "the first training_step did not call %s, so nothing is planned. Call it as a module, "
-                'self(batch), or name the submodule to plan: CheckmateCallback(budget, module="...")',
-                type(self._module).__name__,
-            )
-
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Disable the module, and log where the bytes of the last plan's peak are."""
         if self._module is not None:
             disable(self._module)
         if self.training is not None and self.training.plans:
             _log.info("%s", self.training.report())
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """End as after the last step."""
+        self.on_train_end(trainer, pl_module)
 
 
 def _called(pl_module: LightningModule, *, wrapped: bool) -> str:
