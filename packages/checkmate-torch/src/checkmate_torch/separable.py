@@ -101,6 +101,10 @@ def copied(optimizer: Optimizer, twins: Mapping[int, Tensor]) -> Optimizer:
         }
         for group in optimizer.param_groups
     ]
+    if isinstance(optimizer, torch.optim.Adagrad):  # PyTorch before 2.13 makes its state in the constructor
+        start = optimizer.defaults.get("initial_accumulator_value", 0)
+        groups = [dict(group) for group in twin.param_groups]
+        twin.state = torch.optim.Adagrad(groups, initial_accumulator_value=start).state
     others = {k: v for k, v in vars(optimizer).items() if k not in vars(twin) and k != _SCHEDULED_STEP}
     vars(twin).update(copy.deepcopy(others, memo))  # PyTorch copies no attributes of other authors
     return twin

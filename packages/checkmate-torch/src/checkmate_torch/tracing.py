@@ -23,7 +23,7 @@ from torch.fx.node import Argument
 
 from checkmate import DFGraph, Op, Tensor, UnsupportedModelError
 from checkmate_torch.outer_loss import LossBytes, loss_bytes
-from checkmate_torch.private import InputMutationAOTOutput, tree_leaves
+from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, tree_leaves
 from checkmate_torch.safety import (
     FIRST_STATISTIC,
     as_copy,
@@ -289,6 +289,8 @@ class _Builder:
         held = [n for n in (*self.user_outputs, *self.gradients) if isinstance(n, Node)]
         shown = (self.tensor_of[n] for n in held if n in self.tensor_of)
         kept = [self.loss_state] if self.loss_state is not None else []
+        if HOLDS_TANGENTS:
+            kept += [self.tensor_of[node] for node in self.tangents if node in self.tensor_of]
         outputs = dict.fromkeys([*shown, *self.tokens, *kept])
         graph = DFGraph(
             ops=tuple(self.ops),

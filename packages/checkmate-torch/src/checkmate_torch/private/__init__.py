@@ -6,6 +6,7 @@ package import from here only, not from the modules of this folder.
 """
 
 from checkmate_torch.private.aot import (
+    HOLDS_TANGENTS,
     Boxed,
     GradAOTOutput,
     InputMutationAOTOutput,
@@ -79,6 +80,7 @@ from checkmate_torch.private.runtime import (
 )
 
 __all__ = [
+    "HOLDS_TANGENTS",
     "Boxed",
     "Compilation",
     "FakeTensor",

@@ -23,6 +23,7 @@ from torch.fx.graph import _BoxedCodeGen
 from checkmate_torch.private.fakes import fake_mode_of
 
 __all__ = [
+    "HOLDS_TANGENTS",
     "Boxed",
     "GradAOTOutput",
     "InputMutationAOTOutput",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 Boxed = Callable[[list[object]], object]
+HOLDS_TANGENTS = not hasattr(torch.autograd.Function, "boxed_grads_call")
+"""Whether incoming gradients are held to the end of the backward pass, as by PyTorch before 2.13."""
 
 
 def compile_joint(

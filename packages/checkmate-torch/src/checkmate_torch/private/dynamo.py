@@ -5,9 +5,10 @@ Dynamo takes long to import, so the functions that need it import it.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextvars import ContextVar
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 
+_ISOLATES = "isolate_recompiles" in inspect.signature(torch.compile).parameters
 _numbers = itertools.count(1)
 _capturing: ContextVar[bool] = ContextVar("_capturing", default=False)
 
@@ -53,10 +55,13 @@ class CaptureErrors(NamedTuple):
 
 
 class Compilation(NamedTuple):
-    """Where Dynamo keeps compiled graphs: a code object, and the number of an isolated compilation of it."""
+    """Where Dynamo keeps compiled graphs: a code object, and the number of an isolated compilation of it.
+
+    PyTorch before 2.13 does not isolate: all compilations of a code object are one, of region None.
+    """
 
     code: CodeType
-    region: int
+    region: int | None
 
 
 def capture_errors() -> CaptureErrors:
@@ -72,7 +77,7 @@ def captured_whole(
     *,
     most: int,
     dynamic: bool | None,
-    dropped: set[Callable[..., object]],
+    dropped: Set[Callable[..., object]],
     in_pieces: bool,
 ) -> Callable[..., object]:
     """``torch.compile(run)``: one graph for each kind of inputs, at most ``most``, isolated from other calls.
@@ -82,9 +87,8 @@ def captured_whole(
     """
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_is_news)  # the same filter is added once
     run = _with_own_code(run)
-    compiled = torch.compile(  # type: ignore[call-overload]  # isolate_recompiles is not in the overloads
-        run, backend=backend, fullgraph=not in_pieces, dynamic=dynamic, isolate_recompiles=True
-    )
+    isolated = {"isolate_recompiles": True} if _ISOLATES else {}
+    compiled = torch.compile(run, backend=backend, fullgraph=not in_pieces, dynamic=dynamic, **isolated)  # type: ignore[call-overload]
 
     settings = {
         "recompile_limit": most,
@@ -94,7 +98,7 @@ def captured_whole(
         "skip_nnmodule_hook_guards": False,  # a hook that is registered later is called
         "allow_unspec_int_on_nn_module": dynamic is not False,  # a counter needs no new graph at each call
         "optimize_ddp": False,  # it would split the graph of a DDP module
-        "ignore_logging_functions": dropped,
+        "ignore_logging_functions": _Functions.fromkeys(dropped),
     }
     if hasattr(torch._dynamo.config, "trace_autograd_ops"):
         settings["trace_autograd_ops"] = True  # gradients taken by forward are ops like others
@@ -108,6 +112,13 @@ def captured_whole(
             _capturing.reset(token)
 
     return call
+
+
+class _Functions(dict[Callable[..., object], None]):
+    """Functions, none of which is written where Dynamo logs its settings as JSON; 2.11 fails at others."""
+
+    def items(self) -> Any:
+        return {}.items()
 
 
 def _with_own_code(run: Callable[..., object]) -> Callable[..., object]:
@@ -171,18 +182,23 @@ def passing_dynamo(error: Exception) -> Exception:
 
 def current_compilation() -> Compilation:
     """The compilation that calls the backend now."""
-    from torch._C._dynamo.eval_frame import get_eval_frame_isolate_recompiles_id
+    from torch._C._dynamo import eval_frame
     from torch._guards import TracingContext
 
-    return Compilation(TracingContext.get().traced_code[0], get_eval_frame_isolate_recompiles_id())
+    region = eval_frame.get_eval_frame_isolate_recompiles_id() if _ISOLATES else None
+    return Compilation(TracingContext.get().traced_code[0], region)
 
 
 def forget(compilation: Compilation) -> None:
     """Drop the graphs and guards of a compilation, which Dynamo keeps as long as the code object lives."""
-    from torch._dynamo.eval_frame import _get_cache_entries_for_region
+    from torch._dynamo import eval_frame
     from torch._dynamo.guards import DeletedGuardManagerWrapper
 
-    for entry in _get_cache_entries_for_region(compilation.code, compilation.region):
+    if compilation.region is None:
+        entries = eval_frame._debug_get_cache_entry_list(compilation.code)
+    else:
+        entries = eval_frame._get_cache_entries_for_region(compilation.code, compilation.region)
+    for entry in entries:
         guards = entry.guard_manager
         if guards.extra_state is not None:
             guards.extra_state.invalidate(entry, DeletedGuardManagerWrapper("the compiled model is gone"))

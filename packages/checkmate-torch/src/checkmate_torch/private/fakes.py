@@ -85,8 +85,10 @@ def current_value(size: torch.SymInt, symbol: sympy.Symbol) -> int:
     """
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+    shapes = size.node.shape_env
+    hint = shapes.guarding_hint_or_throw if hasattr(shapes, "guarding_hint_or_throw") else shapes.size_hint
     try:
-        return int(size.node.shape_env.guarding_hint_or_throw(symbol))
+        return int(hint(symbol))
     except GuardOnDataDependentSymNode as error:
         raise ValueError(f"{symbol} is not known before") from error
 
