@@ -109,6 +109,8 @@ def _answer(row: Row, door: str) -> str:
         return "refused"
     if "failed" in found:
         return "failed"
+    if found["difference"] is None:  # infinite, as of numbers of another shape
+        return "other results"
     if found["difference"] > _CLOSE:
         return f"other results ({found['difference']:.0e})"
     if found["peak"] > found["budget"]:

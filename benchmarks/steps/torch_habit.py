@@ -25,7 +25,7 @@ from habits.all import HABITS
 from habits.habit import Door, Habit
 from steps.process import Row, answer
 
-__all__ = ["alive_tensors", "difference", "measure"]
+__all__ = ["Warned", "alive_tensors", "difference", "measure"]
 
 _SHARE = 0.75
 _TRIES = 6
@@ -50,13 +50,11 @@ def measure(task: Row) -> Row:
 
 
 def _judged(habit: Habit, name: str, plain: list[Arrays], plain_peak: int) -> Row:
-    budget, warned = int(_SHARE * plain_peak), _Warned()
-    logger = logging.getLogger("checkmate_torch")
-    logger.addHandler(warned)
-    try:
+    budget = int(_SHARE * plain_peak)
+    with Warned() as warned:
         for _ in range(_TRIES):
             torch._dynamo.reset()
-            warned.said.clear()
+            warned.clear()
             try:
                 ours, peak = _trained(habit, lambda *model: _planned(name, budget, *model), len(plain))  # noqa: B023
                 break
@@ -65,13 +63,11 @@ def _judged(habit: Habit, name: str, plain: list[Arrays], plain_peak: int) -> Ro
                     getattr(failure, "inner_exception", failure), "minimum", None
                 )  # holds no frames
                 if least is None or least <= budget:
-                    return {"budget": budget, **_failure(failure), "warned": warned.said}
+                    return {"budget": budget, **_failure(failure), "warned": warned}
                 budget = least
         else:
             return {"budget": budget, "failed": f"no budget within {_TRIES} tries"}
-    finally:
-        logger.removeHandler(warned)
-    return {"budget": budget, "peak": peak, "difference": difference(ours, plain), "warned": warned.said}
+    return {"budget": budget, "peak": peak, "difference": difference(ours, plain), "warned": warned}
 
 
 def _failure(failure: Exception) -> Row:
@@ -141,15 +137,23 @@ def difference(ours: list[Arrays], plain: list[Arrays]) -> float:
     return worst
 
 
-class _Warned(logging.Handler):
-    """Collects warnings."""
+class Warned(logging.Handler):
+    """Collects the warnings of checkmate_torch in a block."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.said: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage()[:300])
+        """Keep the text of a warning."""
+        self.said.append(record.getMessage()[:400])
+
+    def __enter__(self) -> list[str]:
+        logging.getLogger("checkmate_torch").addHandler(self)
+        return self.said
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("checkmate_torch").removeHandler(self)
 
 
 if __name__ == "__main__":

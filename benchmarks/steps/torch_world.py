@@ -1,10 +1,10 @@
-"""Two training steps of an architecture of :mod:`zoo.torch_world`, plainly and by one way to save memory.
+"""Three training steps of an architecture of :mod:`zoo.torch_world`, plainly and by one way to save memory.
 
 - a share: within that share of the plain peak, or within the least budget that the error names.
 - ``own``: the library's own gradient checkpointing.
 
-Peaks are of live tensor bytes in forward, loss and backward of the second step, by the allocator's events.
-The losses of both steps and all gradients of the second one are compared with plain PyTorch's; where bits
+Peaks are of live tensor bytes in forward, loss and backward of the last step, by the allocator's events.
+The losses of the steps and all gradients of the last one are compared with plain PyTorch's; where bits
 differ, also with those of the same model under ``torch.compile(backend="aot_eager")``, which traces the same
 ops.
 """
@@ -12,6 +12,7 @@ ops.
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from typing import Any
 
@@ -22,9 +23,10 @@ import checkmate
 import checkmate_torch
 from checkmate_torch.meter import memory_meter
 from steps.process import LEAST, Row, answer, timed
-from steps.torch_habit import alive_tensors, difference
+from steps.torch_habit import Warned, alive_tensors, difference
 from zoo.torch_world import ARCHITECTURES, Trained
 
+_LEAST_OF_STEP = re.compile(r"the least budget known to work for them is (\d+) bytes")
 SPEND_S = 5.0
 """Seconds for the pairs of steps that are timed."""
 
@@ -80,7 +82,8 @@ def _within(task: Row, plain_peak: int) -> tuple[Trained, Row, Any, int, Row]:
 
     Returns the model, its inputs, the results, the peak and the facts of the plan.
 
-    Where the least budget that the error names is too low for a later piece, its error names another.
+    Where the least budget that the error names is too low for a later piece, its error names another, or a
+    warning names that of the whole step.
     """
     budget, tries = max(2**10, int(task["share"] * plain_peak)), 4
     while True:
@@ -88,13 +91,17 @@ def _within(task: Row, plain_peak: int) -> tuple[Trained, Row, Any, int, Row]:
         model, inputs = _made(task["network"])
         settings = {"cost_model": task["cost_model"], "time_limit": task["time_limit"]}
         planned = checkmate_torch.enable(model, budget, **settings)
+        tries -= 1
         try:
-            results, peak = _trained(model, inputs)
+            with Warned() as warned:
+                results, peak = _trained(model, inputs)
         except checkmate.InfeasibleBudgetError as error:
-            tries -= 1
             if task["share"] != LEAST or error.minimum is None or not tries:
                 raise
             budget = error.minimum
+            continue
+        if task["share"] == LEAST and tries and (named := _LEAST_OF_STEP.search(" ".join(warned))):
+            budget = int(named[1])
             continue
         solutions = [plan.solution for plan in planned.plans]
         facts = {
@@ -114,16 +121,21 @@ def _made(network: str) -> tuple[Trained, dict[str, Any]]:
 
 
 def _trained(model: nn.Module, inputs: dict[str, Any]) -> tuple[Any, int]:
-    """Losses and gradients of two steps, and the peak of the second."""
+    """Losses and gradients of three steps, and the peak of the last.
+
+    Pieces of a model are planned in the first step, and together in the second one.
+    """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     torch.manual_seed(1)
-    first = _step(model, inputs)
-    optimizer.step()
-    optimizer.zero_grad()
+    losses = []
+    for _ in range(2):
+        losses.append(_step(model, inputs))
+        optimizer.step()
+        optimizer.zero_grad()
     with memory_meter(alive_tensors()) as meter:
         loss = _step(model, inputs)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    results = [[x.detach().double().numpy().copy() for x in (first, loss, *gradients)]]
+    results = [[x.detach().double().numpy().copy() for x in (*losses, loss, *gradients)]]
     optimizer.zero_grad()
     return results, int(meter.peak)
 
@@ -137,6 +149,6 @@ def _step(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)
+    logging.getLogger("checkmate_torch").propagate = False
     warnings.simplefilter("ignore")
     answer(measure)

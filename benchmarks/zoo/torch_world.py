@@ -142,6 +142,7 @@ def _diffusers(
     """A denoiser or autoencoder of diffusers."""
 
     def make() -> tuple[nn.Module, Mapping[str, Any], Callable[[Any], Tensor]]:
+        _declare_vision_ops()
         import diffusers
 
         module = getattr(diffusers, name)(**config)
@@ -312,7 +313,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         depths=(1, 1, 2, 1),
         num_heads=(2, 4, 8, 8),
     ),
-    "ResMLP": _timm("resmlp_12_224", batch=16, size=128, img_size=128, embed_dim=96, num_blocks=4),
+    "ResMLP": _timm("resmlp_12_224", batch=16, size=128, img_size=128),
     "UNet2D": _diffusers(
         "UNet2DModel",
         _noisy(3, 32),

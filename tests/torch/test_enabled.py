@@ -334,3 +334,13 @@ def test_the_backend_counts_gradients_passes_errors_and_shows_its_plan(
         compiled(x).backward()
     assert budget is not None
     assert meter.peak <= budget
+
+
+def test_calls_that_another_compilation_replaces_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = Blocks(), torch.randn(16, 32)
+    enable(model, "8GiB", cost_model="flops")
+    model.compile(backend="eager")
+    with caplog.at_level(logging.WARNING, MODELS):
+        model(x).backward()
+        torch.optim.SGD(model.parameters()).step()
+    assert "Blocks.compile() has replaced the planned calls" in caplog.text

@@ -21,7 +21,7 @@ from typing import cast
 import torch
 
 from checkmate import DFGraph, Schedule, Solution, Timeline, keep_all_peak, minimum_budget, simulate
-from checkmate.framework import differences
+from checkmate.framework import differences, schedule_of
 from checkmate_torch.private import Boxed, WeakStorage, mark_boxed, storage_id
 from checkmate_torch.traced_graph import TracedGraph
 
@@ -31,6 +31,7 @@ __all__ = [
     "Decision",
     "decided_as_one",
     "earlier_bytes",
+    "least_peak_as_one",
     "n_outstanding",
     "plain_peak_as_one",
 ]
@@ -279,6 +280,16 @@ def plain_peak_as_one(calls: Sequence[Call]) -> int:
         return schedule, simulate(graph, schedule)
 
     return _Decisions(calls, everything).peak
+
+
+def least_peak_as_one(calls: Sequence[Call]) -> int:
+    """The least peak that is known for all calls of a step, in bytes."""
+
+    def least(graph: DFGraph, _: int) -> tuple[Schedule, Timeline]:
+        schedule = schedule_of(minimum_budget(graph, fixed_order=True, time_limit=_LEAST_S))
+        return schedule, simulate(graph, schedule)
+
+    return _Decisions(calls, least).peak
 
 
 class _NoSchedule(Exception):  # noqa: N818 - caught right here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Unpack
 
 from torch import nn
@@ -16,6 +17,9 @@ from checkmate_torch.private import in_place, original_of, set_in_place
 from checkmate_torch.training import PlannedTraining
 
 __all__ = ["disable", "enable", "planned_training"]
+
+_enabled: weakref.WeakKeyDictionary[nn.Module, PlannedTraining] = weakref.WeakKeyDictionary()
+"""Of each enabled model, also where another compilation has replaced its planned calls, to warn of that."""
 
 
 def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingSettings]) -> PlannedTraining:
@@ -60,6 +64,7 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     model = _target(model)
     training = PlannedTraining(model, options, holds_model=False)
     set_in_place(model, training)
+    _enabled[model] = training
     return training
 
 
@@ -75,6 +80,7 @@ def disable(model: nn.Module) -> None:
     >>> planned_training(model) is None
     True
     """
+    _enabled.pop(inside_of(model), None)
     if planned_training(model) is not None:
         set_in_place(inside_of(model), None)
 

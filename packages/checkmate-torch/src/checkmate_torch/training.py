@@ -27,7 +27,7 @@ from checkmate_torch.distributed import refuse_parts, run_inside
 from checkmate_torch.found_loss import found_loss
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
-from checkmate_torch.private import is_captured, plain_call
+from checkmate_torch.private import in_place, is_captured, plain_call
 from checkmate_torch.step_plan import Given, StepPlan, Viewable
 from checkmate_torch.stepping import States, calls_again, on_steps
 
@@ -40,8 +40,12 @@ _WHY_A_BREAK = (
     "out fullgraph=True"
 )
 _NOT_CALLED = (
-    "%s has stepped parameters of %s, but no call of that module was planned: calls of its forward method, "
-    "of its parts and of copies are not"
+    "%s has stepped parameters of %s, but no call of that module was planned, so that the budget bounds "
+    "nothing: calls of its forward method, of its parts and of copies are not planned"
+)
+_REPLACED = (
+    "%s.compile() has replaced the planned calls of the module, so that the budget bounds nothing any more: "
+    "lowering='inductor' compiles planned graphs"
 )
 _MOST_DEPTHS = 3
 """Calls that run while at least this many earlier ones wait for their backward passes share plans."""
@@ -68,6 +72,7 @@ class PlannedTraining(Viewable):
         self._model: Callable[[], nn.Module | None] = (lambda: model) if holds_model else weakref.ref(model)
         module = model if holds_model else cast("nn.Module", weakref.proxy(model))
         self._planner = Planner(options, given, module=module)
+        self._in_place = not holds_model
         self._earlier: _Earlier | None = None
         self._runs: dict[tuple[bool, int], Callable[..., object]] = {}
         self._in_pieces = False
@@ -229,6 +234,10 @@ class PlannedTraining(Viewable):
         """Count the state of an optimizer that has stepped parameters of the model."""
         model = self._model()
         if model is None or self.given is not None:
+            return
+        if self._in_place and (call := in_place(model)) is not self:
+            if call is not None and not isinstance(call, PlannedTraining):
+                self._planner.warn_once("replaced", _REPLACED % type(model).__name__)
             return
         if not self._states.note(optimizer, set(map(id, model.parameters()))):
             return
