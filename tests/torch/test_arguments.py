@@ -50,6 +50,12 @@ def test_an_optimizer_must_be_one(optimizer: Any) -> None:
             door()
 
 
+@pytest.mark.parametrize("max_plans", [0, "3", 2.5])
+def test_max_plans_must_be_a_positive_whole_number(max_plans: Any) -> None:
+    with pytest.raises(ValueError, match=f"max_plans is {max_plans!r}, must be a whole number"):
+        enable(MODEL, "60%", max_plans=max_plans)
+
+
 @pytest.mark.parametrize("loss", ["mse", nn.MSELoss])
 def test_a_loss_must_be_a_function(loss: Any) -> None:
     with pytest.raises(TypeError, match="loss=lambda output: "):

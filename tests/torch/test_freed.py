@@ -118,7 +118,7 @@ def traced(model: nn.Module, optimizer: Optimizer, x: torch.Tensor) -> Made:
 
 
 def planned(model: nn.Module, optimizer: Optimizer, x: torch.Tensor) -> Made:
-    plan(model, x, "100%", optimizer=optimizer, loss=torch.Tensor.sum, **SETTINGS)
+    plan(model, x, "100%", optimizer=optimizer, loss=torch.sum, **SETTINGS)
     return []
 
 

@@ -134,8 +134,8 @@ class Options(CommonOptions):
         if optimizer is not None:
             check_optimizer(optimizer)
         check_loss(loss)
-        if max_plans < 1:
-            raise ValueError(f"max_plans is {max_plans!r}, must be a number of kinds of inputs ≥ 1")
+        if not isinstance(max_plans, int) or max_plans < 1:
+            raise ValueError(f"max_plans is {max_plans!r}, must be a whole number of kinds of inputs ≥ 1")
         return super(Options, cls).parse(  # explicit: a dataclass with slots is a new class
             optimizer_bytes=0 if optimizer is None else optimizer_bytes(optimizer),
             loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),

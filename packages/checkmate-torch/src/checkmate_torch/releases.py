@@ -15,7 +15,7 @@ __all__ = ["RELEASES", "check_installed"]
 RELEASES = Releases(
     framework="PyTorch",
     distributions=("torch",),
-    oldest=(2, 13),
+    oldest=(2, 11),
     tried=(2, 15),
     advice=": 'checkmate demo' trains with and without a budget, and compares",
 )

@@ -70,9 +70,13 @@ class StepPlanner:
         forward = partial(_guarded, updated=updated)
         accumulates = self.updates.accumulate > 1
         eager = eager_step(gm, example_inputs, accumulates=accumulates) if self.given is None else None
-        partition = partial(self._partition, example_inputs=example_inputs, updated=updated, eager=eager)
+        inputs = list(example_inputs)
+        partition = partial(self._partition, example_inputs=inputs, updated=updated, eager=eager)
         with self.options.planning("tracing forward and backward pass"):
-            return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=boxed)
+            try:
+                return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=boxed)
+            finally:
+                inputs.clear()  # AOTAutograd keeps the partition, which must not keep the batch
 
     def _partition(
         self,

@@ -27,13 +27,15 @@ from checkmate_torch.distributed import refuse_parts, run_inside
 from checkmate_torch.found_loss import found_loss
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
-from checkmate_torch.private import in_place, is_captured, plain_call
+from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, plain_call
 from checkmate_torch.step_plan import Given, StepPlan, Viewable
 from checkmate_torch.stepping import States, calls_again, on_steps
 
 __all__ = ["PlannedTraining"]
 
 _log = logging.getLogger(__name__)
+_Kind = tuple[bool, int, tuple[bool, ...]]
+"""Of a call: whether it is planned apart with held gradients, its depth, and which parameters are trained."""
 torch.compiler.assume_constant_result(is_captured)  # type: ignore[no-untyped-call]
 _WHY_A_BREAK = (
     "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
@@ -74,7 +76,7 @@ class PlannedTraining(Viewable):
         self._planner = Planner(options, given, module=module)
         self._in_place = not holds_model
         self._earlier: _Earlier | None = None
-        self._runs: dict[tuple[bool, int], Callable[..., object]] = {}
+        self._runs: dict[_Kind, Callable[..., object]] = {}
         self._in_pieces = False
         self._states = States()
         on_steps(self._count_state_of)
@@ -202,10 +204,11 @@ class PlannedTraining(Viewable):
         if self._planner.is_outdated():
             self._plan_again(self.options)
         held = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+        trained = tuple(p.requires_grad for p in model.parameters()) if OVERLOOKS_FREEZING else ()
         apart = held > 0 and (
-            (True, depth) in self._runs or not self._planner.charge(Kind.EARLIER_GRADIENTS, held)
+            (True, depth, trained) in self._runs or not self._planner.charge(Kind.EARLIER_GRADIENTS, held)
         )
-        key = apart, depth
+        key = apart, depth, trained
         if key not in self._runs:
             refuse_parts(model)
             options = self.options
@@ -265,5 +268,5 @@ class PlannedTraining(Viewable):
 class _Earlier:
     """Plans that were found to count too little, and the captured graphs that follow them."""
 
-    def __init__(self, planner: Planner, runs: dict[tuple[bool, int], Callable[..., object]]) -> None:
+    def __init__(self, planner: Planner, runs: dict[_Kind, Callable[..., object]]) -> None:
         self.planner, self.runs = planner, runs

@@ -19,6 +19,7 @@ from checkmate_torch.private.aot import (
     mark_boxed,
 )
 from checkmate_torch.private.dynamo import (
+    OVERLOOKS_FREEZING,
     Compilation,
     capture_errors,
     captured_whole,
@@ -81,6 +82,7 @@ from checkmate_torch.private.runtime import (
 
 __all__ = [
     "HOLDS_TANGENTS",
+    "OVERLOOKS_FREEZING",
     "Boxed",
     "Compilation",
     "FakeTensor",

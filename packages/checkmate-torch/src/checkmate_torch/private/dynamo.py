@@ -18,6 +18,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 __all__ = [
+    "OVERLOOKS_FREEZING",
     "Compilation",
     "capture_errors",
     "captured_whole",
@@ -36,6 +37,8 @@ __all__ = [
 
 
 _ISOLATES = "isolate_recompiles" in inspect.signature(torch.compile).parameters
+OVERLOOKS_FREEZING = not _ISOLATES
+"""Whether Dynamo's guards overlook that a tensor's ``requires_grad`` has changed, as before PyTorch 2.13."""
 _numbers = itertools.count(1)
 _capturing: ContextVar[bool] = ContextVar("_capturing", default=False)
 
