@@ -134,7 +134,7 @@ class Options(CommonOptions):
         if optimizer is not None:
             check_optimizer(optimizer)
         check_loss(loss)
-        if not isinstance(max_plans, int) or max_plans < 1:
+        if not isinstance(max_plans, int) or max_plans < 1:  # type: ignore[redundant-expr]
             raise ValueError(f"max_plans is {max_plans!r}, must be a whole number of kinds of inputs ≥ 1")
         return super(Options, cls).parse(  # explicit: a dataclass with slots is a new class
             optimizer_bytes=0 if optimizer is None else optimizer_bytes(optimizer),
