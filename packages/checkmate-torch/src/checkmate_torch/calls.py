@@ -31,7 +31,7 @@ __all__ = [
     "Decision",
     "decided_as_one",
     "earlier_bytes",
-    "least_peak_as_one",
+    "least_as_one",
     "n_outstanding",
     "plain_peak_as_one",
 ]
@@ -255,7 +255,7 @@ def decided_as_one(calls: Sequence[Call], budget: int, decide: Decide) -> list[D
         decide: solves one call.
     """
     if not any(call.provisional for call in calls):
-        present = _Decisions(calls, lambda graph, k: (calls[k].schedule, simulate(graph, calls[k].schedule)))
+        present = _present(calls)
         if present.peak <= budget:
             return present.decisions
     best: _Decisions | None = None
@@ -282,14 +282,22 @@ def plain_peak_as_one(calls: Sequence[Call]) -> int:
     return _Decisions(calls, everything).peak
 
 
-def least_peak_as_one(calls: Sequence[Call]) -> int:
-    """The least peak that is known for all calls of a step, in bytes."""
+def least_as_one(calls: Sequence[Call]) -> tuple[list[Decision], int]:
+    """Schedules of the least known peak for the calls of a step, and that peak, in bytes.
+
+    There are none where the present schedules are as good.
+    """
 
     def least(graph: DFGraph, _: int) -> tuple[Schedule, Timeline]:
         schedule = schedule_of(minimum_budget(graph, fixed_order=True, time_limit=_LEAST_S))
         return schedule, simulate(graph, schedule)
 
-    return _Decisions(calls, least).peak
+    found, present = _Decisions(calls, least), _present(calls)
+    return found.decisions if found.peak < present.peak else [], min(found.peak, present.peak)
+
+
+def _present(calls: Sequence[Call]) -> _Decisions:
+    return _Decisions(calls, lambda graph, k: (calls[k].schedule, simulate(graph, calls[k].schedule)))
 
 
 class _NoSchedule(Exception):  # noqa: N818 - caught right here

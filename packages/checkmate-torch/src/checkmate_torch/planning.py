@@ -27,7 +27,7 @@ from checkmate_torch.calls import (
     Calls,
     decided_as_one,
     earlier_bytes,
-    least_peak_as_one,
+    least_as_one,
     n_outstanding,
     plain_peak_as_one,
 )
@@ -344,15 +344,14 @@ class Planner:
 
         decisions = decided_as_one(calls, budget, decide_call)
         if decisions is None:
-            least = least_peak_as_one(calls)
+            decisions, least = least_as_one(calls)
             self.warn_once(
                 "together",
                 f"no schedules for the {len(calls)} calls of a step together stay within "
                 f"{format_bytes(budget)}, and the step may exceed that; the least budget known to work for "
                 f"them is {least} bytes ({format_bytes(least)})",
             )
-            decisions = decided_as_one(calls, least, decide_call)
-        for decision in decisions or ():
+        for decision in decisions:
             home = decision.call.home()
             if home is not None:
                 home.decided.append(replace(decision, budget=budget))
