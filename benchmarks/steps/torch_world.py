@@ -145,7 +145,7 @@ def _step(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
     model.zero_grad()
     loss: Tensor = model(**inputs)
     loss.backward()  # type: ignore[no-untyped-call]
-    return loss.detach()
+    return loss.detach().clone()  # the number alone: that of mse_loss is in a storage of the whole output
 
 
 if __name__ == "__main__":

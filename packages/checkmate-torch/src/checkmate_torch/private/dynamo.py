@@ -5,7 +5,6 @@ Dynamo takes long to import, so the functions that need it import it.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import logging
 from collections.abc import Callable, Set
@@ -36,7 +35,7 @@ __all__ = [
 ]
 
 
-_ISOLATES = "isolate_recompiles" in inspect.signature(torch.compile).parameters
+_ISOLATES = "isolate_recompiles" in (torch.compile.__kwdefaults__ or {})
 OVERLOOKS_FREEZING = not _ISOLATES
 """Whether Dynamo's guards overlook that a tensor's ``requires_grad`` has changed, as before PyTorch 2.13."""
 _numbers = itertools.count(1)
