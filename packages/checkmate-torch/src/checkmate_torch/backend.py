@@ -119,8 +119,7 @@ class _Planning:
     def before_call(self, parameters: Sequence[object]) -> None:
         """Plan again from the next call on, if held gradients or a step's other calls are not counted."""
         planner = self.planner
-        if name := calls_again():
-            planner.warn_of_repeated_calls(name)
+        planner.warn_of_repeated_calls(calls_again())
         held = sum(p.grad.nbytes for p in parameters if isinstance(p, Tensor) and p.grad is not None)
         if held > planner.held:
             planner.held = held

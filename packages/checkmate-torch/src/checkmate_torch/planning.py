@@ -310,7 +310,9 @@ class Planner:
         )
 
     def warn_of_repeated_calls(self, optimizer: str) -> None:
-        """Warn of an optimizer, given by its name, that runs the model several times in one step."""
+        """Warn of an optimizer that runs the model several times in one step; an empty name is none."""
+        if not optimizer:
+            return
         self.warn_once(
             "optimizer",
             f"{optimizer} runs the model several times in one step, and the tensors that it holds meanwhile "

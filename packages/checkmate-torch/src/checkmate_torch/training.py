@@ -12,10 +12,10 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from checkmate import InfeasibleBudgetError
@@ -117,10 +117,8 @@ class PlannedTraining(Viewable):
     @torch.compiler.disable(reason=_WHY_A_BREAK)  # type: ignore[no-untyped-call,untyped-decorator]
     def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         model, strict = self._live_model(), self.options.strict
-        if self.options.loss is not None and self.options.loss_bytes is None:
-            self._find_loss_bytes(model, self.options.loss, args, kwargs)
-        if name := calls_again():
-            self._planner.warn_of_repeated_calls(name)
+        self._find_loss_bytes(model, args, kwargs)
+        self._planner.warn_of_repeated_calls(calls_again())
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
         except TooManyPlansError as error:
@@ -143,16 +141,14 @@ class PlannedTraining(Viewable):
         return self._planned(args, kwargs)
 
     def _find_loss_bytes(
-        self,
-        model: nn.Module,
-        loss: Callable[[Any], Tensor],
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
+        self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> None:
-        """Find the bytes of the loss, for later kinds of inputs too; else the rule of thumb holds."""
+        """Find the bytes of ``loss=``, for later kinds of inputs too; else the rule of thumb holds."""
         options = self.options
+        if options.loss is None or options.loss_bytes is not None:
+            return
         try:
-            found = found_loss(model, loss, args, kwargs, options)
+            found = found_loss(model, options.loss, args, kwargs, options)
         except NotOneGraphError as error:
             _log.info("%s", error)
             found = None
