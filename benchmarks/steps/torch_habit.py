@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -59,9 +60,7 @@ def _judged(habit: Habit, name: str, plain: list[Arrays], plain_peak: int) -> Ro
                 ours, peak = _trained(habit, lambda *model: _planned(name, budget, *model), len(plain))  # noqa: B023
                 break
             except Exception as failure:  # noqa: BLE001 - an error is an answer, too
-                least = getattr(
-                    getattr(failure, "inner_exception", failure), "minimum", None
-                )  # holds no frames
+                least = _least_named(failure)
                 if least is None or least <= budget:
                     return {"budget": budget, **_failure(failure), "warned": warned}
                 budget = least
@@ -70,8 +69,14 @@ def _judged(habit: Habit, name: str, plain: list[Arrays], plain_peak: int) -> Ro
     return {"budget": budget, "peak": peak, "difference": difference(ours, plain), "warned": warned}
 
 
+def _least_named(failure: Exception) -> int | None:
+    """The least budget that an error names, also one that PyTorch wraps; None if it names none."""
+    least: int | None = getattr(getattr(failure, "inner_exception", failure), "minimum", None)
+    return least
+
+
 def _failure(failure: Exception) -> Row:
-    text = f"{type(failure).__name__}: {failure}"[:600]
+    text = _without_folders(f"{type(failure).__name__}: {failure}")[:600]
     return {"refused" if isinstance(failure, checkmate.CheckmateError) else "failed": text}
 
 
@@ -137,6 +142,11 @@ def difference(ours: list[Arrays], plain: list[Arrays]) -> float:
     return worst
 
 
+def _without_folders(text: str) -> str:
+    """A message whose quoted absolute paths are file names, as of Dynamo's places in the code."""
+    return re.sub(r'"/[^"]*/', '"', text)
+
+
 class Warned(logging.Handler):
     """Collects the warnings of checkmate_torch in a block."""
 
@@ -146,7 +156,7 @@ class Warned(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the text of a warning."""
-        self.said.append(record.getMessage()[:400])
+        self.said.append(_without_folders(record.getMessage())[:400])
 
     def __enter__(self) -> list[str]:
         logging.getLogger("checkmate_torch").addHandler(self)

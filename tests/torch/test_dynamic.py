@@ -86,15 +86,6 @@ def test_sizes_that_grow_use_up_no_plans(forgetful: Solver) -> None:
     assert len(compiled.plans) <= 3
 
 
-def test_other_kinds_of_inputs_use_up_plans(caplog: pytest.LogCaptureFixture) -> None:
-    _, module = fresh()
-    compiled = compile(module, "100%", max_plans=2, dynamic=False, solver="evict-belady", cost_model="flops")
-    for length in (8, 12, 10):
-        step(compiled, 2, length)
-    assert len(compiled.plans) == 2
-    assert "run unplanned" in caplog.text
-
-
 def test_a_declared_maximum_is_planned_for_at_once() -> None:
     _, module = fresh()
     compiled = compile(module, "100%", dynamic=None, solver="evict-belady", loss_bytes=0)

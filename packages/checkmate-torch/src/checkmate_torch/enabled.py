@@ -80,9 +80,10 @@ def disable(model: nn.Module) -> None:
     >>> planned_training(model) is None
     True
     """
-    _enabled.pop(inside_of(model), None)
+    model = inside_of(model)
+    _enabled.pop(model, None)
     if planned_training(model) is not None:
-        set_in_place(inside_of(model), None)
+        set_in_place(model, None)
 
 
 def planned_training(model: nn.Module) -> PlannedTraining | None:

@@ -148,7 +148,6 @@ class _Builder:
         self.user_outputs = self._user_outputs()
         self.overwritten: set[int] = set()
         self.boundary: int | None = None
-        self.loss_state: int | None = None
 
     def _split(self) -> tuple[list[Node], list[Node]]:
         """Live call nodes of both passes in trace order; ancestors of forward outputs are forward."""
@@ -268,7 +267,7 @@ class _Builder:
                 made.append(self._tensor(node.name, value))
                 self.tensor_of[node] = made[-1]
         charged = loss_bytes(loss, sum(self.tensors[t].size for t in made))
-        self.loss_state = len(self.tensors)
+        loss_state = len(self.tensors)
         self.tensors.append(Tensor(name="loss state", size=charged.kept))
         returned = [n for n in self.forward_outputs if isinstance(n, Node)]
         reads = dict.fromkeys(self.tensor_of[n] for n in returned if n in self.tensor_of)
@@ -276,7 +275,7 @@ class _Builder:
             Op(
                 name="loss",
                 inputs=tuple(reads),
-                outputs=(*made, self.loss_state),
+                outputs=(*made, loss_state),
                 cost=0.0,
                 workspace=charged.workspace,
                 recomputable=False,
@@ -288,9 +287,8 @@ class _Builder:
         self.tensor_of |= {n: self.index[storage_key(n.meta["val"])] for n in self.unread}
         held = [n for n in (*self.user_outputs, *self.gradients) if isinstance(n, Node)]
         shown = (self.tensor_of[n] for n in held if n in self.tensor_of)
-        kept = [self.loss_state] if self.loss_state is not None else []
-        if HOLDS_TANGENTS:
-            kept += [self.tensor_of[node] for node in self.tangents if node in self.tensor_of]
+        made = self.ops[self.boundary].outputs if self.boundary is not None else ()
+        kept = made if HOLDS_TANGENTS else made[-1:]  # the last one is the state of the loss
         outputs = dict.fromkeys([*shown, *self.tokens, *kept])
         graph = DFGraph(
             ops=tuple(self.ops),
