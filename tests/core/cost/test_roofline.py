@@ -48,6 +48,8 @@ def test_devices_have_dense_figures_with_a_source(name: str) -> None:
         rates["fp32"] < rates.get("tf32", rates["fp16"]) <= rates["fp16"] == rates.get("bf16", rates["fp16"])
     )
     assert 1e12 > device.bytes_per_s / 10 > 5e10
+    on_label = float(name.partition("-")[2].removesuffix("GB"))
+    assert 0.97 * on_label * 1e9 < device.memory_bytes < on_label * 2**30
     assert "datasheet" in device.source
     assert Roofline.of(name.lower(), launch_s=1e-6) == Roofline(
         flops_per_s=rates["fp32"], bytes_per_s=device.bytes_per_s, launch_s=1e-6

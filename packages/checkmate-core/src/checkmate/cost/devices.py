@@ -1,8 +1,12 @@
-"""Peaks of some devices: FLOP/s for each number format, and bytes/s of their memory.
+"""Peaks of some devices: FLOP/s for each number format, bytes/s of their memory, and its bytes.
 
 Figures are dense: datasheets often print twice the value, for matrices with 2:4 sparsity. ``fp32`` is
 ordinary arithmetic; ``tf32``, ``bf16`` and ``fp16`` are the tensor cores'. Which of ``fp32`` and ``tf32`` a
 matmul or convolution of float32 tensors uses is a setting of the framework.
+
+A driver keeps a part of the memory on the label. Bytes of memory are the total that PyTorch states in its
+out-of-memory messages ("GPU 0 has a total capacity of 79.11 GiB"): the lowest found in public reports of each
+device (November 2026), rounded down to a tenth of a GiB. Drivers differ by half a GiB.
 """
 
 from __future__ import annotations
@@ -23,17 +27,23 @@ class Device:
     Attributes:
         flops_per_s: number format → dense FLOP/s.
         bytes_per_s: memory bandwidth.
+        memory_bytes: capacity, as a driver reports it; other processes and the CUDA context take theirs.
         source: the datasheet with the figures.
     """
 
     flops_per_s: Mapping[str, float]
     bytes_per_s: float
+    memory_bytes: int
     source: str
 
 
-def _device(source: str, *, gigabytes_per_s: float, **teraflops: float) -> Device:
-    flops = MappingProxyType({dtype: rate * 1e12 for dtype, rate in teraflops.items()})
-    return Device(flops_per_s=flops, bytes_per_s=gigabytes_per_s * 1e9, source=source)
+def _device(source: str, *, gib: float, gigabytes_per_s: float, **teraflops: float) -> Device:
+    return Device(
+        flops_per_s=MappingProxyType({dtype: rate * 1e12 for dtype, rate in teraflops.items()}),
+        bytes_per_s=gigabytes_per_s * 1e9,
+        memory_bytes=int(gib * 2**30),
+        source=source,
+    )
 
 
 _V100 = "NVIDIA V100 datasheet (January 2020), SXM2"
@@ -43,12 +53,16 @@ _H200 = "NVIDIA H200 datasheet (2023), SXM; half of the figures with sparsity"
 
 DEVICES: Mapping[str, Device] = MappingProxyType(
     {
-        "V100-16GB": _device(_V100, gigabytes_per_s=900, fp32=15.7, fp16=125),
-        "V100-32GB": _device(_V100, gigabytes_per_s=900, fp32=15.7, fp16=125),
-        "A100-40GB": _device(_A100, gigabytes_per_s=1555, fp32=19.5, tf32=156, bf16=312, fp16=312),
-        "A100-80GB": _device(_A100, gigabytes_per_s=2039, fp32=19.5, tf32=156, bf16=312, fp16=312),
-        "H100-80GB": _device(_H100, gigabytes_per_s=3350, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5),
-        "H200-141GB": _device(_H200, gigabytes_per_s=4800, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5),
+        "V100-16GB": _device(_V100, gib=15.7, gigabytes_per_s=900, fp32=15.7, fp16=125),
+        "V100-32GB": _device(_V100, gib=31.7, gigabytes_per_s=900, fp32=15.7, fp16=125),
+        "A100-40GB": _device(_A100, gib=39.3, gigabytes_per_s=1555, fp32=19.5, tf32=156, bf16=312, fp16=312),
+        "A100-80GB": _device(_A100, gib=79.1, gigabytes_per_s=2039, fp32=19.5, tf32=156, bf16=312, fp16=312),
+        "H100-80GB": _device(
+            _H100, gib=79.1, gigabytes_per_s=3350, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5
+        ),
+        "H200-141GB": _device(
+            _H200, gib=139.7, gigabytes_per_s=4800, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5
+        ),
     }
 )
 """Name → :class:`Device`. PCIe cards with the same chip are slower: for them, make a Roofline of your own."""
