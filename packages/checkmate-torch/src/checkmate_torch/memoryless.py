@@ -68,7 +68,7 @@ class WithoutMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an op."""
         for value in tree_leaves((args, kwargs)):
             if isinstance(value, Tensor):
-                self._known.add(storage_id(value.untyped_storage()))
+                self._follow(value.untyped_storage(), 0)
         if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default):
             (read,) = args
             if isinstance(read, Tensor) and read.is_meta:
@@ -76,11 +76,11 @@ class WithoutMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = func(*args, **(kwargs or {}))
         for value in tree_leaves(made):
             if isinstance(value, Tensor) and value.is_meta:
-                self._follow(value.untyped_storage())
+                self._follow(value.untyped_storage(), value.untyped_storage().nbytes())
         return made
 
-    def _follow(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage_id(storage), storage.nbytes()
+    def _follow(self, storage: torch.UntypedStorage, size: int) -> None:
+        key = storage_id(storage)  # that of a storage that is gone is used again
         if key in self._known:
             return
         self._known.add(key)
