@@ -8,9 +8,7 @@ The joint graph, which is planned, keeps other tensors in another order.
 from __future__ import annotations
 
 import logging
-import math
-import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +20,11 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from checkmate import DFGraph, keep_all_peak
 from checkmate_torch.costs import Workspaces
+from checkmate_torch.follower import Follower, rounded
 from checkmate_torch.outer_loss import LossBytes, loss_bytes
 from checkmate_torch.private import (
-    OpOverload,
-    TorchDispatchMode,
     fake_mode,
     is_checkpoint,
-    is_sole_gradient,
     run_checkpoint,
     saves_are_hooked,
     storage_id,
@@ -36,8 +32,6 @@ from checkmate_torch.private import (
     unfaked,
     untraced,
 )
-from checkmate_torch.safety import REDUCED_IN_PLACE
-from checkmate_torch.storages import CUDA_GRANULE
 from checkmate_torch.symbols import largest
 
 __all__ = ["EagerStep", "eager_step"]
@@ -46,16 +40,6 @@ _log = logging.getLogger(__name__)
 _PRECISION = 0.02
 _SMALL = 2**13
 """Peaks that differ by less than this share, or these bytes, are taken as equal."""
-
-_IN_PLACE = {
-    torch.ops.aten.add.Tensor: 2,
-    torch.ops.aten.index_add.default: 1,
-    torch.ops.aten.index_put.default: 1,
-    torch.ops.aten.scatter.src: 1,
-    torch.ops.aten.scatter_add.default: 1,
-    torch.ops.aten.masked_fill.Scalar: 1,
-}
-"""Ops that autograd runs in place on real gradients → number of leading arguments that it may overwrite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +121,7 @@ def eager_step(
     try:
         with untraced(), unfaked(), fake_mode(), torch.enable_grad(), _apart():
             inputs, held = _twins(gm, example_inputs, accumulates)
-            with _Follower(held) as follower:
+            with Follower(held) as follower:
                 if returns_loss:
                     return _run_with_loss(gm, inputs, follower)
                 return _run(gm, inputs, follower, loss)
@@ -147,19 +131,20 @@ def eager_step(
 
 
 def _run(
-    gm: GraphModule, inputs: Sequence[object], follower: _Follower, loss: int | LossBytes | None
+    gm: GraphModule, inputs: Sequence[object], follower: Follower, loss: int | LossBytes | None
 ) -> EagerStep:
     outputs = _differentiable(_Eager(gm).run(*inputs))
     starts = [x for x in outputs if not x.dim()] if loss == 0 else []
     if starts:
-        follower.charge(loss_bytes(loss, 0))
+        known = loss_bytes(loss, 0)
+        follower.charge(known.kept, known.workspace)
     else:
         starts = [_OuterLoss.apply(follower, loss, *outputs)]  # type: ignore[no-untyped-call]
     torch.autograd.backward(starts)
     return EagerStep(moments=follower.moments)
 
 
-def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: _Follower) -> EagerStep:
+def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: Follower) -> EagerStep:
     """Run a graph that returns a loss and the model's outputs; compare the bytes before and after the loss.
 
     A gradient hook of an output runs right before the model's backward pass does.
@@ -231,7 +216,7 @@ class _OuterLoss(torch.autograd.Function):
     """A loss that is not known: its gradients have the layout of the model's outputs."""
 
     @staticmethod
-    def forward(ctx: Any, follower: _Follower, loss: int | LossBytes | None, *outputs: Tensor) -> Tensor:
+    def forward(ctx: Any, follower: Follower, loss: int | LossBytes | None, *outputs: Tensor) -> Tensor:
         ctx.follower, ctx.loss = follower, loss
         ctx.shapes = [(x.shape, x.stride(), x.dtype, x.device) for x in outputs]
         return outputs[0].new_empty(())
@@ -239,105 +224,9 @@ class _OuterLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, _gradient: Tensor) -> Any:
         made = [torch.empty_strided(s, t, dtype=d, device=v) for s, t, d, v in ctx.shapes]
-        ctx.follower.charge(loss_bytes(ctx.loss, sum(map(ctx.follower.bytes_of, made))))
+        loss = loss_bytes(ctx.loss, sum(map(ctx.follower.bytes_of, made)))
+        ctx.follower.charge(loss.kept, loss.workspace)
         return None, None, *made
-
-
-class _Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of every storage from the op that makes it until it is freed.
-
-    Attributes:
-        live: bytes now.
-        moments: bytes after each op, and the op's key in :class:`Workspaces`.
-    """
-
-    def __init__(self, held: Mapping[int, int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live = sum(held.values())
-        self.moments: list[tuple[int, Hashable]] = [(self.live, None)]
-        self._sizes = dict(held)
-
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: object,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
-        kwargs = kwargs or {}
-        replaced = self._overwritten(func, args)
-        result = func(*_with_all_selected(func, args), **kwargs)
-        for x in tree_leaves(result):
-            if isinstance(x, Tensor):
-                self._add(x, _reduced_bytes(func, args) if not x.dim() else 0)
-        if replaced is not None:  # the sum lies there
-            self.live -= self._sizes[replaced]
-            self._sizes[replaced] = 0
-        self.moments.append((self.live, Workspaces.key(func, args, kwargs)))
-        return result
-
-    def bytes_of(self, x: Tensor) -> int:
-        """The bytes of a tensor's storage."""
-        return self._sizes.get(storage_id(x.untyped_storage()), 0)
-
-    def charge(self, loss: LossBytes) -> None:
-        """Count the bytes of a loss that has just run."""
-        self.live += loss.kept
-        self.moments.append((self.live + loss.workspace, None))
-
-    def _add(self, x: Tensor, least: int) -> None:
-        storage = x.untyped_storage()
-        key = storage_id(storage)
-        if key not in self._sizes:
-            self._sizes[key] = _rounded(max(storage.nbytes(), least), storage.device)
-            self.live += self._sizes[key]
-            weakref.finalize(storage, self._free, key).atexit = False
-
-    def _free(self, key: int) -> None:
-        self.live -= self._sizes.pop(key)
-
-    def _overwritten(self, func: OpOverload, args: Sequence[Any]) -> int | None:
-        """The storage that autograd overwrites by the result of an op, if it does.
-
-        It adds gradients in place where nothing else reads one of them, and fills those of parts of a tensor
-        in place; never fake ones.
-        """
-        if torch.is_grad_enabled() or func not in _IN_PLACE:
-            return None
-        candidates = [x for x in args[: _IN_PLACE[func]] if isinstance(x, Tensor)]
-        if len(candidates) < _IN_PLACE[func] or any(x.shape != args[0].shape for x in candidates):
-            return None
-        for x in candidates:
-            storage = x.untyped_storage()
-            if is_sole_gradient(x) and storage.nbytes() == x.nbytes and storage_id(storage) in self._sizes:
-                return storage_id(storage)
-        return None
-
-
-def _with_all_selected(func: OpOverload, args: Sequence[Any]) -> Sequence[Any]:
-    """The arguments of an op; a mask of elements selects all of them, the most that it may."""
-    if func is not torch.ops.aten.index.Tensor:
-        return args
-    indices: list[Tensor | None] = []
-    for x in args[1]:
-        if isinstance(x, Tensor) and x.dtype == torch.bool:
-            indices += [x.new_empty(x.numel(), dtype=torch.long) for _ in range(x.dim())]
-        else:
-            indices.append(x)
-    return args[0], indices
-
-
-def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
-    """The bytes of the storage in which a loss leaves a single number, where that is larger."""
-    if func not in REDUCED_IN_PLACE:
-        return 0
-    operands = [x for x in args if isinstance(x, Tensor)]
-    shape: torch.Size = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
-    return math.prod(shape) * operands[0].element_size()
-
-
-def _rounded(size: int, device: torch.device) -> int:
-    return -(-size // CUDA_GRANULE) * CUDA_GRANULE if device.type == "cuda" else size
 
 
 def _twins(
@@ -366,7 +255,7 @@ def _twins(
             twin.grad = torch.empty_like(twin)
             gradients.append(twin.grad)
         twins.append(twin)
-    sizes = {storage_id(x): _rounded(x.nbytes(), x.device) for x in storages.values()}
+    sizes = {storage_id(x): rounded(x.nbytes(), x.device) for x in storages.values()}
     return twins, sizes | {storage_id(x.untyped_storage()): 0 for x in gradients}
 
 
