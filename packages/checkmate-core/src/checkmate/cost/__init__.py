@@ -5,7 +5,7 @@ Each is a frozen value with one method, ``annotate``, which changes only the cos
 themselves, and store the measurements in :class:`MeasuredOps`.
 """
 
-from checkmate.cost.devices import DEVICES, Device, device_in_table
+from checkmate.cost.devices import DEVICES, Device, device_in_table, device_named
 from checkmate.cost.measured import MeasuredOps, OpProfile, processor
 from checkmate.cost.pricing import with_costs
 from checkmate.cost.quantised import QuantisedCost
@@ -26,6 +26,7 @@ __all__ = [
     "TableCost",
     "UnitCost",
     "device_in_table",
+    "device_named",
     "in_formats",
     "measured_roofline",
     "processor",

@@ -11,13 +11,14 @@ device (November 2026), rounded down to a tenth of a GiB. Drivers differ by half
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from checkmate.errors import CostError
 
-__all__ = ["DEVICES", "Device", "device_in_table"]
+__all__ = ["DEVICES", "Device", "device_in_table", "device_named"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,20 +29,25 @@ class Device:
         flops_per_s: number format → dense FLOP/s.
         bytes_per_s: memory bandwidth.
         memory_bytes: capacity, as a driver reports it; other processes and the CUDA context take theirs.
+        capability: CUDA compute capability, (major, minor); it decides which kernels a framework picks.
         source: the datasheet with the figures.
     """
 
     flops_per_s: Mapping[str, float]
     bytes_per_s: float
     memory_bytes: int
+    capability: tuple[int, int]
     source: str
 
 
-def _device(source: str, *, gib: float, gigabytes_per_s: float, **teraflops: float) -> Device:
+def _device(
+    source: str, capability: tuple[int, int], *, gib: float, gigabytes_per_s: float, **teraflops: float
+) -> Device:
     return Device(
         flops_per_s=MappingProxyType({dtype: rate * 1e12 for dtype, rate in teraflops.items()}),
         bytes_per_s=gigabytes_per_s * 1e9,
         memory_bytes=int(gib * 2**30),
+        capability=capability,
         source=source,
     )
 
@@ -53,19 +59,44 @@ _H200 = "NVIDIA H200 datasheet (2023), SXM; half of the figures with sparsity"
 
 DEVICES: Mapping[str, Device] = MappingProxyType(
     {
-        "V100-16GB": _device(_V100, gib=15.7, gigabytes_per_s=900, fp32=15.7, fp16=125),
-        "V100-32GB": _device(_V100, gib=31.7, gigabytes_per_s=900, fp32=15.7, fp16=125),
-        "A100-40GB": _device(_A100, gib=39.3, gigabytes_per_s=1555, fp32=19.5, tf32=156, bf16=312, fp16=312),
-        "A100-80GB": _device(_A100, gib=79.1, gigabytes_per_s=2039, fp32=19.5, tf32=156, bf16=312, fp16=312),
+        "V100-16GB": _device(_V100, (7, 0), gib=15.7, gigabytes_per_s=900, fp32=15.7, fp16=125),
+        "V100-32GB": _device(_V100, (7, 0), gib=31.7, gigabytes_per_s=900, fp32=15.7, fp16=125),
+        "A100-40GB": _device(
+            _A100, (8, 0), gib=39.3, gigabytes_per_s=1555, fp32=19.5, tf32=156, bf16=312, fp16=312
+        ),
+        "A100-80GB": _device(
+            _A100, (8, 0), gib=79.1, gigabytes_per_s=2039, fp32=19.5, tf32=156, bf16=312, fp16=312
+        ),
         "H100-80GB": _device(
-            _H100, gib=79.1, gigabytes_per_s=3350, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5
+            _H100, (9, 0), gib=79.1, gigabytes_per_s=3350, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5
         ),
         "H200-141GB": _device(
-            _H200, gib=139.7, gigabytes_per_s=4800, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5
+            _H200, (9, 0), gib=139.7, gigabytes_per_s=4800, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5
         ),
     }
 )
 """Name → :class:`Device`. PCIe cards with the same chip are slower: for them, make a Roofline of your own."""
+
+
+def device_named(name: str, *, otherwise: str) -> str:
+    """The spelling of a name in the table, whatever its case.
+
+    Args:
+        name: of a device.
+        otherwise: what to do for a device that the table lacks; a part of the error.
+
+    Raises:
+        CostError: if the table lacks the device; names the nearest.
+
+    >>> device_named("h100-80gb", otherwise="")
+    'H100-80GB'
+    """
+    names = {known.lower(): known for known in DEVICES}
+    if name.lower() in names:
+        return names[name.lower()]
+    close = [names[known] for known in difflib.get_close_matches(name.lower(), names)]
+    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    raise CostError(f"no device {name!r} in the table {list(DEVICES)}; {hint}For others {otherwise}")
 
 
 def device_in_table(name: str, gigabytes: float) -> str:

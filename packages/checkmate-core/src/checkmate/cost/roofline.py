@@ -14,14 +14,13 @@ accurate than the costs.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from checkmate.cost.devices import DEVICES
+from checkmate.cost.devices import DEVICES, device_named
 from checkmate.cost.pricing import positive, with_costs
 from checkmate.errors import CostError
 from checkmate.graph import CSR, DFGraph
@@ -73,15 +72,7 @@ class Roofline:
         >>> Roofline.of("A100-80GB", "bf16")
         Roofline(flops_per_s=312000000000000.0, bytes_per_s=2039000000000.0, launch_s=0.0)
         """
-        names = {name.lower(): name for name in DEVICES}
-        known = DEVICES.get(names.get(device.lower(), ""))
-        if known is None:
-            close = [names[name] for name in difflib.get_close_matches(device.lower(), names)]
-            hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
-            raise CostError(
-                f"no device {device!r} in the table {list(DEVICES)}; {hint}For others give Roofline "
-                "flops_per_s and bytes_per_s"
-            )
+        known = DEVICES[device_named(device, otherwise="give Roofline flops_per_s and bytes_per_s")]
         if dtype not in known.flops_per_s:
             raise CostError(f"no figure for dtype {dtype!r} on {device!r}: {list(known.flops_per_s)}")
         return cls(flops_per_s=known.flops_per_s[dtype], bytes_per_s=known.bytes_per_s, launch_s=launch_s)
