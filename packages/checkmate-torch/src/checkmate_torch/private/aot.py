@@ -6,6 +6,7 @@ AOTAutograd describes the inputs and outputs of its graphs in ``meta["desc"]``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
@@ -30,6 +31,7 @@ __all__ = [
     "PlainAOTInput",
     "SavedForBackwardsAOTOutput",
     "TangentAOTInput",
+    "activation_memory_budget",
     "boxed_code",
     "compile_joint",
     "compile_with_inductor",
@@ -59,6 +61,11 @@ def compile_joint(
     compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
     with torch._functorch.config.patch(donated_buffer=False):  # so that retain_graph=True works
         return compiler(gm, example_inputs)
+
+
+def activation_memory_budget(share: float) -> AbstractContextManager[object]:
+    """Context manager: PyTorch's own partitioner keeps this share of the bytes that it would keep."""
+    return torch._functorch.config.patch(activation_memory_budget=share)  # type: ignore[no-any-return]
 
 
 def mark_boxed(call: Boxed) -> Boxed:
