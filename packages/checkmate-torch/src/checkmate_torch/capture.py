@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 
 from checkmate import CheckmateError, UnsupportedModelError
 from checkmate.framework import Options
+from checkmate_torch.device import refuse_graph_capture
 from checkmate_torch.private import Compilation, capture_errors, captured_whole, current_compilation, forget
 
 __all__ = ["NotOneGraphError", "TooManyPlansError", "captured"]
@@ -71,6 +72,7 @@ def captured(
     )
 
     def run(*args: object, **kwargs: object) -> object:
+        refuse_graph_capture()
         try:
             with nullcontext() if compilations else backend.options.planning("capturing the model"):
                 return captures(*args, **kwargs)

@@ -1,13 +1,14 @@
-"""The device that a step runs on: what identifies it in tables of measured ops, and its free memory."""
+"""The device that a step runs on: what identifies it in tables of measured ops, free memory, captures."""
 
 from __future__ import annotations
 
 import torch
 
+from checkmate import UnsupportedModelError
 from checkmate.cost import processor
 from checkmate.framework import available_memory, unknown_memory
 
-__all__ = ["machine_of", "obtainable_bytes"]
+__all__ = ["machine_of", "obtainable_bytes", "refuse_graph_capture"]
 
 
 def machine_of(device: torch.device) -> dict[str, str]:
@@ -31,3 +32,17 @@ def obtainable_bytes(device: torch.device) -> int:
     if device.type != "cpu":
         raise unknown_memory(device)
     return available_memory()
+
+
+def refuse_graph_capture() -> None:
+    """Raise if the current stream is being captured as a CUDA graph.
+
+    Raises:
+        UnsupportedModelError: then.
+    """
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise UnsupportedModelError(
+            "a planned step can't be captured as a CUDA graph: recomputation restores the state of the "
+            "random generator, which a captured stream can't do, and the graph keeps its memory for ever. "
+            "Call the model outside of torch.cuda.graph, or capture the plain model"
+        )
