@@ -1,0 +1,134 @@
+"""The command line: chooses slices, runs each in a process, prints rows and a table, and writes JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from checkmate_torch.device import machine_of
+from checkmate_torch.releases import check_installed
+from checkmate_torch.selfcheck.processes import encoded, rows_from
+from checkmate_torch.selfcheck.rows import Row, line_of, table_of
+from checkmate_torch.selfcheck.slices import SLICES, rows_of
+
+__all__ = ["main"]
+
+_WEIGHTS = {"bits": 4, "truth": 4, "tools": 1, "times": 4, "largest": 2}
+_GRACE_S = 45.0
+"""Seconds that the last check of a slice may take after the slice's time."""
+_PACKAGES = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "torch", "triton", "numpy", "numba")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the name of the program; None = those of this process.
+
+    Returns:
+        0 if no check failed and at least one passed, else 1.
+    """
+    chosen = _parser().parse_args(arguments)
+    check_installed()
+    device = torch.device(chosen.device)
+    if chosen.rows is not None:
+        for row in rows_of(chosen.only[0], device, chosen.rows, chosen.match):
+            _say(encoded(row))
+        return 0
+    machine = _machine(device)
+    _say(", ".join(f"{name} {value}" for name, value in machine.items() if value))
+    rows = _all_rows(chosen)
+    _say(f"\n{table_of(rows)}")
+    if chosen.output is not None:
+        found = {"format": 1, "machine": machine, "rows": [asdict(row) for row in rows]}
+        chosen.output.write_text(json.dumps(found, indent=1, default=str) + "\n", encoding="utf-8")
+        _say(f"all rows, with tracebacks: {chosen.output}")
+    failed = sum(row.passed is False for row in rows)
+    passed = sum(row.passed is True for row in rows)
+    _say(f"{failed} checks failed" if failed else f"{passed} checks passed, none failed")
+    return 0 if passed and not failed else 1
+
+
+def _all_rows(chosen: argparse.Namespace) -> list[Row]:
+    """The rows of all chosen slices, each printed when it is there; a slice may use what others left."""
+    end = time.monotonic() + 60 * chosen.minutes - _GRACE_S
+    rows: list[Row] = []
+    left = list(chosen.only)
+    while left:
+        share = _WEIGHTS[left[0]] / sum(_WEIGHTS[name] for name in left)
+        seconds = max(5.0, share * (end - time.monotonic()))
+        name = left.pop(0)
+        arguments = [
+            "--only",
+            name,
+            "--device",
+            chosen.device,
+            "--match",
+            chosen.match,
+            "--rows",
+            str(seconds),
+        ]
+        for row in rows_from(name, arguments, seconds + _GRACE_S):
+            rows.append(row)
+            _say(line_of(row))
+    return rows
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    """What the rows depend on: device, versions, day."""
+    facts: dict[str, Any] = {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **machine_of(device)}
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        facts |= {"memory": properties.total_memory, "capability": f"{properties.major}.{properties.minor}"}
+        facts |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}  # type: ignore[no-untyped-call]
+    facts |= {"system": f"{platform.system()} {platform.machine()}", "python": platform.python_version()}
+    return facts | {name: _version(name) for name in _PACKAGES}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m checkmate_torch.selfcheck",
+        description="Check Checkmate on this machine: bits, peaks, times, largest batches, tools.",
+    )
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=("cpu", "cuda"), default=default, help="default: %(default)s")
+    parser.add_argument("--only", type=_slices, default=list(SLICES), help=f"of {','.join(SLICES)}")
+    parser.add_argument("--match", default="", help="only checks with this text in their names, as gpt")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for all slices; default %(default)s")
+    parser.add_argument("--output", type=Path, help="write all rows to this JSON file")
+    parser.add_argument("--rows", type=float, help=argparse.SUPPRESS)  # seconds: of the process of a slice
+    return parser
+
+
+def _slices(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in SLICES]:
+        raise argparse.ArgumentTypeError(f"no slice {', '.join(unknown)}: there are {', '.join(SLICES)}")
+    return [name for name in SLICES if name in names]
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Bits: three steps of a plan leave the losses, gradients, states and random numbers of plain PyTorch.
+
+Kernels may be nondeterministic, and the ops of a traced step may round otherwise than eager ones. So what
+differs is compared with two references: a second plain run, and the same model under
+``torch.compile(backend="aot_eager")``, which traces it without planning.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from math import isfinite
+from typing import Any
+
+import torch
+
+from checkmate import Budget
+from checkmate_torch.selfcheck.loop import LEAST, Loop, Outcome, difference
+from checkmate_torch.selfcheck.rows import Answer, Check, Setup
+from checkmate_torch.selfcheck.zoo import Network, networks
+
+__all__ = ["checks"]
+
+_ROUNDS: tuple[tuple[str, Budget], ...] = (
+    ("enable", "50%"),
+    ("compile_step", LEAST),
+    ("enable", LEAST),
+    ("compile_step", "50%"),
+    ("enable", "70%"),
+    ("compile_step", "70%"),
+    ("enable", "100%"),
+    ("compile_step", "100%"),
+)
+_NOISE = 4.0
+"""How much further than a second plain run the results may be from the first one."""
+
+
+def checks(setup: Setup) -> Iterator[Check]:
+    """Each network through each entry point within each budget."""
+    with _deterministic():
+        references = {network.name: _References(network, setup) for network in networks(setup)}
+        for way, budget in _ROUNDS:
+            for network in networks(setup):
+                run = partial(_compare, network, setup, references[network.name], way, budget)
+                yield Check(f"{network.name}, {way}, {budget}", run)
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Deterministic kernels where PyTorch has them."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which cuBLAS reads at its first call
+    chosen = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(chosen[0])
+        torch.backends.cudnn.deterministic = chosen[1]
+
+
+class _References:
+    """What the same steps leave without a plan."""
+
+    def __init__(self, network: Network, setup: Setup) -> None:
+        self.plain = cache(lambda: Loop(network, setup).train())
+        self.noise = cache(lambda: difference(Loop(network, setup).train(), self.plain())[0])
+        self.traced = cache(lambda: _traced(network, setup))
+
+
+def _traced(network: Network, setup: Setup) -> Outcome:
+    loop = Loop(network, setup)
+    loop.model.compile(backend="aot_eager")
+    return loop.train()
+
+
+def _compare(network: Network, setup: Setup, references: _References, way: str, budget: Budget) -> Answer:
+    plain = references.plain()
+    loop = Loop(network, setup)
+    loop.plan(way, budget, cost_model="flops", workspaces=False, time_limit=2.0)
+    ours = loop.train()
+    far, name = difference(ours, plain)
+    solution = loop.last_plan.solution
+    facts: dict[str, Any] = {
+        "difference": far if isfinite(far) else None,
+        "of": name,
+        "budget": solution.problem.budget,
+        "overhead": solution.overhead,
+    }
+    del loop
+    if far == 0:
+        return Answer(passed=True, verdict="equal", facts=facts)
+    noise = facts["noise"] = references.noise()
+    if far <= _NOISE * noise:
+        text = f"{far:.1e}, a second plain run {noise:.1e}"
+        return Answer(passed=True, verdict="as far as plain from itself", text=text, facts=facts)
+    if difference(ours, references.traced())[0] == 0:
+        return Answer(passed=True, verdict="equal to aot_eager", text=f"{far:.1e} from plain", facts=facts)
+    return Answer(passed=False, verdict="DIFFERENT", text=f"{far:.1e} in {name}", facts=facts)

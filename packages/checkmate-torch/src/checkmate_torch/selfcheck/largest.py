@@ -1,0 +1,85 @@
+"""The largest batch within a fixed budget: plain, with checkpoints, and ours, each trained for real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from checkmate.units import format_bytes
+from checkmate_torch.batches import largest, max_batch_size
+from checkmate_torch.selfcheck.loop import Loop
+from checkmate_torch.selfcheck.rows import Answer, Check, Setup
+from checkmate_torch.selfcheck.zoo import NETWORKS, Network, checkpoint_blocks
+
+__all__ = ["checks"]
+
+_NETWORKS = ("gpt", "cnn")
+_BUDGETS = {False: 64 * 2**20, True: 2**30}
+_MOST = 2**14
+_STEPS = 10
+_SEARCH_S = 20.0
+
+
+def checks(setup: Setup) -> Iterator[Check]:
+    """Three ways for each network."""
+    for network in (one for one in NETWORKS if one.name in _NETWORKS):
+        for way in ("plain", "checkpoint per block"):
+            yield Check(f"{network.name}, {way}", partial(_by_trying, network, setup, way))
+        yield Check(f"{network.name}, ours", partial(_ours, network, setup))
+
+
+def _budget(setup: Setup) -> int:
+    return _BUDGETS[setup.large] + setup.reserve
+
+
+def _by_trying(network: Network, setup: Setup, way: str) -> Answer:
+    """The largest batch whose step is measured to fit."""
+
+    def loop_of(n: int) -> Loop:
+        loop = Loop(network, setup, n)
+        if way != "plain":
+            checkpoint_blocks(loop.model)
+        return loop
+
+    def fits(n: int) -> bool:
+        return loop_of(n).train(2).peak <= _budget(setup)
+
+    n = largest(fits, 0, _MOST, network.batch[setup.large])
+    if n == 0:
+        return Answer(passed=None, verdict="infeasible", text="no example fits")
+    return _trained(loop_of(n), n, setup)
+
+
+def _ours(network: Network, setup: Setup) -> Answer:
+    """The largest batch that a plan promises, and whether it keeps the promise."""
+    probe = Loop(network, setup, 1)
+    settings = {"optimizer": probe.optimizer, "reserve": setup.reserve, "cost_model": "flops"}
+    found = max_batch_size(
+        lambda n: network.examples(setup, n),
+        probe.model,
+        _budget(setup),
+        most=_MOST,
+        workspaces=True,
+        time_limit=_SEARCH_S,
+        **settings,  # type: ignore[arg-type]
+    )
+    del probe
+    if found.size == 0:
+        return Answer(passed=False, verdict="infeasible", text="no example fits")
+    loop = Loop(network, setup, found.size)
+    loop.plan("enable", _budget(setup), cost_model="flops", time_limit=5.0)
+    return _trained(loop, found.size, setup)
+
+
+def _trained(loop: Loop, n: int, setup: Setup) -> Answer:
+    outcome = loop.train(_STEPS)
+    losses = [float(outcome.values[f"loss {k}"]) for k in range(_STEPS)]
+    del loop
+    budget = _budget(setup)
+    passed = outcome.peak <= budget and losses[-1] < losses[0]
+    facts = {"examples": n, "budget": budget, "peak": outcome.peak, "losses": losses}
+    text = f"{n} examples, {format_bytes(outcome.peak)} of {format_bytes(budget)}"
+    verdict = "within" if outcome.peak <= budget else "OVER"
+    if losses[-1] >= losses[0]:
+        verdict, text = "loss does not fall", f"{text}, {losses[0]:.3f} → {losses[-1]:.3f}"
+    return Answer(passed=passed, verdict=verdict, text=text, facts=facts)

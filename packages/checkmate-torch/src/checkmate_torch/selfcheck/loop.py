@@ -1,0 +1,177 @@
+"""A training loop, plain, enabled, or as a compiled step, and what a few steps of it leave."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.amp import GradScaler
+
+from checkmate import Budget, InfeasibleBudgetError
+from checkmate_torch.enabled import enable
+from checkmate_torch.meter import memory_meter
+from checkmate_torch.selfcheck.rows import Setup
+from checkmate_torch.selfcheck.zoo import Network
+from checkmate_torch.step import compile_step
+from checkmate_torch.step_plan import StepPlan, Viewable
+
+__all__ = ["LEAST", "WAYS", "Loop", "Outcome", "difference", "forget_all"]
+
+WAYS = ("enable", "compile_step")
+LEAST = "least"
+_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """What a few steps leave.
+
+    Attributes:
+        values: by name, on the host: losses, gradients of the last step, parameters, buffers, states of
+            the optimizer and of the random generators.
+        peak: bytes of the last step.
+        reserved: bytes that PyTorch's allocator held in the last step; 0 on the CPU.
+    """
+
+    values: dict[str, Tensor]
+    peak: int
+    reserved: int
+
+
+class Loop:
+    """A network, a batch, an optimizer, and the lines of a training step.
+
+    Attributes:
+        model: returns its loss.
+        inputs: of every step.
+        optimizer: SGD with momentum, which keeps one state for each parameter.
+    """
+
+    def __init__(self, network: Network, setup: Setup, n: int | None = None) -> None:
+        """Make the model and a batch of ``n`` examples, the same each time."""
+        self.setup = setup
+        self.model = network.model(setup)
+        self.inputs = network.examples(setup, n)
+        # Each parameter alone, as compile_step does it: PyTorch's own grouped updates may round otherwise.
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, foreach=False)
+        self.scaler = GradScaler(setup.device.type) if network.dtype == torch.float16 else None
+        self._whole: Callable[..., Tensor] | None = None
+        self._planned: Viewable | None = None
+
+    def plan(self, way: str, budget: Budget, **settings: Any) -> None:
+        """Train within a budget from now on.
+
+        Args:
+            way: one of :data:`WAYS`.
+            budget: of the step; ``"least"`` is the least one that an error names.
+            **settings: of the entry point.
+        """
+        if budget == LEAST:
+            budget = self._least(way, **settings)
+        settings.setdefault("reserve", self.setup.reserve)
+        if way == "enable":
+            self._planned = enable(self.model, budget, optimizer=self.optimizer, **settings)
+        else:
+            step = compile_step(self.model, _loss, self.optimizer, budget, scaler=self.scaler, **settings)
+            self._whole = self._planned = step
+
+    def _least(self, way: str, **settings: Any) -> int:
+        self.plan(way, 2**10, **settings)
+        try:
+            self.forward_and_backward()
+        except InfeasibleBudgetError as error:
+            if error.minimum is None:
+                raise
+            return error.minimum
+        raise ValueError("a step fits into one KiB")
+
+    @property
+    def last_plan(self) -> StepPlan:
+        """The plan of the last step."""
+        if self._planned is None:
+            raise ValueError("nothing is planned")
+        return self._planned.plans[-1]
+
+    def forward_and_backward(self) -> Tensor:
+        """The loss; a compiled step updates the parameters, too."""
+        if self._whole is not None:
+            return self._whole(*self.inputs)
+        loss: Tensor = self.model(*self.inputs)
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def update(self) -> None:
+        """Update the parameters, and forget their gradients."""
+        if self._whole is not None:
+            return
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        self.optimizer.zero_grad()
+
+    def step(self) -> Tensor:
+        """One step; the loss before the update."""
+        loss = self.forward_and_backward()
+        self.update()
+        return loss
+
+    def train(self, steps: int = _STEPS) -> Outcome:
+        """Train, the same random numbers each time; the last step is measured."""
+        torch.manual_seed(1)
+        losses = [self.step() for _ in range(steps - 1)]
+        on_gpu = self.setup.device.type == "cuda"
+        if on_gpu:
+            torch.cuda.empty_cache()  # so that the reserved bytes are those of this step
+        with memory_meter(self.model, self.optimizer, self.inputs, losses) as meter:
+            losses.append(self.forward_and_backward())
+        reserved = torch.cuda.max_memory_reserved() if on_gpu else 0
+        values = {f"loss {k}": loss for k, loss in enumerate(losses)}
+        named = list(self.model.named_parameters())
+        values |= {f"gradient of {name}": p.grad for name, p in named if p.grad is not None}
+        self.update()
+        values |= self.model.state_dict()
+        for name, p in named:
+            held = self.optimizer.state[p]
+            values |= {f"{key} of {name}": x for key, x in held.items() if isinstance(x, Tensor)}
+        values["random state"] = torch.get_rng_state()
+        if on_gpu:
+            values["random state of the GPU"] = torch.cuda.get_rng_state()
+        host = {name: x.detach().to("cpu", copy=True) for name, x in values.items()}
+        return Outcome(values=host, peak=meter.peak, reserved=reserved)
+
+
+def _loss(model: torch.nn.Module, *inputs: Tensor) -> Tensor:
+    loss: Tensor = model(*inputs)
+    return loss
+
+
+def difference(one: Outcome, other: Outcome) -> tuple[float, str]:
+    """The largest difference of a value that both have, relative to its largest number, and its name.
+
+    It is infinite where random states differ, or where numbers are not finite in one only.
+    """
+    worst = (0.0, "")
+    for name in one.values.keys() & other.values.keys():
+        a, b = one.values[name], other.values[name]
+        if torch.equal(a, b):
+            continue
+        far = float("inf")
+        if a.is_floating_point() and a.shape == b.shape:
+            apart = (a.double() - b.double()).abs().max() / b.double().abs().max()
+            far = float(apart) if bool(apart.isfinite()) else far
+        worst = max(worst, (far, name))
+    return worst
+
+
+def forget_all() -> None:
+    """Free what earlier checks left: captured graphs, and the allocator's cache."""
+    torch.compiler.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,98 @@
+"""The answers of the checks: rows, which are printed as lines, counted in a table and written as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+__all__ = ["FAILED", "LATE", "Answer", "Check", "Row", "Setup", "line_of", "table_of"]
+
+FAILED = "failed"
+LATE = "not run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Where the checks run.
+
+    Attributes:
+        device: of all networks.
+        reserve: bytes that libraries keep on the device, which no plan sees.
+    """
+
+    device: torch.device
+    reserve: int = 0
+
+    @property
+    def large(self) -> bool:
+        """Whether the networks are those for a GPU."""
+        return self.device.type == "cuda"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a check found.
+
+    Attributes:
+        passed: None = the check says nothing here.
+        verdict: a word or two, which the table counts.
+        text: numbers for the reader.
+        facts: the same and more, for programs: bytes, seconds, differences.
+    """
+
+    passed: bool | None
+    verdict: str
+    text: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check that has not run yet."""
+
+    name: str
+    run: Callable[[], Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Answer):
+    """The answer of one check.
+
+    Attributes:
+        slice: the slice of the check.
+        check: its name.
+        seconds: how long it took.
+    """
+
+    slice: str
+    check: str
+    seconds: float = 0.0
+
+
+def line_of(row: Row) -> str:
+    """The row on one line."""
+    return f"{row.slice:8}{row.check:48} {row.verdict}{': ' if row.text else ''}{row.text}"
+
+
+def table_of(rows: Sequence[Row]) -> str:
+    """A line for each slice with the number of its checks and of each verdict, then one for each failure."""
+    lines = []
+    for name in dict.fromkeys(row.slice for row in rows):
+        own = [row for row in rows if row.slice == name]
+        passed, ran = (sum(map(of, own)) for of in (lambda row: row.passed is True, _ran))
+        counts = ", ".join(f"{n} {verdict}" for verdict, n in Counter(row.verdict for row in own).items())
+        seconds = sum(row.seconds for row in own)
+        lines.append(f"{name:8}{passed:4} of {ran:3} passed in {seconds:4.0f} s: {counts}")
+    return "\n".join([*lines, *_failures(rows)])
+
+
+def _ran(row: Row) -> bool:
+    return row.passed is not None
+
+
+def _failures(rows: Iterable[Row]) -> list[str]:
+    return [f"FAILED  {line_of(row)}" for row in rows if row.passed is False]

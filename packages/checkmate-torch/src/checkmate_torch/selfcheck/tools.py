@@ -1,0 +1,141 @@
+"""Tools: the meter, the timing of ops, the profiler, the budget ``"auto"``, other streams and CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import isfinite
+
+import torch
+from torch.profiler import profile
+
+from checkmate import UnsupportedModelError
+from checkmate.units import format_bytes
+from checkmate_torch.device import obtainable_bytes
+from checkmate_torch.meter import memory_meter, resident_bytes
+from checkmate_torch.profile import profile_op
+from checkmate_torch.selfcheck.loop import Loop, difference
+from checkmate_torch.selfcheck.rows import Answer, Check, Setup
+from checkmate_torch.selfcheck.zoo import NETWORKS
+
+__all__ = ["checks"]
+
+_FLOATS = 2**22
+_SAME = 1e-6
+"""Relative difference that other kernels, as another stream may choose, can make."""
+
+
+def checks(setup: Setup) -> Iterator[Check]:
+    """One check for each tool; what needs a GPU says so on a CPU."""
+    tools: list[tuple[str, Callable[[Setup], Answer]]] = [
+        ("memory_meter counts a known block of code", _meter),
+        ("an op's workspace and time are measured", _op),
+        ("a planned step under torch.profiler", _profiler),
+        ('budget="auto"', _auto),
+    ]
+    gpu_tools: list[tuple[str, Callable[[Setup], Answer]]] = [
+        ("memory that the allocator caches is obtainable", _cached),
+        ("a planned step on a side stream", _stream),
+        ("a planned step in a CUDA graph is refused", _graph),
+    ]
+    for name, run in tools:
+        yield Check(name, partial(run, setup))
+    for name, run in gpu_tools:
+        yield Check(name, partial(run if setup.device.type == "cuda" else _needs_gpu, setup))
+
+
+def _needs_gpu(_: Setup) -> Answer:
+    return Answer(passed=None, verdict="needs a GPU")
+
+
+def _loop(setup: Setup) -> Loop:
+    return Loop(NETWORKS[0], setup)
+
+
+def _planned(setup: Setup) -> Loop:
+    loop = _loop(setup)
+    loop.plan("enable", "60%", cost_model="flops", time_limit=2.0)
+    return loop
+
+
+def _said(passed: bool, text: str, **facts: object) -> Answer:
+    return Answer(passed=passed, verdict="right" if passed else "WRONG", text=text, facts=facts)
+
+
+def _meter(setup: Setup) -> Answer:
+    x = torch.zeros(_FLOATS, device=setup.device)
+    with memory_meter(x) as meter:
+        y = x.neg()
+        z = y.neg()
+        del y
+    more, left = (meter.peak - meter.base) / x.nbytes, (int(meter.bytes[-1]) - meter.base) / z.nbytes
+    return _said((more, left) == (2, 1), f"peak +{more:g} tensors, left +{left:g}", peak=more, left=left)
+
+
+def _op(setup: Setup) -> Answer:
+    x = torch.zeros(_FLOATS, device=setup.device)
+    found = profile_op(lambda: x.neg().neg().neg(), setup.device)
+    text = f"{format_bytes(found.workspace)} besides the result, {found.seconds * 1e3:.3f} ms"
+    return _said(found.workspace == x.nbytes and found.seconds > 0, text, seconds=found.seconds)
+
+
+def _profiler(setup: Setup) -> Answer:
+    plain, ours = _loop(setup), _planned(setup)
+    torch.manual_seed(1)
+    expected = [float(plain.step()) for _ in range(2)]
+    torch.manual_seed(1)
+    losses = [float(ours.step())]
+    with profile(profile_memory=True) as profiler:
+        losses.append(float(ours.step()))
+    n = len(profiler.key_averages())
+    apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
+    return _said(n > 0 and apart <= _SAME * abs(expected[0]), f"{n} kinds of events", difference=apart)
+
+
+def _auto(setup: Setup) -> Answer:
+    loop = _loop(setup)
+    free = obtainable_bytes(setup.device)
+    held = resident_bytes(loop.model, loop.inputs)
+    loop.plan("enable", "auto", cost_model="flops")
+    peak = loop.train().peak
+    budget = loop.last_plan.solution.problem.budget
+    right = peak <= budget and 0.7 * free <= budget <= 1.05 * free + held  # other processes allocate, too
+    text = f"{format_bytes(budget)}, {format_bytes(free)} were obtainable"
+    return _said(right, text, budget=budget, obtainable=free, peak=peak)
+
+
+def _cached(setup: Setup) -> Answer:
+    before = obtainable_bytes(setup.device)
+    held = torch.empty(2**28, dtype=torch.uint8, device=setup.device)
+    less = before - obtainable_bytes(setup.device)
+    del held
+    off = abs(obtainable_bytes(setup.device) - before)
+    return _said(less >= 2**28 and off < 2**23, f"{format_bytes(less)} less, then {format_bytes(off)}")
+
+
+def _stream(setup: Setup) -> Answer:
+    expected = _loop(setup).train()
+    loop = _planned(setup)
+    stream = torch.cuda.Stream(setup.device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        found = loop.train()
+    torch.cuda.current_stream().wait_stream(stream)
+    apart, name = difference(found, expected)
+    bound = loop.last_plan.solution.problem.budget
+    text = f"{apart:.1e} {name}, {format_bytes(found.peak)} of {format_bytes(bound)}"
+    facts = {"difference": apart if isfinite(apart) else None, "peak": found.peak, "budget": bound}
+    return _said(apart <= _SAME and found.peak <= bound, text, **facts)
+
+
+def _graph(setup: Setup) -> Answer:
+    loop = _planned(setup)
+    loop.step()
+    torch.cuda.synchronize()
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            loop.forward_and_backward()
+    except UnsupportedModelError as error:
+        loss = float(loop.step())
+        return _said(loss == loss, str(error).partition(":")[0], loss=loss)
+    return _said(False, "no error")

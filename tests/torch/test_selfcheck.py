@@ -1,0 +1,124 @@
+"""The self-check passes on a healthy machine, and each of its slices reports what is broken."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from checkmate import UnsupportedModelError
+from checkmate_torch import enable
+from checkmate_torch.meter import MemoryMeter, memory_meter
+from checkmate_torch.selfcheck import largest, loop, processes, times, tools
+from checkmate_torch.selfcheck.__main__ import main
+from checkmate_torch.selfcheck.rows import Row
+from checkmate_torch.selfcheck.slices import SLICES, rows_of
+
+CPU = torch.device("cpu")
+
+
+def rows(slice_name: str, match: str, seconds: float = 600) -> list[Row]:
+    return list(rows_of(slice_name, CPU, seconds, match))
+
+
+def test_a_healthy_machine_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "found.json"
+    chosen = ["--only", "bits", "--match", "mlp, enable, 50%", "--device", "cpu", "--output", str(file)]
+    assert main(chosen) == 0
+    found = json.loads(file.read_text(encoding="utf-8"))
+    (row,) = found["rows"]
+    assert (row["passed"], row["verdict"], row["facts"]["difference"]) == (True, "equal", 0)
+    assert found["machine"]["torch"] == torch.__version__
+    assert "1 of   1 passed" in capsys.readouterr().out
+
+
+def wrong_gradient(model: nn.Module, budget: Any, **settings: Any) -> Any:
+    next(model.parameters()).register_hook(lambda gradient: gradient * 1.0001)
+    return enable(model, budget, **settings)
+
+
+@pytest.fixture
+def growing_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each measured peak be 1 GiB more than the one before."""
+    more = itertools.count(1)
+
+    @contextmanager
+    def growing(*resident: object) -> Iterator[MemoryMeter]:
+        with memory_meter(*resident) as meter:
+            yield meter
+        meter.peak += next(more) * 2**30
+
+    for module in (loop, tools):
+        monkeypatch.setattr(module, "memory_meter", growing)
+
+
+@pytest.mark.usefixtures("growing_peaks")
+@pytest.mark.parametrize(
+    ("slice_name", "match", "verdict"),
+    [
+        ("bits", "mlp, enable, 50%", "DIFFERENT"),
+        ("truth", "mlp, enable, 70%", "OVER"),
+        ("times", "mlp, checkpoint per block", "OVER"),
+        ("largest", "cnn, ours", "OVER"),
+        ("tools", "memory_meter", "WRONG"),
+    ],
+)
+def test_each_slice_reports_what_is_broken(
+    slice_name: str, match: str, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "_SPENT_S", 0.0)
+    monkeypatch.setattr(largest, "max_batch_size", lambda *_, **__: SimpleNamespace(size=1))
+    if slice_name == "bits":
+        monkeypatch.setattr(loop, "enable", wrong_gradient)
+    last = rows(slice_name, match)[-1]
+    assert (last.passed, last.verdict) == (False, verdict)
+
+
+def test_an_exception_is_a_row_and_ends_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(loop, "enable", broken)
+    found = rows("truth", "lstm, enable")
+    assert [row.text for row in found] == ["RuntimeError: no such kernel"] * 3
+    assert all("in broken" in row.facts["traceback"] and row.passed is False for row in found)
+
+
+def test_checks_that_are_too_late_say_so() -> None:
+    for name in SLICES:
+        found = rows(name, "", seconds=-1)
+        assert found
+        assert {(row.passed, row.verdict) for row in found} == {(None, "not run")}
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [("import os; os.abort()", "ended with -6"), ("import time; time.sleep(60)", "killed after 1 s")],
+)
+def test_a_process_that_dies_is_a_failure(code: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-c", code))
+    (row,) = processes.rows_from("bits", [], 1.0)
+    assert row.passed is False
+    assert said in row.text
+
+
+def test_nothing_passed_is_no_success() -> None:
+    assert main(["--only", "tools", "--match", "side stream", "--device", "cpu"]) == 1
+
+
+def test_capture_as_a_cuda_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(4, 1)
+    enable(model, "100%")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(UnsupportedModelError, match="CUDA graph"):
+        model(torch.ones(2, 4))
