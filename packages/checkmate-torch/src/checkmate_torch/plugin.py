@@ -1,4 +1,4 @@
-"""What this distribution adds to Checkmate: frontend, executor, exporter, ``checkmate demo``."""
+"""What this distribution adds to Checkmate: frontend, executor, exporter, and two commands."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
 
 @hookimpl
 def checkmate_register_commands(cli: click.Group) -> None:
-    """Add ``checkmate demo``."""
+    """Add ``checkmate demo`` and ``checkmate selfcheck``."""
     from checkmate_torch.command import register
 
     register(cli)
