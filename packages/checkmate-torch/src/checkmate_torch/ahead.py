@@ -37,6 +37,7 @@ from checkmate_torch.private import (
     tree_map,
 )
 from checkmate_torch.step_plan import TracingDone
+from checkmate_torch.target import Target, for_target
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = [
@@ -81,6 +82,7 @@ def trace(
     example_inputs: object,
     *,
     loss: Loss | None = None,
+    device: str | torch.device | None = None,
     **settings: Unpack[TracingModelSettings],
 ) -> TracedModel:
     """Trace one training step of a model without running it, and without memory for it.
@@ -93,12 +95,16 @@ def trace(
         loss: from the model's output to a scalar, traced with the model and exact. Without it the loss is one
             op that reads the outputs and makes their gradients, charged as the setting ``loss_bytes`` says; a
             model that returns its loss needs none.
+        device: the device to trace for, wherever the model is; default the model's. ``"cuda:H100-80GB"``
+            names one of the table :data:`checkmate.cost.DEVICES`, which need not be here: costs are then its
+            roofline's by default, and bytes are those that CUDA's allocator gives out. A CUDA build of
+            PyTorch traces CUDA's kernels also without a GPU; other builds trace the CPU's, and say so.
         **settings: :class:`~checkmate_torch.options.TracingModelSettings`. The default of ``workspaces`` is
             None here, and ``cost_model`` may name a device that this machine lacks.
 
     Raises:
         UnsupportedModelError: if the model can't be captured, or nothing in it needs a gradient.
-        CostError: if the cost model can't price the step.
+        CostError: if the cost model can't price the step, or there is no such device.
 
     >>> with torch.device("meta"):
     ...     model = nn.Sequential(nn.Linear(2**14, 2**14), nn.ReLU(), nn.Linear(2**14, 1))
@@ -106,8 +112,10 @@ def trace(
     >>> traced.graph.cost_unit, traced.graph.base_size > 2**30
     ('flop', True)
     """
-    settings.setdefault("workspaces", None)
-    return _traced(model, example_inputs, loss, Options.parse(**settings))
+    target = Target.parse(device)
+    with for_target(target):
+        options = options_for(target, **settings)
+        return _traced(model, example_inputs, loss, options, target)
 
 
 def plan(
@@ -116,6 +124,7 @@ def plan(
     budget: Budget,
     *,
     loss: Loss | None = None,
+    device: str | torch.device | None = None,
     throw: bool = True,
     **settings: Unpack[ModelSettings],
 ) -> Solution:
@@ -125,8 +134,10 @@ def plan(
         model: as in :func:`trace`.
         example_inputs: as in :func:`trace`.
         budget: as in :func:`compile`. ``"auto"`` counts the parts of the model and the inputs that are on the
-            model's device already, and the memory that the device has left now.
+            model's device already, and the memory that the device has left now; for a device of the table it
+            is the memory that tensors can have there.
         loss: as in :func:`trace`.
+        device: as in :func:`trace`.
         throw: False = without a schedule return a solution that says so, instead of raising.
         **settings: :class:`~checkmate_torch.options.ModelSettings`; the default of ``workspaces`` is None
             here. Without workspaces the peak may be too low, by the workspace of the largest op.
@@ -136,13 +147,22 @@ def plan(
         InfeasibleBudgetError: if no schedule was found; says which budget would do.
         UnsupportedModelError, CostError: as :func:`trace`.
     """
-    settings.setdefault("workspaces", None)
-    options = Options.parse(budget=budget, **settings)
-    traced = _traced(model, example_inputs, loss, options)
+    target = Target.parse(device)
+    with for_target(target):
+        options = options_for(target, budget=budget, **settings)
+        traced = _traced(model, example_inputs, loss, options, target)
     allocated = _allocated(model, example_inputs)
     return decide_step(
         options, traced.graph, traced.account, allocated, plain_peak=traced.plain_peak, throw=throw
     )
+
+
+def options_for(target: Target | None, **settings: Any) -> Options:
+    """The options for tracing for a device; by default nothing is measured but what the cost model needs."""
+    settings.setdefault("workspaces", None)
+    if target is not None:
+        settings = target.settings(settings)
+    return Options.parse(**settings)
 
 
 def budget_in_bytes(budget: Budget, model: nn.Module, example_inputs: object = ()) -> Budget:
@@ -193,7 +213,9 @@ def made_by(factory: object, made: object) -> tuple[nn.Module, object, Loss | No
     return model, example_inputs, cast("Loss", loss[0]) if loss else None
 
 
-def _traced(model: nn.Module, example_inputs: object, loss: Loss | None, options: Options) -> TracedModel:
+def _traced(
+    model: nn.Module, example_inputs: object, loss: Loss | None, options: Options, target: Target | None
+) -> TracedModel:
     check_module(model)
     check_loss(loss)
     if isinstance(model, CompiledModule):
@@ -201,11 +223,12 @@ def _traced(model: nn.Module, example_inputs: object, loss: Loss | None, options
     args, kwargs = arguments_of(example_inputs)
     tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
     mode = fake_mode_of(tensors) or fake_mode()
-    twin = twin_of(model, mode)
+    device = None if target is None else target.device
+    twin = twin_of(model, mode, device)
     whole = twin if loss is None else WithLoss(twin, loss)
     planner = Planner(options, module=twin, only_trace=True)
     run = partial(captured(plain_call, planner), whole)
-    args, kwargs = tree_map(lambda x: fake_like(x, mode), (args, kwargs))
+    args, kwargs = tree_map(lambda x: fake_like(x, mode, device), (args, kwargs))
     try:
         with mode, torch.enable_grad():
             run(*args, **kwargs)
@@ -255,22 +278,22 @@ def _allocated(model: nn.Module, example_inputs: object) -> tuple[torch.device, 
     return device, resident_bytes([x for x in tensors if not isinstance(x, FakeTensor)])
 
 
-def twin_of(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
+def twin_of(model: nn.Module, mode: FakeTensorMode, device: torch.device | None = None) -> nn.Module:
     """A copy of the model with fake tensors in the place of all that it holds; nothing is allocated.
 
-    A model that is fake is its own twin.
+    A model that is fake, and on the device if one is given, is its own twin.
 
     Raises:
         UnsupportedModelError: if the model can't be copied.
     """
     memo: dict[int, object] = {}
-    if all(isinstance(x, FakeTensor) for x in (*model.parameters(), *model.buffers())):
+    if all(fake_like(x, mode, device) is x for x in (*model.parameters(), *model.buffers())):
         return model
     for module in model.modules():
         held = (*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values())
         for value in held:
             if isinstance(value, Tensor) and id(value) not in memo:
-                memo[id(value)] = fake_like(value, mode)
+                memo[id(value)] = fake_like(value, mode, device)
     try:
         return copy.deepcopy(model, memo)
     except (TypeError, RuntimeError, NotImplementedError) as error:
@@ -280,14 +303,15 @@ def twin_of(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
         ) from error
 
 
-def fake_like(value: object, mode: FakeTensorMode) -> object:
-    """A fake tensor like another one, on its device, or on the CPU for one that is on none."""
+def fake_like(value: object, mode: FakeTensorMode, device: torch.device | None = None) -> object:
+    """A fake tensor like another one, on a device; default its own, or the CPU for one that is on none."""
     if not isinstance(value, Tensor):
         return value
-    if value.device.type != "meta":
+    if value.device.type != "meta" and device in (None, value.device):
         return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
     with mode:
-        like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
-    if isinstance(value, nn.Parameter):
-        return nn.Parameter(like, requires_grad=value.requires_grad)
+        like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device or "cpu")
+    like = nn.Parameter(like) if isinstance(value, nn.Parameter) else like
+    if value.is_leaf and value.grad is not None:
+        like.grad = cast("Tensor", fake_like(value.grad, mode, device))
     return like.requires_grad_(value.requires_grad)

@@ -25,7 +25,7 @@ from checkmate_torch.private import (
     tree_leaves,
 )
 from checkmate_torch.safety import REDUCED_IN_PLACE
-from checkmate_torch.storages import CUDA_GRANULE
+from checkmate_torch.storages import rounded
 
 __all__ = ["Follower", "rounded"]
 
@@ -131,8 +131,3 @@ def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
     operands = [x for x in args if isinstance(x, Tensor)]
     shape: torch.Size = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
     return math.prod(shape) * operands[0].element_size()
-
-
-def rounded(size: int, device: torch.device) -> int:
-    """The bytes that the allocator of a device takes for a storage."""
-    return -(-size // CUDA_GRANULE) * CUDA_GRANULE if device.type == "cuda" else size

@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 
 from checkmate_torch.capture import NotOneGraphError
 from checkmate_torch.private import autograd_inside_of_op
+from checkmate_torch.safety import random_state_bytes
 
 __all__ = ["with_recurrent_ops"]
 
@@ -110,7 +111,7 @@ def _(
     first, second, _width = x.shape
     width = states[0].shape[-1] * (2 if both_ways else 1)
     y = _laid_out(x.new_empty((first, second, width)), batch_first)
-    size = _random_state(x).numel() if dropout_p else 0
+    size = random_state_bytes(x.device) if dropout_p else 0
     return [y, *(torch.empty_like(t) for t in states), torch.empty(size, dtype=torch.uint8)]
 
 

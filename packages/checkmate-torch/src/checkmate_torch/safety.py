@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target
 
 from checkmate_torch.private import FakeTensor, OpOverload, argument_names, is_mutable, tree_leaves
+from checkmate_torch.target import counts_as_cuda
 
 __all__ = [
     "FIRST_STATISTIC",
@@ -24,6 +25,7 @@ __all__ = [
     "is_new_statistic",
     "is_random",
     "may_run_twice",
+    "random_state_bytes",
     "rng_state_like",
     "statistics_are_read",
     "storage_like",
@@ -84,10 +86,14 @@ def rng_state_like(node: Node) -> torch.Tensor:
         for value in tree_leaves(arg.meta.get("val"))
         if isinstance(value, FakeTensor)
     ]
-    on_cuda = any(value.device.type == "cuda" for value in shown)
-    size = _CUDA_STATE_BYTES if on_cuda else torch.default_generator.get_state().nbytes
+    device = next((value.device for value in shown if value.device.type == "cuda"), shown[0].device)
     with shown[0].fake_mode:
-        return torch.empty(size, dtype=torch.uint8)
+        return torch.empty(random_state_bytes(device), dtype=torch.uint8)
+
+
+def random_state_bytes(device: torch.device) -> int:
+    """Bytes of the state of a device's random number generator, which is held in the CPU's memory."""
+    return _CUDA_STATE_BYTES if counts_as_cuda(device) else torch.default_generator.get_state().nbytes
 
 
 def is_batch_norm_training(node: Node) -> bool:

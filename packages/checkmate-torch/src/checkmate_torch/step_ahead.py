@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from checkmate import Budget, Solution, UnsupportedModelError
 from checkmate.framework import Settings, TracedStep, TracingSettings
 from checkmate.heuristics import PlainOrder
-from checkmate_torch.ahead import fake_like, twin_of
+from checkmate_torch.ahead import fake_like, options_for, twin_of
 from checkmate_torch.arguments import check_step
 from checkmate_torch.deciding import decide_step
 from checkmate_torch.distributed import refuse_wrappers
@@ -30,6 +30,7 @@ from checkmate_torch.separable import copied, is_memoryless, refuse_memoryless
 from checkmate_torch.step import CompiledStep, check_owned
 from checkmate_torch.step_plan import Given
 from checkmate_torch.step_planner import StepPlanner, StepTraced, captured_step
+from checkmate_torch.target import Target, for_target
 from checkmate_torch.updates import Updates
 from checkmate_torch.whole import WholeStep
 
@@ -59,6 +60,7 @@ def trace_step(
     max_norm: float | None = None,
     accumulate: int = 1,
     scaler: GradScaler | None = None,
+    device: str | torch.device | None = None,
     **settings: Unpack[TracingSettings],
 ) -> TracedTraining:
     """Trace the whole training step that :func:`compile_step` would plan, without running it.
@@ -73,6 +75,7 @@ def trace_step(
         max_norm: of all gradients together.
         accumulate: the number of calls before an update.
         scaler: is not used.
+        device: the device to trace for, as in :func:`~checkmate_torch.trace`.
         **settings: :class:`~checkmate.framework.TracingSettings`. The default of ``workspaces`` is None here.
             With measured costs or workspaces each distinct update runs on made-up tensors, one at a time;
             Adam's needs six times the bytes of the parameter. Else nothing is run: an update costs the
@@ -87,11 +90,11 @@ def trace_step(
     >>> [op.name for op in traced.graph.ops if op.name.startswith("update")]
     ['update of weight', 'update of bias']
     """
-    settings.setdefault("workspaces", None)
-    options = Options.parse(**settings)
+    target = Target.parse(device)
+    options = options_for(target, **settings)
     check_step(model, loss_fn, optimizer)
     updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
-    done = _traced(model, loss_fn, updates, example_inputs, has_aux, options)
+    done = _traced(model, loss_fn, updates, example_inputs, has_aux, options, target)
 
     def compiled(given: Given) -> CompiledStep:
         refuse_memoryless(model)
@@ -111,6 +114,7 @@ def plan_step(
     max_norm: float | None = None,
     accumulate: int = 1,
     scaler: GradScaler | None = None,
+    device: str | torch.device | None = None,
     throw: bool = True,
     **settings: Unpack[Settings],
 ) -> Solution:
@@ -125,11 +129,12 @@ def plan_step(
         loss_fn: called with the model first.
         optimizer: its state is counted as it is after the first step.
         example_inputs: the arguments of the loss function after the model.
-        budget: as in :func:`compile_step`.
+        budget: as in :func:`compile_step`, and as in :func:`~checkmate_torch.plan` with a ``device``.
         has_aux: whether ``loss_fn`` returns more than the loss.
         max_norm: of all gradients together.
         accumulate: the number of calls before an update.
         scaler: is not used.
+        device: the device to plan for, as in :func:`~checkmate_torch.trace`.
         throw: False = without a schedule return a solution that says so, instead of raising.
         **settings: :class:`~checkmate.framework.Settings`; the default of ``workspaces`` is None here.
 
@@ -148,11 +153,11 @@ def plan_step(
     >>> solution.peak <= solution.problem.budget, solution.overhead
     (True, 0.0)
     """
-    settings.setdefault("workspaces", None)
-    options = Options.parse(budget=budget, **settings)
+    target = Target.parse(device)
+    options = options_for(target, budget=budget, **settings)
     check_step(model, loss_fn, optimizer)
     updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
-    done = _traced(model, loss_fn, updates, example_inputs, has_aux, options)
+    done = _traced(model, loss_fn, updates, example_inputs, has_aux, options, target)
     plain = PlainOrder(order=done.step.plain)
     return decide_step(
         options,
@@ -173,23 +178,25 @@ def _traced(
     example_inputs: tuple[object, ...],
     has_aux: bool,
     options: Options,
+    target: Target | None,
 ) -> StepTraced:
-    """The traced step, of the model itself, or of a twin on fake tensors if it has no memory."""
+    """The traced step, of the model itself, or of a twin on fake tensors without memory or for a device."""
     refuse_wrappers(model)
     check_owned(updates.optimizer, model, loss_fn)
+    device = None if target is None else target.device
     mode: AbstractContextManager[object] = nullcontext()
-    if any(map(is_memoryless, model.parameters())):
+    if device is not None or any(map(is_memoryless, model.parameters())):
         fakes = fake_mode_of([*model.parameters(), *tree_leaves(example_inputs)]) or fake_mode()
         modules = nn.ModuleList(x for x in (model, loss_fn) if isinstance(x, nn.Module))
-        twins = cast("nn.ModuleList", twin_of(modules, fakes))
+        twins = cast("nn.ModuleList", twin_of(modules, fakes, device))
         of_twin = {id(p): q for p, q in zip(modules.parameters(), twins.parameters(), strict=True)}
         model, loss_fn = twins[0], twins[1] if len(twins) > 1 else loss_fn
         updates = replace(updates, optimizer=copied(updates.optimizer, of_twin))
-        example_inputs = tree_map(lambda x: fake_like(x, fakes), example_inputs)
+        example_inputs = tree_map(lambda x: fake_like(x, fakes, device), example_inputs)
         mode = fakes
     planner = StepPlanner(options=options, updates=updates, module=model, only_trace=True)
     try:
-        with mode, torch.enable_grad():
+        with for_target(target), mode, torch.enable_grad():
             scale = None if updates.scaler is None else torch.ones((), device=updates.device)
             captured_step(planner, loss_fn, has_aux, 1)(scale, *example_inputs)
     except StepTraced as done:

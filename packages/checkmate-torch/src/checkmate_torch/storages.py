@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 from checkmate import UnsupportedModelError
 from checkmate_torch.private import storage_id
 from checkmate_torch.symbols import bounded
+from checkmate_torch.target import counts_as_cuda
 
-__all__ = ["CUDA_GRANULE", "allocated_bytes", "storage_key", "storages_of"]
+__all__ = ["CUDA_GRANULE", "allocated_bytes", "rounded", "storage_key", "storages_of"]
 
 CUDA_GRANULE = 512
 """The CUDA caching allocator rounds every block up to a multiple of this many bytes."""
@@ -47,7 +48,12 @@ def allocated_bytes(value: torch.Tensor) -> int:
             f"the size of a tensor depends on data ({error}), so that its bytes can't be planned: "
             "bound it, torch._check(n <= most), or move that code out of the model"
         ) from error
-    return -(-size // CUDA_GRANULE) * CUDA_GRANULE if value.device.type == "cuda" else size
+    return rounded(size, value.device)
+
+
+def rounded(size: int, device: torch.device) -> int:
+    """The bytes that the allocator of a device takes for a storage."""
+    return -(-size // CUDA_GRANULE) * CUDA_GRANULE if counts_as_cuda(device) else size
 
 
 def storages_of(resident: object) -> dict[int, torch.UntypedStorage]:

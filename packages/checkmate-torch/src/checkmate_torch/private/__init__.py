@@ -52,6 +52,7 @@ from checkmate_torch.private.fakes import (
     untraced,
     value_at,
 )
+from checkmate_torch.private.gpuless import fakes_cuda, without_gpu
 from checkmate_torch.private.profiler import (
     ProfilerEvent,
     cpu_allocations,
@@ -112,6 +113,7 @@ __all__ = [
     "declared_maximum",
     "fake_mode",
     "fake_mode_of",
+    "fakes_cuda",
     "forget",
     "graph_break",
     "graph_breaks",
@@ -147,4 +149,5 @@ __all__ = [
     "unfaked",
     "untraced",
     "value_at",
+    "without_gpu",
 ]

@@ -1,0 +1,144 @@
+"""CUDA tensors without a GPU: fake ones, autograd in Python, and autocast that does not ask for a device.
+
+A CUDA build of PyTorch makes fake CUDA tensors on any machine. Its autograd engine does not run on them: it
+asks the driver for streams. Here the nodes that forward recorded are called in the engine's order instead:
+a node when all its readers have run, of several the one that was recorded last.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node, get_gradient_edge
+
+__all__ = ["fakes_cuda", "without_gpu"]
+
+
+def fakes_cuda() -> bool:
+    """Whether this build of PyTorch can trace fake CUDA tensors."""
+    return bool(torch.backends.cuda.is_built())
+
+
+@contextmanager
+def without_gpu() -> Iterator[None]:
+    """Within the block, fake CUDA tensors can be traced without a GPU; with one, nothing changes."""
+    with ExitStack() as stack:
+        if not torch.cuda.is_available():
+            stack.enter_context(patch.object(torch.autograd, "grad", _gradients))
+            common = torch.cuda.amp.common
+            stack.enter_context(patch.object(common, "amp_definitely_not_available", lambda: False))
+            stack.enter_context(patch.object(torch.cuda, "is_bf16_supported", lambda *_: True))
+        yield
+
+
+def _gradients(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    **_: object,
+) -> tuple[Tensor | None, ...]:
+    """As :func:`torch.autograd.grad`; inputs that are not used have none, and hooks are not called."""
+    made, wanted = _edges(outputs), _edges(inputs)
+    given = (grad_outputs,) if isinstance(grad_outputs, Tensor) else grad_outputs or [None] * len(made)
+    readers = _readers(node for node, _ in made)
+    needed = _ancestors((node for node, _ in wanted), readers)
+    due = Counter({node: sum(r in needed for r in readers[node]) for node in readers})
+    held: dict[Node, dict[int, Tensor]] = defaultdict(dict)
+    ready: list[tuple[int, int, Node]] = []
+
+    def pass_on(node: Node, index: int, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            gradient = _fitted(gradient, node._input_metadata[index])  # type: ignore[attr-defined]
+            before = held[node].get(index)
+            held[node][index] = gradient if before is None else before + gradient
+
+    def queue(node: Node) -> None:
+        if node in needed and not due[node]:
+            heapq.heappush(ready, (-node._sequence_nr(), id(node), node))
+
+    tensors = [outputs] if isinstance(outputs, Tensor) else outputs
+    for (node, index), tensor, gradient in zip(made, tensors, given, strict=True):
+        pass_on(node, index, torch.ones_like(tensor) if gradient is None else gradient)
+    for node in dict.fromkeys(node for node, _ in made):
+        queue(node)
+    with torch.no_grad():
+        while ready:
+            *_rest, node = heapq.heappop(ready)
+            gradients = dict(held[node])
+            if all(node is not each for each, _ in wanted):
+                del held[node]
+            torch.fx.traceback.set_grad_fn_seq_nr(node._sequence_nr())
+            results = _called(node, gradients)
+            torch.fx.traceback.reset_grad_fn_seq_nr()
+            for (source, index), gradient in results:
+                pass_on(source, index, gradient)
+                due[source] -= 1
+                queue(source)
+    return tuple(held[node].get(index) for node, index in wanted)
+
+
+def _edges(tensors: Tensor | Sequence[Tensor]) -> list[tuple[Node, int]]:
+    """The node and the index of its output that each tensor is."""
+    edges = map(get_gradient_edge, [tensors] if isinstance(tensors, Tensor) else tensors)
+    return [(edge.node, edge.output_nr) for edge in edges]
+
+
+def _readers(roots: Iterable[Node]) -> dict[Node, list[Node]]:
+    """Every node that gradients may reach from the roots → the nodes that pass it gradients."""
+    readers: dict[Node, list[Node]] = {root: [] for root in roots}
+    stack = list(readers)
+    while stack:
+        node = stack.pop()
+        for source, _ in node.next_functions:
+            if source is not None:
+                if source not in readers:
+                    readers[source] = []
+                    stack.append(source)
+                readers[source].append(node)
+    return readers
+
+
+def _ancestors(nodes: Iterable[Node], readers: dict[Node, list[Node]]) -> set[Node]:
+    """The nodes from which gradients flow to some nodes."""
+    found: set[Node] = set()
+    stack = list(nodes)
+    while stack:
+        new = [reader for reader in readers.get(stack.pop(), ()) if reader not in found]
+        found.update(new)
+        stack += new
+    return found
+
+
+def _called(node: Any, gradients: dict[int, Tensor]) -> list[tuple[tuple[Node, int], Tensor | None]]:
+    """The gradients that a node passes on, with the edges that it passes them along."""
+    shown = node._input_metadata
+    if not gradients:
+        return [(edge, None) for edge in node.next_functions if edge[0] is not None]
+    if callable(node):
+        results = node(*(gradients.get(k) for k in range(len(shown))))
+        results = results if isinstance(results, tuple) else (results,)
+        return [pair for pair in zip(node.next_functions, results, strict=False) if pair[0][0] is not None]
+    made = (gradients[k] if k in gradients else _zeros(each) for k, each in enumerate(shown))
+    results = node.apply(*made)
+    results = results if isinstance(results, tuple) else (results,)
+    pairs = zip(results, node.needs_input_grad, strict=False)
+    edges = [edge for edge in node.next_functions if edge[0] is not None]
+    return list(zip(edges, [gradient for gradient, wanted in pairs if wanted], strict=False))
+
+
+def _zeros(like: Any) -> Tensor:
+    return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+
+
+def _fitted(gradient: Tensor, like: Any) -> Tensor:
+    """A gradient in shape and dtype of the tensor that it belongs to."""
+    if gradient.shape != tuple(like.shape):
+        gradient = gradient.sum_to_size(like.shape)
+    return gradient if gradient.dtype == like.dtype else gradient.to(like.dtype)
