@@ -19,7 +19,7 @@ import torch
 from checkmate_torch.device import machine_of
 from checkmate_torch.releases import check_installed
 from checkmate_torch.selfcheck.processes import encoded, rows_from
-from checkmate_torch.selfcheck.rows import Row, line_of, table_of
+from checkmate_torch.selfcheck.rows import LATE, Row, line_of, table_of
 from checkmate_torch.selfcheck.slices import SLICES, rows_of
 
 __all__ = ["main"]
@@ -81,7 +81,8 @@ def _all_rows(chosen: argparse.Namespace) -> list[Row]:
         ]
         for row in rows_from(name, arguments, seconds + _GRACE_S):
             rows.append(row)
-            _say(line_of(row))
+            if row.verdict != LATE:
+                _say(line_of(row))
     return rows
 
 

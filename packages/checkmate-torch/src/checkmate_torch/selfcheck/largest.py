@@ -14,7 +14,7 @@ from checkmate_torch.selfcheck.zoo import NETWORKS, Network, checkpoint_blocks
 __all__ = ["checks"]
 
 _NETWORKS = ("gpt", "cnn")
-_BUDGETS = {False: 64 * 2**20, True: 2**30}
+_BUDGETS = {False: 64 * 2**20, True: 2**32}
 _MOST = 2**14
 _STEPS = 10
 _SEARCH_S = 20.0

@@ -47,7 +47,8 @@ class Network:
     def model(self, setup: Setup) -> nn.Module:
         """The network with its loss, the same weights each time."""
         torch.manual_seed(0)
-        model = _Task(self.make(setup.large), self.dtype).to(setup.device)
+        with setup.device:
+            model = _Task(self.make(setup.large), self.dtype)
         return model.to(memory_format=torch.channels_last) if self.channels_last else model  # type: ignore[call-overload]
 
     def examples(self, setup: Setup, n: int | None = None) -> tuple[Tensor, Tensor]:
