@@ -11,14 +11,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from math import isfinite
 from typing import Any
 
 import torch
 
 from checkmate import Budget
 from checkmate_torch.selfcheck.loop import LEAST, Loop, Outcome, difference
-from checkmate_torch.selfcheck.rows import Answer, Check, Setup
+from checkmate_torch.selfcheck.rows import Answer, Check, Setup, finite
 from checkmate_torch.selfcheck.zoo import Network, networks
 
 __all__ = ["checks"]
@@ -84,7 +83,7 @@ def _compare(network: Network, setup: Setup, references: _References, way: str, 
     far, name = difference(ours, plain)
     solution = loop.last_plan.solution
     facts: dict[str, Any] = {
-        "difference": far if isfinite(far) else None,
+        "difference": finite(far),
         "of": name,
         "budget": solution.problem.budget,
         "overhead": solution.overhead,
@@ -92,7 +91,8 @@ def _compare(network: Network, setup: Setup, references: _References, way: str, 
     del loop
     if far == 0:
         return Answer(passed=True, verdict="equal", facts=facts)
-    noise = facts["noise"] = references.noise()
+    noise = references.noise()
+    facts["noise"] = finite(noise)
     if far <= _NOISE * noise:
         text = f"{far:.1e}, a second plain run {noise:.1e}"
         return Answer(passed=True, verdict="as far as plain from itself", text=text, facts=facts)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import torch
 
-__all__ = ["FAILED", "LATE", "Answer", "Check", "Row", "Setup", "line_of", "table_of"]
+__all__ = ["FAILED", "LATE", "Answer", "Check", "Row", "Setup", "finite", "line_of", "table_of"]
 
 FAILED = "failed"
 LATE = "not run"
@@ -71,6 +72,11 @@ class Row(Answer):
     slice: str
     check: str
     seconds: float = 0.0
+
+
+def finite(x: float) -> float | None:
+    """The number as JSON has it."""
+    return x if isfinite(x) else None
 
 
 def line_of(row: Row) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from math import isfinite
 
 import torch
 from torch.profiler import profile
@@ -15,7 +14,7 @@ from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.meter import memory_meter, resident_bytes
 from checkmate_torch.profile import profile_op
 from checkmate_torch.selfcheck.loop import Loop, difference
-from checkmate_torch.selfcheck.rows import Answer, Check, Setup
+from checkmate_torch.selfcheck.rows import Answer, Check, Setup, finite
 from checkmate_torch.selfcheck.zoo import NETWORKS
 
 __all__ = ["checks"]
@@ -124,7 +123,7 @@ def _stream(setup: Setup) -> Answer:
     apart, name = difference(found, expected)
     bound = loop.last_plan.solution.problem.budget
     text = f"{apart:.1e} {name}, {format_bytes(found.peak)} of {format_bytes(bound)}"
-    facts = {"difference": apart if isfinite(apart) else None, "peak": found.peak, "budget": bound}
+    facts = {"difference": finite(apart), "peak": found.peak, "budget": bound}
     return _said(apart <= _SAME and found.peak <= bound, text, **facts)
 
 

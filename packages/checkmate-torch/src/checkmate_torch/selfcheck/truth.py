@@ -66,5 +66,7 @@ def _measure(network: Network, setup: Setup, way: str, share: float | str, plain
         f"{format_bytes(found.peak)} of {format_bytes(bound)}, predicted {predicted / found.peak - 1:+.1%}; "
         f"plain {format_bytes(before.peak)}, predicted {plan.plain_bytes / before.peak - 1:+.1%}"
     )
+    if found.reserved:
+        text += f"; reserved {format_bytes(found.reserved)}, plain {format_bytes(before.reserved)}"
     passed = found.peak <= bound
     return Answer(passed=passed, verdict="within" if passed else "OVER", text=text, facts=facts)
