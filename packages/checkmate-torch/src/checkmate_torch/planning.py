@@ -22,6 +22,7 @@ from checkmate.framework import decide, schedule_of
 from checkmate.report import Account, Kind
 from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.account import Holdings, named
+from checkmate_torch.attention import with_kernels_of_target
 from checkmate_torch.calls import (
     Call,
     Calls,
@@ -113,7 +114,7 @@ class Planner:
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
-        gm = with_recurrent_ops(gm)
+        gm = with_kernels_of_target(with_recurrent_ops(gm))
         shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
         loss = self.options.loss_bytes
         continues = graph_break(gm) is not None

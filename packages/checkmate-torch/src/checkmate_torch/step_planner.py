@@ -17,6 +17,7 @@ from checkmate.framework import schedule_of
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account, Kind
 from checkmate_torch.account import Holdings, named, optimizer_bytes
+from checkmate_torch.attention import with_kernels_of_target
 from checkmate_torch.capture import captured
 from checkmate_torch.deciding import decide_step, log_plan, price_step, refuse_nested
 from checkmate_torch.eager import EagerStep, eager_step
@@ -65,7 +66,7 @@ class StepPlanner:
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Compile a graph that Dynamo captured."""
-        gm = with_recurrent_ops(gm)
+        gm = with_kernels_of_target(with_recurrent_ops(gm))
         updated: dict[int, nn.Parameter] = {}
         forward = partial(_guarded, updated=updated)
         accumulates = self.updates.accumulate > 1

@@ -52,7 +52,7 @@ from checkmate_torch.private.fakes import (
     untraced,
     value_at,
 )
-from checkmate_torch.private.gpuless import fakes_cuda, without_gpu
+from checkmate_torch.private.gpuless import ENTER_AUTOCAST, fakes_cuda, without_gpu
 from checkmate_torch.private.profiler import (
     ProfilerEvent,
     cpu_allocations,
@@ -83,6 +83,7 @@ from checkmate_torch.private.runtime import (
 )
 
 __all__ = [
+    "ENTER_AUTOCAST",
     "HOLDS_TANGENTS",
     "OVERLOOKS_FREEZING",
     "Boxed",

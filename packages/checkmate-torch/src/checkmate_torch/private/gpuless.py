@@ -18,12 +18,15 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
-__all__ = ["fakes_cuda", "without_gpu"]
+__all__ = ["ENTER_AUTOCAST", "fakes_cuda", "without_gpu"]
+
+ENTER_AUTOCAST = torch.amp.autocast_mode._enter_autocast
+"""A captured graph calls it with the type of a device at the start of ``torch.autocast``."""
 
 
 def fakes_cuda() -> bool:
     """Whether this build of PyTorch can trace fake CUDA tensors."""
-    return bool(torch.backends.cuda.is_built())
+    return bool(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -55,7 +58,7 @@ def _gradients(
 
     def pass_on(node: Node, index: int, gradient: Tensor | None) -> None:
         if gradient is not None:
-            gradient = _fitted(gradient, node._input_metadata[index])  # type: ignore[attr-defined]
+            gradient = _fitted(gradient, node._input_metadata[index])
             before = held[node].get(index)
             held[node][index] = gradient if before is None else before + gradient
 
