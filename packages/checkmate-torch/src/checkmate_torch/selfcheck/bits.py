@@ -88,7 +88,6 @@ def _compare(network: Network, setup: Setup, references: _References, way: str, 
         "budget": solution.problem.budget,
         "overhead": solution.overhead,
     }
-    del loop
     if far == 0:
         return Answer(passed=True, verdict="equal", facts=facts)
     noise = references.noise()

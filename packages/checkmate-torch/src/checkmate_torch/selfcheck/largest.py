@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from checkmate import InfeasibleBudgetError
 from checkmate.units import format_bytes
 from checkmate_torch.batches import largest, max_batch_size
 from checkmate_torch.selfcheck.loop import Loop
@@ -68,13 +69,15 @@ def _ours(network: Network, setup: Setup) -> Answer:
         return Answer(passed=False, verdict="infeasible", text="no example fits")
     loop = Loop(network, setup, found.size)
     loop.plan("enable", _budget(setup), cost_model="flops", time_limit=5.0)
-    return _trained(loop, found.size, setup)
+    try:
+        return _trained(loop, found.size, setup)
+    except InfeasibleBudgetError as error:
+        return Answer(passed=False, verdict="not kept", text=f"{found.size} examples: {error}")
 
 
 def _trained(loop: Loop, n: int, setup: Setup) -> Answer:
     outcome = loop.train(_STEPS)
     losses = [float(outcome.values[f"loss {k}"]) for k in range(_STEPS)]
-    del loop
     budget = _budget(setup)
     passed = outcome.peak <= budget and losses[-1] < losses[0]
     facts = {"examples": n, "budget": budget, "peak": outcome.peak, "losses": losses}

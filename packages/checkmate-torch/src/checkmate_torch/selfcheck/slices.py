@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 
 import torch
 
+from checkmate import InfeasibleBudgetError
 from checkmate_torch.selfcheck import bits, largest, times, tools, truth
 from checkmate_torch.selfcheck.loop import Loop, forget_all
 from checkmate_torch.selfcheck.rows import FAILED, LATE, Answer, Check, Row, Setup
@@ -50,6 +51,9 @@ def rows_of(name: str, device: torch.device, seconds: float, match: str = "") ->
 def _answer_of(check: Check) -> Answer:
     try:
         return check.run()
+    except InfeasibleBudgetError as error:
+        least = {"least": error.minimum}
+        return Answer(passed=None, verdict="infeasible", text=f"{error.minimum} bytes would do", facts=least)
     except Exception as error:  # noqa: BLE001 - whatever a check meets is its answer
         said = (str(error).splitlines() or [""])[0][:200]
         facts = {"traceback": traceback.format_exc()}

@@ -227,7 +227,7 @@ def _lstm(large: bool) -> nn.Module:
 
 
 def _sequences(large: bool, n: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(n, *((128, 512) if large else (16, 32))), torch.randint(_CLASSES, (n,))
+    return torch.randn(n, *((128, 512) if large else (64, 32))), torch.randint(_CLASSES, (n,))
 
 
 NETWORKS = (
@@ -235,7 +235,7 @@ NETWORKS = (
     Network(name="cnn", make=_cnn, inputs=_images, batch=(16, 32)),
     Network(name="gpt", make=_gpt, inputs=_tokens, batch=(8, 4)),
     Network(name="unet", make=_unet, inputs=_segments, batch=(8, 16)),
-    Network(name="lstm", make=_lstm, inputs=_sequences, batch=(32, 64)),
+    Network(name="lstm", make=_lstm, inputs=_sequences, batch=(64, 64)),
     Network(name="gpt-bfloat16", make=_gpt, inputs=_tokens, batch=(8, 4), dtype=torch.bfloat16),
     Network(name="cnn-channels-last", make=_cnn, inputs=_images, batch=(16, 32), channels_last=True),
     Network(name="cnn-float16", make=_cnn, inputs=_images, batch=(16, 32), dtype=torch.float16),
