@@ -1,7 +1,8 @@
 """The jobs of the repository: ``nox -s demo``, ``tests``, ``evaluate``, ``types``, ``coverage``, ``lint``,
 ``wheels``, ``docs``, ``notebooks``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other
 releases of both frameworks; ``trainers`` for training loops of other libraries, ``world`` for their models,
-``databases`` for PyTorch's own; ``conformance`` for many schedules of the executors.
+``databases`` for PyTorch's own; ``conformance`` for many schedules of the executors; ``offline`` packs what
+a GPU machine without network lacks.
 
 The first five share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
 ``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
@@ -47,6 +48,13 @@ TESTING = ("distributed", "jsonschema", "jupytext", "pytest-timeout", "pytest-xd
 TRAINERS = ("accelerate", "lightning", "peft", "pytest-timeout", "pytest-xdist", "transformers")
 WORLD = ("diffusers", "timm", "torch-geometric", "transformers")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
+OFFLINE_PARTS = ("core", "solvers", "torch")
+OFFLINE = (  # what the parts and the tests need and a machine with PyTorch, NumPy, SciPy and Numba may lack
+    *("click", "markdown-it-py", "mdurl", "msgspec", "platformdirs", "pluggy", "pygments", "rich"),
+    *("hypothesis", "iniconfig", "packaging", "pytest", "pytest-timeout", "sortedcontainers"),
+)
+OFFLINE_BYTES = 2**26
+MANYLINUX = tuple(f"--platform=manylinux{n}_x86_64" for n in ("_2_28", "_2_17", "2014"))
 MOST_BRANCHES = 15
 DENSE = "packages/checkmate-core/src/checkmate/simulate.py"  # the judge is one loop, read as a whole
 SITE = ("furo", "myst-nb", "sphinx", "sphinx-copybutton", "sphinx-external-toc")
@@ -231,6 +239,37 @@ def docs(session: nox.Session) -> None:
         "--no-deps", *(x for part in ("tf", "torch") for x in ("-e", f"{PACKAGES}/checkmate-{part}"))
     )
     session.run("sphinx-build", "-qEW", "--keep-going", "-d", "build/doctrees", "docs", "build/site")
+
+
+@nox.session
+def offline(session: nox.Session) -> None:
+    """Pack dist/checkmate-offline-py312.tar.gz for a GPU machine without network; -- 3.13 is its Python.
+
+    One command there unpacks, installs, checks the machine and runs the tests that need a GPU:
+    ``tar xzf checkmate-offline-py312.tar.gz && sh checkmate-offline/check.sh``.
+    """
+    python = session.posargs[0] if session.posargs else "3.12"
+    scratch = Path(session.create_tmp()).resolve()
+    folder = scratch / "checkmate-offline"
+    shutil.rmtree(scratch, ignore_errors=True)
+    source = folder / "source"
+    for kept in ("tests/torch", "benchmarks/zoo"):
+        shutil.copytree(ROOT / kept, source / kept, ignore=shutil.ignore_patterns("__pycache__"))
+    for kept in ("pyproject.toml", "conftest.py", "tests/conftest.py"):
+        shutil.copy(ROOT / kept, source / kept)
+    shutil.copy(ROOT / ".ci" / "check-offline.sh", folder / "check.sh")
+    session.run(
+        *("pip", "download", "-q", "--no-deps", "--only-binary=:all:", *CONSTRAINTS),
+        *("--implementation", "cp", "--python-version", python, *MANYLINUX),
+        *("-d", str(folder / "wheels"), *OFFLINE),
+    )
+    for wheel in _wheels(session, scratch, OFFLINE_PARTS).values():
+        shutil.copy(wheel, folder / "wheels")
+    name = ROOT / "dist" / f"checkmate-offline-py{python.replace('.', '')}"
+    packed = Path(shutil.make_archive(str(name), "gztar", scratch, folder.name))
+    session.log(f"{packed}: {packed.stat().st_size / 1e6:.1f} MB")
+    if packed.stat().st_size > OFFLINE_BYTES:
+        session.error(f"more than {OFFLINE_BYTES} bytes")
 
 
 @nox.session
