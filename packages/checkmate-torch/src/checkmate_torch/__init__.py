@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from checkmate_torch.distributed import RankError
     from checkmate_torch.enabled import disable, enable, planned_training
     from checkmate_torch.executor import bind
+    from checkmate_torch.fitting.cells import fit
+    from checkmate_torch.fitting.table import Fit, FitTable
     from checkmate_torch.meter import MemoryMeter, memory_meter
     from checkmate_torch.separable import UnsupportedOptimizerError
     from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
@@ -36,6 +38,8 @@ __all__ = [
     "CompiledModule",
     "CompiledStep",
     "Explanation",
+    "Fit",
+    "FitTable",
     "LargestBatch",
     "MemoryMeter",
     "NoPlanError",
@@ -53,6 +57,7 @@ __all__ = [
     "compile_step",
     "disable",
     "enable",
+    "fit",
     "last_plan",
     "max_batch_size",
     "measured_snapshot",
@@ -69,6 +74,8 @@ _HOMES = {
     "CompiledModule": ".compiled",
     "CompiledStep": ".step",
     "Explanation": "checkmate.report",
+    "Fit": ".fitting.table",
+    "FitTable": ".fitting.table",
     "LargestBatch": ".batches",
     "MemoryMeter": ".meter",
     "NoPlanError": "checkmate",
@@ -87,6 +94,7 @@ _HOMES = {
     "compile_step": ".step",
     "disable": ".enabled",
     "enable": ".enabled",
+    "fit": ".fitting.cells",
     "last_plan": ".backend",
     "max_batch_size": ".batches",
     "measured_snapshot": ".snapshot",

@@ -1,4 +1,4 @@
-"""What this distribution adds to Checkmate: frontend, executor, exporter, and two commands."""
+"""What this distribution adds to Checkmate: frontend, executor, exporter, and three commands."""
 
 from __future__ import annotations
 
@@ -68,10 +68,12 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
 
 @hookimpl
 def checkmate_register_commands(cli: click.Group) -> None:
-    """Add ``checkmate demo`` and ``checkmate selfcheck``."""
+    """Add ``checkmate demo``, ``checkmate selfcheck`` and ``checkmate fit``."""
     from checkmate_torch.command import register
+    from checkmate_torch.fitting.command import register_fit
 
     register(cli)
+    register_fit(cli)
 
 
 def _exporter() -> Exporter:

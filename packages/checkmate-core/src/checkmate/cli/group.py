@@ -23,7 +23,10 @@ from checkmate.text import excerpt
 
 __all__ = ["App"]
 
-_ELSEWHERE = {"demo": ("checkmate-torch", "checkmate-solvers checkmate-torch[demo]")}
+_ELSEWHERE = {
+    "demo": ("checkmate-torch", "checkmate-solvers checkmate-torch[demo]"),
+    "fit": ("checkmate-torch", "checkmate-core[cli] checkmate-torch[solvers]"),
+}
 """Commands of other distributions of this project, and the requirement to install for each."""
 
 

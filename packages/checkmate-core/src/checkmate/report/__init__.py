@@ -7,7 +7,7 @@ from checkmate.report.has_plans import HasPlans, Measured, PlanLike
 from checkmate.report.html import html_report
 from checkmate.report.peak import PeakReport, peak_report
 from checkmate.report.perfetto import perfetto_trace
-from checkmate.report.plot import plot_memory
+from checkmate.report.plot import blank_figure, plot_memory, save_figure
 from checkmate.report.plot_schedule import plot_frontier, plot_plan, plot_timeline
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "PeakReport",
     "PlanLike",
     "Recomputed",
+    "blank_figure",
     "explain",
     "graph_dot",
     "html_report",
@@ -28,4 +29,5 @@ __all__ = [
     "plot_memory",
     "plot_plan",
     "plot_timeline",
+    "save_figure",
 ]

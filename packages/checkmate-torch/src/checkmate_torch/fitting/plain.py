@@ -1,0 +1,126 @@
+"""The memory of the plain training step, from the model's own code, run on fake tensors.
+
+    peak = max(forward and backward pass, parameters + gradients + state + temporaries of the update)
+
+The code is not captured first: libraries take other branches while they are captured, with other tensors.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from checkmate import CheckmateError, UnsupportedModelError
+from checkmate_torch.ahead import Loss, arguments_of, fake_like, twin_of
+from checkmate_torch.eager import EagerStep
+from checkmate_torch.follower import Follower
+from checkmate_torch.private import OpOverload, fake_mode, fake_mode_of, storage_id, tree_leaves, tree_map
+from checkmate_torch.storages import rounded, storages_of
+from checkmate_torch.target import current_target
+
+__all__ = ["plain_step"]
+
+_log = logging.getLogger(__name__)
+_READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default}
+"""Ops by which code reads a number from a tensor."""
+
+
+def plain_step(model: nn.Module, example_inputs: object, loss: Loss | None = None) -> EagerStep | None:
+    """Follow forward and backward pass of a model, without memory and without real tensors.
+
+    The model's output is dropped before the backward pass if there is a loss, as in
+    ``loss = loss_of(model(x))``. A number that the code reads from a tensor is taken as 1, as if masks select
+    everything.
+
+    Without a GPU, the code runs with the CPU's kernels also where a GPU was chosen to plan for.
+
+    Args:
+        model: is left as it was; its parameters may be real, fake, or on the device ``meta``.
+        example_inputs: as :func:`checkmate_torch.trace` takes them.
+        loss: from the model's output to a scalar; None = the model returns it.
+
+    Returns:
+        the moments of the step, in which parameters, gradients, buffers and inputs are counted. None if the
+        code can't run in this way, e.g. because a size depends on data.
+
+    Raises:
+        UnsupportedModelError: if there is no scalar loss.
+    """
+    args, kwargs = arguments_of(example_inputs)
+    tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
+    mode = fake_mode_of(tensors) or fake_mode()
+    target = current_target()
+    device = target.device if target is not None and torch.cuda.is_available() else None
+    twin = twin_of(model, mode, device)
+    args, kwargs = tree_map(lambda x: fake_like(x, mode, device), (args, kwargs))
+    storages = storages_of([twin, args, kwargs]).values()
+    held = {storage_id(x): rounded(x.nbytes(), x.device) for x in storages}
+    try:
+        with mode, torch.enable_grad(), _taken_as_real(), _Reader(held) as follower:
+            output = twin(*args, **kwargs)
+            found = output if loss is None else loss(output)
+            del output
+            _check_loss(found)
+            found.backward()
+            return EagerStep(moments=follower.moments)
+    except CheckmateError:
+        raise
+    except Exception as error:  # noqa: BLE001 - any op may lack a rule for fake tensors
+        _log.debug("the model's own code can't be followed: %s", error, exc_info=True)
+        return None
+    finally:
+        twin.zero_grad()
+
+
+def _check_loss(found: object) -> None:
+    if not isinstance(found, Tensor) or found.dim():
+        shape = (
+            f"a tensor of shape {tuple(found.shape)}"
+            if isinstance(found, Tensor)
+            else f"{type(found).__name__}"
+        )
+        raise UnsupportedModelError(
+            f"the loss is {shape}, must be a scalar tensor: let the model's forward return it, or let the "
+            "factory return (model, example_inputs, loss), with loss a function of the model's output"
+        )
+
+
+class _Reader(Follower):
+    """Counts bytes; a number that is read from a fake tensor is 1."""
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        except RuntimeError:
+            if func not in _READS:
+                raise
+            if func is torch.ops.aten.equal.default or args[0].dtype == torch.bool:
+                return True
+            return 1.0 if args[0].is_floating_point() else 1
+
+
+@contextmanager
+def _taken_as_real() -> Iterator[None]:
+    """Let transformers run on fake tensors the code that it runs on real ones, which builds fewer masks."""
+    module: Any = sys.modules.get("transformers.utils.import_utils")
+    asks = getattr(module, "is_fake_tensor", None)
+    if asks is None:
+        yield
+        return
+    module.is_fake_tensor = lambda _: False
+    try:
+        yield
+    finally:
+        module.is_fake_tensor = asks
