@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 from checkmate_torch.capture import NotOneGraphError
 from checkmate_torch.private import autograd_inside_of_op
 from checkmate_torch.safety import random_state_bytes
+from checkmate_torch.target import counts_as_cuda
 
 __all__ = ["with_recurrent_ops"]
 
@@ -67,13 +68,19 @@ def _recurrent(
     """As the kernel of this kind.
 
     Raises:
-        NotOneGraphError: under autocast, which changes the kernel's dtypes.
+        NotOneGraphError: under autocast, which changes the kernel's dtypes; with dropout between layers in
+            cuDNN, which draws from a generator of its own, so that a second run drops other values.
     """
     if torch.is_autocast_enabled(x.device.type):
         raise NotOneGraphError(
             "a recurrent network can't be planned under autocast: convert the model instead"
         )
     p = dropout if train and layers > 1 else 0.0
+    if p and counts_as_cuda(x.device) and torch.backends.cudnn.enabled:
+        raise NotOneGraphError(
+            "a recurrent network with dropout between its layers can't be planned on CUDA, where cuDNN draws "
+            "the random numbers: make a network of each layer, with nn.Dropout between them"
+        )
     outputs = _forward(kind, x, list(states), list(weights), bias, layers, p, train, both_ways, batch_first)
     return tuple(outputs[:-1])
 

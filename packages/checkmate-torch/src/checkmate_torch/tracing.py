@@ -37,7 +37,7 @@ from checkmate_torch.safety import (
     storage_like,
     writes,
 )
-from checkmate_torch.storages import allocated_bytes, storage_key
+from checkmate_torch.storages import CUDA_GRANULE, allocated_bytes, storage_key
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = ["trace_joint", "trace_unbroken"]
@@ -317,7 +317,8 @@ class _Builder:
         )
 
     def _tensor(self, name: str, value: torch.Tensor) -> int:
-        if value.dim():  # a number may be on the CPU, whatever the device of the others
+        size = allocated_bytes(value)
+        if value.dim() and (size > CUDA_GRANULE or value.device.type != "cpu"):  # no number, no random state
             self.device = self.device or value.device
             if value.device != self.device:
                 raise UnsupportedModelError(
@@ -325,7 +326,7 @@ class _Builder:
                     "one device. Compile the part on each device alone"
                 )
         self.index[storage_key(value)] = len(self.tensors)
-        self.tensors.append(Tensor(name=name, size=allocated_bytes(value)))
+        self.tensors.append(Tensor(name=name, size=size))
         return len(self.tensors) - 1
 
     def _token(self, node: Node) -> int:
