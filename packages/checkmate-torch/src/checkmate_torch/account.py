@@ -19,9 +19,11 @@ from checkmate_torch.private import FakeTensor, unfaked
 from checkmate_torch.separable import step_alone
 from checkmate_torch.storages import allocated_bytes, storage_key, storages_of
 from checkmate_torch.traced_graph import TracedGraph
+from checkmate_torch.workspaces import library_bytes
 
 __all__ = ["Holdings", "module_of", "named", "optimizer_bytes", "state_bytes"]
 
+_CPU = torch.device("cpu")
 _ROOT = re.compile(r"^L\['\w+'\]\.?")
 """Dynamo's name for the model itself."""
 
@@ -53,7 +55,8 @@ class Holdings:
         """
         owned = _owned_by(module)
         given = {storage_key(x): x for x in inputs if isinstance(x, torch.Tensor)}
-        besides = dict(fixed)
+        device = next((x.device for x in given.values() if x.dim()), _CPU)
+        besides = {**fixed, Kind.LIBRARIES: library_bytes(device)}
         for key, (kind, size) in owned.items():
             if key not in given:
                 besides[kind] = besides.get(kind, 0) + size
@@ -94,8 +97,8 @@ class Holdings:
 
     def allocated(self) -> tuple[torch.device, int]:
         """The device of the step, and the bytes of it that are allocated there before it starts."""
-        device = next((x.device for x in self.given.values() if x.dim()), torch.device("cpu"))
-        later = (Kind.RESERVE, Kind.OPTIMIZER)
+        device = next((x.device for x in self.given.values() if x.dim()), _CPU)
+        later = (Kind.RESERVE, Kind.OPTIMIZER, Kind.LIBRARIES)
         besides = sum(size for kind, size in self.fixed.items() if kind not in later)
         real = (x for x in self.given.values() if not isinstance(x, FakeTensor))
         return device, besides + sum(map(allocated_bytes, real))

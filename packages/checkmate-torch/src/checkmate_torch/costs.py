@@ -26,6 +26,7 @@ from checkmate_torch.private import tree_leaves, tree_map, unfaked
 from checkmate_torch.profile import profile_op
 from checkmate_torch.safety import is_random, may_run_twice, takes_library_state
 from checkmate_torch.symbols import largest
+from checkmate_torch.workspaces import guessed_workspace
 
 __all__ = ["Workspaces", "price", "profile_node"]
 
@@ -51,7 +52,8 @@ def price(
         graph: without costs; its workspaces are added to.
         nodes: the FX node of each op, with fake tensors in ``meta["val"]``; None costs nothing.
         cost_model: a name, or a cost model.
-        workspaces: whether to measure them, which runs each distinct op; ``"profiled"`` always does.
+        workspaces: whether to measure them, which runs each distinct op; ``"profiled"`` always does. Without
+            measurements, those of CUDA's libraries are guessed (:mod:`checkmate_torch.workspaces`).
         on_disk: whether measured costs are read from disk and kept there.
         on_progress: called before each distinct op that is measured.
 
@@ -67,7 +69,8 @@ def price(
         gpu=lambda: _gpu_of(nodes),
         cpu=lambda: _of_this_cpu(on_disk),
     )
-    return framework.price(graph, prices, cost_model, workspaces=workspaces)
+    priced = framework.price(graph, prices, cost_model, workspaces=workspaces)
+    return priced if workspaces or cost_model == "profiled" else _with_guesses(priced, nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +160,14 @@ def _with_profiles(graph: DFGraph, profiles: Iterator[OpProfile]) -> DFGraph:
         for op, profile in zip(graph.ops, profiles, strict=True)
     )
     return replace(graph, ops=ops, cost_unit="s")
+
+
+def _with_guesses(graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
+    guesses = [0 if node is None else guessed_workspace(node) for node in nodes]
+    ops = tuple(
+        replace(op, workspace=op.workspace + guess) for op, guess in zip(graph.ops, guesses, strict=True)
+    )
+    return replace(graph, ops=ops) if any(guesses) else graph
 
 
 def _gpu_of(nodes: Sequence[Node | None]) -> tuple[str, float] | None:

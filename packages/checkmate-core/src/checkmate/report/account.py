@@ -42,6 +42,7 @@ class Kind(StrEnum):
     RANDOM_STATES = "random states"
     SMALL = "small tensors"
     RESERVE = "reserve"
+    LIBRARIES = "workspaces of libraries"
     WORKSPACE = "workspace of the op"
 
 
