@@ -6,6 +6,8 @@ other op counts one for each element of its outputs, so that no op that moves me
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
@@ -25,6 +27,7 @@ _SAME_AS: dict[object, object] = {
 }
 """Op without a formula → op whose formula is used; both take the same tensors first."""
 
+_CONVOLUTIONS = (_aten.convolution, _aten.convolution_backward)
 _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -46,7 +49,10 @@ def number_format(node: Node) -> str:
     dtypes = [v.dtype for v in shown if isinstance(v, torch.Tensor) and v.dtype.is_floating_point]
     if not dtypes or dtypes[0] in _FORMATS:
         return _FORMATS[dtypes[0]] if dtypes else "fp32"
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
+    backends: Any = torch.backends
+    convolves = getattr(node.target, "overloadpacket", None) in _CONVOLUTIONS
+    setting = backends.cudnn.conv if convolves else backends.cuda.matmul
+    return "tf32" if setting.fp32_precision == "tf32" else "fp32"
 
 
 def _hint(value: object) -> object:
