@@ -52,7 +52,7 @@ from checkmate_torch.private.fakes import (
     untraced,
     value_at,
 )
-from checkmate_torch.private.gpuless import ENTER_AUTOCAST, fakes_cuda, without_gpu
+from checkmate_torch.private.gpuless import ENTER_AUTOCAST, fakes_cuda, run_device, without_gpu
 from checkmate_torch.private.profiler import (
     ProfilerEvent,
     cpu_allocations,
@@ -132,6 +132,7 @@ __all__ = [
     "registries",
     "run_and_save_rng_state",
     "run_checkpoint",
+    "run_device",
     "run_with_rng_state",
     "saves_are_hooked",
     "set_in_place",
