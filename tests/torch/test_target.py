@@ -1,0 +1,234 @@
+"""Plans for a GPU that is not here: what is traced, what is counted, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from checkmate import CostError, keep_all_peak
+from checkmate.cost import DEVICES
+from checkmate_torch import plan, plan_step, target, trace
+from checkmate_torch.ahead import TracedModel
+from checkmate_torch.attention import Kernel, kernel_of
+from checkmate_torch.capture import NotOneGraphError
+from checkmate_torch.private import fakes_cuda, without_gpu
+from checkmate_torch.workspaces import library_bytes
+
+H100 = "cuda:H100-80GB"
+
+
+class Block(nn.Module):
+    """Attention and a network with dropout."""
+
+    def __init__(self, width: int = 64, *, masked: bool = False) -> None:
+        super().__init__()
+        self.project, self.masked = nn.Linear(width, 3 * width), masked
+        self.network = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Dropout())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, length, width] → the same."""
+        batch, length, width = x.shape
+        q, k, v = self.project(x).view(batch, length, 3, 4, width // 4).permute(2, 0, 3, 1, 4)
+        mask = torch.ones(length, length, dtype=torch.bool, device=x.device) if self.masked else None
+        y = scaled_dot_product_attention(q, k, v, mask, dropout_p=0.1)
+        return x + self.network(y.transpose(1, 2).reshape(x.shape))
+
+
+class Cast(nn.Linear):
+    """A linear layer under autocast for CUDA."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, inputs] → [batch, outputs]."""
+        with torch.autocast("cuda", torch.bfloat16):
+            return super().forward(x)
+
+
+def _loss(y: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return (y if isinstance(y, Tensor) else y[0]).float().square().mean()
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "attention": (lambda: nn.Sequential(Block(), Block()).bfloat16(), (4, 40, 64)),
+    "mask": (lambda: Block(masked=True).bfloat16(), (4, 40, 64)),
+    "convolution": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout2d(), nn.Conv2d(8, 4, 3)
+        ),
+        (2, 3, 16, 16),
+    ),
+    "recurrent": (lambda: nn.LSTM(8, 16, 2), (5, 3, 8)),
+}
+
+
+def _traced(name: str, device: str | None) -> TracedModel:
+    make, shape = CASES[name]
+    model = make()
+    x = torch.randn(shape, dtype=next(model.parameters()).dtype)
+    return trace(model, x, loss=_loss, device=device)
+
+
+def _devices(traced: TracedModel) -> set[str]:
+    values = [node.meta.get("val") for node in traced.traced.primals]
+    return {value.device.type for value in values if isinstance(value, Tensor)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_are_blocks_of_the_allocator(name: str) -> None:
+    """Every tensor takes whole blocks; cuBLAS's workspaces are held; the simulator agrees on the peak."""
+    traced = _traced(name, H100)
+    assert _devices(traced) == {"cuda" if fakes_cuda() else "cpu"}
+    assert all(tensor.size % 512 == 0 for tensor in traced.graph.tensors)
+    assert sum(traced.account.fixed.values()) == traced.graph.fixed_size >= 2 * 32 * 2**20
+    assert traced.plain_peak == pytest.approx(keep_all_peak(traced.graph), rel=0.01)
+
+
+@pytest.mark.skipif(not fakes_cuda(), reason="needs a CUDA build of PyTorch; no GPU")
+@pytest.mark.parametrize("name", CASES)
+def test_the_cpu_traces_what_cuda_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without CUDA the ops and bytes are the same, statistics of layer norms excepted, which CUDA widens."""
+    cuda = _traced(name, H100)
+    monkeypatch.setattr(target, "fakes_cuda", lambda: False)
+    cpu = _traced(name, H100)
+    assert (_devices(cuda), _devices(cpu)) == ({"cuda"}, {"cpu"})
+    assert [op.name for op in cuda.graph.ops] == [op.name for op in cpu.graph.ops]
+    for a, b in zip(cuda.graph.tensors, cpu.graph.tensors, strict=True):
+        assert (a.name, a.size) == (b.name, b.size) or "layer_norm" in a.name
+    assert cuda.plain_peak == pytest.approx(cpu.plain_peak, abs=2**11)
+
+
+def test_autocast_for_cuda_casts() -> None:
+    """PyTorch turns it off where it finds no GPU; a trace for one does not."""
+    traced = trace(Cast(64, 64, bias=False), torch.randn(64, 64), loss=_loss, device=H100)
+    (product,) = (
+        t for op in traced.graph.ops if op.name.startswith("mm") for t in op.outputs if not op.backward
+    )
+    assert traced.graph.tensors[product].size == 2 * 64 * 64
+
+
+def test_a_plan_for_another_device() -> None:
+    """Costs are its roofline's; ``"auto"`` is its memory; the model stays where it is, and as it is."""
+    model, x = Block(), torch.randn(4, 40, 64)
+    fast, slow = (plan(model, x, "auto", loss=_loss, device=device) for device in (H100, "v100-16gb"))
+    assert fast.problem.graph.cost_unit == "s"
+    assert sum(op.cost for op in fast.problem.graph.ops) < sum(op.cost for op in slow.problem.graph.ops)
+    assert 0.85 * DEVICES["H100-80GB"].memory_bytes < fast.problem.budget < DEVICES["H100-80GB"].memory_bytes
+    assert all(p.device.type == "cpu" and p.grad is None for p in model.parameters())
+
+
+def test_a_whole_step_for_another_device() -> None:
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(3)))
+    adam = torch.optim.AdamW(model.parameters())
+
+    def loss_fn(model: nn.Module, x: Tensor) -> Tensor:
+        return _loss(model(x))
+
+    solution = plan_step(model, loss_fn, adam, (torch.randn(8, 256),), "100%", device="A100-80GB")
+    assert solution.peak is not None
+    assert solution.peak <= solution.problem.budget
+    assert all(tensor.size % 512 == 0 for tensor in solution.problem.graph.tensors)
+
+
+@pytest.mark.parametrize(
+    ("device", "settings", "message"),
+    [
+        ("cuda:H100", {}, r"no device 'H100' in the table .*did you mean 'H100-80GB'\?.*a budget in bytes"),
+        ("tpu", {}, "no device 'tpu' in the table"),
+        (H100, {"cost_model": "profiled"}, r"can't be measured for device='H100-80GB'.*roofline-H100-80GB"),
+        (H100, {"workspaces": True}, "can't be measured for device='H100-80GB'"),
+    ],
+)
+def test_devices_that_are_none(device: str, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(CostError, match=message):
+        trace(nn.Linear(2, 2), torch.ones(1, 2), device=device, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_of_this_machine_must_be_here() -> None:
+    with pytest.raises(CostError, match=r"finds no GPU here: name the one to plan for.*H200-141GB"):
+        trace(nn.Linear(2, 2), torch.ones(1, 2), device="cuda")
+
+
+def test_dropout_that_cudnn_draws_is_refused() -> None:
+    with pytest.raises(NotOneGraphError, match=r"dropout between its layers.*with nn\.Dropout between them"):
+        trace(nn.LSTM(8, 16, 2, dropout=0.5), torch.randn(5, 3, 8), loss=_loss, device=H100)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "masked", "capability", "kernel"),
+    [
+        (torch.bfloat16, 64, False, (9, 0), Kernel.CUDNN),
+        (torch.bfloat16, 64, True, (9, 0), Kernel.CUDNN),
+        (torch.bfloat16, 192, False, (9, 0), Kernel.FLASH),
+        (torch.float16, 60, False, (8, 0), Kernel.FLASH),
+        (torch.float16, 64, True, (8, 0), Kernel.EFFICIENT),
+        (torch.float16, 60, True, (8, 0), Kernel.MATH),
+        (torch.float32, 64, False, (9, 0), Kernel.EFFICIENT),
+        (torch.float64, 64, False, (9, 0), Kernel.MATH),
+        (torch.float16, 64, False, (7, 0), Kernel.EFFICIENT),
+        (torch.bfloat16, 64, False, (7, 0), Kernel.MATH),
+    ],
+)
+def test_the_kernel_of_attention(
+    dtype: torch.dtype, width: int, masked: bool, capability: tuple[int, int], kernel: Kernel
+) -> None:
+    """By the rules of PyTorch 2.13."""
+    q, mask = torch.empty(2, 4, 16, width, dtype=dtype), torch.empty(16, 16) if masked else None
+    assert kernel_of(q, q, q, mask, capability) is kernel
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("dtype", "width"), [(torch.bfloat16, 64), (torch.float16, 60), (torch.float32, 64)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_kernel_is_that_of_the_gpu(dtype: torch.dtype, width: int, masked: bool) -> None:
+    q = torch.randn(2, 4, 16, width, dtype=dtype, device="cuda", requires_grad=True)
+    mask = torch.ones(16, 16, dtype=torch.bool, device="cuda").tril() if masked else None
+    picked = {0: Kernel.MATH, 1: Kernel.FLASH, 2: Kernel.EFFICIENT, 3: Kernel.CUDNN}
+    choice = torch._fused_sdp_choice(q, q, q, mask)
+    assert picked[choice] is kernel_of(q, q, q, mask, torch.cuda.get_device_capability())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_workspaces_are_those_that_cublas_keeps() -> None:
+    """Both threads multiply: this one, and autograd's; what is left when all tensors are gone is cuBLAS's."""
+    a = torch.randn(256, 256, device="cuda", requires_grad=True)
+    (a @ a).sum().backward()
+    del a
+    assert 0 < torch.cuda.memory_allocated() <= library_bytes(torch.device("cuda"))
+
+
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor, factor: float, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Two outputs, one of which may have no gradient."""
+        ctx.save_for_backward(x, y)  # type: ignore[attr-defined]
+        ctx.factor = factor  # type: ignore[attr-defined]
+        return x * y * factor, y + 1
+
+    @staticmethod
+    def backward(ctx: object, of_product: Tensor, of_sum: Tensor) -> tuple[Tensor, None, Tensor]:
+        """The gradients of both tensors."""
+        x, y = ctx.saved_tensors  # type: ignore[attr-defined]
+        factor = ctx.factor  # type: ignore[attr-defined]
+        return of_product * y * factor, None, of_product * x * factor + of_sum
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the engine runs where there is a GPU")
+def test_gradients_without_the_engine_are_its_own() -> None:
+    """Bit for bit: sums over several readers, broadcasts, other dtypes, custom functions, unused inputs."""
+    x, w, b, unused = (torch.randn(s).requires_grad_() for s in ((4, 8), (8, 8), (8,), (2,)))
+    h = torch.nn.functional.layer_norm(x @ w + b, (8,)).relu()
+    product, shifted = _Twice.apply(h, 3.0, b.expand_as(h))
+    left, right = (h + product).to(torch.bfloat16).split(4, dim=1)
+    y = (left * right).float().sum(), shifted[:, 0].exp()
+    given = [torch.tensor(2.0), torch.randn(4)]
+    wanted = torch.autograd.grad(y, (x, w, b, unused), given, allow_unused=True, retain_graph=True)
+    with without_gpu():
+        found = torch.autograd.grad(y, (x, w, b, unused), given, allow_unused=True)
+    for a, c in zip(wanted, found, strict=True):
+        assert (a is None and c is None) or torch.equal(a, c)
