@@ -25,12 +25,11 @@ from checkmate_torch.outer_loss import LossBytes, loss_bytes
 from checkmate_torch.private import (
     fake_mode,
     is_checkpoint,
+    run_backward,
     run_checkpoint,
-    run_device,
     saves_are_hooked,
     storage_id,
     tree_leaves,
-    tree_map,
     unfaked,
     untraced,
 )
@@ -103,7 +102,7 @@ def eager_step(
     """Follow the memory of a captured graph and its backward pass, without memory and without real tensors.
 
     Sizes that may change are the largest that are planned for; no guard is added. Random states, caches and
-    the inputs stay as they are. A graph for a GPU that is not here is followed on the CPU.
+    the inputs stay as they are.
 
     Args:
         gm: as Dynamo captured it, with PyTorch's own functions.
@@ -138,11 +137,12 @@ def _run(
     outputs = _differentiable(_Eager(gm).run(*inputs))
     starts = [x for x in outputs if not x.dim()] if loss == 0 else []
     if starts:
+        outputs = [x for x in outputs if x.dim()]  # which the caller holds
         known = loss_bytes(loss, 0)
         follower.charge(known.kept, known.workspace)
     else:
         starts = [_OuterLoss.apply(follower, loss, *outputs)]  # type: ignore[no-untyped-call]
-    torch.autograd.backward(starts)
+    run_backward(starts)
     return EagerStep(moments=follower.moments)
 
 
@@ -195,9 +195,6 @@ class _Eager(Interpreter):
         if n is self._last and self._loss_starts is not None:
             self._loss_starts()
         return result if n.users or n.op == "output" else None
-
-    def fetch_args_kwargs_from_env(self, n: Node) -> Any:
-        return tree_map(run_device, super().fetch_args_kwargs_from_env(n))
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_checkpoint(target):
@@ -252,8 +249,8 @@ def _twins(
         storage = shown.untyped_storage()
         key = storage_id(storage)
         if key not in storages:
-            empty = torch.empty(largest(storage.nbytes()), dtype=torch.uint8, device=run_device(shown.device))
-            storages[key] = empty.untyped_storage()
+            size = largest(storage.nbytes())
+            storages[key] = torch.empty(size, dtype=torch.uint8, device=shown.device).untyped_storage()
         twin = _view(storages[key], shown)
         held = isinstance(value, Tensor) and value.is_leaf and value.grad is not None
         if held or (accumulates and twin.requires_grad):  # the bytes are resident
@@ -267,7 +264,7 @@ def _twins(
 def _view(storage: torch.UntypedStorage, like: Tensor) -> Tensor:
     """A leaf in the layout of a tensor, at its place in the storage."""
     sizes = [[largest(n) for n in numbers] for numbers in (like.shape, like.stride())]
-    empty = torch.empty(0, dtype=like.dtype, device=run_device(like.device))
+    empty = torch.empty(0, dtype=like.dtype, device=like.device)
     view = empty.set_(storage, largest(like.storage_offset()), *sizes)
     return view.requires_grad_(like.requires_grad)
 

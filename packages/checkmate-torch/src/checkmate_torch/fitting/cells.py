@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from checkmate import Budget, BudgetError, DFGraph, keep_all_peak, minimum_budget, solve
 from checkmate.cost import DEVICES
 from checkmate.framework import AUTO, ProgramError, TracingSettings
+from checkmate.report import Kind
 from checkmate.units import parse_budget
 from checkmate_torch.ahead import Loss, TracedModel, made_by, trace
 from checkmate_torch.costs import Workspaces
@@ -76,8 +77,8 @@ def fit(
         time_limit: seconds for the least peak of a cell, and again for its budget.
         on_cell: called with batch and sequence before each cell.
         **settings: :class:`~checkmate.framework.TracingSettings`. ``cost_model`` is by default the roofline
-            of a device of the table, or else ``"flops"``. ``workspaces=True`` measures the workspaces of ops on
-            this machine, which convolutions need on a CPU: each distinct op runs once.
+            of a device of the table, or else ``"flops"``. ``workspaces=True`` measures the
+            workspaces of ops here, which convolutions need on a CPU: each distinct op runs once.
 
     Raises:
         BudgetError: if the budget can't be read.
@@ -203,9 +204,10 @@ def _plain_peaks(step: EagerStep | None, traced: TracedModel, update: UpdateByte
         trained = sum(p.nbytes for p in traced.model.parameters() if p.requires_grad)
         updating = traced.graph.base_size + trained + update.workspace
         return max(traced.plain_peak or keep_all_peak(traced.graph), updating), updating
-    updating = step.moments[-1][0] + update.state + update.workspace
-    peak = step.peak(Workspaces.of(traced.graph, traced.traced.nodes)) + update.state
-    return max(peak, updating), updating
+    besides = update.state + traced.account.fixed.get(Kind.LIBRARIES, 0)
+    updating = step.moments[-1][0] + update.workspace
+    peak = max(step.peak(Workspaces.of(traced.graph, traced.traced.nodes)), updating)
+    return besides + peak, besides + updating
 
 
 def _cast(model: nn.Module, dtype: torch.dtype) -> None:

@@ -20,7 +20,15 @@ from checkmate import CheckmateError, UnsupportedModelError
 from checkmate_torch.ahead import Loss, arguments_of, fake_like, twin_of
 from checkmate_torch.eager import EagerStep
 from checkmate_torch.follower import Follower
-from checkmate_torch.private import OpOverload, fake_mode, fake_mode_of, storage_id, tree_leaves, tree_map
+from checkmate_torch.private import (
+    OpOverload,
+    fake_mode,
+    fake_mode_of,
+    run_backward,
+    storage_id,
+    tree_leaves,
+    tree_map,
+)
 from checkmate_torch.storages import rounded, storages_of
 from checkmate_torch.target import current_target
 
@@ -38,8 +46,6 @@ def plain_step(model: nn.Module, example_inputs: object, loss: Loss | None = Non
     ``loss = loss_of(model(x))``. A number that the code reads from a tensor is taken as 1, as if masks select
     everything.
 
-    Without a GPU, the code runs with the CPU's kernels also where a GPU was chosen to plan for.
-
     Args:
         model: is left as it was; its parameters may be real, fake, or on the device ``meta``.
         example_inputs: as :func:`checkmate_torch.trace` takes them.
@@ -56,7 +62,7 @@ def plain_step(model: nn.Module, example_inputs: object, loss: Loss | None = Non
     tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
     mode = fake_mode_of(tensors) or fake_mode()
     target = current_target()
-    device = target.device if target is not None and torch.cuda.is_available() else None
+    device = None if target is None else target.device
     twin = twin_of(model, mode, device)
     args, kwargs = tree_map(lambda x: fake_like(x, mode, device), (args, kwargs))
     storages = storages_of([twin, args, kwargs]).values()
@@ -67,7 +73,9 @@ def plain_step(model: nn.Module, example_inputs: object, loss: Loss | None = Non
             found = output if loss is None else loss(output)
             del output
             _check_loss(found)
-            found.backward()
+            losses = [found]
+            del found
+            run_backward(losses)
             return EagerStep(moments=follower.moments)
     except CheckmateError:
         raise

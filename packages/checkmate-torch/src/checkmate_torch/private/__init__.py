@@ -52,7 +52,7 @@ from checkmate_torch.private.fakes import (
     untraced,
     value_at,
 )
-from checkmate_torch.private.gpuless import ENTER_AUTOCAST, fakes_cuda, run_device, without_gpu
+from checkmate_torch.private.gpuless import ENTER_AUTOCAST, fakes_cuda, without_gpu
 from checkmate_torch.private.profiler import (
     ProfilerEvent,
     cpu_allocations,
@@ -81,6 +81,7 @@ from checkmate_torch.private.runtime import (
     tree_map,
     tree_map_only,
 )
+from checkmate_torch.private.walk import run_backward
 
 __all__ = [
     "ENTER_AUTOCAST",
@@ -131,8 +132,8 @@ __all__ = [
     "profiler_is_running",
     "registries",
     "run_and_save_rng_state",
+    "run_backward",
     "run_checkpoint",
-    "run_device",
     "run_with_rng_state",
     "saves_are_hooked",
     "set_in_place",

@@ -37,9 +37,15 @@ __all__ = [
 ]
 
 
+class _Mode(FakeTensorMode):
+    def __deepcopy__(self, _memo: object) -> FakeTensorMode:
+        """Itself: PyTorch before 2.13 copies the mode of each fake tensor that it copies."""
+        return self
+
+
 def fake_mode() -> FakeTensorMode:
     """A mode in which new tensors are fake; ops may also take real ones."""
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    return _Mode(allow_non_fake_inputs=True)
 
 
 def fake_mode_of(values: Sequence[object]) -> FakeTensorMode | None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
-__all__ = ["ENTER_AUTOCAST", "fakes_cuda", "run_device", "without_gpu"]
+__all__ = ["ENTER_AUTOCAST", "fakes_cuda", "without_gpu"]
 
 ENTER_AUTOCAST = torch.amp.autocast_mode._enter_autocast
 """A captured graph calls it with the type of a device at the start of ``torch.autocast``."""
@@ -27,12 +27,6 @@ ENTER_AUTOCAST = torch.amp.autocast_mode._enter_autocast
 def fakes_cuda() -> bool:
     """Whether this build of PyTorch can trace fake CUDA tensors."""
     return bool(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
-
-
-def run_device(value: Any) -> Any:
-    """The CPU in the place of a CUDA device, or its name, if there is no GPU; other values as they are."""
-    is_cuda = isinstance(value, torch.device | str) and str(value).partition(":")[0] == "cuda"
-    return type(value)("cpu") if is_cuda and not torch.cuda.is_available() else value
 
 
 @contextmanager
