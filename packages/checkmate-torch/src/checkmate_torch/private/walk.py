@@ -18,6 +18,9 @@ from checkmate_torch.private.gpuless import _called, _fitted
 
 __all__ = ["run_backward"]
 
+_OF_PYTHON: Any = torch._C._FunctionBase
+"""A node of a function in Python: it lives as long as the node that passes it gradients."""
+
 
 def run_backward(losses: list[Tensor]) -> None:
     """Run the backward pass of scalars, by autograd's engine where it can run.
@@ -29,6 +32,7 @@ def run_backward(losses: list[Tensor]) -> None:
         torch.autograd.backward(losses)
         return
     held: defaultdict[int, dict[int, Tensor]] = defaultdict(dict)
+    owners: defaultdict[int, list[object]] = defaultdict(list)
     alive, due = _nodes([x.grad_fn for x in losses])
     ready = [(-x.grad_fn._sequence_nr(), id(x.grad_fn)) for x in losses if not due[id(x.grad_fn)]]  # type: ignore[union-attr]
     heapq.heapify(ready)
@@ -45,6 +49,9 @@ def run_backward(losses: list[Tensor]) -> None:
                 continue
             results = _called(node, gradients)
             gradients.clear()
+            owners.pop(key, None)
+            for python in [id(x) for (x, _), _ in results if isinstance(x, _OF_PYTHON)]:
+                owners[python].append(node)
             del node
             while results:
                 (source, index), gradient = results.pop(0)
