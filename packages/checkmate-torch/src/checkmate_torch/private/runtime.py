@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch._ops import OpOverload
-from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+from torch._prims import rng_prims
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
@@ -66,6 +66,25 @@ def is_mutable(op: OpOverload) -> bool:
 def is_checkpoint(target: object) -> bool:
     """Whether a captured call is one of ``torch.utils.checkpoint.checkpoint``."""
     return target is torch.ops.higher_order.tag_activation_checkpoint
+
+
+def run_and_save_rng_state(op: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The random state of the device that an op draws on, and what the op returns."""
+    with _device_of(args, kwargs):
+        return rng_prims.run_and_save_rng_state(op, *args, **kwargs)
+
+
+def run_with_rng_state(state: torch.Tensor, op: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """What an op returns that draws from a random state; that of its device stays as it is."""
+    with _device_of(args, kwargs):
+        return rng_prims.run_with_rng_state(state, op, *args, **kwargs)
+
+
+def _device_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AbstractContextManager[object]:
+    """Makes the GPU of an op's arguments the current one, whose random state PyTorch's functions mean."""
+    devices = (x.device for x in args if isinstance(x, torch.Tensor) and x.is_cuda)
+    device = next(devices, kwargs.get("device"))
+    return torch.cuda.device(device) if device is not None and device.type == "cuda" else nullcontext()
 
 
 def run_checkpoint(run: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
