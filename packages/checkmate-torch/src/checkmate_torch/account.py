@@ -17,7 +17,7 @@ from checkmate.report import Account, Kind
 from checkmate_torch.memoryless import WithoutMemory, on_meta
 from checkmate_torch.private import FakeTensor, unfaked
 from checkmate_torch.separable import step_alone
-from checkmate_torch.storages import allocated_bytes, storage_key, storages_of
+from checkmate_torch.storages import allocated_bytes, rounded, storage_key, storages_of
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.workspaces import library_bytes
 
@@ -206,7 +206,8 @@ def module_of(node: Node | None) -> str:
 
 def state_bytes(optimizer: Optimizer) -> int:
     """Bytes of an optimizer's state as it is now."""
-    return sum(storage.nbytes() for storage in storages_of(dict(optimizer.state)).values())
+    storages = storages_of(dict(optimizer.state)).values()
+    return sum(rounded(storage.nbytes(), storage.device) for storage in storages)
 
 
 def optimizer_bytes(optimizer: Optimizer) -> int:
@@ -232,4 +233,5 @@ def optimizer_bytes(optimizer: Optimizer) -> int:
             f"how many bytes {type(optimizer).__name__} will keep can't be predicted ({error}): "
             "pass reserve= instead"
         ) from error
-    return sum(storage.nbytes() for storage in storages_of(dict(twin.state)).values())
+    device = next((p.device for group in optimizer.param_groups for p in group["params"]), _CPU)
+    return sum(rounded(storage.nbytes(), device) for storage in storages_of(dict(twin.state)).values())
