@@ -1,8 +1,8 @@
 """The jobs of the repository: ``nox -s demo``, ``tests``, ``evaluate``, ``types``, ``coverage``, ``lint``,
 ``wheels``, ``docs``, ``notebooks``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other
-releases of both frameworks; ``trainers`` for training loops of other libraries, ``world`` for their models,
-``databases`` for PyTorch's own; ``conformance`` for many schedules of the executors; ``offline`` packs what
-a GPU machine without network lacks.
+releases of both frameworks, ``tests_on`` for other Pythons; ``trainers`` for training loops of other
+libraries, ``world`` for their models, ``databases`` for PyTorch's own; ``conformance`` for many schedules of
+the executors; ``offline`` packs what a GPU machine without network lacks.
 
 The first five share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
 ``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
@@ -121,6 +121,13 @@ def torch(session: nox.Session, release: str) -> None:
     """Test checkmate-torch on another release of PyTorch; on Linux that takes gigabytes, and no GPU."""
     session.install(*_constraints(session, "torch"), f"torch=={release}", *EDITABLE, *TESTING)
     session.run("pytest", *PARALLEL, "--timeout=600", "tests/torch", *session.posargs)
+
+
+@nox.session(python=["3.12", "3.13"], reuse_venv=True)
+def tests_on(session: nox.Session) -> None:
+    """Run every test on another Python, without TensorFlow's; on Linux, PyTorch takes gigabytes."""
+    session.install(*CONSTRAINTS, *EDITABLE, *TESTING)
+    session.run("pytest", *PARALLEL, "--timeout=600", *session.posargs)
 
 
 @nox.session(reuse_venv=True)
