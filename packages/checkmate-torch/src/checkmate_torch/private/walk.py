@@ -16,7 +16,7 @@ from torch import Tensor
 
 from checkmate_torch.private.gpuless import _called, _fitted
 
-__all__ = ["run_backward"]
+__all__ = ["run_backward", "walk"]
 
 _OF_PYTHON: Any = torch._C._FunctionBase
 """A node of a function in Python: it lives as long as the node that passes it gradients."""
@@ -26,20 +26,30 @@ def run_backward(losses: list[Tensor]) -> None:
     """Run the backward pass of scalars, by autograd's engine where it can run.
 
     Args:
-        losses: is emptied, so that the walk can drop their nodes.
+        losses: are detached, so that the walk can drop their nodes.
     """
     if torch.cuda.is_available() or not any(x.is_cuda for x in losses):
         torch.autograd.backward(losses)
-        return
+    else:
+        walk(losses)
+
+
+def walk(losses: list[Tensor]) -> None:
+    """Run the backward pass of scalars without autograd's engine; hooks of tensors are not called.
+
+    Args:
+        losses: as for :func:`run_backward`.
+    """
     held: defaultdict[int, dict[int, Tensor]] = defaultdict(dict)
     owners: defaultdict[int, list[object]] = defaultdict(list)
     alive, due = _nodes([x.grad_fn for x in losses])
     ready = [(-x.grad_fn._sequence_nr(), id(x.grad_fn)) for x in losses if not due[id(x.grad_fn)]]  # type: ignore[union-attr]
     heapq.heapify(ready)
-    while losses:
-        loss = losses.pop()
-        held[id(loss.grad_fn)][loss.output_nr] = torch.ones_like(loss)
-        del loss
+    values = [x.detach() for x in losses]  # the caller holds them throughout
+    for x in losses:
+        held[id(x.grad_fn)][x.output_nr] = torch.ones_like(x)
+    losses[:] = []
+    del x
     with torch.no_grad():
         while ready:
             key = heapq.heappop(ready)[1]
@@ -66,6 +76,7 @@ def run_backward(losses: list[Tensor]) -> None:
                 if not due[to]:
                     heapq.heappush(ready, (-source._sequence_nr(), to))
                 del source
+    losses[:] = values
 
 
 def _nodes(roots: list[Any]) -> tuple[dict[int, Any], Counter[int]]:
