@@ -50,10 +50,14 @@ def test_an_optimizer_must_be_one(optimizer: Any) -> None:
             door()
 
 
-@pytest.mark.parametrize("max_plans", [0, "3", 2.5])
+@pytest.mark.parametrize("max_plans", [0, "3", 2.5, True])
 def test_max_plans_must_be_a_positive_whole_number(max_plans: Any) -> None:
-    with pytest.raises(ValueError, match=f"max_plans is {max_plans!r}, must be a whole number"):
-        enable(MODEL, "60%", max_plans=max_plans)
+    for door in (
+        lambda: enable(MODEL, "60%", max_plans=max_plans),
+        lambda: compile_step(MODEL, loss_fn, SGD, "60%", max_plans=max_plans),
+    ):
+        with pytest.raises(ValueError, match=f"max_plans is {max_plans!r}, must be a whole number"):
+            door()
 
 
 @pytest.mark.parametrize("loss", ["mse", nn.MSELoss])

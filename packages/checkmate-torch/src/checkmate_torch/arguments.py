@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 from torch.optim import Optimizer
 
-__all__ = ["check_loss", "check_module", "check_optimizer", "check_step"]
+__all__ = ["check_loss", "check_max_plans", "check_module", "check_optimizer", "check_step"]
 
 
 def check_module(model: object) -> None:
@@ -53,6 +53,16 @@ def check_loss(loss: object) -> None:
             f"loss is {loss!r:.80}, must be a function of the model's output that returns a scalar tensor: "
             "loss=lambda output: torch.nn.functional.cross_entropy(output, target)"
         )
+
+
+def check_max_plans(max_plans: object) -> None:
+    """Refuse a number of plans that is none.
+
+    Raises:
+        ValueError: with what it must be.
+    """
+    if isinstance(max_plans, bool) or not isinstance(max_plans, int) or max_plans < 1:
+        raise ValueError(f"max_plans is {max_plans!r}, must be a whole number of kinds of inputs ≥ 1")
 
 
 def check_step(model: object, loss_fn: object, optimizer: object) -> None:

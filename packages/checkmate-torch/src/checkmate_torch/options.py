@@ -14,7 +14,7 @@ from checkmate.framework import Settings, TracingSettings
 from checkmate.report import Kind
 from checkmate.units import parse_bytes
 from checkmate_torch.account import optimizer_bytes
-from checkmate_torch.arguments import check_loss, check_optimizer
+from checkmate_torch.arguments import check_loss, check_max_plans, check_optimizer
 from checkmate_torch.distributed import GroupChoice, checked_group
 from checkmate_torch.lowering import Lowering, checked_lowering
 from checkmate_torch.outer_loss import LossBytes
@@ -52,8 +52,9 @@ class TrainingSettings(ModelSettings, total=False):
             its own, further ones share, as with :func:`torch.compile`; True = a plan holds for all sizes up
             to those that it was made for, and larger ones get another; False = every shape has its own. A
             declared maximum (``torch._dynamo.mark_dynamic(x, 0, min=2, max=64)``) is planned for at once.
-        strict: True = raise where the budget can't be kept, instead of a warning: if there are too many kinds
-            of inputs, or if the budget is too small for the state of an optimizer that was not passed.
+        strict: True = raise an error with the way out where the budget can't be kept, instead of a warning:
+            for example at a graph break, with too many kinds of inputs, or if the budget is too small for
+            the state of an optimizer that was not passed.
         process_group: the ranks that plan together where ``torch.distributed`` runs: rank 0 of the group
             times the ops, solves, and sends the answer to the others. ``"all"`` (the default) = those that
             train together, ``"alone"`` = each rank plans for itself.
@@ -134,8 +135,7 @@ class Options(CommonOptions):
         if optimizer is not None:
             check_optimizer(optimizer)
         check_loss(loss)
-        if not isinstance(max_plans, int) or max_plans < 1:  # type: ignore[redundant-expr]
-            raise ValueError(f"max_plans is {max_plans!r}, must be a whole number of kinds of inputs ≥ 1")
+        check_max_plans(max_plans)
         return super(Options, cls).parse(  # explicit: a dataclass with slots is a new class
             optimizer_bytes=0 if optimizer is None else optimizer_bytes(optimizer),
             loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),

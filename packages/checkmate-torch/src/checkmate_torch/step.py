@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from checkmate import Budget, UnsupportedModelError
 from checkmate.framework import Settings
-from checkmate_torch.arguments import check_step
+from checkmate_torch.arguments import check_max_plans, check_step
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
 from checkmate_torch.options import Options
 from checkmate_torch.separable import UnsupportedOptimizerError
@@ -87,7 +87,7 @@ def compile_step(
             that are not the model's.
         TypeError: if the model, the optimizer or the cost model is none, or there is no such setting; if the
             loss function can't be called, or is one of PyTorch's, which take no model.
-        ValueError: if ``accumulate`` is below 1.
+        ValueError: if ``accumulate`` or ``max_plans`` is below 1.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the step can't be captured or planned.
@@ -101,6 +101,7 @@ def compile_step(
     """
     options = Options.parse(budget=budget, process_group=process_group, **settings)
     check_step(model, loss_fn, optimizer)
+    check_max_plans(max_plans)
     updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
     return CompiledStep(model, loss_fn, updates, options, has_aux, max_plans)
 
