@@ -25,7 +25,7 @@ from checkmate_torch.flops import flops_of, number_format
 from checkmate_torch.private import tree_leaves, tree_map, unfaked
 from checkmate_torch.profile import profile_op
 from checkmate_torch.safety import is_random, may_run_twice, takes_library_state
-from checkmate_torch.symbols import largest
+from checkmate_torch.symbols import largest, typical
 from checkmate_torch.workspaces import guessed_workspace
 
 __all__ = ["Workspaces", "price", "profile_node"]
@@ -226,15 +226,13 @@ def _layout(value: object) -> object:
         shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
         kind = "all true" if value.dtype == torch.bool else value.dtype
         return (shape, stride, kind, value.device.type)
-    return largest(value) if isinstance(value, torch.SymInt) else value
+    return typical(value)
 
 
 def _real(value: object) -> object:
     """A real tensor in the layout of a fake one; anything else as it is."""
-    if isinstance(value, torch.SymInt):
-        return largest(value)
     if not isinstance(value, torch.Tensor):
-        return value
+        return typical(value)
     shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
     extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) if all(shape) else 0
     flat = torch.empty(extent, dtype=value.dtype, device=value.device)

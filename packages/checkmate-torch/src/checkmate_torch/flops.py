@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from torch.utils.flop_counter import flop_registry
 
 from checkmate_torch.private import tree_leaves, tree_map
-from checkmate_torch.symbols import largest
+from checkmate_torch.symbols import largest, typical
 
 __all__ = ["flops_of", "number_format"]
 
@@ -37,8 +37,8 @@ def flops_of(node: Node) -> float:
     packet = getattr(node.target, "overloadpacket", None)
     formula = flop_registry.get(_SAME_AS.get(packet, packet))
     if formula is not None:
-        args, kwargs = tree_map(_hint, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
-        return float(largest(formula(*args, **kwargs, out_val=tree_map(_hint, made))))
+        args, kwargs = tree_map(typical, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
+        return float(largest(formula(*args, **kwargs, out_val=tree_map(typical, made))))
     values = (value for value in tree_leaves(made) if isinstance(value, torch.Tensor))
     return float(sum(largest(value.numel()) for value in values))
 
@@ -53,8 +53,3 @@ def number_format(node: Node) -> str:
     convolves = getattr(node.target, "overloadpacket", None) in _CONVOLUTIONS
     setting = backends.cudnn.conv if convolves else backends.cuda.matmul
     return "tf32" if setting.fp32_precision == "tf32" else "fp32"
-
-
-def _hint(value: object) -> object:
-    """The number that a symbol is planned for."""
-    return largest(value) if isinstance(value, torch.SymInt) else value

@@ -32,6 +32,7 @@ __all__ = [
     "largest",
     "planned_sizes",
     "planning_for",
+    "typical",
 ]
 
 Sizes = tuple[tuple[int, ...], ...]
@@ -57,6 +58,14 @@ def largest(size: int | torch.SymInt) -> int:
         most = declared_maximum(size, symbol)
         values[symbol] = _so_far(size, symbol) if most is None else most
     return value_at(size, values)
+
+
+def typical(value: object) -> object:
+    """An argument to time an op with: of a symbol, the largest number planned for, or 1 if there is none."""
+    try:
+        return largest(value) if isinstance(value, torch.SymInt) else value
+    except ValueError:
+        return 1
 
 
 def bounded(size: int | torch.SymInt) -> int:
