@@ -252,6 +252,9 @@ AWKWARD: dict[str, Callable[[], nn.Module]] = {
     "batch norm without statistics": lambda: nn.Sequential(
         network(), nn.BatchNorm1d(16, track_running_stats=False), network()
     ),
+    "batch norm with a cumulative average": lambda: nn.Sequential(
+        network(), nn.BatchNorm1d(16, momentum=None), network()
+    ),
     "shared norm": lambda: Between(lambda x, n: n(n(x).tanh()), norm=nn.BatchNorm1d(16)),
     "instance norm": lambda: Between(
         lambda x, n: n(x.view(4, 16, 16)).view(64, 16).tanh(),

@@ -67,11 +67,6 @@ def test_a_branch_on_data_is_planned_in_pieces_or_refused(caplog: pytest.LogCapt
         caplog.clear()
 
 
-def test_batch_norm_with_cumulative_average_is_refused_clearly() -> None:
-    with pytest.raises(UnsupportedModelError, match="batchnorm"):
-        compile(nn.BatchNorm1d(16, momentum=None), "1MiB", strict=True)(torch.randn(8, 16))
-
-
 def test_backend_by_name_and_its_options() -> None:
     module, x = network(), torch.randn(8, 16)
     compiled = torch.compile(module, backend="checkmate", options={"budget": "100%"})

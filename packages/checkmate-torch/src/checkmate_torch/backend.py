@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.optim import Optimizer
 
-from checkmate import CheckmateError, NoPlanError
+from checkmate import CheckmateError, NoPlanError, UnsupportedModelError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
 from checkmate_torch.distributed import refuse_split_graphs
@@ -24,17 +24,19 @@ from checkmate_torch.private import (
     forget,
     graph_break,
     graph_breaks,
+    is_chosen,
+    on_recompile_limit,
     passing_dynamo,
 )
 from checkmate_torch.step_plan import StepPlan
-from checkmate_torch.stepping import States, calls_again, on_steps
+from checkmate_torch.stepping import States, on_steps
 
 __all__ = ["checkmate_backend", "last_plan"]
 
 _log = logging.getLogger(__name__)
 _MOST = 16
 """Calls of ``torch.compile`` whose plans are known, the latest ones."""
-_OF_TORCH_COMPILE = ("dynamic", "loss", "max_plans", "strict")
+_OF_TORCH_COMPILE = ("dynamic", "loss", "max_plans")
 """Settings of :func:`compile` that are arguments of ``torch.compile``, or that a graph can't use."""
 _known: OrderedDict[int, tuple[Mapping[str, Any], _Planning]] = OrderedDict()
 
@@ -54,8 +56,8 @@ def checkmate_backend(
     Args:
         gm: the graph that Dynamo captured.
         example_inputs: its inputs.
-        options: the budget and settings of :func:`checkmate_torch.compile`, without ``dynamic``, ``loss``,
-            ``max_plans`` and ``strict``.
+        options: the budget and settings of :func:`checkmate_torch.compile`, without ``dynamic``, ``loss`` and
+            ``max_plans``.
         mode: must be None.
 
     Raises:
@@ -67,6 +69,8 @@ def checkmate_backend(
     try:
         shared = _planning(options, mode)
         reason = graph_break(gm)
+        if reason is not None and shared.planner.options.strict:
+            raise UnsupportedModelError(f"a budget for the whole step needs one graph: {reason}")
         if reason is not None:
             _log.warning("graph break, %d so far: the pieces share the budget: %s", graph_breaks(), reason)
         refuse_split_graphs()
@@ -81,15 +85,16 @@ def last_plan() -> StepPlan:
     Raises:
         NoPlanError: if it has made none.
     """
-    if _Planning.latest is None:
+    if not _Planning.latest:
         raise NoPlanError("nothing planned yet: run one training step of the compiled model first")
-    return _Planning.latest
+    return _Planning.latest[-1]
 
 
 class _Planning:
     """The graphs of one call of ``torch.compile``, which share a budget."""
 
-    latest: StepPlan | None = None
+    latest: Sequence[StepPlan] = ()
+    """The plans that the latest one is the last of."""
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
@@ -107,7 +112,7 @@ class _Planning:
         call = planner(gm, example_inputs)
         if len(planner.plans) == n_plans:
             return call  # there is no backward pass
-        _Planning.latest = planner.plans[-1]
+        _Planning.latest = planner.plans
         self.parameters.update((id(x), x) for x in example_inputs if isinstance(x, nn.Parameter))
 
         def run(*args: object) -> object:
@@ -119,11 +124,11 @@ class _Planning:
     def before_call(self, parameters: Sequence[object]) -> None:
         """Plan again from the next call on, if held gradients or a step's other calls are not counted."""
         planner = self.planner
-        planner.warn_of_repeated_calls(calls_again())
+        self.count_states(*self.states.note_call())
         held = sum(p.grad.nbytes for p in parameters if isinstance(p, Tensor) and p.grad is not None)
         if held > planner.held:
             planner.held = held
-            if not self.charge(Kind.EARLIER_GRADIENTS, held):
+            if not planner.charge(Kind.EARLIER_GRADIENTS, held):
                 planner.warn_once(
                     "gradients",
                     f"gradients of {format_bytes(held)} are held, for which the plan has no room: this call "
@@ -133,32 +138,23 @@ class _Planning:
         if planner.is_outdated():
             self.plan_again()
 
-    def charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
-        """Charge bytes in the plans so far, if all of them stay within the budget."""
-        plans = self.planner.plans
-        k = plans.index(_Planning.latest) if _Planning.latest in plans else None
-        charged = self.planner.charge(kind, size, options)
-        if k is not None:
-            _Planning.latest = plans[k]
-        return charged
-
     def plan_again(self) -> None:
         """Drop the captured graphs, so that the next calls are planned again."""
         for compilation in self.compilations:
             forget(compilation)
         self.compilations.clear()
-        self.planner.plans.clear()
+        self.planner.plans = []
 
     def count_state_of(self, optimizer: Optimizer) -> None:
         """Count the state of an optimizer that has stepped parameters of these graphs."""
-        if not self.states.note(optimizer, self.parameters):
-            return
-        planner, size = self.planner, self.states.size
-        if size > planner.options.optimizer_bytes:
-            options = planner.options.with_state(size)
-            if not self.charge(Kind.OPTIMIZER, size, options):
-                planner.options = options
-                self.plan_again()
+        if self.states.note(optimizer, self.parameters):
+            self.count_states(type(optimizer).__name__)
+
+    def count_states(self, name: str, calls: int = 0) -> None:
+        """Count what optimizers keep, the one of this name in the middle of its step too."""
+        if options := self.planner.count_state(self.states, name, calls):
+            self.planner.options = options
+            self.plan_again()
 
 
 def _planning(options: Mapping[str, Any] | None, mode: str | None) -> _Planning:
@@ -181,3 +177,35 @@ def _planning(options: Mapping[str, Any] | None, mode: str | None) -> _Planning:
     while len(_known) > _MOST:
         _known.popitem(last=False)
     return planning
+
+
+class _Silence:
+    """Warns of what Dynamo never hands over, which runs as plain PyTorch."""
+
+    def __init__(self) -> None:
+        self.n_steps = 0
+        on_steps(self.count_step)
+        on_recompile_limit(self.warn_of_limit)
+
+    def count_step(self, _: Optimizer) -> None:
+        """Warn if a model is compiled for this backend and optimizers step, and there is no graph."""
+        if not _known and is_chosen("checkmate"):
+            self.n_steps += 1
+            if self.n_steps == 2:
+                _log.warning(
+                    "optimizers step, and Dynamo has handed no graph to the backend 'checkmate' so far: what "
+                    "it can't capture runs as plain PyTorch, and the budget does not bound it. "
+                    "checkmate.torch.enable(model, budget) says why"
+                )
+
+    def warn_of_limit(self) -> None:
+        """Warn of calls that are not captured any more."""
+        if _known:
+            _log.warning(
+                "Dynamo captures some calls no more, because they would need too many graphs: those of a "
+                "planned model run as plain PyTorch, and the budget does not bound them. Pad inputs to few "
+                "shapes, raise torch._dynamo.config.recompile_limit, or use checkmate.torch.enable"
+            )
+
+
+_silence = _Silence()

@@ -90,6 +90,7 @@ class Decision:
         besides: bytes that the other calls hold throughout.
         workspace: bytes that the calls between its two passes need.
         gradients: bytes that they leave.
+        is_inner: whether they take its outputs, so that no loss does.
         budget: of the step, in bytes.
     """
 
@@ -98,11 +99,21 @@ class Decision:
     besides: int
     workspace: int
     gradients: int
+    is_inner: bool
     budget: int = 0
 
     def charged(self, graph: DFGraph) -> DFGraph:
-        """The graph of the call, charged with the others."""
-        return _between(graph, self.call.traced.boundary, self.besides, self.workspace, self.gradients)
+        """The graph of the call with the others between its passes; without a loss if it is inner."""
+        ops, tensors = list(graph.ops), list(graph.tensors)
+        boundary = self.call.traced.boundary
+        if boundary is not None:
+            op = ops[boundary]
+            state = op.outputs[-1]
+            of_loss = (0, 0) if self.is_inner else (op.workspace, tensors[state].size)
+            ops[boundary] = replace(op, workspace=max(of_loss[0], self.workspace - self.gradients))
+            tensors[state] = replace(tensors[state], size=of_loss[1] + self.gradients)
+        fixed = graph.fixed_size + self.besides
+        return replace(graph, ops=tuple(ops), tensors=tuple(tensors), fixed_size=fixed)
 
 
 OnExcess = Callable[[Call, int], None]
@@ -141,7 +152,7 @@ class Calls:
             nonlocal kept
             if n_outstanding() and (earlier := earlier_bytes(args)) > call.earlier:
                 on_excess(call, earlier)
-            _note_nest(call)
+            _note_nest(call, args)
             pending[call.number] = pending.get(call.number, 0) + 1
             held = _storages(args) if kept is None else {}
             results = cast("Sequence[object]", run(args))
@@ -151,7 +162,8 @@ class Calls:
                     k for k in range(n_outputs, len(results)) if _storages([results[k]]).keys() - held.keys()
                 ]
             if kept:
-                _outstanding.append(_Kept(call, [results[k] for k in kept]))
+                _outstanding.append(_Tensors(call, [results[k] for k in kept]))
+            _made.append(_Tensors(call, results[:n_outputs]))
             return results
 
         return mark_boxed(noted)
@@ -184,11 +196,12 @@ class Calls:
         return None
 
     def known(self, graph: DFGraph, depth: int) -> Decision | None:
-        """The decision for a graph at a depth, if its step was decided as one."""
-        for decision in self.decided:
-            if decision.call.depth == depth and not differences(graph, decision.call.graph):
-                return decision
-        return None
+        """The decision for a graph at a depth, if its step was decided as one.
+
+        A call may be part of several steps, as before a random branch: the one that needs most decides.
+        """
+        found = (d for d in self.decided if d.call.depth == depth and not differences(graph, d.call.graph))
+        return max(found, key=lambda d: d.besides + d.workspace, default=None)
 
 
 def _storages(values: Iterable[object]) -> dict[int, torch.UntypedStorage]:
@@ -197,8 +210,8 @@ def _storages(values: Iterable[object]) -> dict[int, torch.UntypedStorage]:
     return {storage_id(storage): storage for storage in storages}
 
 
-class _Kept:
-    """Tensors that a forward pass has kept for its backward pass, held weakly."""
+class _Tensors:
+    """Tensors that a forward pass has made, held weakly."""
 
     def __init__(self, call: Call, tensors: Iterable[object]) -> None:
         self.call = weakref.ref(call)
@@ -210,19 +223,28 @@ class _Kept:
         return {storage.key: storage.size for storage in self.storages}
 
 
-_outstanding: list[_Kept] = []
+_outstanding: list[_Tensors] = []
+"""What forward passes keep for backward passes that are due."""
+_made: list[_Tensors] = []
+"""The outputs of the calls of the present step so far, and likewise below."""
+_inner: weakref.WeakSet[Call] = weakref.WeakSet()
+"""Calls whose outputs are inputs of later ones: no loss reads them."""
 _nests: list[list[weakref.ref[Call]]] = []
-"""Of the present step so far: calls that each ran between the passes of those before, in any model."""
+"""Calls that each ran between the passes of those before, in any model."""
 
 
-def _note_nest(call: Call) -> None:
+def _note_nest(call: Call, inputs: Iterable[object]) -> None:
     """Note that a call starts while others wait for their backward passes."""
     outer = [kept.call for kept in _outstanding]
     if not outer:
-        _nests.clear()
+        for noted in (_made, _inner, _nests):
+            noted.clear()
     if _nests and _nests[-1] == outer:
         _nests.pop()
-    _nests.append([*outer, weakref.ref(call)])
+    keys = _storages(inputs).keys()
+    read = [made.call for made in _made if made.live().keys() & keys]
+    _inner.update(c for made in read if (c := made()) is not None)
+    _nests[:] = [*(nest for nest in _nests if nest[-1] not in read), [*outer, weakref.ref(call)]]
 
 
 def n_outstanding() -> int:
@@ -343,25 +365,17 @@ class _Decisions:
             others = sum(each.batch for each in calls if each is not call)
             others += sum(size for home, size in owned.items() if home != call.home)
             others += sum(size for key, size in resident.items() if key not in call.trained)
-            between = {
-                "besides": others,
-                "workspace": workspace,
-                "gradients": sum(later.values()),
-            }
-            graph = _between(call.graph, call.traced.boundary, **between)
+            present = Decision(
+                call=call,
+                schedule=call.schedule,
+                besides=others,
+                workspace=workspace,
+                gradients=sum(later.values()),
+                is_inner=call in _inner and k < len(calls) - 1,
+            )
+            graph = present.charged(call.graph)
             schedule, timeline = decide(graph, k)
-            self.decisions.insert(0, Decision(call=call, schedule=schedule, **between))
+            self.decisions.insert(0, replace(present, schedule=schedule))
             self.peak, self.cost = timeline.peak, self.cost + timeline.cost
             workspace = timeline.peak - graph.base_size
             later |= call.trained
-
-
-def _between(graph: DFGraph, boundary: int | None, besides: int, workspace: int, gradients: int) -> DFGraph:
-    """The graph of a call with others between its passes, which are at ``boundary``."""
-    ops, tensors = list(graph.ops), list(graph.tensors)
-    if boundary is not None:
-        op = ops[boundary]
-        state = op.outputs[-1]
-        ops[boundary] = replace(op, workspace=max(op.workspace, workspace - gradients))
-        tensors[state] = replace(tensors[state], size=tensors[state].size + gradients)
-    return replace(graph, ops=tuple(ops), tensors=tuple(tensors), fixed_size=graph.fixed_size + besides)

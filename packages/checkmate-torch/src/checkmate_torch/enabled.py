@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Unpack
+from typing import Any, Unpack, cast
 
 from torch import nn
 
@@ -18,6 +18,7 @@ from checkmate_torch.training import PlannedTraining
 
 __all__ = ["disable", "enable", "planned_training"]
 
+_COPIES = "_checkmate_copies"
 _enabled: weakref.WeakKeyDictionary[nn.Module, PlannedTraining] = weakref.WeakKeyDictionary()
 """Of each enabled model, also where another compilation has replaced its planned calls, to warn of that."""
 
@@ -27,8 +28,8 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
 
     The model keeps its class, the signature of ``forward``, its methods, and what it saves; so trainers see
     the model that they expect. Calls of the model with gradients follow the plan; calls of ``forward`` and of
-    parts of the model don't. A copy or a saved model does not know that it was enabled. Enabling a model
-    again replaces the settings.
+    parts of the model don't. A deep copy is enabled too, with plans of its own; a saved model does not know
+    that it was. Enabling a model again replaces the settings.
 
     Args:
         model: any module. Of a ``DistributedDataParallel`` module, the module inside is enabled.
@@ -61,11 +62,7 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     """
     settings.setdefault("process_group", "all")
     options = Options.parse(budget=budget, **settings)
-    model = _target(model)
-    training = PlannedTraining(model, options, holds_model=False)
-    set_in_place(model, training)
-    _enabled[model] = training
-    return training
+    return _enable(_target(model), options)
 
 
 def disable(model: nn.Module) -> None:
@@ -82,6 +79,7 @@ def disable(model: nn.Module) -> None:
     """
     model = inside_of(model)
     _enabled.pop(model, None)
+    vars(model).pop(_COPIES, None)
     if planned_training(model) is not None:
         set_in_place(model, None)
 
@@ -94,6 +92,32 @@ def planned_training(model: nn.Module) -> PlannedTraining | None:
     """
     found = in_place(inside_of(model))
     return found if isinstance(found, PlannedTraining) else None
+
+
+def _enable(model: nn.Module, options: Options) -> PlannedTraining:
+    training = PlannedTraining(model, options, holds_model=False)
+    set_in_place(model, training)
+    vars(model)[_COPIES] = _Copies(model)
+    _enabled[model] = training
+    return training
+
+
+class _Copies:
+    """An attribute of an enabled model that enables deep copies of the model. A pickle has None in its place."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Copies | None:
+        model = self._model()
+        copied, training = memo.get(id(model)), _enabled.get(model) if model is not None else None
+        if copied is None or training is None:
+            return None
+        _enable(copied, training.options)
+        return cast("_Copies", vars(copied)[_COPIES])
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
 
 
 def _target(model: nn.Module) -> nn.Module:

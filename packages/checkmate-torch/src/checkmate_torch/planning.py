@@ -17,32 +17,28 @@ from functools import partial
 from torch import nn
 from torch.fx import GraphModule
 
-from checkmate import DFGraph, Problem, Solution, minimum_budget, simulate
-from checkmate.framework import decide, schedule_of
+from checkmate import Problem, Solution, UnsupportedModelError, minimum_budget, simulate
+from checkmate.framework import schedule_of
 from checkmate.report import Account, Kind
-from checkmate.units import format_bytes, parse_budget
+from checkmate.units import format_bytes
 from checkmate_torch.account import Holdings, named
 from checkmate_torch.attention import with_kernels_of_target
-from checkmate_torch.calls import (
-    Call,
-    Calls,
-    decided_as_one,
-    earlier_bytes,
-    least_as_one,
-    n_outstanding,
-    plain_peak_as_one,
-)
+from checkmate_torch.calls import Call, Calls
+from checkmate_torch.captured_graph import CapturedGraph
 from checkmate_torch.deciding import budget_bytes, decide_step, log_plan, price_step, refuse_nested
-from checkmate_torch.distributed import Ranks, bucket_bytes, decided_together
+from checkmate_torch.distributed import bucket_bytes
 from checkmate_torch.double_backward import refusing_double_backward
-from checkmate_torch.eager import EagerStep, eager_step
+from checkmate_torch.eager import eager_step
 from checkmate_torch.emit import emit
 from checkmate_torch.lowering import lowered
 from checkmate_torch.options import Options
-from checkmate_torch.outer_loss import LossBytes, returns_loss
+from checkmate_torch.outer_loss import returns_loss
 from checkmate_torch.private import Boxed, compile_joint, graph_break
 from checkmate_torch.recurrent import with_recurrent_ops
+from checkmate_torch.retained import decide_for_repeats
+from checkmate_torch.settling import settle
 from checkmate_torch.step_plan import Given, StepPlan, TracingDone
+from checkmate_torch.stepping import States
 from checkmate_torch.symbols import Sizes, are_within, covers, planned_sizes, planning_for
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.tracing import trace_joint
@@ -52,6 +48,10 @@ __all__ = ["Planner"]
 _log = logging.getLogger(__name__)
 _LEAST_S = 2.0
 """Seconds to look for the least peak of a call whose step is not known yet."""
+_RETAINED = (
+    "no schedule stays within %s where backward passes keep the graph: the step may exceed that; the least "
+    "budget known to work is %d bytes. Add the losses up and run one backward pass"
+)
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -70,6 +70,7 @@ class Planner:
         calls: the calls of each step that follow the plans.
         warned: the matters that a warning was logged about.
         held: bytes of gradients that are held while the graphs run, if the module is unknown.
+        repeats: whether backward passes run more than once after one forward pass.
     """
 
     options: Options
@@ -83,6 +84,7 @@ class Planner:
     calls: Calls = field(default_factory=Calls, repr=False)
     warned: set[str] = field(default_factory=set, repr=False)
     held: int = 0
+    repeats: bool = False
 
     def again(self, options: Options) -> Planner:
         """A planner with other options, and no plans yet."""
@@ -107,7 +109,9 @@ class Planner:
         return True
 
     def warn_once(self, about: str, text: str) -> None:
-        """Log a warning, the first one about a matter."""
+        """Log a warning that the budget may be exceeded, the first one about a matter; raise it if strict."""
+        if self.options.strict:
+            raise UnsupportedModelError(text)
         if about not in self.warned:
             self.warned.add(about)
             _log.warning("%s", text)
@@ -123,7 +127,7 @@ class Planner:
         forward, backward = lowered(self.options.lowering)
         progress = self.options.planning("tracing forward and backward pass")
         with progress, planning_for(shown, self.sizes):
-            captured = _Captured(
+            captured = CapturedGraph(
                 inputs=example_inputs,
                 loss=loss,
                 plain=eager_step(gm, example_inputs, loss=loss) if self.given is None else None,
@@ -155,7 +159,7 @@ class Planner:
         gm: GraphModule,
         inputs: Sequence[object],
         *,
-        captured: _Captured,
+        captured: CapturedGraph,
     ) -> Boxed:
         """Compile a forward graph. One that has a backward graph remembers what it keeps for that."""
         run = compile_graph(gm, inputs)
@@ -170,7 +174,7 @@ class Planner:
         gm: GraphModule,
         inputs: Sequence[object],
         *,
-        captured: _Captured,
+        captured: CapturedGraph,
     ) -> Boxed:
         """Compile a backward graph, which notes that it has run."""
         run, call = compile_graph(gm, inputs), captured.call
@@ -182,7 +186,7 @@ class Planner:
         joint_inputs: Sequence[Sequence[object]],
         *,
         num_fwd_outputs: int,
-        captured: _Captured,
+        captured: CapturedGraph,
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
         """Split a joint graph so that the saved and the recomputed tensors follow the best schedule."""
@@ -193,6 +197,9 @@ class Planner:
         if self.module is None:
             besides[Kind.EARLIER_GRADIENTS] = self.held
         holdings = Holdings.of(self.module, inputs, options.fixed | besides)
+        if self.repeats:  # gradients of the first backward pass, held in the next
+            more = sum(holdings.trained.values()) - holdings.fixed.get(Kind.EARLIER_GRADIENTS, 0)
+            holdings = holdings.with_further(Kind.EARLIER_GRADIENTS, max(0, more))
         traced = trace_joint(
             joint,
             n_primals=len(joint_inputs[0]),
@@ -249,7 +256,7 @@ class Planner:
         account: Account,
         holdings: Holdings,
         plain_peak: int | None,
-        captured: _Captured,
+        captured: CapturedGraph,
     ) -> tuple[Solution, bool]:
         """The schedule of a graph, and whether it was decided together with those of the step's other calls.
 
@@ -263,9 +270,18 @@ class Planner:
             timeline = simulate(charged, known.schedule)
             problem = Problem(graph=charged, budget=max(known.budget, timeline.peak), fixed_order=True)
             return Solution.found(problem, timeline, solver="joint"), True
-        decide_within = partial(
-            decide_step, options, graph, account, holdings.allocated(), plain_peak=plain_peak
-        )
+        allocated = holdings.allocated()
+
+        def decide_within(room: int | None = None, *, throw: bool = True) -> Solution:
+            within = options if room is None else replace(options, budget=room)
+            return decide_step(within, graph, account, allocated, plain_peak=plain_peak, throw=throw)
+
+        if self.repeats and traced.boundary is not None and not captured.continues:
+            budget = budget_bytes(options, graph, allocated, plain_peak)
+            solution = decide_for_repeats(partial(decide_within, throw=False), graph, traced.boundary, budget)
+            if solution.problem.budget > budget:
+                self.warn_once("retained", _RETAINED % (format_bytes(budget), solution.problem.budget))
+            return solution, False
         if not captured.continues and not captured.earlier:
             return decide_within(), False
         if not captured.continues:
@@ -273,7 +289,7 @@ class Planner:
             if solution.schedule is not None:
                 return solution, False
         least = minimum_budget(graph, fixed_order=True, time_limit=_LEAST_S)
-        budget = budget_bytes(options, graph, holdings.allocated(), plain_peak)
+        budget = budget_bytes(options, graph, allocated, plain_peak)
         timeline = simulate(graph, schedule_of(least))
         if timeline.peak > budget:
             if options.strict:
@@ -301,24 +317,51 @@ class Planner:
             )
 
     def _warn_of_repeat(self, call: Call) -> None:
-        """Warn of a graph that is kept for another backward pass."""
+        """Warn of a graph that is kept for another backward pass, and plan for that from the next step on."""
+        if self.repeats:
+            return
+        self.repeats = self.calls.renewed = True
         kept = simulate(call.traced.graph, call.schedule).peak - call.traced.graph.base_size
         self.warn_once(
             "repeat",
             "a backward pass ran more than once after one forward pass: with retain_graph=True autograd "
-            "keeps all saved tensors to the end, so that the step may exceed its budget by up to "
-            f"{format_bytes(kept)}. Add the losses up and run one backward pass",
+            "keeps all saved tensors to the end, so that this step may exceed its budget by up to "
+            f"{format_bytes(kept)}. Later steps are planned for that; one backward pass of the sum of the "
+            "losses needs less",
         )
 
-    def warn_of_repeated_calls(self, optimizer: str) -> None:
-        """Warn of an optimizer that runs the model several times in one step; an empty name is none."""
-        if not optimizer:
-            return
-        self.warn_once(
-            "optimizer",
-            f"{optimizer} runs the model several times in one step, and the tensors that it holds meanwhile "
-            "are not counted: the step may exceed its budget. Pass their bytes as reserve=",
+    def count_state(self, states: States, name: str, calls: int = 0) -> Options | None:
+        """Charge the bytes of optimizers in the plans so far.
+
+        Args:
+            states: of the optimizers.
+            name: of the one that was noted; empty = none.
+            calls: number of its calls of the model. Unless it is a power of two, a warning takes the place of
+                planning again, because state that grows with each call would need a plan for each.
+
+        Returns:
+            the options to plan again with, if the plans have no room.
+        """
+        more = states.size - self.options.optimizer_bytes
+        if not name or more <= 0:
+            return None
+        options = self.options.with_state(states.size)
+        if self.charge(Kind.OPTIMIZER, states.size, options):
+            return None
+        if calls & (calls - 1):
+            self.warn_once(
+                "optimizer",
+                f"{name} holds {format_bytes(more)} more than the plans count, and its step may exceed the "
+                "budget by that until its state has doubled. Pass the bytes as reserve=",
+            )
+            return None
+        _log.info(
+            "%s keeps %s that the plans do not count: the next call plans again. optimizer= counts them from "
+            "the first step",
+            name,
+            format_bytes(more),
         )
+        return options
 
     def is_outdated(self) -> bool:
         """Whether there are decisions for whole steps, this one's calls included, that no plan follows yet.
@@ -327,68 +370,6 @@ class Planner:
         """
         calls = self.calls.unsettled()
         if calls is not None:
-            self._settle(calls)
+            settle(calls, self.options, partial(self.warn_once, "together"))
         renewed, self.calls.renewed = self.calls.renewed, False
         return renewed
-
-    def _settle(self, calls: Sequence[Call]) -> None:
-        """Decide the schedules of a step's calls together; warn if there are none within the budget."""
-        options = self.options
-        budget = min(call.budget for call in calls)
-        if options.is_share:
-            budget = parse_budget(options.budget, plain_peak_as_one(calls))
-        limit = max(_LEAST_S, options.time_limit / (2 * len(calls)))
-
-        def decide_call(graph: DFGraph, room: int) -> Solution:
-            each = replace(options, time_limit=limit)
-            problem = Problem(graph=graph, budget=room, time_limit=limit, fixed_order=True)
-            solve = partial(decide, graph, options=each, fixed_order=True, throw=False)
-            return decided_together(Ranks.of(options.process_group), problem, solve)
-
-        decisions = decided_as_one(calls, budget, decide_call)
-        if decisions is None:
-            decisions, least = least_as_one(calls)
-            self.warn_once(
-                "together",
-                f"no schedules for the {len(calls)} calls of a step together stay within "
-                f"{format_bytes(budget)}, and the step may exceed that; the least budget known to work for "
-                f"them is {least} bytes ({format_bytes(least)})",
-            )
-        for decision in decisions:
-            home = decision.call.home()
-            if home is not None:
-                home.decided.append(replace(decision, budget=budget))
-                home.renewed = True
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Captured:
-    """A graph that Dynamo captured, and what it found around it.
-
-    Attributes:
-        inputs: example inputs; real tensors, except in a trace ahead.
-        loss: bytes of the caller's loss; None = unknown.
-        plain: the step as eager PyTorch runs it, if it could be followed.
-        continues: whether the graph ends at a graph break, so that others follow.
-        depth: the number of calls whose backward passes are due.
-        earlier: bytes that those calls keep, beside the inputs.
-        of_earlier: bytes of the inputs that those calls keep.
-        n_outputs: the number of results that the caller gets.
-        call: the planned call, once there is one.
-    """
-
-    inputs: Sequence[object]
-    loss: int | LossBytes | None
-    plain: EagerStep | None
-    continues: bool
-    depth: int = field(default_factory=n_outstanding)
-    earlier: int = 0
-    of_earlier: int = 0
-    n_outputs: int = 0
-    call: Call | None = None
-
-    def __post_init__(self) -> None:
-        """Ask for the bytes of earlier calls."""
-        if self.depth:
-            self.earlier = earlier_bytes(self.inputs)
-            self.of_earlier = earlier_bytes() - self.earlier

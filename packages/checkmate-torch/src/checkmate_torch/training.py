@@ -12,6 +12,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import GeneratorType
 from typing import cast
 
 import torch
@@ -27,9 +28,9 @@ from checkmate_torch.distributed import refuse_parts, run_inside
 from checkmate_torch.found_loss import found_loss
 from checkmate_torch.options import Options
 from checkmate_torch.planning import Planner
-from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, plain_call
+from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, is_transformed, plain_call
 from checkmate_torch.step_plan import Given, StepPlan, Viewable
-from checkmate_torch.stepping import States, calls_again, on_steps
+from checkmate_torch.stepping import States, on_steps
 
 __all__ = ["PlannedTraining"]
 
@@ -43,7 +44,11 @@ _WHY_A_BREAK = (
 )
 _NOT_CALLED = (
     "%s has stepped parameters of %s, but no call of that module was planned, so that the budget bounds "
-    "nothing: calls of its forward method, of its parts and of copies are not planned"
+    "nothing: calls of its forward method and of its parts are not planned"
+)
+_TRANSFORMED = (
+    "torch.func transforms this call of the model, which runs as plain PyTorch, and the budget does not "
+    "bound it: take gradients by backward() or torch.autograd.grad"
 )
 _REPLACED = (
     "%s.compile() has replaced the planned calls of the module, so that the budget bounds nothing any more: "
@@ -117,8 +122,12 @@ class PlannedTraining(Viewable):
     @torch.compiler.disable(reason=_WHY_A_BREAK)  # type: ignore[no-untyped-call,untyped-decorator]
     def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         model, strict = self._live_model(), self.options.strict
+        if is_transformed():
+            self._planner.warn_once("transformed", _TRANSFORMED)
+            return plain_call(model, *args, **kwargs)
+        args = [iter(tuple(x)) if isinstance(x, GeneratorType) else x for x in args]  # Dynamo reads these
         self._find_loss_bytes(model, args, kwargs)
-        self._planner.warn_of_repeated_calls(calls_again())
+        self._count_states(*self._states.note_call())
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
         except TooManyPlansError as error:
@@ -153,7 +162,7 @@ class PlannedTraining(Viewable):
             _log.info("%s", error)
             found = None
         if found is None:
-            self._planner.warn_once("loss", "the loss could not be traced: the rule of thumb takes its place")
+            _log.warning("the loss could not be traced: the rule of thumb takes its place")
             self._planner.options = replace(options, loss=None)
         else:
             self._planner.options = replace(options, loss_bytes=found)
@@ -244,21 +253,12 @@ class PlannedTraining(Viewable):
             names = type(optimizer).__name__, type(model).__name__
             self._planner.warn_once("calls", _NOT_CALLED % names)
             return
-        options = self.options
-        more = self._states.size - options.optimizer_bytes
-        if more <= 0:
-            return
-        options = options.with_state(self._states.size)
-        if self._planner.charge(Kind.OPTIMIZER, self._states.size, options):
-            return
-        name = type(optimizer).__name__
-        _log.info(
-            "%s keeps %s that the plans do not count: the next call plans again. optimizer= counts them from "
-            "the first step",
-            name,
-            format_bytes(more),
-        )
-        self._plan_again(options)
+        self._count_states(type(optimizer).__name__)
+
+    def _count_states(self, name: str, calls: int = 0) -> None:
+        """Count what optimizers keep, the one of this name in the middle of its step too."""
+        if self.given is None and (options := self._planner.count_state(self._states, name, calls)):
+            self._plan_again(options)
 
 
 class _Earlier:

@@ -18,6 +18,7 @@ from torch._functorch._aot_autograd.descriptors import (
     SavedForBackwardsAOTOutput,
     TangentAOTInput,
 )
+from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
@@ -60,7 +61,10 @@ def compile_joint(
 
     compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
     with torch._functorch.config.patch(donated_buffer=False):  # so that retain_graph=True works
-        return compiler(gm, example_inputs)
+        call: Callable[..., object] = compiler(gm, example_inputs)
+    if (about := TracingContext.get().fw_metadata) is not None:
+        about.bw_donated_idxs = []  # None would mean "not collected", and be refused with retain_graph=True
+    return call
 
 
 def activation_memory_budget(share: float) -> AbstractContextManager[object]:

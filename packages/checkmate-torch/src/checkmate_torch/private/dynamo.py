@@ -9,12 +9,14 @@ import itertools
 import logging
 from collections.abc import Callable, Set
 from contextvars import ContextVar
+from functools import cache
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import GraphModule
+from torch.nn import functional
 
 __all__ = [
     "OVERLOOKS_FREEZING",
@@ -27,6 +29,8 @@ __all__ = [
     "graph_breaks",
     "in_place",
     "is_captured",
+    "is_chosen",
+    "on_recompile_limit",
     "original_of",
     "passing_dynamo",
     "plain_call",
@@ -88,6 +92,7 @@ def captured_whole(
     one kind of inputs, with Python code between them.
     """
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_is_news)  # the same filter is added once
+    _capture_unknown_momentum()
     run = _with_own_code(run)
     isolated = {"isolate_recompiles": True} if _ISOLATES else {}
     compiled = torch.compile(run, backend=backend, fullgraph=not in_pieces, dynamic=dynamic, **isolated)  # type: ignore[call-overload]
@@ -116,6 +121,40 @@ def captured_whole(
     return call
 
 
+@cache
+def _capture_unknown_momentum() -> None:
+    """Let captures go through ``BatchNorm(momentum=None)``, whose momentum is known at run time only."""
+    from torch._dynamo.variables import UserFunctionVariable
+    from torch._dynamo.variables.tensor import SymNodeVariable
+    from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+
+    def handle(_: object, translator: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _capturing.get() or len(args) != 8 or not isinstance(args[6], SymNodeVariable):
+            return None
+        inlined: Any = UserFunctionVariable(cast("FunctionType", _batch_norm))
+        return inlined.call_function(translator, args, kwargs)
+
+    TorchInGraphFunctionVariable._get_handlers().setdefault(functional.batch_norm, handle)
+
+
+def _batch_norm(
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """``F.batch_norm`` in two parts: with statistics of the batch alone, and their share in running ones."""
+    of_batch = torch.zeros_like(mean), torch.zeros_like(variance)
+    y = functional.batch_norm(x, *of_batch, weight, bias, training, 1.0, eps)
+    for running, new in zip((mean, variance), of_batch, strict=True):
+        running.mul_(1 - momentum).add_(new * momentum)
+    return y
+
+
 class _Functions(dict[Callable[..., object], None]):
     """Functions, none of which is written where Dynamo logs its settings as JSON; 2.11 fails at others."""
 
@@ -139,6 +178,27 @@ def _with_own_code(run: Callable[..., object]) -> Callable[..., object]:
 def _is_news(record: logging.LogRecord) -> bool:
     """Whether Dynamo logs something that the caller of :func:`captured_whole` does not report."""
     return not (_capturing.get() and "recompile_limit" in record.getMessage())
+
+
+def is_chosen(backend: str) -> bool:
+    """Whether a call of ``torch.compile`` has named this backend."""
+    from torch._dynamo.backends import registry
+
+    return backend in registry._COMPILER_FNS
+
+
+def on_recompile_limit(tell: Callable[[], None]) -> None:
+    """Call ``tell`` when Dynamo stops to capture some code that needs too many graphs.
+
+    Code that :func:`captured_whole` captures is left out: there an error says so.
+    """
+
+    def listen(record: logging.LogRecord) -> bool:
+        if not _capturing.get() and "recompile_limit" in record.getMessage():
+            tell()
+        return True
+
+    logging.getLogger("torch._dynamo.convert_frame").addFilter(listen)
 
 
 def is_captured() -> bool:

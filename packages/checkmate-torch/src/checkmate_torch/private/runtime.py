@@ -25,6 +25,7 @@ __all__ = [
     "is_checkpoint",
     "is_mutable",
     "is_sole_gradient",
+    "is_transformed",
     "registries",
     "run_and_save_rng_state",
     "run_checkpoint",
@@ -114,6 +115,11 @@ def is_sole_gradient(x: torch.Tensor) -> bool:
     # It is also held by the dispatcher, its arguments and this function; its storage, by the tensor and here.
     counted: Any = x
     return counted._use_count() <= 4 and torch._C._storage_Use_Count(x.untyped_storage()._cdata) <= 2
+
+
+def is_transformed() -> bool:
+    """Whether a transformation of ``torch.func``, such as ``grad`` or ``vmap``, runs the code that asks."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def active_ddp() -> DistributedDataParallel | None:

@@ -1,0 +1,62 @@
+"""A schedule whose backward pass runs more than once, with ``retain_graph=True``.
+
+    saved tensors S ↦ first backward pass ↦ … ↦ last backward pass ↦ S is freed
+
+Autograd then keeps what forward saved to the end. A smaller budget saves less, so the budget that a schedule
+is made for is lowered until its peak, with S held to the end, is within the budget of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from checkmate import DFGraph, Schedule, Solution, minimum_budget, simulate
+from checkmate.framework import schedule_of
+
+__all__ = ["decide_for_repeats", "retained"]
+
+_TRIES = 6
+_LEAST_S = 2.0
+"""Seconds to look for the least peak."""
+
+
+def retained(graph: DFGraph, schedule: Schedule, boundary: int) -> Schedule:
+    """The schedule without frees, after the boundary, of the tensors that are resident there."""
+    codes = schedule.codes
+    after = np.arange(len(codes)) > np.flatnonzero(codes == boundary)[0]
+    made = {t for v in codes[after & (codes >= 0)] for t in graph.ops[v].outputs}
+    saved = [t for t in range(graph.n_tensors) if t not in made]
+    return Schedule(codes[~(after & np.isin(~codes, saved))])
+
+
+def decide_for_repeats(
+    decide: Callable[[int], Solution], graph: DFGraph, boundary: int, budget: int
+) -> Solution:
+    """The best schedule found whose peak is within the budget although its saved tensors stay to the end.
+
+    Args:
+        decide: solves the graph within a number of bytes; the solution may have no schedule.
+        graph: of a step whose backward pass runs more than once.
+        boundary: its op between forward and backward pass.
+        budget: of the step, in bytes.
+
+    Returns:
+        If none is within the budget, the solution of the least known peak, whose budget is that peak.
+    """
+    room, found = budget, []
+    for _ in range(_TRIES):
+        solution = decide(room)
+        is_least = solution.schedule is None
+        if is_least:
+            solution = minimum_budget(graph, fixed_order=True, time_limit=_LEAST_S)
+        timeline = simulate(graph, retained(graph, schedule_of(solution), boundary))
+        found.append((timeline.peak, timeline, solution))
+        if timeline.peak <= budget or is_least:
+            break
+        room = max(1, min(room, solution.peak or 0) - (timeline.peak - budget))
+    peak, timeline, solution = min(found, key=lambda each: each[0])
+    problem = replace(solution.problem, budget=max(budget, peak))
+    return Solution.found(problem, timeline, solver=solution.solver)
