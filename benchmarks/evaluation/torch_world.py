@@ -91,13 +91,13 @@ def _reasons(results: Results) -> list[str]:
     for row in results.rows:
         for door in DOORS:
             found = row[door] or {}
-            if why := row.error or found.get("refused") or found.get("failed"):
+            if why := row.error or found.get("refused") or found.get("strict") or found.get("failed"):
                 reasons.setdefault(_said(why), []).append(f"{row['habit']} ({door})")
     return [f"- {', '.join(which)}: {why}" for why, which in reasons.items()]
 
 
 _ANSWERS = (
-    *("equal bits", "close", "refused"),
+    *("equal bits", "close", "refused", "warned of, or refused with strict=True"),
     *("over the budget, with a warning", "over the budget (", "other results", "failed"),
 )
 
@@ -114,8 +114,11 @@ def _answer(row: Row, door: str) -> str:
     if found["difference"] > _CLOSE:
         return f"other results ({found['difference']:.0e})"
     if found["peak"] > found["budget"]:
+        over = f"({found['peak'] / found['budget'] - 1:+.1%})"
+        if found.get("strict") and found["warned"]:
+            return f"warned of, or refused with strict=True {over}"
         warned = ", with a warning" if any("budget" in text for text in found["warned"]) else ""
-        return f"over the budget{warned} ({found['peak'] / found['budget'] - 1:+.1%})"
+        return f"over the budget{warned} {over}"
     return "equal bits" if not found["difference"] else f"close ({found['difference']:.0e})"
 
 

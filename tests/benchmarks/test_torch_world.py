@@ -44,6 +44,10 @@ def test_every_answer_of_a_habit_has_a_cell_and_every_refusal_its_message() -> N
         ("other results (1e-01)", WITHIN | {"difference": 0.1}),
         ("over the budget (+10.0%)", WITHIN | {"peak": 110}),
         ("over the budget, with a warning (+10.0%)", WITHIN | {"peak": 110, "warned": ["budget"]}),
+        (
+            "warned of, or refused with strict=True (+10.0%)",
+            WITHIN | {"peak": 110, "warned": ["budget"], "strict": "UnsupportedModelError: move it out"},
+        ),
         ("refused", {"refused": "UnsupportedModelError: move it out"}),
         ("failed", {"failed": "RuntimeError: why"}),
     )
@@ -52,7 +56,7 @@ def test_every_answer_of_a_habit_has_a_cell_and_every_refusal_its_message() -> N
         row = Row(task=task, result=dict.fromkeys(DOORS, WITHIN) | {"compile": answer})
         said = HABITS.markdown(Results(experiment=HABITS.name, rows=(row,)))
         assert f"| a habit | equal bits | {cell} | equal bits |" in said
-        assert ("a habit (compile): `UnsupportedModelError: move it out`" in said) == (cell == "refused")
+        assert ("a habit (compile): `UnsupportedModelError: move it out`" in said) == ("refused" in cell)
 
 
 def test_the_table_of_architectures_counts_what_is_within_the_budget_and_below_checkpointing() -> None:
