@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -9,13 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from checkmate import CostError, keep_all_peak
-from checkmate.cost import DEVICES
-from checkmate_torch import plan, plan_step, target, trace
+from checkmate import CostError, UnsupportedModelError, keep_all_peak
+from checkmate.cost import DEVICES, device_in_table
+from checkmate.plugins import Solver
+from checkmate_torch import compile, plan, plan_step, target, trace
 from checkmate_torch.ahead import TracedModel
 from checkmate_torch.attention import Kernel, kernel_of
 from checkmate_torch.capture import NotOneGraphError
-from checkmate_torch.private import fakes_cuda, without_gpu
+from checkmate_torch.private import fake_mode, fakes_cuda, without_gpu
 from checkmate_torch.workspaces import library_bytes
 
 H100 = "cuda:H100-80GB"
@@ -152,6 +154,15 @@ def test_a_gpu_of_this_machine_must_be_here() -> None:
         trace(nn.Linear(2, 2), torch.ones(1, 2), device="cuda")
 
 
+@pytest.mark.skipif(torch.cuda.is_available() or not fakes_cuda(), reason="needs a CUDA build, and no GPU")
+def test_fake_tensors_of_no_gpu_need_a_name() -> None:
+    with fake_mode():
+        model, x = nn.Linear(2, 2, device="cuda:0"), torch.ones(1, 2, device="cuda:0")
+    with pytest.raises(UnsupportedModelError, match="finds no GPU here: say which one is meant"):
+        trace(model, x)
+    assert trace(model, x, device=H100).graph.n_ops
+
+
 def test_dropout_that_cudnn_draws_is_refused() -> None:
     with pytest.raises(NotOneGraphError, match=r"dropout between its layers.*with nn\.Dropout between them"):
         trace(nn.LSTM(8, 16, 2, dropout=0.5), torch.randn(5, 3, 8), loss=_loss, device=H100)
@@ -232,3 +243,29 @@ def test_gradients_without_the_engine_are_its_own() -> None:
         found = torch.autograd.grad(y, (x, w, b, unused), given, allow_unused=True)
     for a, c in zip(wanted, found, strict=True):
         assert (a is None and c is None) or torch.equal(a, c)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", CASES)
+def test_a_gpu_and_its_name_are_traced_alike(name: str) -> None:
+    """The ops and bytes of a device of the table are those of the GPU itself."""
+    properties = torch.cuda.get_device_properties(0)
+    entry = device_in_table(properties.name, properties.total_memory / 1e9)
+    there, here = _traced(name, entry), _traced(name, "cuda")
+    assert [op.name for op in there.graph.ops] == [op.name for op in here.graph.ops]
+    assert there.graph.tensors == here.graph.tensors
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_dropout_is_replayed_on_a_gpu_that_is_not_the_current_one(forgetful: Solver) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Dropout(), nn.Linear(64, 64)).to("cuda:1")
+    x = torch.randn(8, 64, device="cuda:1")
+    gradients = []
+    for each in (model, compile(copy.deepcopy(model), "100%", solver=forgetful)):
+        torch.cuda.manual_seed_all(1)
+        each(x).square().mean().backward()
+        gradients.append([p.grad for p in each.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        assert torch.equal(a, b)

@@ -304,9 +304,18 @@ def twin_of(model: nn.Module, mode: FakeTensorMode, device: torch.device | None 
 
 
 def fake_like(value: object, mode: FakeTensorMode, device: torch.device | None = None) -> object:
-    """A fake tensor like another one, on a device; default its own, or the CPU for one that is on none."""
+    """A fake tensor like another one, on a device; default its own, or the CPU for one that is on none.
+
+    Raises:
+        UnsupportedModelError: if that is a GPU that is not here, and no device is given.
+    """
     if not isinstance(value, Tensor):
         return value
+    if device is None and value.is_cuda and not torch.cuda.is_available():
+        raise UnsupportedModelError(
+            "the model is on CUDA, and PyTorch finds no GPU here: say which one is meant, "
+            "device='cuda:H100-80GB'"
+        )
     if value.device.type != "meta" and device in (None, value.device):
         return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
     with mode:
