@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from checkmate import CostError, UnsupportedModelError, keep_all_peak
 from checkmate.cost import DEVICES, device_in_table
 from checkmate.plugins import Solver
-from checkmate_torch import compile, plan, plan_step, target, trace
+from checkmate_torch import compile, max_batch_size, plan, plan_step, target, trace
 from checkmate_torch.ahead import TracedModel
 from checkmate_torch.attention import Kernel, kernel_of
 from checkmate_torch.capture import NotOneGraphError
@@ -119,6 +119,13 @@ def test_a_plan_for_another_device() -> None:
     assert sum(op.cost for op in fast.problem.graph.ops) < sum(op.cost for op in slow.problem.graph.ops)
     assert 0.85 * DEVICES["H100-80GB"].memory_bytes < fast.problem.budget < DEVICES["H100-80GB"].memory_bytes
     assert all(p.device.type == "cpu" and p.grad is None for p in model.parameters())
+
+
+def test_the_largest_batch_of_another_device() -> None:
+    layer = nn.Sequential(nn.Linear(256, 256), nn.ReLU())
+    found = max_batch_size(lambda n: torch.zeros(n, 256), layer, "80MiB", loss=_loss, device=H100)
+    assert found.solution.problem.graph.fixed_size == 2 * 32 * 2**20
+    assert 1000 < found.size < 8000
 
 
 def test_a_whole_step_for_another_device() -> None:

@@ -15,16 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
+import torch
 from torch import nn
 
 from checkmate import Budget, BudgetError, DFGraph, Progress, Solution, floor, keep_all_peak
 from checkmate.framework import AUTO, decide
 from checkmate.heuristics import FirstFit
 from checkmate.units import format_bytes, parse_bytes
-from checkmate_torch.ahead import Loss, budget_in_bytes, plan, trace
+from checkmate_torch.ahead import Loss, budget_in_bytes, options_for, plan, trace
 from checkmate_torch.interpolation import alike, interpolated, priced_like
 from checkmate_torch.options import ModelSettings, Options
 from checkmate_torch.private import fake_mode
+from checkmate_torch.target import Target
 
 __all__ = ["LargestBatch", "max_batch_size"]
 
@@ -67,6 +69,7 @@ def max_batch_size(
     *,
     most: int = 2**20,
     loss: Loss | None = None,
+    device: str | torch.device | None = None,
     **settings: Unpack[ModelSettings],
 ) -> LargestBatch:
     """The most examples that a training step can take within a budget, by planning steps, not running them.
@@ -79,6 +82,7 @@ def max_batch_size(
         max_overhead: the most extra cost that recomputation may have, as a share: 0.3 is 30 %. None = any.
         most: where to stop.
         loss: as in :func:`trace`; must take the output for any number of examples.
+        device: the device to plan for, as in :func:`trace`.
         **settings: as in :func:`plan`, for the plan of the size that is found; other sizes are tried with
             counted costs. But ``time_limit`` is in seconds for the whole search, default 300: afterwards no
             larger size is tried, the largest one that is known to fit is planned, and a warning is logged.
@@ -101,9 +105,15 @@ def max_batch_size(
     if most < 1:
         raise ValueError(f"most is {most!r}, must be a number of examples ≥ 1")
     time_limit = settings.pop("time_limit", _TIME_S)
-    settings.setdefault("workspaces", None)
-    options = Options.parse(budget=_absolute(budget, model), **settings)
-    step = _Step(make_inputs=make_inputs, model=model, loss=loss, settings=dict(settings), options=options)
+    options = options_for(Target.parse(device), budget=budget, **settings)
+    options = replace(options, budget=_absolute(options.budget, model))
+    step = _Step(
+        make_inputs=make_inputs,
+        model=model,
+        loss=loss,
+        settings={"workspaces": None, **settings, "device": device},
+        options=options,
+    )
     with options.planning("largest batch: tracing"):
         return _Search(step, max_overhead, time_limit).found(most)
 
