@@ -14,6 +14,7 @@ from checkmate_torch.selfcheck import bits, largest, times, tools, truth
 from checkmate_torch.selfcheck.loop import Loop, forget_all
 from checkmate_torch.selfcheck.rows import FAILED, LATE, Answer, Check, Row, Setup
 from checkmate_torch.selfcheck.zoo import NETWORKS
+from checkmate_torch.workspaces import library_bytes
 
 __all__ = ["SLICES", "rows_of"]
 
@@ -63,8 +64,8 @@ def _answer_of(check: Check) -> Answer:
 
 
 def _library_bytes(setup: Setup) -> int:
-    """Bytes of a GPU that libraries keep after their first calls, as cuBLAS keeps its workspaces."""
+    """Bytes of a GPU that libraries keep after their first calls, beyond the workspaces that plans count."""
     for network in NETWORKS:
         Loop(network, setup, 1).step()
     forget_all()
-    return torch.cuda.memory_allocated(setup.device)
+    return max(0, torch.cuda.memory_allocated(setup.device) - library_bytes(setup.device))
