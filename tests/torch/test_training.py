@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from checkmate import InfeasibleBudgetError
-from checkmate_torch import CompiledModule, compile, memory_meter
+from checkmate_torch import CompiledModule, account, compile, memory_meter
 from checkmate_torch.meter import resident_bytes
 from zoo.small_torch import Case, gpt2, mlp, resnet18, unet
 
@@ -160,7 +160,9 @@ def test_steps_leak_nothing() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("budget", ["100%", "70%"])
-def test_on_cuda(name: str, budget: str) -> None:
+def test_on_cuda(name: str, budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the workspaces of cuBLAS, which are larger than these steps."""
+    monkeypatch.setattr(account, "library_bytes", lambda _device: 0)
     case = CASES[name]()
     case.module.cuda()
     inputs = tuple(x.cuda() for x in case.inputs)

@@ -22,7 +22,7 @@ class Setup:
 
     Attributes:
         device: of all networks.
-        reserve: bytes that libraries keep on the device, which no plan sees.
+        reserve: bytes that libraries keep on the device beyond those that plans count.
     """
 
     device: torch.device
