@@ -120,8 +120,10 @@ def test_every_step_has_the_bits_of_plain_pytorch_and_stays_within_the_budget(
         model.zero_grad()
         run(model)
         assert same(gradients(model), gradients(plain))
+    plans = training.plans
     assert peak_of(model, run, x) <= budget
     assert same(gradients(model), gradients(plain))
+    assert training.plans == plans  # the same ones: nothing is planned again
     peaks = [plan.solution.peak for plan in training.plans]
     assert max(peak for peak in peaks if peak is not None) <= budget
 

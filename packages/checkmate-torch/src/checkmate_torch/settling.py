@@ -50,4 +50,4 @@ def settle(calls: Sequence[Call], options: Options, warn: Callable[[str], None])
         home = decision.call.home()
         if home is not None:
             home.decided.append(replace(decision, budget=budget))
-            home.renewed = True
+            home.renewed |= decision.schedule is not decision.call.schedule
