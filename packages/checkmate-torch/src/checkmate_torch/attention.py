@@ -10,6 +10,7 @@ PyTorch asks the device which kernels it has; without one it takes the last. The
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -17,11 +18,12 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 
 from checkmate_torch.private import ENTER_AUTOCAST
 from checkmate_torch.target import current_target
 
-__all__ = ["Kernel", "kernel_of", "with_kernels_of_target"]
+__all__ = ["Kernel", "RunsKernelsOfTarget", "kernel_of", "with_kernels_of_target"]
 
 _aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
@@ -50,6 +52,17 @@ def with_kernels_of_target(gm: GraphModule) -> GraphModule:
                     node.args = (target.device.type, *node.args[1:])
             module.recompile()
     return gm
+
+
+class RunsKernelsOfTarget(TorchFunctionMode):
+    """Mode in which attention runs the kernel of the device that code is followed for, without a capture."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Replace the function."""
+        function = _attention if func is scaled_dot_product_attention else func
+        return function(*args, **(kwargs or {}))
 
 
 def kernel_of(

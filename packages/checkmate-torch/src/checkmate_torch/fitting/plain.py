@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from checkmate import CheckmateError, UnsupportedModelError
 from checkmate_torch.ahead import Loss, arguments_of, fake_like, twin_of
+from checkmate_torch.attention import RunsKernelsOfTarget
 from checkmate_torch.eager import EagerStep
 from checkmate_torch.follower import Follower
 from checkmate_torch.private import (
@@ -68,7 +69,7 @@ def plain_step(model: nn.Module, example_inputs: object, loss: Loss | None = Non
     storages = storages_of([twin, args, kwargs]).values()
     held = {storage_id(x): rounded(x.nbytes(), x.device) for x in storages}
     try:
-        with mode, torch.enable_grad(), _taken_as_real(), _Reader(held) as follower:
+        with mode, torch.enable_grad(), _taken_as_real(), RunsKernelsOfTarget(), _Reader(held) as follower:
             output = twin(*args, **kwargs)
             found = output if loss is None else loss(output)
             del output
