@@ -90,11 +90,11 @@ def _facts_in(path: Path) -> dict[str, Any]:
     """The content of a config."""
     path = path / "config.json" if path.is_dir() else path
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise FormatError(f"{path} is no JSON: {error}") from error
     known = _imported("transformers").CONFIG_MAPPING
-    kind = facts.get("model_type") if isinstance(facts, dict) else None
+    kind = facts.get("model_type") if isinstance(facts, dict) else None  # type: ignore[redundant-expr]
     if kind not in known:
         raise FormatError(
             f"{path} has the model_type {kind!r}, unknown to transformers: write a factory for --torch"

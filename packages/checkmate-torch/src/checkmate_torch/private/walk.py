@@ -67,7 +67,7 @@ def walk(losses: list[Tensor]) -> None:
                 (source, index), gradient = results.pop(0)
                 to = id(source)
                 if gradient is not None:
-                    given = [_fitted(gradient, source._input_metadata[index])]  # type: ignore[attr-defined]
+                    given = [_fitted(gradient, source._input_metadata[index])]
                     del gradient
                     before = held[to].pop(index, None)
                     held[to][index] = given.pop() if before is None else _sum([before, given.pop()])
