@@ -111,8 +111,11 @@ def test_a_process_that_dies_is_a_failure(code: str, said: str, monkeypatch: pyt
     assert said in row.text
 
 
-def test_nothing_passed_is_no_success() -> None:
-    assert main(["--only", "tools", "--match", "side stream", "--device", "cpu"]) == 1
+def test_nothing_passed_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = f"print({processes.END!r})"
+    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-c", code))
+    assert list(processes.rows_from("bits", [], 60.0)) == []
+    assert main(["--only", "tools", "--device", "cpu"]) == 1
 
 
 def test_capture_as_a_cuda_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

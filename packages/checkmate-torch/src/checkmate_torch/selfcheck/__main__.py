@@ -18,15 +18,15 @@ import torch
 
 from checkmate_torch.device import machine_of
 from checkmate_torch.releases import check_installed
-from checkmate_torch.selfcheck.processes import encoded, rows_from
+from checkmate_torch.selfcheck.processes import END, encoded, rows_from
 from checkmate_torch.selfcheck.rows import LATE, Row, line_of, table_of
 from checkmate_torch.selfcheck.slices import SLICES, rows_of
 
 __all__ = ["main"]
 
 _WEIGHTS = {"bits": 4, "truth": 4, "tools": 1, "times": 4, "largest": 2}
-_GRACE_S = 45.0
-"""Seconds that the last check of a slice may take after the slice's time."""
+_GRACE_S = 60.0
+"""Seconds for the start of a slice, and for its last check after the time of the slice."""
 _PACKAGES = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "torch", "triton", "numpy", "numba")
 
 
@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.rows is not None:
         for row in rows_of(chosen.only[0], device, chosen.rows, chosen.match):
             _say(encoded(row))
+        _say(END)
         return 0
     machine = _machine(device)
     _say(", ".join(f"{name} {value}" for name, value in machine.items() if value))

@@ -124,11 +124,11 @@ class Loop:
     def train(self, steps: int = _STEPS) -> Outcome:
         """Train, the same random numbers each time; the last step is measured."""
         torch.manual_seed(1)
-        losses = [self.step() for _ in range(steps - 1)]
+        losses = [self.step().to("cpu", copy=True) for _ in range(steps - 1)]
         on_gpu = self.setup.device.type == "cuda"
         if on_gpu:
             torch.cuda.empty_cache()  # so that the reserved bytes are those of this step
-        with memory_meter(self.model, self.optimizer, self.inputs, losses) as meter:
+        with memory_meter(self.model, self.optimizer, self.inputs) as meter:
             losses.append(self.forward_and_backward())
         reserved = torch.cuda.max_memory_reserved() if on_gpu else 0
         values = {f"loss {k}": loss for k, loss in enumerate(losses)}

@@ -16,16 +16,18 @@ from dataclasses import asdict
 
 from checkmate_torch.selfcheck.rows import FAILED, Row
 
-__all__ = ["COMMAND", "encoded", "rows_from"]
+__all__ = ["COMMAND", "END", "encoded", "rows_from"]
 
 COMMAND = (sys.executable, "-m", "checkmate_torch.selfcheck")
-_MARK = '{"selfcheck": '
-_END = 2000
+END = '{"selfcheck": null}'
+"""The line after the last row."""
+_MARK = '{"selfcheck": {'
+_LAST = 2000
 
 
 def encoded(row: Row) -> str:
     """A row as a line, without its end."""
-    return _MARK + json.dumps(asdict(row)) + "}"
+    return json.dumps({"selfcheck": asdict(row)})
 
 
 def rows_from(slice_name: str, arguments: Sequence[str], limit_s: float) -> Iterator[Row]:
@@ -49,21 +51,22 @@ def rows_from(slice_name: str, arguments: Sequence[str], limit_s: float) -> Iter
             for line in child.stdout or ():
                 if line.startswith(_MARK):
                     yield Row(**json.loads(line)["selfcheck"])
+                elif line.strip() == END:
+                    return
             ended = child.wait()
         finally:
             is_late = late.finished.is_set()
             late.cancel()
             child.kill()
-        if ended:
-            errors.seek(0)
-            said = errors.read()[-_END:]
-            why = f"killed after {limit_s:.0f} s" if is_late else f"the process ended with {ended}"
-            last = (said.strip().splitlines() or [""])[-1][:200]
-            yield Row(
-                passed=False,
-                verdict=FAILED,
-                text=f"{why}: {last}",
-                facts={"stderr": said},
-                slice=slice_name,
-                check="the process of this slice",
-            )
+        errors.seek(0)
+        said = errors.read()[-_LAST:]
+        why = f"killed after {limit_s:.0f} s" if is_late else f"the process ended with {ended}"
+        last = (said.strip().splitlines() or [""])[-1][:200]
+        yield Row(
+            passed=False,
+            verdict=FAILED,
+            text=f"{why}: {last}",
+            facts={"stderr": said},
+            slice=slice_name,
+            check="the process of this slice",
+        )
