@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import checkmate
-from checkmate_torch import TooManyPlansError, UnsupportedModelError, compile, memory_meter
+from checkmate_torch import TooManyPlansError, UnsupportedModelError, backend, compile, memory_meter
 from checkmate_torch.costs import profile_node
 from checkmate_torch.private import FakeTensorMode
 from checkmate_torch.safety import takes_library_state
@@ -300,3 +300,19 @@ def test_a_nested_region_is_refused_clearly() -> None:
 
     with pytest.raises(UnsupportedModelError, match="nested_compile_region"):
         compile(nn.Sequential(Block(), Block(), Block()), "1MiB")(torch.randn(8, 16))
+
+
+def test_what_dynamo_never_hands_to_the_backend_is_warned_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_known", {})
+    monkeypatch.setattr(backend._silence, "n_steps", 0)
+    module = nn.GRU(4, 4)
+    recurrent = torch.compile(module, backend="checkmate", options={"budget": "1MiB"})
+    optimizer = torch.optim.SGD(module.parameters())
+    with caplog.at_level(logging.WARNING, "checkmate_torch"):
+        for _ in range(3):
+            recurrent(torch.randn(3, 4))[0].sum().backward()
+            optimizer.step()
+    assert backend._silence.n_steps == 2  # it is asked at steps 1, 2, 4, …
+    assert caplog.text.count("handed no graph to the backend 'checkmate'") == 1

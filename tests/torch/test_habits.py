@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +15,8 @@ from torch import nn
 
 from checkmate.plugins import Solver
 from checkmate.report import Kind
-from checkmate_torch import UnsupportedModelError, compile, memory_meter
+from checkmate_torch import UnsupportedModelError, compile, enable, last_plan, memory_meter
+from checkmate_torch.account import state_bytes
 from checkmate_torch.safety import may_run_twice
 from zoo.small_torch import perceptron
 
@@ -220,3 +224,69 @@ def test_a_model_that_cannot_be_planned_is_refused_with_the_way_out(
 ) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
         compile(module(), "1GiB", strict=True)(prepare(torch.randn(16, 32)))
+
+
+@pytest.mark.parametrize("door", ["enable", "backend"])
+def test_what_an_optimizer_holds_while_its_step_calls_the_model_is_charged(
+    door: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    module, x = network(), torch.randn(512, 32)
+    settings: dict[str, Any] = {"budget": "8GiB", "cost_model": "flops"}
+    training = enable(module, **settings) if door == "enable" else None
+    run = module if training else torch.compile(module, backend="checkmate", options=settings)
+    optimizer = torch.optim.LBFGS(module.parameters(), max_iter=2, history_size=2)
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        torch.manual_seed(1)
+        result = run(x).square().mean()
+        result.backward()
+        return result
+
+    charged = []
+    with caplog.at_level(logging.WARNING, "checkmate_torch"):
+        for _ in range(4):
+            optimizer.step(loss)
+            plan = training.plans[-1] if training else last_plan()
+            charged.append(plan.account.fixed[Kind.OPTIMIZER])
+    assert charged == sorted(charged)
+    assert charged[-1] > state_bytes(optimizer)
+    assert not caplog.records
+    with memory_meter(module, optimizer, x) as meter:
+        optimizer.step(loss)
+    assert meter.peak <= plan.solution.peak
+
+
+def test_a_step_that_fails_is_over() -> None:
+    """A call after it is not one inside of it."""
+    module = network()
+    training = enable(module, "8GiB", cost_model="flops")
+    optimizer = torch.optim.LBFGS(module.parameters())
+
+    def fails() -> torch.Tensor:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        optimizer.step(fails)
+    module(torch.randn(8, 32)).sum().backward()
+    assert training.options.optimizer_bytes == 0
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_no_plan_can_bound_is_warned_of_once_or_refused(
+    strict: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    module, x = network(), torch.randn(8, 32)
+    enable(module, "8GiB", strict=strict, cost_model="flops")
+    refused = pytest.raises(UnsupportedModelError) if strict else nullcontext()
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+    with caplog.at_level(logging.WARNING, "checkmate_torch"):
+        for _ in range(2):
+            with refused:
+                torch.func.grad(lambda p: torch.func.functional_call(module, p, x).sum())(parameters)
+    assert caplog.text.count("torch.func transforms this call") == (not strict)
+    module(x).sum().backward()
+    loss = module(x).sum()
+    loss.backward(retain_graph=True)  # after a step without
+    with refused:
+        loss.backward()
