@@ -273,7 +273,8 @@ class Planner:
         allocated = holdings.allocated()
 
         def decide_within(room: int | None = None, *, throw: bool = True) -> Solution:
-            within = options if room is None else replace(options, budget=room)
+            limit = max(_LEAST_S, options.time_limit / 4)  # of several rooms
+            within = options if room is None else replace(options, budget=room, time_limit=limit)
             return decide_step(within, graph, account, allocated, plain_peak=plain_peak, throw=throw)
 
         if self.repeats and traced.boundary is not None and not captured.continues:
