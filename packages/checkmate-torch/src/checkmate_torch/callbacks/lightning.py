@@ -55,6 +55,6 @@ def _called(pl_module: LightningModule, trainer: Trainer) -> str:
     if len(children) == 1:
         return children[0]
     raise UnsupportedModelError(
-        f"{len(children)} children of {type(pl_module).__name__} have parameters ({', '.join(children)}): name "
-        'the one that training_step calls, CheckmateCallback(budget, module="...")'
+        f"{len(children)} children of {type(pl_module).__name__} have parameters ({', '.join(children)}): "
+        'name the one that training_step calls, CheckmateCallback(budget, module="...")'
     )
