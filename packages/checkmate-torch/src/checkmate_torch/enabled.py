@@ -103,7 +103,7 @@ def _enable(model: nn.Module, options: Options) -> PlannedTraining:
 
 
 class _Copies:
-    """An attribute of an enabled model that enables deep copies of the model. A pickle has None in its place."""
+    """An attribute of an enabled model that enables its deep copies; a pickle has None in its place."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
