@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,10 @@ def hugging_face_factory(
 
     def model() -> nn.Module:
         settings = transformers.AutoConfig.for_model(**facts)
-        build = made.from_config if name.startswith("Auto") else made._from_config  # type: ignore[attr-defined]
-        with unfaked(), torch.device("meta"):  # peft moves its adapters, which fake tensors can't do
-            network: nn.Module = build(settings, **({} if dtype is None else {"dtype": dtype})).train()
+        settings.dtype = dtype or settings.dtype or torch.float32
+        build = made.from_config if name.startswith("Auto") else made  # type: ignore[attr-defined]
+        with unfaked(), torch.device("meta"), _default(settings.dtype):
+            network: nn.Module = build(settings).train()
             return network if adapters is None else _with_adapters(network, adapters)
 
     def of_words(batch: int, sequence: int) -> tuple[nn.Module, object, Any]:
@@ -84,6 +86,17 @@ def hugging_face_factory(
         return model(), inputs(batch), _loss_of
 
     return of_pictures if name.endswith("ForImageClassification") else of_words
+
+
+@contextmanager
+def _default(dtype: torch.dtype | str) -> Iterator[None]:
+    """Within the block, new tensors have a dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _facts_in(path: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -125,9 +125,12 @@ class FitTable:
         cells = [asdict(cell) | {"fits": cell.fits, "verdict": cell.verdict} for cell in self.cells]
         return msgspec.json.encode({**asdict(self), "cells": cells})
 
-    @classmethod
-    def from_json(cls, text: bytes | str) -> Self:
+    @staticmethod
+    def from_json(text: bytes | str) -> FitTable:
         """The table of :meth:`to_json`.
+
+        Args:
+            text: the JSON object.
 
         Raises:
             FormatError: if it is none.
@@ -136,7 +139,7 @@ class FitTable:
         try:
             facts: Mapping[str, Any] = msgspec.json.decode(text)
             cells = [{k: v for k, v in cell.items() if k in known} for cell in facts["cells"]]
-            return msgspec.convert({**facts, "cells": cells}, cls)
+            return msgspec.convert({**facts, "cells": cells}, FitTable)
         except (msgspec.MsgspecError, AttributeError, KeyError, TypeError) as error:
             raise FormatError(f"this is no table of fit as JSON: {error}") from error
 
