@@ -81,7 +81,7 @@ def finite(x: float) -> float | None:
 
 def line_of(row: Row) -> str:
     """The row on one line."""
-    return f"{row.slice:8}{row.check:48} {row.verdict}{': ' if row.text else ''}{row.text}"
+    return f"{row.slice:8}{row.check:60} {row.verdict}{': ' if row.text else ''}{row.text}"
 
 
 def table_of(rows: Sequence[Row]) -> str:
