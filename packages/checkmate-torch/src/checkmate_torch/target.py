@@ -104,7 +104,7 @@ class Target:
             _warn_of_build()
         token = _current.set(self)
         try:
-            with without_gpu():
+            with without_gpu(self.device):
                 yield
         finally:
             _current.reset(token)

@@ -30,11 +30,16 @@ def fakes_cuda() -> bool:
 
 
 @contextmanager
-def without_gpu() -> Iterator[None]:
-    """Within the block, fake CUDA tensors can be traced without a GPU; with one, nothing changes."""
+def without_gpu(device: torch.device) -> Iterator[None]:
+    """Within the block, code for CUDA can be traced without a GPU; with one, nothing changes.
+
+    Args:
+        device: of the fake tensors.
+    """
     with ExitStack() as stack:
         if not torch.cuda.is_available():
-            stack.enter_context(patch.object(torch.autograd, "grad", _gradients))
+            if device.type == "cuda":
+                stack.enter_context(patch.object(torch.autograd, "grad", _gradients))
             common = torch.cuda.amp.common
             stack.enter_context(patch.object(common, "amp_definitely_not_available", lambda: False))
             stack.enter_context(patch.object(torch.cuda, "is_bf16_supported", lambda *_: True))
