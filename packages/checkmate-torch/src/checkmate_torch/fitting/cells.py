@@ -9,6 +9,7 @@ not fit.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +19,17 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from checkmate import Budget, BudgetError, DFGraph, keep_all_peak, minimum_budget, solve
+from checkmate import (
+    Budget,
+    BudgetError,
+    Solution,
+    UnsupportedModelError,
+    keep_all_peak,
+    minimum_budget,
+    solve,
+)
 from checkmate.cost import DEVICES
 from checkmate.framework import AUTO, ProgramError, TracingSettings
-from checkmate.report import Kind
 from checkmate.units import parse_budget
 from checkmate_torch.ahead import Loss, TracedModel, made_by, trace
 from checkmate_torch.costs import Workspaces
@@ -31,6 +39,7 @@ from checkmate_torch.fitting.plain import plain_step
 from checkmate_torch.fitting.table import Fit, FitTable
 from checkmate_torch.private import fake_mode, registries, tree_map
 from checkmate_torch.target import Target, for_target
+from checkmate_torch.workspaces import library_bytes
 
 __all__ = ["Factory", "fit"]
 
@@ -84,7 +93,7 @@ def fit(
         BudgetError: if the budget can't be read.
         CostError: if there is no such device.
         ProgramError: if the factory makes something else.
-        UnsupportedModelError: if the model can't be captured, or returns no loss.
+        UnsupportedModelError: if there is no loss, or the model can be neither followed nor captured.
         ValueError: if there is no such optimizer, or a size is no positive number.
 
     >>> def factory(batch):
@@ -140,25 +149,35 @@ class _Question:
         model, example_inputs, loss = self._made(batch, sequence)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
+        place = self.target.device if self.target is not None else next(model.parameters()).device
         with for_target(self.target):
             update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
-            step = plain_step(model, example_inputs, loss)
+            step, libraries = plain_step(model, example_inputs, loss), library_bytes(place)
         settings = {"progress": False} | self.settings
         if self.target is None or self.target.name is None:
             settings = {"cost_model": "flops"} | settings
         device = None if self.target is None else self.target.name or self.target.device
-        traced = trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
-        plain, updating = _plain_peaks(step, traced, update)
-        least = minimum_budget(traced.graph, fixed_order=True, time_limit=self.time_limit)
-        lowest = max(least.peak or plain, updating)
+        traced, remark = None, ""
+        try:
+            traced = trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
+        except UnsupportedModelError as error:
+            if step is None:
+                raise
+            remark = str(error)
+        plain, updating = _plain_peaks(step, traced, update, libraries)
+        least = None
+        if traced is not None:
+            least = minimum_budget(traced.graph, fixed_order=True, time_limit=self.time_limit)
+        lowest = None if least is None else min(max(least.peak or plain, updating), plain)
         cell = Fit(
             batch=batch,
             sequence=sequence,
             plain_peak=plain,
-            least_peak=min(lowest, plain),
+            least_peak=lowest,
             update_peak=updating,
             budget=self.limit,
-            overhead=self._overhead(traced.graph, plain, lowest, least.overhead),
+            overhead=self._overhead(plain, lowest, least),
+            remark=remark,
         )
         count = sum(p.numel() for p in model.parameters())
         name = f"{type(model).__name__}, {count / 1e6:.3g} M parameters"
@@ -177,7 +196,8 @@ class _Question:
             ) from error
         except ValueError:  # a factory without a signature
             pass
-        with fake_mode():
+        with fake_mode(), warnings.catch_warnings():  # of a layer that is copied
+            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
             made = self.factory(*sizes)
             model, example_inputs, loss = made_by(self.factory, made)
             if self.dtype is not None:
@@ -185,29 +205,34 @@ class _Question:
                 example_inputs = tree_map(partial(_as, self.dtype), example_inputs)
         return model, example_inputs, loss
 
-    def _overhead(self, graph: DFGraph, plain: int, lowest: int, of_lowest: float) -> float | None:
+    def _overhead(self, plain: int, lowest: int | None, least: Solution | None) -> float | None:
         """The extra cost within the limit; None if nothing was found that fits, or there is no limit."""
-        if self.limit is None or min(plain, lowest) > self.limit:
-            return None
-        if plain <= self.limit:
+        if self.limit is not None and plain <= self.limit:
             return 0.0
+        if self.limit is None or lowest is None or least is None or lowest > self.limit:
+            return None
+        graph = least.problem.graph
         found = solve(graph, self.limit, time_limit=self.time_limit, fixed_order=True, throw=False)
-        return of_lowest if found.timeline is None else min(found.overhead, of_lowest)
+        return least.overhead if found.timeline is None else min(found.overhead, least.overhead)
 
 
-def _plain_peaks(step: EagerStep | None, traced: TracedModel, update: UpdateBytes) -> tuple[int, int]:
+def _plain_peaks(
+    step: EagerStep | None, traced: TracedModel | None, update: UpdateBytes, libraries: int
+) -> tuple[int, int]:
     """Bytes of the peak of the plain step, and of its update.
 
     A model whose own code can't be followed has the peak of the code that was captured.
     """
-    if step is None:
+    if step is None and traced is not None:
         trained = sum(p.nbytes for p in traced.model.parameters() if p.requires_grad)
         updating = traced.graph.base_size + trained + update.workspace
         return max(traced.plain_peak or keep_all_peak(traced.graph), updating), updating
-    besides = update.state + traced.account.fixed.get(Kind.LIBRARIES, 0)
+    if step is None:
+        raise ValueError("neither followed nor traced")
+    known = None if traced is None else Workspaces.of(traced.graph, traced.traced.nodes)
     updating = step.moments[-1][0] + update.workspace
-    peak = max(step.peak(Workspaces.of(traced.graph, traced.traced.nodes)), updating)
-    return besides + peak, besides + updating
+    besides = update.state + libraries
+    return besides + max(step.peak(known), updating), besides + updating
 
 
 def _cast(model: nn.Module, dtype: torch.dtype) -> None:

@@ -66,6 +66,8 @@ def register_fit(cli: click.Group) -> None:
             table = _table(asked, show)
         if output is not None:
             table.save_picture(output)
+        for remark in {cell.remark for cell in table if cell.remark}:
+            click.echo(f"Least peak unknown: {remark}", err=True)
         click.echo(table.to_json() if as_json else str(table))
 
 

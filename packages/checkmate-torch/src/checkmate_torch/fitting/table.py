@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -27,20 +28,23 @@ class Fit:
         sequence: length of each; None = the model has no such size.
         plain_peak: bytes that plain PyTorch holds at once: parameters, gradients, optimizer state, batch,
             activations, and the temporaries of the optimizer.
-        least_peak: bytes of the least peak found with recomputation; no more than ``plain_peak``.
+        least_peak: bytes of the least peak found with recomputation; no more than ``plain_peak``. None = the
+            model can't be captured as one graph, so that recomputation can't be planned.
         update_peak: bytes while the optimizer updates the parameters, which recomputation can't lower.
         budget: bytes that the step may hold; None = no budget was given.
         overhead: extra cost at the budget, as a share: 0 where the plain step fits; None = it does not fit,
             or there is no budget.
+        remark: the reason why there is no least peak.
     """
 
     batch: int
     sequence: int | None = None
     plain_peak: int
-    least_peak: int
+    least_peak: int | None
     update_peak: int
     budget: int | None = None
     overhead: float | None = None
+    remark: str = ""
 
     @property
     def fits(self) -> bool | None:
@@ -52,12 +56,13 @@ class Fit:
         """In words: ``"fits"``, ``"fits at +7 %"``, or ``"does not fit: least 88.1 GiB"``; or nothing.
 
         >>> Fit(batch=1, plain_peak=4 * 2**30, least_peak=2**30, update_peak=2**20, budget=2**29).verdict
-        'does not fit: least 1.0 GiB'
+        'does not fit: least 1.00 GiB'
         """
         if self.budget is None:
             return ""
         if self.overhead is None:
-            return f"does not fit: least {format_bytes(self.least_peak)}"
+            least = "unknown" if self.least_peak is None else format_bytes(self.least_peak)
+            return f"does not fit: least {least}"
         return "fits" if self.plain_peak <= self.budget else f"fits at +{100 * self.overhead:.2g} %"
 
 
@@ -114,7 +119,7 @@ class FitTable:
                 str(cell.batch),
                 "" if cell.sequence is None else str(cell.sequence),
                 format_bytes(cell.plain_peak),
-                format_bytes(cell.least_peak),
+                "unknown" if cell.least_peak is None else format_bytes(cell.least_peak),
                 cell.verdict,
             )
             for cell in self.cells
@@ -158,7 +163,7 @@ class FitTable:
             cells = [cell for cell in self.cells if cell.sequence == sequence]
             of = "" if sequence is None else f", sequence {sequence}"
             for name, style in (("plain", "o-"), ("least", "o--")):
-                sizes = [getattr(cell, f"{name}_peak") / _GIB for cell in cells]
+                sizes = [(getattr(cell, f"{name}_peak") or math.nan) / _GIB for cell in cells]
                 axes.plot([cell.batch for cell in cells], sizes, style, color=f"C{k}", label=name + of)
         for budget in {cell.budget for cell in self.cells if cell.budget is not None}:
             axes.axhline(budget / _GIB, color="black", linewidth=1, label=f"budget {format_bytes(budget)}")
