@@ -15,7 +15,7 @@ from checkmate.cost import DEVICES, device_in_table
 from checkmate.plugins import Solver
 from checkmate_torch import compile, max_batch_size, plan, plan_step, target, trace
 from checkmate_torch.ahead import TracedModel
-from checkmate_torch.attention import Kernel, kernel_of
+from checkmate_torch.attention import Call, Kernel
 from checkmate_torch.capture import NotOneGraphError
 from checkmate_torch.private import fake_mode, fakes_cuda, without_gpu
 from checkmate_torch.workspaces import library_bytes
@@ -36,7 +36,7 @@ class Block(nn.Module):
         batch, length, width = x.shape
         q, k, v = self.project(x).view(batch, length, 3, 4, width // 4).permute(2, 0, 3, 1, 4)
         mask = torch.ones(length, length, dtype=torch.bool, device=x.device) if self.masked else None
-        y = scaled_dot_product_attention(q, k, v, mask, dropout_p=0.1)
+        y = scaled_dot_product_attention(query=q, key=k, value=v, attn_mask=mask, dropout_p=0.1)
         return x + self.network(y.transpose(1, 2).reshape(x.shape))
 
 
@@ -195,7 +195,7 @@ def test_the_kernel_of_attention(
 ) -> None:
     """By the rules of PyTorch 2.13."""
     q, mask = torch.empty(2, 4, 16, width, dtype=dtype), torch.empty(16, 16) if masked else None
-    assert kernel_of(q, q, q, mask, capability) is kernel
+    assert Call(q, q, q, mask, False, False, capability).kernel is kernel
 
 
 @pytest.mark.gpu
@@ -207,7 +207,8 @@ def test_the_kernel_is_that_of_the_gpu(dtype: torch.dtype, width: int, masked: b
     mask = torch.ones(16, 16, dtype=torch.bool, device="cuda").tril() if masked else None
     picked = {0: Kernel.MATH, 1: Kernel.FLASH, 2: Kernel.EFFICIENT, 3: Kernel.CUDNN}
     choice = torch._fused_sdp_choice(q, q, q, mask)
-    assert picked[choice] is kernel_of(q, q, q, mask, torch.cuda.get_device_capability())
+    capability = torch.cuda.get_device_capability()
+    assert picked[choice] is Call(q, q, q, mask, False, False, capability).kernel
 
 
 @pytest.mark.gpu

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,10 +23,9 @@ from torch.overrides import TorchFunctionMode
 from checkmate_torch.private import ENTER_AUTOCAST
 from checkmate_torch.target import current_target
 
-__all__ = ["Kernel", "RunsKernelsOfTarget", "kernel_of", "with_kernels_of_target"]
+__all__ = ["Call", "Kernel", "RunsKernelsOfTarget", "with_kernels_of_target"]
 
 _aten = torch.ops.aten
-_HALF = (torch.float16, torch.bfloat16)
 
 
 class Kernel(Enum):
@@ -65,55 +64,72 @@ class RunsKernelsOfTarget(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def kernel_of(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    capability: tuple[int, int],
-    *,
-    causal: bool = False,
-    grouped: bool = False,
-) -> Kernel:
-    """The kernel that PyTorch picks on a GPU, of those that ``torch.backends.cuda`` allows.
+class Call(NamedTuple):
+    """A call of attention on a GPU.
 
-    Args:
-        q: queries ``[…, heads, L, E]``, and likewise keys ``k`` and values ``v``.
+    Attributes:
+        q: queries ``[batch, heads, L, E]``, and likewise keys ``k`` and values ``v``.
         k: of S rows.
         v: of S rows.
         mask: of the scores; None = there is none.
-        capability: of the GPU, (major, minor).
         causal: whether later keys are masked.
         grouped: whether several heads of queries share one of keys.
+        capability: of the GPU, (major, minor).
     """
-    width, half = q.shape[-1], q.dtype in _HALF
-    if q.dim() != 4 or (q.dtype == torch.bfloat16 and capability < (8, 0)):
-        return Kernel.MATH
-    square = q.shape[-2] == k.shape[-2] or not causal
-    fused = half and width == k.shape[-1] == v.shape[-1] and width <= 256 and square
-    prefers_cudnn = capability in ((9, 0), (10, 0)) and width % 8 == 0 and width <= 128
-    flash, efficient, cudnn = _allowed()
-    if fused and prefers_cudnn and cudnn:
-        return Kernel.CUDNN
-    if fused and mask is None and capability >= (8, 0) and flash:
-        return Kernel.FLASH
-    step = 8 if half else 4
-    aligned = width % step == 0 and v.shape[-1] % step == 0
-    if efficient and (half or q.dtype == torch.float32) and aligned and not grouped:
-        return Kernel.EFFICIENT
-    return Kernel.MATH
 
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+    causal: bool
+    grouped: bool
+    capability: tuple[int, int]
 
-def _allowed() -> tuple[bool, bool, bool]:
-    """Whether the user's settings allow the kernels flash, memory-efficient and cuDNN."""
-    settings: Any = torch.backends.cuda
-    return settings.flash_sdp_enabled(), settings.mem_efficient_sdp_enabled(), settings.cudnn_sdp_enabled()
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that PyTorch picks, of those that ``torch.backends.cuda`` allows."""
+        backends: Any = torch.backends.cuda
+        rules = (
+            (Kernel.CUDNN, backends.cudnn_sdp_enabled(), self._suits_cudnn),
+            (Kernel.FLASH, backends.flash_sdp_enabled(), self._suits_flash),
+            (Kernel.EFFICIENT, backends.mem_efficient_sdp_enabled(), self._suits_efficient),
+        )
+        suited = (kernel for kernel, allowed, suits in rules if allowed and suits)
+        return next(suited, Kernel.MATH) if self.q.dim() == 4 else Kernel.MATH
+
+    @property
+    def _width(self) -> int:
+        return self.q.shape[-1]
+
+    @property
+    def _is_half(self) -> bool:
+        return self.q.dtype == torch.float16 or (self.q.dtype == torch.bfloat16 and self.capability >= (8, 0))
+
+    @property
+    def _suits_flash(self) -> bool:
+        return self._is_fused and self.mask is None and self._width <= 256 and self.capability >= (8, 0)
+
+    @property
+    def _suits_cudnn(self) -> bool:
+        narrow = self._width <= 128 and self._width % 8 == 0
+        return self._is_fused and narrow and self.capability in ((9, 0), (10, 0))
+
+    @property
+    def _is_fused(self) -> bool:
+        square = not self.causal or self.q.shape[-2] == self.k.shape[-2]
+        return self._is_half and square and self._width == self.k.shape[-1] == self.v.shape[-1]
+
+    @property
+    def _suits_efficient(self) -> bool:
+        step = 8 if self._is_half else 4
+        aligned = self._width % step == 0 and self.v.shape[-1] % step == 0
+        return (self._is_half or self.q.dtype == torch.float32) and aligned and not self.grouped
 
 
 def _attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
@@ -125,32 +141,42 @@ def _attention(
     target = current_target()
     if target is None or target.capability is None:
         return scaled_dot_product_attention(
-            q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    kernel = kernel_of(q, k, v, attn_mask, target.capability, causal=is_causal, grouped=enable_gqa)
+    kernel = Call(query, key, value, attn_mask, is_causal, enable_gqa, target.capability).kernel
     if kernel is Kernel.MATH:
         return _aten._scaled_dot_product_attention_math(
-            q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )[0]
-    width = q.shape[-1]
+    width = query.shape[-1]
     scale = width**-0.5 if scale is None else scale
     if kernel is Kernel.FLASH:
-        q, k, v = (pad(x, (0, -width % 8)) if width % 8 else x for x in (q, k, v))
-        y = _aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
+        padded = [pad(x, (0, -width % 8)) if width % 8 else x for x in (query, key, value)]
+        y = _aten._scaled_dot_product_flash_attention(*padded, dropout_p, is_causal, False, scale=scale)[0]
         return y[..., :width]
-    mask = attn_mask
-    if mask is not None and mask.dtype == torch.bool:
-        zero = torch.zeros((), dtype=q.dtype, device=q.device)
-        mask = torch.where(mask, zero, torch.full((), -torch.inf, dtype=q.dtype, device=q.device))
-    trains = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    mask = _in_numbers(attn_mask, query)
+    trains = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
     if kernel is Kernel.CUDNN:
         return _aten._scaled_dot_product_cudnn_attention(
-            q, k, v, mask, trains, dropout_p, is_causal, False, scale=scale
+            query, key, value, mask, trains, dropout_p, is_causal, False, scale=scale
         )[0]
-    if mask is not None:
-        rows, columns = q.shape[-2], k.shape[-2]
-        mask = pad(mask, (0, -columns % 16))[..., :columns] if columns % 16 else mask
-        mask = mask.expand(*q.shape[:-2], rows, columns)
     return _aten._scaled_dot_product_efficient_attention(
-        q, k, v, mask, trains, dropout_p, is_causal, scale=scale
+        query, key, value, _spread(mask, query, key), trains, dropout_p, is_causal, scale=scale
     )[0]
+
+
+def _in_numbers(mask: Tensor | None, query: Tensor) -> Tensor | None:
+    """The mask as numbers that are added to the scores."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    zero, least = (query.new_full((), x) for x in (0.0, -torch.inf))
+    return torch.where(mask, zero, least)
+
+
+def _spread(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+    """The mask for each head, with rows that start at multiples of 16 numbers."""
+    if mask is None:
+        return None
+    columns = key.shape[-2]
+    aligned = pad(mask, (0, -columns % 16))[..., :columns] if columns % 16 else mask
+    return aligned.expand(*query.shape[:-1], columns)

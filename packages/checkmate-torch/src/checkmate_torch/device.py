@@ -40,7 +40,7 @@ def refuse_graph_capture() -> None:
     Raises:
         UnsupportedModelError: then.
     """
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
         raise UnsupportedModelError(
             "a planned step can't be captured as a CUDA graph: recomputation restores the state of the "
             "random generator, which a captured stream can't do, and the graph keeps its memory for ever. "

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-class _Mode(FakeTensorMode):
+class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __deepcopy__(self, _memo: object) -> FakeTensorMode:
         """Itself: PyTorch before 2.13 copies the mode of each fake tensor that it copies."""
         return self

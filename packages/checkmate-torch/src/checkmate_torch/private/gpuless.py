@@ -54,42 +54,57 @@ def _gradients(
 ) -> tuple[Tensor | None, ...]:
     """As :func:`torch.autograd.grad`; inputs that are not used have none, and hooks are not called."""
     made, wanted = _edges(outputs), _edges(inputs)
+    tensors = [outputs] if isinstance(outputs, Tensor) else outputs
     given = (grad_outputs,) if isinstance(grad_outputs, Tensor) else grad_outputs or [None] * len(made)
-    readers = _readers(node for node, _ in made)
-    needed = _ancestors((node for node, _ in wanted), readers)
-    due = Counter({node: sum(r in needed for r in readers[node]) for node in readers})
-    held: dict[Node, dict[int, Tensor]] = defaultdict(dict)
-    ready: list[tuple[int, int, Node]] = []
+    walk = _Walk([node for node, _ in made], [node for node, _ in wanted])
+    for (node, index), tensor, gradient in zip(made, tensors, given, strict=True):
+        walk.pass_on(node, index, torch.ones_like(tensor) if gradient is None else gradient)
+    with torch.no_grad():
+        walk.run()
+    return tuple(walk.held[node].get(index) for node, index in wanted)
 
-    def pass_on(node: Node, index: int, gradient: Tensor | None) -> None:
+
+class _Walk:
+    """The calls of the nodes between some roots and the nodes whose gradients are wanted.
+
+    Attributes:
+        held: gradients that a node got so far, by the index of its output.
+    """
+
+    def __init__(self, roots: Sequence[Node], wanted: Sequence[Node]) -> None:
+        readers = _readers(roots)
+        self.held: dict[Node, dict[int, Tensor]] = defaultdict(dict)
+        self._wanted, self._needed = set(wanted), _ancestors(wanted, readers)
+        self._due = Counter({node: sum(r in self._needed for r in readers[node]) for node in readers})
+        self._ready: list[tuple[int, int, Node]] = []
+        for node in dict.fromkeys(roots):
+            self._queue(node)
+
+    def pass_on(self, node: Node, index: int, gradient: Tensor | None) -> None:
+        """Give a node a gradient of one of its outputs."""
         if gradient is not None:
             gradient = _fitted(gradient, node._input_metadata[index])
-            before = held[node].get(index)
-            held[node][index] = gradient if before is None else before + gradient
+            before = self.held[node].get(index)
+            self.held[node][index] = gradient if before is None else before + gradient
 
-    def queue(node: Node) -> None:
-        if node in needed and not due[node]:
-            heapq.heappush(ready, (-node._sequence_nr(), id(node), node))
-
-    tensors = [outputs] if isinstance(outputs, Tensor) else outputs
-    for (node, index), tensor, gradient in zip(made, tensors, given, strict=True):
-        pass_on(node, index, torch.ones_like(tensor) if gradient is None else gradient)
-    for node in dict.fromkeys(node for node, _ in made):
-        queue(node)
-    with torch.no_grad():
-        while ready:
-            *_rest, node = heapq.heappop(ready)
-            gradients = dict(held[node])
-            if all(node is not each for each, _ in wanted):
-                del held[node]
+    def run(self) -> None:
+        """Call the nodes."""
+        while self._ready:
+            *_rest, node = heapq.heappop(self._ready)
+            gradients = dict(self.held[node])
+            if node not in self._wanted:
+                del self.held[node]
             torch.fx.traceback.set_grad_fn_seq_nr(node._sequence_nr())
             results = _called(node, gradients)
             torch.fx.traceback.reset_grad_fn_seq_nr()
             for (source, index), gradient in results:
-                pass_on(source, index, gradient)
-                due[source] -= 1
-                queue(source)
-    return tuple(held[node].get(index) for node, index in wanted)
+                self.pass_on(source, index, gradient)
+                self._due[source] -= 1
+                self._queue(source)
+
+    def _queue(self, node: Node) -> None:
+        if node in self._needed and not self._due[node]:
+            heapq.heappush(self._ready, (-node._sequence_nr(), id(node), node))
 
 
 def _edges(tensors: Tensor | Sequence[Tensor]) -> list[tuple[Node, int]]:
@@ -126,19 +141,26 @@ def _ancestors(nodes: Iterable[Node], readers: dict[Node, list[Node]]) -> set[No
 
 def _called(node: Any, gradients: dict[int, Tensor]) -> list[tuple[tuple[Node, int], Tensor | None]]:
     """The gradients that a node passes on, with the edges that it passes them along."""
-    shown = node._input_metadata
     if not gradients:
-        return [(edge, None) for edge in node.next_functions if edge[0] is not None]
-    if callable(node):
-        results = node(*(gradients.get(k) for k in range(len(shown))))
-        results = results if isinstance(results, tuple) else (results,)
-        return [pair for pair in zip(node.next_functions, results, strict=False) if pair[0][0] is not None]
-    made = (gradients[k] if k in gradients else _zeros(each) for k, each in enumerate(shown))
+        results: Any = [None] * len(node.next_functions)
+    elif callable(node):
+        results = node(*(gradients.get(k) for k in range(len(node._input_metadata))))
+    else:
+        return _called_in_python(node, gradients)
+    results = results if isinstance(results, tuple | list) else (results,)
+    return [pair for pair in zip(node.next_functions, results, strict=False) if pair[0][0] is not None]
+
+
+def _called_in_python(
+    node: Any, gradients: dict[int, Tensor]
+) -> list[tuple[tuple[Node, int], Tensor | None]]:
+    """As :func:`_called`, of an ``autograd.Function``: its arguments that are no tensors have no edges."""
+    made = (gradients[k] if k in gradients else _zeros(each) for k, each in enumerate(node._input_metadata))
     results = node.apply(*made)
     results = results if isinstance(results, tuple) else (results,)
-    pairs = zip(results, node.needs_input_grad, strict=False)
+    wanted = [gradient for gradient, needed in zip(results, node.needs_input_grad, strict=False) if needed]
     edges = [edge for edge in node.next_functions if edge[0] is not None]
-    return list(zip(edges, [gradient for gradient, wanted in pairs if wanted], strict=False))
+    return list(zip(edges, wanted, strict=False))
 
 
 def _zeros(like: Any) -> Tensor:
