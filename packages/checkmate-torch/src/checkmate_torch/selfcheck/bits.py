@@ -7,7 +7,6 @@ differs is compared with two references: a second plain run, and the same model 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -49,7 +48,6 @@ def checks(setup: Setup) -> Iterator[Check]:
 @contextmanager
 def _deterministic() -> Iterator[None]:
     """Deterministic kernels where PyTorch has them."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which cuBLAS reads at its first call
     chosen = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True

@@ -8,7 +8,7 @@ from functools import partial
 from checkmate import InfeasibleBudgetError
 from checkmate.units import format_bytes
 from checkmate_torch.batches import largest, max_batch_size
-from checkmate_torch.selfcheck.loop import Loop
+from checkmate_torch.selfcheck.loop import OVER, Loop
 from checkmate_torch.selfcheck.rows import Answer, Check, Setup
 from checkmate_torch.selfcheck.zoo import NETWORKS, Network, checkpoint_blocks
 
@@ -43,7 +43,7 @@ def _by_trying(network: Network, setup: Setup, way: str) -> Answer:
         return loop
 
     def fits(n: int) -> bool:
-        return loop_of(n).train(2).peak <= _budget(setup)
+        return loop_of(n).train(2).verdict(_budget(setup)) != OVER
 
     n = largest(fits, 0, _MOST, network.batch[setup.large])
     if n == 0:
@@ -79,10 +79,9 @@ def _trained(loop: Loop, n: int, setup: Setup) -> Answer:
     outcome = loop.train(_STEPS)
     losses = [float(outcome.values[f"loss {k}"]) for k in range(_STEPS)]
     budget = _budget(setup)
-    passed = outcome.peak <= budget and losses[-1] < losses[0]
+    verdict, falls = outcome.verdict(budget), losses[-1] < losses[0]
     facts = {"examples": n, "budget": budget, "peak": outcome.peak, "losses": losses}
     text = f"{n} examples, {format_bytes(outcome.peak)} of {format_bytes(budget)}"
-    verdict = "within" if outcome.peak <= budget else "OVER"
-    if losses[-1] >= losses[0]:
+    if verdict != OVER and not falls:
         verdict, text = "loss does not fall", f"{text}, {losses[0]:.3f} → {losses[-1]:.3f}"
-    return Answer(passed=passed, verdict=verdict, text=text, facts=facts)
+    return Answer(passed=falls and verdict != OVER, verdict=verdict, text=text, facts=facts)

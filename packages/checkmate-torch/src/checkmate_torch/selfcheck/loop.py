@@ -19,10 +19,11 @@ from checkmate_torch.selfcheck.zoo import Network
 from checkmate_torch.step import compile_step
 from checkmate_torch.step_plan import StepPlan, Viewable
 
-__all__ = ["LEAST", "WAYS", "Loop", "Outcome", "difference", "forget_all"]
+__all__ = ["LEAST", "OVER", "WAYS", "Loop", "Outcome", "difference", "forget_all"]
 
 WAYS = ("enable", "compile_step")
 LEAST = "least"
+WITHIN, LIVE_WITHIN, OVER = "within", "live bytes within", "OVER"
 _STEPS = 3
 
 
@@ -33,13 +34,19 @@ class Outcome:
     Attributes:
         values: by name, on the host: losses, gradients of the last step, parameters, buffers, states of
             the optimizer and of the random generators.
-        peak: bytes of the last step.
-        reserved: bytes that PyTorch's allocator held in the last step; 0 on the CPU.
+        peak: bytes of the last step, on CUDA those of the blocks that the allocator gave out.
+        live: bytes that were asked for: the allocator gives out blocks that are up to 1 MiB larger.
+        reserved: bytes that the allocator held in the last step; 0 on the CPU.
     """
 
     values: dict[str, Tensor]
     peak: int
+    live: int
     reserved: int
+
+    def verdict(self, budget: int) -> str:
+        """Whether the last step was within a budget, which bounds the live bytes."""
+        return WITHIN if self.peak <= budget else LIVE_WITHIN if self.live <= budget else OVER
 
 
 class Loop:
@@ -130,7 +137,10 @@ class Loop:
             torch.cuda.empty_cache()  # so that the reserved bytes are those of this step
         with memory_meter(self.model, self.optimizer, self.inputs) as meter:
             losses.append(self.forward_and_backward())
-        reserved = torch.cuda.max_memory_reserved() if on_gpu else 0
+        live, reserved = meter.peak, 0
+        if on_gpu:
+            live = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+            reserved = torch.cuda.max_memory_reserved()
         values = {f"loss {k}": loss for k, loss in enumerate(losses)}
         named = list(self.model.named_parameters())
         values |= {f"gradient of {name}": p.grad for name, p in named if p.grad is not None}
@@ -143,7 +153,7 @@ class Loop:
         if on_gpu:
             values["random state of the GPU"] = torch.cuda.get_rng_state()
         host = {name: x.detach().to("cpu", copy=True) for name, x in values.items()}
-        return Outcome(values=host, peak=meter.peak, reserved=reserved)
+        return Outcome(values=host, peak=meter.peak, live=live, reserved=reserved)
 
 
 def _loss(model: torch.nn.Module, *inputs: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ END = '{"selfcheck": null}'
 """The line after the last row."""
 _MARK = '{"selfcheck": {'
 _LAST = 2000
+_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+"""Without it, cuBLAS has no deterministic kernels."""
 
 
 def encoded(row: Row) -> str:
@@ -38,7 +40,7 @@ def rows_from(slice_name: str, arguments: Sequence[str], limit_s: float) -> Iter
         arguments: after :data:`COMMAND`.
         limit_s: seconds after which the process is killed.
     """
-    environment = {**os.environ, "CHECKMATE_PROGRESS": "0", "PYTHONWARNINGS": "ignore"}
+    environment = {**_CUBLAS, **os.environ, "CHECKMATE_PROGRESS": "0", "PYTHONWARNINGS": "ignore"}
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
         subprocess.Popen(

@@ -15,7 +15,7 @@ import torch
 
 from checkmate.units import format_bytes
 from checkmate_torch.private import activation_memory_budget
-from checkmate_torch.selfcheck.loop import Loop
+from checkmate_torch.selfcheck.loop import OVER, Loop, Outcome
 from checkmate_torch.selfcheck.rows import Answer, Check, Setup
 from checkmate_torch.selfcheck.zoo import NETWORKS, Network, checkpoint_blocks
 
@@ -89,8 +89,8 @@ class _Comparison:
 
     def plain(self) -> Answer:
         """Plain PyTorch."""
-        seconds, peak = _timed(Loop(self.network, self.setup))
-        answer = self._measured(seconds, peak)
+        seconds, last = _timed(Loop(self.network, self.setup))
+        answer = self._measured(seconds, last)
         self._plain_s = seconds
         return answer
 
@@ -101,9 +101,9 @@ class _Comparison:
         loop = Loop(self.network, self.setup)
         other.apply(loop)
         with other.around():
-            seconds, peak = _timed(loop)
-        self._peaks[other.name] = peak
-        return self._measured(seconds, peak)
+            seconds, last = _timed(loop)
+        self._peaks[other.name] = last.peak
+        return self._measured(seconds, last)
 
     def ours(self, other: _Other) -> Answer:
         """Ours within the peak of another way."""
@@ -112,26 +112,25 @@ class _Comparison:
             return Answer(passed=None, verdict="not possible", text="there is no peak to keep to")
         loop = Loop(self.network, self.setup)
         loop.plan("enable", budget, time_limit=_SOLVE_S, lowering=other.lowering)
-        seconds, peak = _timed(loop)
-        found = self._measured(seconds, peak)
+        seconds, last = _timed(loop)
+        found = self._measured(seconds, last)
         facts = found.facts | {"budget": budget, "overhead": loop.last_plan.solution.overhead}
-        if peak <= budget:
-            return replace(found, verdict="within", facts=facts)
-        if other.lowering == "inductor":
+        verdict = last.verdict(budget)
+        if verdict == OVER and other.lowering == "inductor":
             return replace(found, passed=None, verdict="over, as Inductor may be", facts=facts)
-        return replace(found, passed=False, verdict="OVER", facts=facts)
+        return replace(found, passed=verdict != OVER, verdict=verdict, facts=facts)
 
-    def _measured(self, seconds: float, peak: int) -> Answer:
-        text = f"{seconds * 1e3:.1f} ms, {format_bytes(peak)}"
+    def _measured(self, seconds: float, last: Outcome) -> Answer:
+        text = f"{seconds * 1e3:.1f} ms, {format_bytes(last.peak)}"
         if self._plain_s is not None:
             text += f", {seconds / self._plain_s - 1:+.0%} over plain"
-        facts = {"step_s": seconds, "plain_step_s": self._plain_s, "peak": peak}
+        facts = {"step_s": seconds, "plain_step_s": self._plain_s, "peak": last.peak}
         return Answer(passed=True, verdict="measured", text=text, facts=facts)
 
 
-def _timed(loop: Loop) -> tuple[float, int]:
-    """Median seconds of a step after a warm-up, and the peak of forward and backward pass."""
-    peak = loop.train().peak
+def _timed(loop: Loop) -> tuple[float, Outcome]:
+    """Median seconds of a step after a warm-up, and the last step of that."""
+    last = loop.train()
     seconds: list[float] = []
     end = time.perf_counter() + _SPENT_S
     while len(seconds) < _LEAST_STEPS or time.perf_counter() < end:
@@ -140,7 +139,7 @@ def _timed(loop: Loop) -> tuple[float, int]:
         loop.step()
         _wait(loop.setup)
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds), peak
+    return statistics.median(seconds), last
 
 
 def _wait(setup: Setup) -> None:

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from checkmate import Budget
 from checkmate.units import format_bytes
-from checkmate_torch.selfcheck.loop import LEAST, Loop, Outcome
+from checkmate_torch.selfcheck.loop import LEAST, OVER, Loop, Outcome
 from checkmate_torch.selfcheck.rows import Answer, Check, Setup
 from checkmate_torch.selfcheck.zoo import Network, networks
 
@@ -50,6 +50,7 @@ def _measure(network: Network, setup: Setup, way: str, share: float | str, plain
         "budget": bound,
         "predicted": predicted,
         "peak": found.peak,
+        "live": found.live,
         "reserved": found.reserved,
         "plain_peak": before.peak,
         "plain_predicted": plan.plain_bytes,
@@ -62,5 +63,5 @@ def _measure(network: Network, setup: Setup, way: str, share: float | str, plain
     )
     if found.reserved:
         text += f"; reserved {format_bytes(found.reserved)}, plain {format_bytes(before.reserved)}"
-    passed = found.peak <= bound
-    return Answer(passed=passed, verdict="within" if passed else "OVER", text=text, facts=facts)
+    verdict = found.verdict(bound)
+    return Answer(passed=verdict != OVER, verdict=verdict, text=text, facts=facts)
