@@ -27,6 +27,7 @@ from evaluation import (
     scaling,
     solvers,
     torch_details,
+    torch_fit,
     torch_world,
 )
 from evaluation.experiment import Experiment
@@ -50,6 +51,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         *executions.EXPERIMENTS,
         *peaks.EXPERIMENTS,
         *torch_details.EXPERIMENTS,
+        torch_fit.EXPERIMENT,
         *torch_world.EXPERIMENTS,
     )
 }

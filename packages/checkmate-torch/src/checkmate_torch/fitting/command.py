@@ -47,6 +47,9 @@ def register_fit(cli: click.Group) -> None:
     @click.option("--dtype", type=click.Choice([*_DTYPES]), help="Of the parameters; default as they are.")
     @click.option("--device", help="As H100-80GB; default the CPU, whose memory is no limit.")
     @click.option("--budget", help="Bytes, 24GB, or a share of the device; default nine tenths of it.")
+    @click.option(
+        "--workspaces", is_flag=True, help="Run each distinct op once here, to measure its workspace."
+    )
     @click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=2.0, show_default=True)
     @click.option("--output", type=output, help="Draw the table as a picture.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -89,6 +92,7 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
             dtype=None if asked["hf"] else dtype,
             time_limit=asked["time_limit"],
             on_cell=on_cell,
+            **({"workspaces": True} if asked["workspaces"] else {}),
         )
     except (ValueError, TypeError) as error:
         raise ProgramError(str(error)) from error

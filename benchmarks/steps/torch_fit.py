@@ -1,0 +1,100 @@
+"""Three plain training steps of an architecture of :mod:`zoo.torch_world`, beside the prediction of ``fit``.
+
+The measured peak is that of live tensor bytes of the whole third step, the update included, by the
+allocator's events. With ``train``, the model is also trained within the least peak that was predicted.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+import checkmate_torch
+from checkmate import CheckmateError, keep_all_peak
+from checkmate_torch.fitting.optimizers import named_optimizer, update_bytes
+from checkmate_torch.fitting.plain import plain_step
+from checkmate_torch.meter import memory_meter
+from steps.process import Row, answer
+from zoo.torch_world import ARCHITECTURES, Trained
+
+_COST_MODEL = "flops"
+
+
+def measure(task: Row) -> Row:
+    """Predicted and measured bytes of one model and optimizer, in this process.
+
+    Args:
+        task: ``network``, ``optimizer``, ``lora``: names of the modules that get adapters, ``train``.
+    """
+    (cell,) = checkmate_torch.fit(
+        lambda _: _made(task)[:2],
+        optimizer=task["optimizer"],
+        cost_model=_COST_MODEL,
+        workspaces=True,
+        cache=False,
+        time_limit=2.0 if task["train"] else 0.2,
+    )
+    facts = {
+        "predicted": _predicted(*_made(task)),
+        "with_workspaces": cell.plain_peak,
+        "update": cell.update_peak,
+        "least": cell.least_peak,
+        "measured": _trained(*_made(task)),
+    }
+    if task["train"]:
+        try:
+            facts["least_measured"] = _trained(*_made(task), budget=cell.least_peak)
+        except CheckmateError as error:
+            facts["least_failed"] = f"{type(error).__name__}: {error}"[:200]
+    return facts
+
+
+def _predicted(model: nn.Module, inputs: dict[str, Any], optimizer: Optimizer) -> int:
+    """The plain peak of ``fit`` where no workspaces are measured, in bytes."""
+    step, update = plain_step(model, inputs), update_bytes(optimizer)
+    if step is None:
+        traced = checkmate_torch.trace(model, inputs, cost_model=_COST_MODEL)
+        return update.state + (traced.plain_peak or keep_all_peak(traced.graph))
+    return update.state + max(step.peak(), step.moments[-1][0] + update.workspace)
+
+
+def _made(task: Row) -> tuple[nn.Module, dict[str, Any], Optimizer]:
+    """The model in training mode, its inputs, and its optimizer."""
+    with torch._subclasses.fake_tensor.unset_fake_temporarily():  # the networks are small
+        torch.manual_seed(0)
+        module, inputs, loss = ARCHITECTURES[task["network"]].make()
+        if task["lora"]:
+            import peft
+
+            module = peft.get_peft_model(module, peft.LoraConfig(r=8, target_modules=task["lora"]))
+        model = Trained(module, loss).train()
+        trained = [p for p in model.parameters() if p.requires_grad]
+        return model, dict(inputs), named_optimizer(task["optimizer"])(trained)
+
+
+def _trained(model: nn.Module, inputs: dict[str, Any], optimizer: Optimizer, budget: int = 0) -> int:
+    """The peak of the third step, in bytes; 0 as the budget = plain."""
+    if budget:
+        checkmate_torch.enable(model, budget, optimizer=optimizer, cost_model=_COST_MODEL, cache=False)
+
+    def step() -> None:
+        model(**inputs).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    step()
+    with memory_meter(model, optimizer, inputs) as meter:
+        step()
+    return meter.peak
+
+
+if __name__ == "__main__":
+    logging.getLogger("checkmate_torch").propagate = False
+    warnings.simplefilter("ignore")
+    answer(measure)
