@@ -221,6 +221,20 @@ def test_the_workspaces_are_those_that_cublas_keeps() -> None:
     assert 0 < torch.cuda.memory_allocated() <= library_bytes(torch.device("cuda"))
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    ("name", "op"), [("attention", "attention_backward"), ("convolution", "convolution")]
+)
+def test_workspaces_that_are_not_measured_are_enough(name: str, op: str) -> None:
+    make, shape = CASES[name]
+    model = make().cuda()
+    x = torch.randn(shape, dtype=next(model.parameters()).dtype, device="cuda")
+    told, measured = (trace(model, x, loss=_loss, cost_model="flops", workspaces=w) for w in (False, True))
+    for a, b in zip(told.graph.ops, measured.graph.ops, strict=True):
+        assert a.workspace >= b.workspace or op not in a.name
+
+
 class _Twice(torch.autograd.Function):
     @staticmethod
     def forward(ctx: object, x: Tensor, factor: float, y: Tensor) -> tuple[Tensor, Tensor]:
