@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -108,6 +108,7 @@ class _Planning:
         planner = self.planner
         trained = [k for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter) and x.requires_grad]
         n_plans = len(planner.plans)
+        planner.held = max(planner.held, _held(example_inputs[k] for k in trained))
         self.compilations.add(current_compilation())
         call = planner(gm, example_inputs)
         if len(planner.plans) == n_plans:
@@ -125,7 +126,7 @@ class _Planning:
         """Plan again from the next call on, if held gradients or a step's other calls are not counted."""
         planner = self.planner
         self.count_states(*self.states.note_call())
-        held = sum(p.grad.nbytes for p in parameters if isinstance(p, Tensor) and p.grad is not None)
+        held = _held(parameters)
         if held > planner.held:
             planner.held = held
             if not planner.charge(Kind.EARLIER_GRADIENTS, held):
@@ -155,6 +156,11 @@ class _Planning:
         if options := self.planner.count_state(self.states, name, calls):
             self.planner.options = options
             self.plan_again()
+
+
+def _held(parameters: Iterable[object]) -> int:
+    """Bytes of the gradients that parameters hold."""
+    return sum(p.grad.nbytes for p in parameters if isinstance(p, Tensor) and p.grad is not None)
 
 
 def _planning(options: Mapping[str, Any] | None, mode: str | None) -> _Planning:
