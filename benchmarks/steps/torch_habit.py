@@ -42,6 +42,7 @@ def measure(task: Row) -> Row:
     Args:
         task: ``habit``, and its ``doors``: functions of ``checkmate.torch``, or ``"backend"``.
     """
+    logging.getLogger("torch._dynamo.convert_frame").setLevel(logging.WARNING)  # heard by one of our warnings
     habit = HABITS[task["habit"]]
     steps = len(_trained(habit, lambda model, _=None: model)[0])
     plain, plain_peak = _trained(habit, lambda model, _=None: model, steps)
