@@ -18,6 +18,7 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from checkmate import (
     Budget,
@@ -153,22 +154,12 @@ class _Question:
         with for_target(self.target):
             update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
             step, libraries = plain_step(model, example_inputs, loss), library_bytes(place)
-        settings = {"progress": False} | self.settings
-        if self.target is None or self.target.name is None:
-            settings = {"cost_model": "flops"} | settings
-        device = None if self.target is None else self.target.name or self.target.device
-        traced, remark = None, ""
-        try:
-            traced = trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
-        except UnsupportedModelError as error:
-            if step is None:
-                raise
-            remark = str(error)
+        traced, remark = self._traced(model, example_inputs, loss, optimizer, needed=step is None)
         plain, updating = _plain_peaks(step, traced, update, libraries)
-        least = None
+        least, lowest = None, None
         if traced is not None:
             least = minimum_budget(traced.graph, fixed_order=True, time_limit=self.time_limit)
-        lowest = None if least is None else min(max(least.peak or plain, updating), plain)
+            lowest = min(max(least.peak or plain, updating), plain)
         cell = Fit(
             batch=batch,
             sequence=sequence,
@@ -181,7 +172,29 @@ class _Question:
         )
         count = sum(p.numel() for p in model.parameters())
         name = f"{type(model).__name__}, {count / 1e6:.3g} M parameters"
-        return cell, (name, type(optimizer).__name__ if optimizer is not None else "")
+        return cell, (name, "" if optimizer is None else type(optimizer).__name__)
+
+    def _traced(
+        self,
+        model: nn.Module,
+        example_inputs: object,
+        loss: Loss | None,
+        optimizer: Optimizer | None,
+        *,
+        needed: bool,
+    ) -> tuple[TracedModel | None, str]:
+        """The traced step; or None, and the reason why it can't be captured, unless it is needed."""
+        settings = {"progress": False} | self.settings
+        if self.target is None or self.target.name is None:
+            settings = {"cost_model": "flops"} | settings
+        device = None if self.target is None else self.target.name or self.target.device
+        try:
+            traced = trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
+        except UnsupportedModelError as error:
+            if needed:
+                raise
+            return None, str(error)
+        return traced, ""
 
     def _made(self, batch: int, sequence: int | None) -> tuple[nn.Module, object, Loss | None]:
         """What the factory makes, in the dtype that was asked for."""

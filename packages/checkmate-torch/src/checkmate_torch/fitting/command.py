@@ -92,7 +92,7 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
             dtype=None if asked["hf"] else dtype,
             time_limit=asked["time_limit"],
             on_cell=on_cell,
-            **({"workspaces": True} if asked["workspaces"] else {}),
+            workspaces=asked["workspaces"] or None,
         )
     except (ValueError, TypeError) as error:
         raise ProgramError(str(error)) from error
