@@ -46,7 +46,7 @@ EDITABLE, TF_EDITABLE = (
 )
 TESTING = ("distributed", "jsonschema", "jupytext", "pytest-timeout", "pytest-xdist", "transformers")
 TRAINERS = ("accelerate", "lightning", "peft", "pytest-timeout", "pytest-xdist", "transformers")
-WORLD = ("diffusers", "timm", "torch-geometric", "transformers")
+WORLD = ("diffusers", "peft", "timm", "torch-geometric", "transformers")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
 OFFLINE_PARTS = ("core", "solvers", "torch")
 OFFLINE = (  # what the parts and the tests need and a machine with PyTorch, NumPy, SciPy and Numba may lack
