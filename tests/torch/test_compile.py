@@ -306,7 +306,7 @@ def test_what_dynamo_never_hands_to_the_backend_is_warned_of(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "_known", {})
-    monkeypatch.setattr(backend._silence, "n_steps", 0)
+    monkeypatch.setattr(backend._not_captured, "n_steps", 0)
     module = nn.GRU(4, 4)
     recurrent = torch.compile(module, backend="checkmate", options={"budget": "1MiB"})
     optimizer = torch.optim.SGD(module.parameters())
@@ -314,5 +314,5 @@ def test_what_dynamo_never_hands_to_the_backend_is_warned_of(
         for _ in range(3):
             recurrent(torch.randn(3, 4))[0].sum().backward()
             optimizer.step()
-    assert backend._silence.n_steps == 2  # it is asked at steps 1, 2, 4, …
+    assert backend._not_captured.n_steps == 2  # it is asked at steps 1, 2, 4, …
     assert caplog.text.count("handed no graph to the backend 'checkmate'") == 1

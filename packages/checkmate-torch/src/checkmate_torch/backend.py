@@ -185,7 +185,7 @@ def _planning(options: Mapping[str, Any] | None, mode: str | None) -> _Planning:
     return planning
 
 
-class _Silence:
+class _NotCaptured:
     """Warns of what Dynamo never hands over, which runs as plain PyTorch."""
 
     def __init__(self) -> None:
@@ -214,4 +214,4 @@ class _Silence:
             )
 
 
-_silence = _Silence()
+_not_captured = _NotCaptured()
