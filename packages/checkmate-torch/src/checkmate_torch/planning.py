@@ -178,7 +178,9 @@ class Planner:
     ) -> Boxed:
         """Compile a backward graph, which notes that it has run."""
         run, call = compile_graph(gm, inputs), captured.call
-        return run if call is None else self.calls.noting_backward(call, run, self._warn_of_repeat)
+        if call is None or self.given is not None:
+            return run
+        return self.calls.noting_backward(call, run, self._warn_of_repeat)
 
     def _partition(
         self,
