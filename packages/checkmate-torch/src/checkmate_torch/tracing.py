@@ -317,8 +317,8 @@ class _Builder:
         )
 
     def _tensor(self, name: str, value: torch.Tensor) -> int:
-        size = allocated_bytes(value)
-        if value.dim() and (size > CUDA_GRANULE or value.device.type != "cpu"):  # no number, no random state
+        size = allocated_bytes(value)  # numbers and random states may be on the CPU beside a GPU's tensors
+        if value.dim() and (size > CUDA_GRANULE or value.device.type != "cpu"):
             self.device = self.device or value.device
             if value.device != self.device:
                 raise UnsupportedModelError(
