@@ -171,8 +171,11 @@ class _Question:
             remark=remark,
         )
         count = sum(p.numel() for p in model.parameters())
-        name = f"{type(model).__name__}, {count / 1e6:.3g} M parameters"
-        return cell, (name, "" if optimizer is None else type(optimizer).__name__)
+        size = f"{count / 1e9:.3g} G" if count >= 1e9 else f"{count / 1e6:.3g} M"
+        return cell, (
+            f"{type(model).__name__}, {size} parameters",
+            "" if optimizer is None else type(optimizer).__name__,
+        )
 
     def _traced(
         self,

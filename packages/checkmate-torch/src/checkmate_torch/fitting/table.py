@@ -72,7 +72,7 @@ class FitTable:
 
     Attributes:
         cells: one for each batch and sequence, sequences innermost.
-        model: class of the model, and its parameters in millions.
+        model: class of the model, and the number of its parameters.
         device: name in :data:`checkmate.cost.DEVICES`; empty = none was named.
         optimizer: name of its class; empty = there is none.
     """
