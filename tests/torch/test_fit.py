@@ -183,6 +183,15 @@ def test_a_device_of_the_table_has_a_capacity_and_libraries() -> None:
     assert there.update_peak - here.update_peak >= 2**26  # of cuBLAS
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_plain_peak_is_that_of_this_machines_gpu() -> None:
+    (cell,) = fit(lambda batch: (Wide(4096), torch.zeros(batch, 64)), [8192], device="cuda")
+    model, x = Wide(4096).cuda(), torch.zeros(8192, 64, device="cuda")
+    measured = trained(model, lambda: model(x), torch.optim.AdamW(model.parameters()), x)
+    assert cell.plain_peak == pytest.approx(measured, rel=0.1)  # cuBLAS holds 64 MiB at most
+
+
 def test_foreach_holds_a_temporary_for_each_parameter() -> None:
     parameters = [nn.Parameter(torch.zeros(256, 256)) for _ in range(8)]
     one, size = parameters[0].nbytes, sum(p.nbytes for p in parameters)
