@@ -25,6 +25,7 @@ from evaluation import (
     ratios,
     readme,
     scaling,
+    selfcheck,
     solvers,
     torch_details,
     torch_fit,
@@ -75,5 +76,6 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
     made = {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}
     made["paper-graphs"] = lambda: paper_graphs.markdown(folder)
     made["faults"] = lambda: faults.markdown(folder / "faults.json")
+    made["selfcheck"] = lambda: selfcheck.markdown(folder)
     made["readme-torch"] = lambda: readme.markdown(folder)
     return made

@@ -18,7 +18,7 @@ _NETWORKS = ("gpt", "cnn")
 _BUDGETS = {False: 64 * 2**20, True: 2**32}
 _MOST = 2**14
 _STEPS = 10
-_SEARCH_S = 20.0
+_SEARCH_S = 60.0
 
 
 def checks(setup: Setup) -> Iterator[Check]:
