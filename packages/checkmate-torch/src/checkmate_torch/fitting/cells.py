@@ -150,7 +150,8 @@ class _Question:
         model, example_inputs, loss = self._made(batch, sequence)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
-        place = self.target.device if self.target is not None else next(model.parameters()).device
+        places = [p.device for p in model.parameters()] or [torch.device("cpu")]
+        place = places[0] if self.target is None else self.target.device
         with for_target(self.target):
             update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
             step, libraries = plain_step(model, example_inputs, loss), library_bytes(place)
