@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+import checkmate
 from checkmate.plugins import Solver
 from checkmate.report import Kind
 from checkmate_torch import UnsupportedModelError, compile, enable, last_plan, memory_meter
@@ -107,6 +108,32 @@ def test_held_gradients_without_room_have_a_plan_of_their_own() -> None:
         with memory_meter(compiled, x) as meter:
             compiled(x).square().mean().backward()
         assert meter.peak <= plan.solution.peak
+
+
+@pytest.mark.parametrize("door", ["enable", "backend"])
+def test_held_gradients_that_no_budget_plan_counts_end_no_training(
+    door: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.randn(64, 32)
+    module = network()
+    settings: dict[str, Any] = {"cost_model": "flops"}
+    training = enable(module, "8GiB", **settings)
+    module(x)
+    least = checkmate.minimum_budget(training.plans[0].traced.graph, fixed_order=True).problem.budget
+    for strict in (False, True):
+        module = network()
+        settings |= {"strict": strict, "budget": least}
+        if door == "enable":
+            enable(module, **settings)
+            run = module
+        else:
+            run = torch.compile(module, backend="checkmate", options=dict(settings))
+        refused = pytest.raises(checkmate.CheckmateError) if strict else nullcontext()
+        run(x).square().mean().backward()
+        with caplog.at_level(logging.WARNING, "checkmate_torch"), refused:
+            for _ in range(3):
+                run(x).square().mean().backward()
+    assert caplog.text.count("goes on with plans that do not count them") == 1
 
 
 def test_hooks_on_saved_tensors_compose(forgetful: Solver) -> None:

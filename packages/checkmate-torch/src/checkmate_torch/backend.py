@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.optim import Optimizer
 
-from checkmate import CheckmateError, NoPlanError, UnsupportedModelError
+from checkmate import CheckmateError, InfeasibleBudgetError, NoPlanError, UnsupportedModelError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
 from checkmate_torch.distributed import refuse_split_graphs
 from checkmate_torch.options import Options
-from checkmate_torch.planning import Planner
+from checkmate_torch.planning import IGNORED_GRADIENTS, Planner
 from checkmate_torch.private import (
     Compilation,
     current_compilation,
@@ -97,7 +97,7 @@ class _Planning:
     """The plans that the latest one is the last of."""
 
     def __init__(self, planner: Planner) -> None:
-        self.planner = planner
+        self.planner, self.ignores_gradients = planner, False
         self.compilations: set[Compilation] = set()
         self.parameters: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self.states = States()
@@ -108,9 +108,17 @@ class _Planning:
         planner = self.planner
         trained = [k for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter) and x.requires_grad]
         n_plans = len(planner.plans)
-        planner.held = max(planner.held, _held(example_inputs[k] for k in trained))
+        if not self.ignores_gradients:
+            planner.held = max(planner.held, _held(example_inputs[k] for k in trained))
         self.compilations.add(current_compilation())
-        call = planner(gm, example_inputs)
+        try:
+            call = planner(gm, example_inputs)
+        except InfeasibleBudgetError as error:
+            if planner.options.strict or not planner.held:
+                raise
+            planner.held, self.ignores_gradients = 0, True
+            planner.warn_once("ignored gradients", IGNORED_GRADIENTS % error)
+            call = planner(gm, example_inputs)
         if len(planner.plans) == n_plans:
             return call  # there is no backward pass
         _Planning.latest = planner.plans
@@ -126,7 +134,7 @@ class _Planning:
         """Plan again from the next call on, if held gradients or a step's other calls are not counted."""
         planner = self.planner
         self.count_states(*self.states.note_call())
-        held = _held(parameters)
+        held = 0 if self.ignores_gradients else _held(parameters)
         if held > planner.held:
             planner.held = held
             if not planner.charge(Kind.EARLIER_GRADIENTS, held):

@@ -43,11 +43,15 @@ from checkmate_torch.symbols import Sizes, are_within, covers, planned_sizes, pl
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.tracing import trace_joint
 
-__all__ = ["Planner"]
+__all__ = ["IGNORED_GRADIENTS", "Planner"]
 
 _log = logging.getLogger(__name__)
 _LEAST_S = 2.0
 """Seconds to look for the least peak of a call whose step is not known yet."""
+IGNORED_GRADIENTS = (
+    "while gradients of earlier backward passes are held, no plan is within the budget: training goes on "
+    "with plans that do not count them. %s"
+)
 _RETAINED = (
     "no schedule stays within %s where backward passes keep the graph: the step may exceed that; the least "
     "budget known to work is %d bytes. Add the losses up and run one backward pass"

@@ -27,7 +27,7 @@ from checkmate_torch.capture import NotOneGraphError, TooManyPlansError, capture
 from checkmate_torch.distributed import refuse_parts, run_inside
 from checkmate_torch.found_loss import found_loss
 from checkmate_torch.options import Options
-from checkmate_torch.planning import Planner
+from checkmate_torch.planning import IGNORED_GRADIENTS, Planner
 from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, is_transformed, plain_call
 from checkmate_torch.step_plan import Given, StepPlan, Viewable
 from checkmate_torch.stepping import States, on_steps
@@ -82,7 +82,7 @@ class PlannedTraining(Viewable):
         self._in_place = not holds_model
         self._earlier: _Earlier | None = None
         self._runs: dict[_Kind, Callable[..., object]] = {}
-        self._in_pieces = False
+        self._in_pieces = self._ignores_gradients = False
         self._states = States()
         on_steps(self._count_state_of)
 
@@ -138,9 +138,8 @@ class PlannedTraining(Viewable):
                 raise
             self._plan_pieces(error)
         except InfeasibleBudgetError as error:
-            if strict or self._earlier is None:
+            if strict or not (self._use_earlier_plans(error) or self._ignore_gradients(model, error)):
                 raise
-            self._use_earlier_plans(self._earlier, error)
         else:
             if self._planner.plans:
                 self._earlier = None
@@ -189,14 +188,25 @@ class PlannedTraining(Viewable):
             "between them are not bounded",
         )
 
-    def _use_earlier_plans(self, earlier: _Earlier, error: InfeasibleBudgetError) -> None:
-        """Go back to plans that count too little, because no others are within the budget."""
-        self._planner, self._runs, self._earlier = earlier.planner, earlier.runs, None
+    def _use_earlier_plans(self, error: InfeasibleBudgetError) -> bool:
+        """Go back to plans that count too little, if any, because no others are within the budget."""
+        if self._earlier is None:
+            return False
+        self._planner, self._runs, self._earlier = self._earlier.planner, self._earlier.runs, None
         self._planner.warn_once(
             "infeasible",
             "with the optimizer's state or with all calls of a step, no plan is within the budget: training "
             f"goes on with the earlier plans, which count less. {error}",
         )
+        return True
+
+    def _ignore_gradients(self, model: nn.Module, error: InfeasibleBudgetError) -> bool:
+        """Let calls that find gradients follow the plans of those that find none, if there are any."""
+        if self._ignores_gradients or not (self._planner.plans and _held(model)):
+            return False
+        self._ignores_gradients = True
+        self._planner.warn_once("gradients", IGNORED_GRADIENTS % error)
+        return True
 
     def _captured(self, model: nn.Module) -> Callable[..., object]:
         """The model under the planner.
@@ -208,7 +218,7 @@ class PlannedTraining(Viewable):
         depth = min(n_outstanding(), _MOST_DEPTHS)
         if self._planner.is_outdated():
             self._plan_again(self.options)
-        held = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+        held = 0 if self._ignores_gradients else _held(model)
         trained = tuple(p.requires_grad for p in model.parameters()) if OVERLOOKS_FREEZING else ()
         apart = held > 0 and (
             (True, depth, trained) in self._runs or not self._planner.charge(Kind.EARLIER_GRADIENTS, held)
@@ -259,6 +269,11 @@ class PlannedTraining(Viewable):
         """Count what optimizers keep, the one of this name in the middle of its step too."""
         if self.given is None and (options := self._planner.count_state(self._states, name, calls)):
             self._plan_again(options)
+
+
+def _held(model: nn.Module) -> int:
+    """Bytes of the gradients that a model holds."""
+    return sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
 
 
 class _Earlier:
