@@ -24,7 +24,7 @@ from checkmate_torch.selfcheck.slices import SLICES, rows_of
 
 __all__ = ["main"]
 
-_WEIGHTS = {"bits": 4, "truth": 4, "tools": 1, "times": 4, "largest": 2}
+_WEIGHTS = {"bits": 4, "truth": 4, "tools": 1, "times": 4, "largest": 3}
 _GRACE_S = 60.0
 """Seconds for the start of a slice, and for its last check after the time of the slice."""
 _PACKAGES = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "torch", "triton", "numpy", "numba")
@@ -70,17 +70,8 @@ def _all_rows(chosen: argparse.Namespace) -> list[Row]:
         share = _WEIGHTS[left[0]] / sum(_WEIGHTS[name] for name in left)
         seconds = max(5.0, share * (end - time.monotonic()))
         name = left.pop(0)
-        arguments = [
-            "--only",
-            name,
-            "--device",
-            chosen.device,
-            "--match",
-            chosen.match,
-            "--rows",
-            str(seconds),
-        ]
-        for row in rows_from(name, arguments, seconds + _GRACE_S):
+        same = ["--device", chosen.device, "--match", chosen.match]
+        for row in rows_from(name, ["--only", name, *same, "--rows", str(seconds)], seconds + _GRACE_S):
             rows.append(row)
             if row.verdict != LATE:
                 _say(line_of(row))

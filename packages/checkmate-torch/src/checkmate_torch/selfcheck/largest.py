@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from checkmate import InfeasibleBudgetError
@@ -53,7 +55,7 @@ def _by_trying(network: Network, setup: Setup, way: str) -> Answer:
 
 def _ours(network: Network, setup: Setup) -> Answer:
     """The largest batch that a plan promises, and whether it keeps the promise."""
-    probe = Loop(network, setup, 1)
+    start, probe = time.monotonic(), Loop(network, setup, 1)
     settings = {"optimizer": probe.optimizer, "reserve": setup.reserve, "cost_model": "flops"}
     found = max_batch_size(
         lambda n: network.examples(setup, n),
@@ -65,14 +67,18 @@ def _ours(network: Network, setup: Setup) -> Answer:
         **settings,  # type: ignore[arg-type]
     )
     del probe
+    is_late = time.monotonic() - start > _SEARCH_S
     if found.size == 0:
         return Answer(passed=False, verdict="infeasible", text="no example fits")
     loop = Loop(network, setup, found.size)
     loop.plan("enable", _budget(setup), cost_model="flops", time_limit=5.0)
     try:
-        return _trained(loop, found.size, setup)
+        answer = _trained(loop, found.size, setup)
     except InfeasibleBudgetError as error:
         return Answer(passed=False, verdict="not kept", text=f"{found.size} examples: {error}")
+    if is_late:
+        return replace(answer, text=f"{answer.text}; the search ended at its time limit")
+    return answer
 
 
 def _trained(loop: Loop, n: int, setup: Setup) -> Answer:

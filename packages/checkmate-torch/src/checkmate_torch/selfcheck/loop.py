@@ -15,11 +15,12 @@ from checkmate import Budget, InfeasibleBudgetError
 from checkmate_torch.enabled import enable
 from checkmate_torch.meter import memory_meter
 from checkmate_torch.selfcheck.rows import Setup
-from checkmate_torch.selfcheck.zoo import Network
+from checkmate_torch.selfcheck.zoo import NETWORKS, Network
 from checkmate_torch.step import compile_step
 from checkmate_torch.step_plan import StepPlan, Viewable
+from checkmate_torch.workspaces import library_bytes
 
-__all__ = ["LEAST", "OVER", "WAYS", "Loop", "Outcome", "difference", "forget_all"]
+__all__ = ["LEAST", "OVER", "WAYS", "Loop", "Outcome", "difference", "forget_all", "uncounted_bytes"]
 
 WAYS = ("enable", "compile_step")
 LEAST = "least"
@@ -185,3 +186,11 @@ def forget_all() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def uncounted_bytes(setup: Setup) -> int:
+    """Bytes of a GPU that libraries keep after their first calls, beyond the workspaces that plans count."""
+    for network in NETWORKS:
+        Loop(network, setup, 1).step()
+    forget_all()
+    return max(0, torch.cuda.memory_allocated(setup.device) - library_bytes(setup.device))

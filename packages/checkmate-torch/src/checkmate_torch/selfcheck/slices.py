@@ -11,10 +11,8 @@ import torch
 
 from checkmate import InfeasibleBudgetError
 from checkmate_torch.selfcheck import bits, largest, times, tools, truth
-from checkmate_torch.selfcheck.loop import Loop, forget_all
+from checkmate_torch.selfcheck.loop import forget_all, uncounted_bytes
 from checkmate_torch.selfcheck.rows import FAILED, LATE, Answer, Check, Row, Setup
-from checkmate_torch.selfcheck.zoo import NETWORKS
-from checkmate_torch.workspaces import library_bytes
 
 __all__ = ["SLICES", "rows_of"]
 
@@ -40,7 +38,7 @@ def rows_of(name: str, device: torch.device, seconds: float, match: str = "") ->
     end = time.monotonic() + seconds
     setup = Setup(device=device)
     if setup.large:
-        setup = replace(setup, reserve=_library_bytes(setup))
+        setup = replace(setup, reserve=uncounted_bytes(setup))
     for check in SLICES[name](setup):
         if match not in check.name:
             continue
@@ -61,11 +59,3 @@ def _answer_of(check: Check) -> Answer:
         return Answer(passed=False, verdict=FAILED, text=f"{type(error).__name__}: {said}", facts=facts)
     finally:
         forget_all()
-
-
-def _library_bytes(setup: Setup) -> int:
-    """Bytes of a GPU that libraries keep after their first calls, beyond the workspaces that plans count."""
-    for network in NETWORKS:
-        Loop(network, setup, 1).step()
-    forget_all()
-    return max(0, torch.cuda.memory_allocated(setup.device) - library_bytes(setup.device))

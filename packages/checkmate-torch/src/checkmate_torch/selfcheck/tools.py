@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -13,7 +14,7 @@ from checkmate.units import format_bytes
 from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.meter import memory_meter, resident_bytes
 from checkmate_torch.profile import profile_op
-from checkmate_torch.selfcheck.loop import OVER, Loop, difference, forget_all
+from checkmate_torch.selfcheck.loop import OVER, Loop, difference, uncounted_bytes
 from checkmate_torch.selfcheck.rows import Answer, Check, Setup, finite
 from checkmate_torch.selfcheck.zoo import NETWORKS
 
@@ -51,10 +52,9 @@ def _loop(setup: Setup) -> Loop:
     return Loop(NETWORKS[0], setup)
 
 
-def _planned(setup: Setup, reserve: int | None = None) -> Loop:
+def _planned(setup: Setup) -> Loop:
     loop = _loop(setup)
-    reserve = setup.reserve if reserve is None else reserve
-    loop.plan("enable", "60%", cost_model="flops", time_limit=2.0, reserve=reserve)
+    loop.plan("enable", "60%", cost_model="flops", time_limit=2.0)
     return loop
 
 
@@ -116,13 +116,9 @@ def _cached(setup: Setup) -> Answer:
 def _stream(setup: Setup) -> Answer:
     expected = _loop(setup).train()
     stream = torch.cuda.Stream(setup.device)  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(stream):
-        _loop(setup).step()
-    torch.cuda.synchronize()
-    forget_all()
-    loop = _planned(setup, reserve=torch.cuda.memory_allocated())  # libraries keep more for each stream
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
+        loop = _planned(replace(setup, reserve=uncounted_bytes(setup)))  # libraries keep more for each stream
         found = loop.train()
     torch.cuda.synchronize()
     apart, name = difference(found, expected)
