@@ -116,7 +116,7 @@ def test_a_model_of_transformers_runs_the_code_that_its_eager_step_runs(config: 
     cell = fit(factory, [4], [64], optimizer="sgd")[4, 64]
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    model, ids = LlamaForCausalLM(LlamaConfig(**LLAMA)), torch.zeros(4, 64, dtype=torch.long)
+    model, ids = LlamaForCausalLM(LlamaConfig(**LLAMA, use_cache=False)), torch.zeros(4, 64, dtype=torch.long)
     labels = ids.clone()
 
     def loss() -> Tensor:

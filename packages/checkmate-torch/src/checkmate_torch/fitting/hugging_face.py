@@ -2,8 +2,9 @@
 
     config.json ↦ ((batch, sequence) ↦ (model, inputs, loss))
 
-Nothing is loaded over the network, and no code of a repository is run. A step takes the loss alone from the
-model's output, as transformers' ``Trainer`` does, so that the logits are dropped before the backward pass.
+Nothing is loaded over the network, and no code of a repository is run. A step is that of transformers'
+``Trainer``: without the cache of keys and values, and with the loss alone from the model's output, so that
+the logits are dropped before the backward pass.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def hugging_face_factory(
     def model() -> nn.Module:
         settings = transformers.AutoConfig.for_model(**facts)
         settings.dtype = dtype or settings.dtype or torch.float32
+        settings.use_cache = False
         build = made.from_config if name.startswith("Auto") else made  # type: ignore[attr-defined]
         with unfaked(), torch.device("meta"), _default(settings.dtype):
             network: nn.Module = build(settings).train()
