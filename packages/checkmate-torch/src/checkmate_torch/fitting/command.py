@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from checkmate import CheckmateError
 from checkmate.framework import ProgramError
 from checkmate.plugins import examples
 
@@ -94,7 +95,9 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
             on_cell=on_cell,
             workspaces=asked["workspaces"] or None,
         )
-    except (ValueError, TypeError) as error:
+    except CheckmateError:
+        raise
+    except ValueError as error:
         raise ProgramError(str(error)) from error
 
 
