@@ -105,11 +105,11 @@ def types(session: nox.Session) -> None:
 def coverage(session: nox.Session) -> None:
     """Measure how much of checkmate-core its own tests and doctests run, branches included.
 
-    The wrong plugins of the conformance kit's tests stay out, and the commands of a how-to, which run in
-    processes of their own: they take long, and reach hardly more.
+    The slowest tests stay out: wrong plugins for the conformance kit, its many schedules for a tape, and the
+    commands of a how-to, which run in processes of their own. They reach hardly more.
     """
-    left_out = "not wrong_solver and not wrong_executor and not framework_plugin"
-    where = ("tests/core", f"{PACKAGES}/checkmate-core", "docs", "-k", left_out)
+    left_out = "not wrong_solver and not wrong_executor and not framework_plugin and not TestTape"
+    where = ("tests/core", f"{PACKAGES}/checkmate-core", "-k", left_out)
     report = ("--cov-report=term-missing:skip-covered", "--cov-fail-under=95")
     run = (str(DEV / "pytest"), *PARALLEL, "--timeout=600", "-q")
     session.run(*run, *where, "--cov=checkmate", "--cov-branch", *report, *session.posargs)
