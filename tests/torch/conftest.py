@@ -1,7 +1,8 @@
-"""One thread, because on a busy machine OpenMP's barriers make small ops far slower; and a solver."""
+"""One thread, because on a busy machine OpenMP's barriers make small ops far slower; a solver; a clean start."""
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from checkmate import Problem, Schedule, Solution
 from checkmate.lower import lazy_sequence
+from checkmate_torch.calls import n_outstanding
 
 torch.set_num_threads(1)
 
@@ -29,3 +31,10 @@ class Forgetful:
 def forgetful() -> Forgetful:
     """The most demanding schedule: all of forward is computed again in backward."""
     return Forgetful()
+
+
+@pytest.fixture(autouse=True)
+def _no_call_of_another_test_is_due() -> None:
+    """Results of an earlier test, in a cycle of references, are no calls of this test's steps."""
+    if n_outstanding():
+        gc.collect()
