@@ -1,4 +1,4 @@
-"""One thread, because on a busy machine OpenMP's barriers make small ops far slower; a solver; a clean start."""
+"""One thread, as on a busy machine OpenMP's barriers make small ops far slower; a solver; a clean start."""
 
 from __future__ import annotations
 
