@@ -121,7 +121,7 @@ class PlannedTraining(Viewable):
 
     @torch.compiler.disable(reason=_WHY_A_BREAK)  # type: ignore[no-untyped-call,untyped-decorator]
     def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        model, strict = self._live_model(), self.options.strict
+        model = self._live_model()
         if is_transformed():
             self._planner.warn_once("transformed", _TRANSFORMED)
             return plain_call(model, *args, **kwargs)
@@ -130,23 +130,36 @@ class PlannedTraining(Viewable):
         self._count_states(*self._states.note_call())
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
-        except TooManyPlansError as error:
-            if not self._make_room(error):
-                return plain_call(model, *args, **kwargs)
-        except NotOneGraphError as error:
-            if strict or self.given is not None or self._in_pieces:
-                raise
+        except (TooManyPlansError, NotOneGraphError, InfeasibleBudgetError) as error:
+            if self._gives_way(error, model):
+                return self._planned(args, kwargs)
+            return plain_call(model, *args, **kwargs)
+        if self._planner.plans:
+            self._earlier = None
+        elif self._in_pieces:
+            self._planner.warn_once("nothing", _NOTHING)
+        return result
+
+    def _gives_way(
+        self, error: TooManyPlansError | NotOneGraphError | InfeasibleBudgetError, model: nn.Module
+    ) -> bool:
+        """Change how calls are planned after an error; False = this call can only run unplanned.
+
+        Raises:
+            CheckmateError: the error, if there is no other way.
+        """
+        if isinstance(error, TooManyPlansError):
+            return self._make_room(error)
+        if isinstance(error, NotOneGraphError):
+            if self.options.strict or self.given is not None or self._in_pieces:
+                raise error
             self._plan_pieces(error)
-        except InfeasibleBudgetError as error:
-            if strict or not (self._use_earlier_plans(error) or self._ignore_gradients(model, error)):
-                raise
-        else:
-            if self._planner.plans:
-                self._earlier = None
-            elif self._in_pieces:
-                self._planner.warn_once("nothing", _NOTHING)
-            return result
-        return self._planned(args, kwargs)
+            return True
+        if not self.options.strict and (
+            self._use_earlier_plans(error) or self._ignore_gradients(model, error)
+        ):
+            return True
+        raise error
 
     def _find_loss_bytes(
         self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
