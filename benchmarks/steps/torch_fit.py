@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 import checkmate_torch
 from checkmate import CheckmateError, keep_all_peak
 from checkmate_torch.fitting.optimizers import named_optimizer, update_bytes
-from checkmate_torch.fitting.plain import plain_step
 from checkmate_torch.meter import memory_meter
+from checkmate_torch.plain import plain_step
 from steps.process import Row, answer
 from zoo.torch_world import ARCHITECTURES, Trained
 

@@ -37,6 +37,29 @@ def test_traced_and_compiled_are_the_same_graph() -> None:
     assert plan(module, x, "100%").peak == compiled.plans[0].solution.peak
 
 
+class Branching(nn.Module):
+    """Computes otherwise while it is captured, as libraries do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            y = layer(x)
+            x = y.exp().sigmoid().tanh() + x if torch.compiler.is_compiling() else y.tanh()
+        return x
+
+
+def test_the_plain_peak_is_that_of_the_models_own_code() -> None:
+    module, x = Branching(), torch.randn(512, 64)
+    traced = trace(module, x, loss=lambda y: y.square().mean())
+    with memory_meter(module, x) as meter:
+        module(x).square().mean().backward()
+    assert traced.plain_peak == pytest.approx(meter.peak, rel=0.02)
+    assert traced.plain_peak < 0.6 * checkmate.keep_all_peak(traced.graph)
+
+
 def test_with_its_loss_the_prediction_is_what_a_step_needs() -> None:
     case = resnet18(width=8, image=16, batch=4)
     solution = plan(case.module, case.inputs, "100%", loss=case.loss)

@@ -8,8 +8,7 @@ roofline and FLOPs run nothing.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack, cast
@@ -19,17 +18,19 @@ from torch import Tensor, nn
 
 from checkmate import Budget, Solution, UnsupportedModelError
 from checkmate.framework import ProgramError, TracedStep, in_bytes
-from checkmate_torch.arguments import check_loss, check_module
+from checkmate.report import Kind
+from checkmate_torch.arguments import Loss, check_loss, check_module
 from checkmate_torch.capture import captured
 from checkmate_torch.compiled import CompiledModule
 from checkmate_torch.deciding import decide_step
 from checkmate_torch.device import obtainable_bytes
+from checkmate_torch.eager import EagerStep
 from checkmate_torch.meter import resident_bytes
 from checkmate_torch.options import ModelSettings, Options, TracingModelSettings
+from checkmate_torch.plain import plain_step
 from checkmate_torch.planning import Planner
 from checkmate_torch.private import (
     FakeTensor,
-    FakeTensorMode,
     fake_mode,
     fake_mode_of,
     plain_call,
@@ -39,23 +40,17 @@ from checkmate_torch.private import (
 from checkmate_torch.step_plan import TracingDone
 from checkmate_torch.target import Target, for_target
 from checkmate_torch.traced_graph import TracedGraph
+from checkmate_torch.twins import arguments_of, fake_like, twin_of
 
 __all__ = [
     "Frontend",
-    "Loss",
     "TracedModel",
     "WithLoss",
-    "arguments_of",
     "budget_in_bytes",
-    "fake_like",
     "made_by",
     "plan",
     "trace",
-    "twin_of",
 ]
-
-Loss = Callable[[Any], Tensor]
-"""Maps the model's output to a scalar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -67,7 +62,9 @@ class TracedModel(TracedStep):
         model: the model, as it was passed.
         loss: from the model's output to a scalar; None = it was not traced.
         options: how it was traced.
-        plain_peak: predicted peak of plain PyTorch, in bytes; None = it is unknown.
+        plain_peak: predicted peak of plain PyTorch, in bytes: of the model's own code, or where that can't be
+            followed, of the captured code. None = it is unknown.
+        plain: the step of the model's own code; None = it can't be followed, or its loss is not known.
     """
 
     traced: TracedGraph
@@ -75,6 +72,7 @@ class TracedModel(TracedStep):
     loss: Loss | None
     options: Options
     plain_peak: int | None
+    plain: EagerStep | None
 
 
 def trace(
@@ -220,6 +218,7 @@ def _traced(
     check_loss(loss)
     if isinstance(model, CompiledModule):
         model = model.original
+    plain = _followed(model, example_inputs, loss)
     args, kwargs = arguments_of(example_inputs)
     tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
     mode = fake_mode_of(tensors) or fake_mode()
@@ -240,12 +239,28 @@ def _traced(
             model=model,
             loss=loss,
             options=options,
-            plain_peak=done.plain_peak,
+            plain_peak=done.plain_peak if plain is None else _plain_peak(plain, done),
+            plain=plain,
         )
     raise UnsupportedModelError(
         "no parameter and no input of the model needs a gradient, so there is no backward pass to plan: "
         "requires_grad_() says what is trained"
     )
+
+
+def _followed(model: nn.Module, example_inputs: object, loss: Loss | None) -> EagerStep | None:
+    """The plain step of the model's own code; None if it can't be followed, or its loss is not known."""
+    try:
+        return plain_step(model, example_inputs, loss)
+    except UnsupportedModelError:
+        return None
+
+
+def _plain_peak(step: EagerStep, done: TracingDone) -> int:
+    """The peak of the plain step, with what it holds besides model and batch."""
+    besides = (Kind.RESERVE, Kind.OPTIMIZER, Kind.LIBRARIES)
+    fixed = sum(done.account.fixed.get(kind, 0) for kind in besides)
+    return step.peak_beside(done.traced.graph, done.traced.nodes, fixed)
 
 
 class WithLoss(nn.Module):
@@ -261,66 +276,9 @@ class WithLoss(nn.Module):
         return self.loss(self.model(*args, **kwargs))
 
 
-def arguments_of(example_inputs: object) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Positional and keyword arguments."""
-    if isinstance(example_inputs, Mapping):
-        return (), dict(example_inputs)
-    if isinstance(example_inputs, tuple | list):
-        return tuple(example_inputs), {}
-    return (example_inputs,), {}
-
-
 def _allocated(model: nn.Module, example_inputs: object) -> tuple[torch.device, int]:
     """The device of a model, and the bytes that it and its inputs hold there; fake tensors hold none."""
     values = [*model.parameters(), *model.buffers(), *tree_leaves(arguments_of(example_inputs))]
     tensors = [x for x in values if isinstance(x, Tensor) and not x.is_meta]
     device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
     return device, resident_bytes([x for x in tensors if not isinstance(x, FakeTensor)])
-
-
-def twin_of(model: nn.Module, mode: FakeTensorMode, device: torch.device | None = None) -> nn.Module:
-    """A copy of the model with fake tensors in the place of all that it holds; nothing is allocated.
-
-    A model that is fake, and on the device if one is given, is its own twin.
-
-    Raises:
-        UnsupportedModelError: if the model can't be copied.
-    """
-    memo: dict[int, object] = {}
-    if all(fake_like(x, mode, device) is x for x in (*model.parameters(), *model.buffers())):
-        return model
-    for module in model.modules():
-        held = (*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values())
-        for value in held:
-            if isinstance(value, Tensor) and id(value) not in memo:
-                memo[id(value)] = fake_like(value, mode, device)
-    try:
-        return copy.deepcopy(model, memo)
-    except (TypeError, RuntimeError, NotImplementedError) as error:
-        raise UnsupportedModelError(
-            f"the model can't be copied to be traced on fake tensors: {error}. Build it under "
-            "torch._subclasses.FakeTensorMode(): then it is traced as it is"
-        ) from error
-
-
-def fake_like(value: object, mode: FakeTensorMode, device: torch.device | None = None) -> object:
-    """A fake tensor like another one, on a device; default its own, or the CPU for one that is on none.
-
-    Raises:
-        UnsupportedModelError: if that is a GPU that is not here, and no device is given.
-    """
-    if not isinstance(value, Tensor):
-        return value
-    if device is None and value.is_cuda and not torch.cuda.is_available():
-        raise UnsupportedModelError(
-            "the model is on CUDA, and PyTorch finds no GPU here: say which one is meant, "
-            "device='cuda:H100-80GB'"
-        )
-    if value.device.type != "meta" and device in (None, value.device):
-        return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
-    with mode:
-        like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device or "cpu")
-    like = nn.Parameter(like) if isinstance(value, nn.Parameter) else like
-    if value.is_leaf and value.grad is not None:
-        like.grad = cast("Tensor", fake_like(value.grad, mode, device))
-    return like.requires_grad_(value.requires_grad)

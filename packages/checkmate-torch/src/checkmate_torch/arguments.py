@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-__all__ = ["check_loss", "check_max_plans", "check_module", "check_optimizer", "check_step"]
+__all__ = ["Loss", "check_loss", "check_max_plans", "check_module", "check_optimizer", "check_step"]
+
+Loss = Callable[[Any], Tensor]
+"""Maps the model's output to a scalar."""
 
 
 def check_module(model: object) -> None:

@@ -22,7 +22,8 @@ from checkmate import Budget, BudgetError, DFGraph, Progress, Solution, floor, k
 from checkmate.framework import AUTO, decide
 from checkmate.heuristics import FirstFit
 from checkmate.units import format_bytes, parse_bytes
-from checkmate_torch.ahead import Loss, budget_in_bytes, options_for, plan, trace
+from checkmate_torch.ahead import budget_in_bytes, options_for, plan, trace
+from checkmate_torch.arguments import Loss
 from checkmate_torch.interpolation import alike, interpolated, priced_like
 from checkmate_torch.options import ModelSettings, Options
 from checkmate_torch.private import fake_mode

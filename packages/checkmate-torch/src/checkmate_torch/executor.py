@@ -18,7 +18,7 @@ from checkmate import Schedule, UnsupportedScheduleError, simulate
 from checkmate.analysis import late_reads
 from checkmate.framework import ProgramError
 from checkmate.plugins import StepReport
-from checkmate_torch.ahead import TracedModel, WithLoss, arguments_of, made_by, trace
+from checkmate_torch.ahead import TracedModel, WithLoss, made_by, trace
 from checkmate_torch.compiled import CompiledModule
 from checkmate_torch.emit import Watch
 from checkmate_torch.meter import memory_meter
@@ -28,6 +28,7 @@ from checkmate_torch.step import CompiledStep
 from checkmate_torch.step_ahead import TracedTraining
 from checkmate_torch.step_plan import Given
 from checkmate_torch.traced_graph import TracedGraph
+from checkmate_torch.twins import arguments_of
 from checkmate_torch.whole import WholeStep
 
 __all__ = ["Executor", "bind"]

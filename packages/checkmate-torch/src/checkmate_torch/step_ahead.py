@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from checkmate import Budget, Solution, UnsupportedModelError
 from checkmate.framework import Settings, TracedStep, TracingSettings
 from checkmate.heuristics import PlainOrder
-from checkmate_torch.ahead import fake_like, options_for, twin_of
+from checkmate_torch.ahead import options_for
 from checkmate_torch.arguments import check_step
 from checkmate_torch.deciding import decide_step
 from checkmate_torch.distributed import refuse_wrappers
@@ -31,6 +31,7 @@ from checkmate_torch.step import CompiledStep, check_owned
 from checkmate_torch.step_plan import Given
 from checkmate_torch.step_planner import StepPlanner, StepTraced, captured_step
 from checkmate_torch.target import Target, for_target
+from checkmate_torch.twins import fake_like, twin_of
 from checkmate_torch.updates import Updates
 from checkmate_torch.whole import WholeStep
 

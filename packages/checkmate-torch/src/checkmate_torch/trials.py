@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from checkmate import Schedule
 from checkmate.framework import TracingSettings
 from checkmate.plugins import Observed
-from checkmate_torch.ahead import Loss, TracedModel, trace
+from checkmate_torch.ahead import TracedModel, trace
+from checkmate_torch.arguments import Loss
 from checkmate_torch.executor import Executor
 from checkmate_torch.observing import CpuMemory, CudaMemory, slack
 from checkmate_torch.step_ahead import TracedTraining, trace_step

@@ -2,7 +2,7 @@
 
     (model, optimizer, batch, sequence) ↦ plain peak, least peak, extra cost within a budget
 
-Nothing is allocated or run: :mod:`~checkmate_torch.fitting.plain` follows the plain step on fake tensors, and
+Nothing is allocated or run: :mod:`~checkmate_torch.plain` follows the plain step on fake tensors, and
 the traced graph of the same step is solved for the least peak, and for the budget where the plain step does
 not fit.
 """
@@ -32,12 +32,13 @@ from checkmate import (
 from checkmate.cost import DEVICES
 from checkmate.framework import AUTO, ProgramError, TracingSettings
 from checkmate.units import parse_budget
-from checkmate_torch.ahead import Loss, TracedModel, made_by, trace
+from checkmate_torch.ahead import TracedModel, made_by, trace
+from checkmate_torch.arguments import Loss
 from checkmate_torch.costs import Workspaces
 from checkmate_torch.eager import EagerStep
 from checkmate_torch.fitting.optimizers import MakeOptimizer, UpdateBytes, named_optimizer, update_bytes
-from checkmate_torch.fitting.plain import plain_step
 from checkmate_torch.fitting.table import Fit, FitTable
+from checkmate_torch.plain import plain_step
 from checkmate_torch.private import fake_mode, registries, tree_map
 from checkmate_torch.target import Target, for_target
 from checkmate_torch.workspaces import library_bytes
@@ -152,10 +153,15 @@ class _Question:
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
         places = [p.device for p in model.parameters()] or [torch.device("cpu")]
         place = places[0] if self.target is None else self.target.device
+        traced, failed = self._traced(model, example_inputs, loss, optimizer)
+        step = None if traced is None else traced.plain
         with for_target(self.target):
             update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
-            step, libraries = plain_step(model, example_inputs, loss), library_bytes(place)
-        traced, remark = self._traced(model, example_inputs, loss, optimizer, needed=step is None)
+            libraries = library_bytes(place)
+            if step is None:
+                step = plain_step(model, example_inputs, loss)
+        if step is None and failed is not None:
+            raise failed
         plain, updating = _plain_peaks(step, traced, update, libraries)
         least, lowest = None, None
         if traced is not None:
@@ -169,7 +175,7 @@ class _Question:
             update_peak=updating,
             budget=self.limit,
             overhead=self._overhead(plain, lowest, least),
-            remark=remark,
+            remark=str(failed or ""),
         )
         count = sum(p.numel() for p in model.parameters())
         size = f"{count / 1e9:.3g} G" if count >= 1e9 else f"{count / 1e6:.3g} M"
@@ -179,15 +185,9 @@ class _Question:
         )
 
     def _traced(
-        self,
-        model: nn.Module,
-        example_inputs: object,
-        loss: Loss | None,
-        optimizer: Optimizer | None,
-        *,
-        needed: bool,
-    ) -> tuple[TracedModel | None, str]:
-        """The traced step; or None, and the reason why it can't be captured, unless it is needed."""
+        self, model: nn.Module, example_inputs: object, loss: Loss | None, optimizer: Optimizer | None
+    ) -> tuple[TracedModel | None, UnsupportedModelError | None]:
+        """The traced step, or the reason why it can't be captured."""
         settings = {"progress": False} | self.settings
         if self.target is None or self.target.name is None:
             settings = {"cost_model": "flops"} | settings
@@ -195,10 +195,8 @@ class _Question:
         try:
             traced = trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
         except UnsupportedModelError as error:
-            if needed:
-                raise
-            return None, str(error)
-        return traced, ""
+            return None, error
+        return traced, None
 
     def _made(self, batch: int, sequence: int | None) -> tuple[nn.Module, object, Loss | None]:
         """What the factory makes, in the dtype that was asked for."""

@@ -1,6 +1,4 @@
-"""The memory of the plain training step, from the model's own code, run on fake tensors.
-
-    peak = max(forward and backward pass, parameters + gradients + state + temporaries of the update)
+"""The memory of the plain forward and backward pass, from the model's own code, run on fake tensors.
 
 The code is not captured first: libraries take other branches while they are captured, with other tensors.
 """
@@ -17,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from checkmate import CheckmateError, UnsupportedModelError
-from checkmate_torch.ahead import Loss, arguments_of, fake_like, twin_of
+from checkmate_torch.arguments import Loss
 from checkmate_torch.attention import RunsKernelsOfTarget
 from checkmate_torch.eager import EagerStep
 from checkmate_torch.follower import Follower
@@ -32,6 +30,7 @@ from checkmate_torch.private import (
 )
 from checkmate_torch.storages import rounded, storages_of
 from checkmate_torch.target import current_target
+from checkmate_torch.twins import arguments_of, fake_like, twin_of
 
 __all__ = ["plain_step"]
 

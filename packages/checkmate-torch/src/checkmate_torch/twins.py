@@ -1,0 +1,72 @@
+"""Fake tensors in the place of real ones, of those on ``meta``, and of all that a model holds."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from checkmate import UnsupportedModelError
+from checkmate_torch.private import FakeTensor, FakeTensorMode
+
+__all__ = ["arguments_of", "fake_like", "twin_of"]
+
+
+def arguments_of(example_inputs: object) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Positional and keyword arguments."""
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, tuple | list):
+        return tuple(example_inputs), {}
+    return (example_inputs,), {}
+
+
+def twin_of(model: nn.Module, mode: FakeTensorMode, device: torch.device | None = None) -> nn.Module:
+    """A copy of the model with fake tensors in the place of all that it holds; nothing is allocated.
+
+    A model that is fake, and on the device if one is given, is its own twin.
+
+    Raises:
+        UnsupportedModelError: if the model can't be copied.
+    """
+    memo: dict[int, object] = {}
+    if all(fake_like(x, mode, device) is x for x in (*model.parameters(), *model.buffers())):
+        return model
+    for module in model.modules():
+        held = (*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values())
+        for value in held:
+            if isinstance(value, Tensor) and id(value) not in memo:
+                memo[id(value)] = fake_like(value, mode, device)
+    try:
+        return copy.deepcopy(model, memo)
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise UnsupportedModelError(
+            f"the model can't be copied to be traced on fake tensors: {error}. Build it under "
+            "torch._subclasses.FakeTensorMode(): then it is traced as it is"
+        ) from error
+
+
+def fake_like(value: object, mode: FakeTensorMode, device: torch.device | None = None) -> object:
+    """A fake tensor like another one, on a device; default its own, or the CPU for one that is on none.
+
+    Raises:
+        UnsupportedModelError: if that is a GPU that is not here, and no device is given.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    if device is None and value.is_cuda and not torch.cuda.is_available():
+        raise UnsupportedModelError(
+            "the model is on CUDA, and PyTorch finds no GPU here: say which one is meant, "
+            "device='cuda:H100-80GB'"
+        )
+    if value.device.type != "meta" and device in (None, value.device):
+        return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
+    with mode:
+        like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device or "cpu")
+    like = nn.Parameter(like) if isinstance(value, nn.Parameter) else like
+    if value.is_leaf and value.grad is not None:
+        like.grad = cast("Tensor", fake_like(value.grad, mode, device))
+    return like.requires_grad_(value.requires_grad)
