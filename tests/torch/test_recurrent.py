@@ -78,6 +78,7 @@ class Packed(nn.Module):
         return self.network(pack_padded_sequence(x, lengths, batch_first=True))[0].data.sum()
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # Dynamo's, in 2.15
 def test_packed_sequences_and_autocast_run_in_pieces_or_are_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
