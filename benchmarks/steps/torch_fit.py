@@ -15,10 +15,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 import checkmate_torch
-from checkmate import CheckmateError, keep_all_peak
-from checkmate_torch.fitting.optimizers import named_optimizer, update_bytes
+from checkmate import CheckmateError
+from checkmate_torch.fitting.optimizers import named_optimizer
 from checkmate_torch.meter import memory_meter
-from checkmate_torch.plain import plain_step
 from steps.process import Row, answer
 from zoo.torch_world import ARCHITECTURES, Trained
 
@@ -31,16 +30,19 @@ def measure(task: Row) -> Row:
     Args:
         task: ``network``, ``optimizer``, ``lora``: names of the modules that get adapters, ``train``.
     """
-    (cell,) = checkmate_torch.fit(
-        lambda _: _made(task)[:2],
-        optimizer=task["optimizer"],
-        cost_model=_COST_MODEL,
-        workspaces=True,
-        cache=False,
-        time_limit=2.0 if task["train"] else 0.2,
+    predicted, cell = (
+        checkmate_torch.fit(
+            lambda _: _made(task)[:2],
+            optimizer=task["optimizer"],
+            cost_model=_COST_MODEL,
+            workspaces=workspaces,
+            cache=False,
+            time_limit=2.0 if task["train"] else 0.2,
+        )[0]
+        for workspaces in (None, True)
     )
     facts = {
-        "predicted": _predicted(*_made(task)),
+        "predicted": predicted.plain_peak,
         "with_workspaces": cell.plain_peak,
         "update": cell.update_peak,
         "least": cell.least_peak,
@@ -52,15 +54,6 @@ def measure(task: Row) -> Row:
         except CheckmateError as error:
             facts["least_failed"] = f"{type(error).__name__}: {error}"[:200]
     return facts
-
-
-def _predicted(model: nn.Module, inputs: dict[str, Any], optimizer: Optimizer) -> int:
-    """The plain peak of ``fit`` where no workspaces are measured, in bytes."""
-    step, update = plain_step(model, inputs), update_bytes(optimizer)
-    if step is None:
-        traced = checkmate_torch.trace(model, inputs, cost_model=_COST_MODEL)
-        return update.state + (traced.plain_peak or keep_all_peak(traced.graph))
-    return update.state + max(step.peak(), step.moments[-1][0] + update.workspace)
 
 
 def _made(task: Row) -> tuple[nn.Module, dict[str, Any], Optimizer]:

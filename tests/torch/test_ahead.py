@@ -37,6 +37,17 @@ def test_traced_and_compiled_are_the_same_graph() -> None:
     assert plan(module, x, "100%").peak == compiled.plans[0].solution.peak
 
 
+def test_gradients_of_a_fake_model_are_left_alone() -> None:
+    """A fake model is followed itself, not a copy."""
+    with FakeTensorMode():
+        module, x = network(), torch.randn(8, 16, requires_grad=True)
+        given = module[0].weight.grad = torch.zeros_like(module[0].weight)
+        trace(module, x, loss=torch.sum)
+        assert module[0].weight.grad is given
+        assert module[0].bias.grad is None
+        assert x.grad is None
+
+
 class Branching(nn.Module):
     """Computes otherwise while it is captured, as libraries do."""
 

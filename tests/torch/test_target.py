@@ -214,7 +214,7 @@ def test_the_kernel_is_that_of_the_gpu(dtype: torch.dtype, width: int, masked: b
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_workspaces_are_those_that_cublas_keeps() -> None:
-    """Both threads multiply: this one, and autograd's; what is left when all tensors are gone is cuBLAS's."""
+    """Two threads multiply, this one and autograd's; when all tensors are freed, only workspaces are left."""
     a = torch.randn(256, 256, device="cuda", requires_grad=True)
     (a @ a).sum().backward()
     del a

@@ -32,15 +32,13 @@ from checkmate_torch.planning import Planner
 from checkmate_torch.private import (
     FakeTensor,
     fake_mode,
-    fake_mode_of,
     plain_call,
     tree_leaves,
-    tree_map,
 )
 from checkmate_torch.step_plan import TracingDone
 from checkmate_torch.target import Target, for_target
 from checkmate_torch.traced_graph import TracedGraph
-from checkmate_torch.twins import arguments_of, fake_like, twin_of
+from checkmate_torch.twins import arguments_of, on_fakes
 
 __all__ = [
     "Frontend",
@@ -219,15 +217,10 @@ def _traced(
     if isinstance(model, CompiledModule):
         model = model.original
     plain = _followed(model, example_inputs, loss)
-    args, kwargs = arguments_of(example_inputs)
-    tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
-    mode = fake_mode_of(tensors) or fake_mode()
-    device = None if target is None else target.device
-    twin = twin_of(model, mode, device)
+    mode, twin, args, kwargs = on_fakes(model, example_inputs, None if target is None else target.device)
     whole = twin if loss is None else WithLoss(twin, loss)
     planner = Planner(options, module=twin, only_trace=True)
     run = partial(captured(plain_call, planner), whole)
-    args, kwargs = tree_map(lambda x: fake_like(x, mode, device), (args, kwargs))
     try:
         with mode, torch.enable_grad():
             run(*args, **kwargs)

@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from checkmate import DFGraph, keep_all_peak
 from checkmate_torch.costs import Workspaces
-from checkmate_torch.follower import Follower, rounded
+from checkmate_torch.follower import Follower
 from checkmate_torch.outer_loss import LossBytes, loss_bytes
 from checkmate_torch.private import (
     fake_mode,
@@ -33,6 +33,7 @@ from checkmate_torch.private import (
     unfaked,
     untraced,
 )
+from checkmate_torch.storages import rounded
 from checkmate_torch.symbols import largest
 
 __all__ = ["EagerStep", "eager_step"]

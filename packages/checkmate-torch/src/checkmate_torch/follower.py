@@ -27,7 +27,7 @@ from checkmate_torch.private import (
 from checkmate_torch.safety import REDUCED_IN_PLACE
 from checkmate_torch.storages import rounded
 
-__all__ = ["Follower", "rounded"]
+__all__ = ["Follower"]
 
 _IN_PLACE = {
     torch.ops.aten.add.Tensor: 2,
@@ -63,7 +63,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> object:
         kwargs = kwargs or {}
         replaced = self._overwritten(func, args)
-        result = func(*_with_all_selected(func, args), **kwargs)
+        result = self.called(func, _with_all_selected(func, args), kwargs)
         for x in tree_leaves(result):
             if isinstance(x, Tensor):
                 self._add(x, _reduced_bytes(func, args) if not x.dim() else 0)
@@ -72,6 +72,10 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._sizes[replaced] = 0
         self.moments.append((self.live, Workspaces.key(func, args, kwargs)))
         return result
+
+    def called(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+        """The result of an op."""
+        return func(*args, **kwargs)
 
     def bytes_of(self, x: Tensor) -> int:
         """The bytes of a tensor's storage."""

@@ -21,16 +21,13 @@ from checkmate_torch.eager import EagerStep
 from checkmate_torch.follower import Follower
 from checkmate_torch.private import (
     OpOverload,
-    fake_mode,
-    fake_mode_of,
     run_backward,
     storage_id,
     tree_leaves,
-    tree_map,
 )
 from checkmate_torch.storages import rounded, storages_of
 from checkmate_torch.target import current_target
-from checkmate_torch.twins import arguments_of, fake_like, twin_of
+from checkmate_torch.twins import on_fakes
 
 __all__ = ["plain_step"]
 
@@ -58,13 +55,11 @@ def plain_step(model: nn.Module, example_inputs: object, loss: Loss | None = Non
     Raises:
         UnsupportedModelError: if there is no scalar loss.
     """
-    args, kwargs = arguments_of(example_inputs)
-    tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
-    mode = fake_mode_of(tensors) or fake_mode()
     target = current_target()
     device = None if target is None else target.device
-    twin = twin_of(model, mode, device)
-    args, kwargs = tree_map(lambda x: fake_like(x, mode, device), (args, kwargs))
+    mode, twin, args, kwargs = on_fakes(model, example_inputs, device)
+    tensors = [x for x in tree_leaves(([*twin.parameters()], args, kwargs)) if isinstance(x, Tensor)]
+    gradients = {x: x.grad for x in tensors if x.is_leaf}
     storages = storages_of([twin, args, kwargs]).values()
     held = {storage_id(x): rounded(x.nbytes(), x.device) for x in storages}
     try:
@@ -83,7 +78,8 @@ def plain_step(model: nn.Module, example_inputs: object, loss: Loss | None = Non
         _log.debug("the model's own code can't be followed: %s", error, exc_info=True)
         return None
     finally:
-        twin.zero_grad()
+        for x, gradient in gradients.items():
+            x.grad = gradient
 
 
 def _check_loss(found: object) -> None:
@@ -102,15 +98,10 @@ def _check_loss(found: object) -> None:
 class _Reader(Follower):  # type: ignore[no-untyped-call]
     """Counts bytes; a number that is read from a fake tensor is 1."""
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: object,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
+    def called(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+        """The result of an op."""
         try:
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            return super().called(func, args, kwargs)
         except RuntimeError:
             if func not in _READS:
                 raise

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from checkmate import UnsupportedModelError
-from checkmate_torch.private import FakeTensor, FakeTensorMode
+from checkmate_torch.private import (
+    FakeTensor,
+    FakeTensorMode,
+    fake_mode,
+    fake_mode_of,
+    tree_leaves,
+    tree_map,
+)
 
-__all__ = ["arguments_of", "fake_like", "twin_of"]
+__all__ = ["arguments_of", "fake_like", "on_fakes", "twin_of"]
 
 
 def arguments_of(example_inputs: object) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -22,6 +29,26 @@ def arguments_of(example_inputs: object) -> tuple[tuple[object, ...], dict[str, 
     if isinstance(example_inputs, tuple | list):
         return tuple(example_inputs), {}
     return (example_inputs,), {}
+
+
+def on_fakes(
+    model: nn.Module, example_inputs: object, device: torch.device | None = None
+) -> tuple[FakeTensorMode, nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """A twin of a model, its positional and keyword arguments, and the mode of all their fake tensors.
+
+    Args:
+        model: its parameters may be real, fake, or on the device ``meta``.
+        example_inputs: as :func:`checkmate_torch.trace` takes them.
+        device: of the fake tensors; None = those of the model and its inputs.
+
+    Raises:
+        UnsupportedModelError: as :func:`twin_of` and :func:`fake_like`.
+    """
+    args, kwargs = arguments_of(example_inputs)
+    tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]
+    mode = fake_mode_of(tensors) or fake_mode()
+    args, kwargs = tree_map(lambda x: fake_like(x, mode, device), (args, kwargs))
+    return mode, twin_of(model, mode, device), args, kwargs
 
 
 def twin_of(model: nn.Module, mode: FakeTensorMode, device: torch.device | None = None) -> nn.Module:

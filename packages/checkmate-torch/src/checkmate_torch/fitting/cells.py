@@ -79,9 +79,9 @@ def fit(
         sequences: lengths; none = the model has no such size.
         device: as in :func:`trace`: name in :data:`checkmate.cost.DEVICES`, as ``"H100-80GB"``, also as
             ``"cuda:H100-80GB"``; ``"cuda"`` = the GPU of this machine. None = that of the model.
-        budget: bytes, a size, or a share of the memory of ``device``; ``"auto"``, the default for a device of
-            the table, = nine tenths of what is left beside the CUDA context, as in :func:`plan`. Without a
-            budget no cell has a verdict.
+        budget: bytes, a size, or a share of the memory of ``device``. The default for a device of the table
+            is ``"auto"``: nine tenths of its memory without the CUDA context, as in :func:`plan`. Cells have
+            a verdict only if there is a budget.
         optimizer: name in ``torch.optim``, with settings if need be: ``"sgd,momentum=0.9"``; a function of
             the trained parameters; or None, for forward and backward pass alone.
         dtype: of parameters, buffers and inputs that are floating-point numbers; None = as they are made.
@@ -126,7 +126,7 @@ def fit(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Question:
-    """What is asked about each cell: the arguments of :func:`fit`, read.
+    """The arguments of :func:`fit` that hold for every cell, as values.
 
     Attributes:
         factory: makes model and inputs, and likewise below.
@@ -153,16 +153,20 @@ class _Question:
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
         places = [p.device for p in model.parameters()] or [torch.device("cpu")]
         place = places[0] if self.target is None else self.target.device
-        traced, failed = self._traced(model, example_inputs, loss, optimizer)
+        captured = self._captured(model, example_inputs, loss, optimizer)
+        traced = captured if isinstance(captured, TracedModel) else None
         step = None if traced is None else traced.plain
         with for_target(self.target):
             update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
             libraries = library_bytes(place)
             if step is None:
                 step = plain_step(model, example_inputs, loss)
-        if step is None and failed is not None:
-            raise failed
-        plain, updating = _plain_peaks(step, traced, update, libraries)
+        if step is not None:
+            plain, updating = _peaks_of_code(step, traced, update, libraries)
+        elif isinstance(captured, TracedModel):
+            plain, updating = _peaks_of_graph(captured, update)
+        else:
+            raise captured
         least, lowest = None, None
         if traced is not None:
             least = minimum_budget(traced.graph, fixed_order=True, time_limit=self.time_limit)
@@ -175,7 +179,7 @@ class _Question:
             update_peak=updating,
             budget=self.limit,
             overhead=self._overhead(plain, lowest, least),
-            remark=str(failed or ""),
+            remark="" if isinstance(captured, TracedModel) else str(captured),
         )
         count = sum(p.numel() for p in model.parameters())
         size = f"{count / 1e9:.3g} G" if count >= 1e9 else f"{count / 1e6:.3g} M"
@@ -184,19 +188,18 @@ class _Question:
             "" if optimizer is None else type(optimizer).__name__,
         )
 
-    def _traced(
+    def _captured(
         self, model: nn.Module, example_inputs: object, loss: Loss | None, optimizer: Optimizer | None
-    ) -> tuple[TracedModel | None, UnsupportedModelError | None]:
+    ) -> TracedModel | UnsupportedModelError:
         """The traced step, or the reason why it can't be captured."""
         settings = {"progress": False} | self.settings
         if self.target is None or self.target.name is None:
             settings = {"cost_model": "flops"} | settings
         device = None if self.target is None else self.target.name or self.target.device
         try:
-            traced = trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
+            return trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
         except UnsupportedModelError as error:
-            return None, error
-        return traced, None
+            return error
 
     def _made(self, batch: int, sequence: int | None) -> tuple[nn.Module, object, Loss | None]:
         """What the factory makes, in the dtype that was asked for."""
@@ -231,23 +234,21 @@ class _Question:
         return least.overhead if found.timeline is None else min(found.overhead, least.overhead)
 
 
-def _plain_peaks(
-    step: EagerStep | None, traced: TracedModel | None, update: UpdateBytes, libraries: int
+def _peaks_of_code(
+    step: EagerStep, traced: TracedModel | None, update: UpdateBytes, libraries: int
 ) -> tuple[int, int]:
-    """Bytes of the peak of the plain step, and of its update.
-
-    A model whose own code can't be followed has the peak of the code that was captured.
-    """
-    if step is None and traced is not None:
-        trained = sum(p.nbytes for p in traced.model.parameters() if p.requires_grad)
-        updating = traced.graph.base_size + trained + update.workspace
-        return max(traced.plain_peak or keep_all_peak(traced.graph), updating), updating
-    if step is None:
-        raise ValueError("neither followed nor traced")
+    """Bytes of the peak of the plain step, and of its update, by the model's own code."""
     known = None if traced is None else Workspaces.of(traced.graph, traced.traced.nodes)
     updating = step.moments[-1][0] + update.workspace
     besides = update.state + libraries
     return besides + max(step.peak(known), updating), besides + updating
+
+
+def _peaks_of_graph(traced: TracedModel, update: UpdateBytes) -> tuple[int, int]:
+    """The same by the code that was captured, where the model's own can't be followed."""
+    trained = sum(p.nbytes for p in traced.model.parameters() if p.requires_grad)
+    updating = traced.graph.base_size + trained + update.workspace
+    return max(traced.plain_peak or keep_all_peak(traced.graph), updating), updating
 
 
 def _cast(model: nn.Module, dtype: torch.dtype) -> None:

@@ -177,7 +177,11 @@ def _with_own_code(run: Callable[..., object]) -> Callable[..., object]:
 
 def _is_news(record: logging.LogRecord) -> bool:
     """Whether Dynamo logs something that the caller of :func:`captured_whole` does not report."""
-    return not (_capturing.get() and "recompile_limit" in record.getMessage())
+    return not (_capturing.get() and _names_limit(record))
+
+
+def _names_limit(record: logging.LogRecord) -> bool:
+    return "recompile_limit" in record.getMessage()
 
 
 def is_chosen(backend: str) -> bool:
@@ -194,7 +198,7 @@ def on_recompile_limit(tell: Callable[[], None]) -> None:
     """
 
     def listen(record: logging.LogRecord) -> bool:
-        if not _capturing.get() and "recompile_limit" in record.getMessage():
+        if not _capturing.get() and _names_limit(record):
             tell()
         return True
 
