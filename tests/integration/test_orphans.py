@@ -55,26 +55,24 @@ def test_nothing_that_was_started_outlives_the_command(tmp_path: Path, name: str
     graph, out = tmp_path / "graph.json", tmp_path / "out.json"
     write_graph(graph, generators.residual(27))
     command, *options = COMMANDS[name]
-    for _ in range(3):
-        program = Path(sysconfig.get_path("scripts")) / "checkmate"
-        process = subprocess.Popen(
-            [program, command, graph, *options, "--time-limit", "600", "-o", out],
-            env=os.environ | {MARK: mark},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            time.sleep(delays.uniform(0.1, 5.0))
-            process.send_signal(number)
-            process.communicate(timeout=PATIENCE_S)  # until no process has its output open
-            deadline = time.monotonic() + PATIENCE_S
-            while (left := alive(mark)) and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert left == []
-        finally:
-            process.kill()
-        assert process.returncode in ({-number} if number == signal.SIGKILL else {-number, 128 + number})
-        assert {path.name for path in tmp_path.iterdir()} <= {"graph.json", "out.json"}
-        if out.exists() and command == "solve":
-            read_schedule(out, read_graph(graph))
-            out.unlink()
+    program = Path(sysconfig.get_path("scripts")) / "checkmate"
+    process = subprocess.Popen(
+        [program, command, graph, *options, "--time-limit", "600", "-o", out],
+        env=os.environ | {MARK: mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        time.sleep(delays.uniform(0.1, 5.0))
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE_S)  # until no process has its output open
+        deadline = time.monotonic() + PATIENCE_S
+        while (left := alive(mark)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left == []
+    finally:
+        process.kill()
+    assert process.returncode in ({-number} if number == signal.SIGKILL else {-number, 128 + number})
+    assert {path.name for path in tmp_path.iterdir()} <= {"graph.json", "out.json"}
+    if out.exists() and command == "solve":
+        read_schedule(out, read_graph(graph))

@@ -45,10 +45,11 @@ class Own(nn.Module):
         return self.b(self.drop(self.norm(self.a(x)))) * torch.tensor([2.0])
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {
-    "of containers": lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)),
-    "own class": Own,
-}
+def of_containers() -> nn.Module:
+    """A model whose forward pass is code of PyTorch."""
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+
+
 Made = list[object]
 
 
@@ -155,8 +156,14 @@ def _collected() -> Iterator[None]:
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("entry_point", [*OURS, *DYNAMOS], ids=lambda entry_point: entry_point.__name__)
-@pytest.mark.parametrize("model_of", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize(
+    ("model_of", "entry_point"),
+    [
+        *((Own, way) for way in (*OURS, *DYNAMOS)),
+        *((of_containers, way) for way in (compiled, step, backend)),
+    ],
+    ids=lambda each: each.__name__,
+)
 def test_the_last_reference_frees_everything(
     model_of: Callable[[], nn.Module], entry_point: Callable[[nn.Module, Optimizer, torch.Tensor], Made]
 ) -> None:
