@@ -318,7 +318,7 @@ def test_no_choice_of_steps_leads_to_a_wrong_answer(oracle, graph: DFGraph, with
 
 
 def test_an_unknown_step_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match=r"the steps are segments, eviction, .*, last-resort"):
+    with pytest.raises(ValueError, match=r"the steps are exhaustive, segments, .*, last-resort"):
         Auto(without=("cuts", "chains"))
 
 

@@ -1,6 +1,7 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
-1. The budget is below the floor: infeasible, proved. It has room for everything: done.
+1. The budget is below the floor: infeasible, proved. It has room for everything: done. Up to 16 ops are
+   searched exhaustively: that ends with the optimum, unless there are very many states.
 2. A first schedule: static eviction for small graphs, Chen's √n segments for others. The budget is then
    tightened from the peak without recomputation downwards, in machine code: a schedule in milliseconds,
    whatever the size. Of a chain, binomial checkpointing gives a bound, and it or a dynamic programme a
@@ -34,12 +35,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget
+import numpy as np
+
+from checkmate import DFGraph, Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget
+from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic, ChenSqrtN, FirstFit
 from checkmate.plugins import Solver
 from checkmate.solving import Deadline
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
+from checkmate_solvers.exhaustive import exhaust
 from checkmate_solvers.local_search import LocalSearch
 from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.moments.min_cut import MinCut
@@ -58,6 +63,7 @@ from checkmate_solvers.worker import Worker
 __all__ = ["STEPS", "Auto", "prove"]
 
 STEPS = (
+    "exhaustive",
     "segments",
     "eviction",
     "chains",
@@ -69,8 +75,10 @@ STEPS = (
     "local-search",
     "last-resort",
 )
-"""Steps that can be left out, to measure their use: the first four are parts of step 2, then come steps 3 and
-4, the minimum cuts and the MILPs of step 5, and steps 6 and 7."""
+"""Steps that can be left out, to measure their use: one of step 1 and four of step 2, then steps 3 and 4, the
+minimum cuts and the MILPs of step 5, and steps 6 and 7."""
+_FEW_OPS, _STATES = 16, 20_000
+"""Up to how many ops exhaustive search is tried, and the most states that it looks at: a second or two."""
 _MILP_SHARE = 0.35
 """Share of the remaining time that the cut MILP may use, if there is one process."""
 _CYCLES_BEFORE = 24
@@ -121,7 +129,7 @@ class Auto:
     def solve(self, problem: Problem) -> Solution:
         """Follow the decision tree."""
         best = Incumbent(problem)
-        if answer_easy_cases(best):
+        if answer_easy_cases(best) or self._exhausted(best):
             return best.solution()
         with best.interruptible(), self._with_worker(best) as worker:
             self._first_schedule(best)
@@ -131,6 +139,15 @@ class Auto:
             self._search(best, worker)
             self._last_resort(best)
         return best.solution()
+
+    def _exhausted(self, best: Incumbent) -> bool:
+        """The last part of step 1; whether it answers the problem."""
+        if self._has("exhaustive") and _is_tiny(best.problem.graph):
+            found = exhaust(best.problem, ceiling=best.cost, states=_STATES, deadline=best.clock.current)
+            if found.sequence is not None:
+                best.keep_if_better(found.sequence, "exhaustive search")
+            best.raise_bound(found.bound, "exhaustive search")
+        return best.done
 
     def _first_schedule(self, best: Incumbent) -> None:
         """Step 2."""
@@ -222,8 +239,13 @@ class Auto:
                 _ask(best, ask, asked, origin)
 
     def minimum_budget(self, problem: Problem) -> Solution:
-        """A schedule with as low a peak as possible: by tightening, and for small graphs by rules as well."""
+        """A schedule with as low a peak as possible: by tightening, and for small graphs by rules as well.
+
+        Up to 16 ops, exhaustive search ends with the least peak, unless there are very many states.
+        """
         best = Incumbent(problem)
+        if self._has("exhaustive") and _is_tiny(problem.graph) and (least := _least_peak(best)) is not None:
+            return least
         graph, fixed_order = problem.graph, problem.fixed_order
         found = [problem.start]
         compiled = has_machine_code(best, even_if_small=True)
@@ -258,6 +280,27 @@ class Auto:
 def prove(best: Incumbent, *, without: Sequence[str]) -> None:
     """Step 5 alone, as the second process runs it."""
     Auto(without=tuple(without)).prove(best)
+
+
+def _is_tiny(graph: DFGraph) -> bool:
+    return int(needed_ops(graph).sum()) <= _FEW_OPS
+
+
+def _least_peak(best: Incumbent) -> Solution | None:
+    """The schedule with the least peak, by exhaustive searches; None if that takes too long."""
+    problem, lowest = best.problem, floor(best.problem.graph).size
+    order = np.flatnonzero(needed_ops(problem.graph)).tolist()
+    least = Solution.found(problem, Schedule.from_sequence(problem.graph, order))
+    while (peak := least.peak or 0) > lowest:
+        asked = replace(problem, budget=max((lowest + peak) // 2, 1))
+        found = exhaust(asked, states=_STATES, deadline=best.clock.patient)
+        if found.sequence is not None:
+            least = Solution.found(problem, Schedule.from_sequence(problem.graph, found.sequence))
+        elif math.isinf(found.bound):
+            lowest = asked.budget + 1
+        else:
+            return None
+    return least
 
 
 def _poll(best: Incumbent, worker: Worker, wait_s: float = 0.0) -> None:
