@@ -77,8 +77,9 @@ STEPS = (
 )
 """Steps that can be left out, to measure their use: one of step 1 and four of step 2, then steps 3 and 4, the
 minimum cuts and the MILPs of step 5, and steps 6 and 7."""
-_FEW_OPS, _STATES = 16, 20_000
-"""Up to how many ops exhaustive search is tried, and the most states that it looks at: a second or two."""
+_FEW_OPS, _STATES, _EXHAUSTING_SHARE = 16, 200_000, 0.5
+"""Up to how many ops exhaustive search is tried, the most states that it looks at, and its share of the
+remaining time."""
 _MILP_SHARE = 0.35
 """Share of the remaining time that the cut MILP may use, if there is one process."""
 _CYCLES_BEFORE = 24
@@ -143,7 +144,8 @@ class Auto:
     def _exhausted(self, best: Incumbent) -> bool:
         """The last part of step 1; whether it answers the problem."""
         if self._has("exhaustive") and _is_tiny(best.problem.graph):
-            found = exhaust(best.problem, ceiling=best.cost, states=_STATES, deadline=best.clock.current)
+            deadline = best.clock.current.part(_EXHAUSTING_SHARE)
+            found = exhaust(best.problem, ceiling=best.cost, states=_STATES, deadline=deadline)
             if found.sequence is not None:
                 best.keep_if_better(found.sequence, "exhaustive search")
             best.raise_bound(found.bound, "exhaustive search")
@@ -293,7 +295,7 @@ def _least_peak(best: Incumbent) -> Solution | None:
     least = Solution.found(problem, Schedule.from_sequence(problem.graph, order))
     while (peak := least.peak or 0) > lowest:
         asked = replace(problem, budget=max((lowest + peak) // 2, 1))
-        found = exhaust(asked, states=_STATES, deadline=best.clock.patient)
+        found = exhaust(asked, states=_STATES, deadline=best.clock.patient.part(_EXHAUSTING_SHARE))
         if found.sequence is not None:
             least = Solution.found(problem, Schedule.from_sequence(problem.graph, found.sequence))
         elif math.isinf(found.bound):

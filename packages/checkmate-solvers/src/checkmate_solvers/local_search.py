@@ -4,8 +4,8 @@ A *cycle* loads a sequence, and runs rounds (:mod:`checkmate_solvers.machine.rou
 falls. Cycles start from the best sequence so far, from seeds of other solvers, or from scratch. A start from
 scratch tightens the budget in steps, from the peak without recomputation down to the problem's. Most cycles
 from the best sequence first search with more room, and then tighten in the same way: strategic oscillation
-(Glover and Hao, "The case for strategic oscillation", Annals of Operations Research 183, 2011). All limits
-are counted in rounds; the clock only caps them.
+(Glover and Hao, "The case for strategic oscillation", Annals of Operations Research 183, 2011). Half of the
+work goes into a few long cycles. All limits are counted in rounds; the clock only caps them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ __all__ = ["LocalSearch"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
+_LONG, _FIRST_LONG, _LONG_HEAT = 24, 4, 3.0
+"""A long cycle has this many times the rounds of others, which cost as much between two of them; the first is
+after a few. It starts hotter, to get from a good schedule to one that keeps other tensors altogether."""
 _COOLED = 0.02
 """The temperature at the end of a cycle, relative to that at its start."""
 _ROOMS = (0.1, 0.3, 0.2, 0.0, 0.5)
@@ -55,7 +58,7 @@ class LocalSearch:
 
     Attributes:
         rounds: of a cycle; fewer in graphs of less than a hundred ops.
-        patience: cycles without an improvement after which the search stops.
+        patience: cycles without an improvement after which the search stops; a long cycle counts as many.
         samples: how many ways to free bytes are compared, at most.
         fresh: of this many cycles, one starts from scratch.
     """
@@ -111,13 +114,14 @@ class _Cycles:
         idle = turn = 0
         patience, most = self.settings.patience, math.inf if cycles is None else cycles
         while not self.incumbent.done and idle < patience and turn < most:
-            before = self.cost
+            before, long = self.cost, turn % (_LONG + 1) == _FIRST_LONG
+            heat, lengths = (_LONG_HEAT, _LONG) if long else (_HEATS[turn % len(_HEATS)], 1)
             if self._begin(turn):
                 self._keep()
-                self._anneal(self.length, _HEATS[turn % len(_HEATS)], _COOLED, self.budget)
+                self._anneal(lengths * self.length, heat, _COOLED, self.budget)
                 self._keep()
             turn += 1
-            idle = 0 if self.cost < before else idle + 1
+            idle = 0 if self.cost < before else idle + lengths
 
     def _begin(self, turn: int) -> bool:
         """Load the sequence that a cycle starts from; False if none is within the budget."""
