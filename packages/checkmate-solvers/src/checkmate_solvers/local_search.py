@@ -33,9 +33,10 @@ __all__ = ["LocalSearch"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
-_LONG, _FIRST_LONG, _LONG_HEAT = 24, 4, 3.0
-"""A long cycle has this many times the rounds of others, which cost as much between two of them; the first is
-after a few. It starts hotter, to get from a good schedule to one that keeps other tensors altogether."""
+_LONG, _FIRST_LONG, _LONG_SHARE, _LONG_HEAT = 24, 4, 0.6, 3.0
+"""A long cycle has this many times the rounds of others; half of all rounds are in long ones. The first of them
+comes after a few others. It takes this share of the remaining time at most, and starts hotter, to get from a
+good schedule to one that keeps other tensors altogether."""
 _COOLED = 0.02
 """The temperature at the end of a cycle, relative to that at its start."""
 _ROOMS = (0.1, 0.3, 0.2, 0.0, 0.5)
@@ -58,7 +59,8 @@ class LocalSearch:
 
     Attributes:
         rounds: of a cycle; fewer in graphs of less than a hundred ops.
-        patience: cycles without an improvement after which the search stops; a long cycle counts as many.
+        patience: cycles without an improvement after which the search stops; a long cycle
+            counts as the others that its rounds would make.
         samples: how many ways to free bytes are compared, at most.
         fresh: of this many cycles, one starts from scratch.
     """
@@ -114,14 +116,20 @@ class _Cycles:
         idle = turn = 0
         patience, most = self.settings.patience, math.inf if cycles is None else cycles
         while not self.incumbent.done and idle < patience and turn < most:
-            before, long = self.cost, turn % (_LONG + 1) == _FIRST_LONG
-            heat, lengths = (_LONG_HEAT, _LONG) if long else (_HEATS[turn % len(_HEATS)], 1)
+            before, heat, rounds = self.cost, _HEATS[turn % len(_HEATS)], self.length
+            if turn % (_LONG + 1) == _FIRST_LONG:
+                heat, rounds = _LONG_HEAT, self._in_time(_LONG * rounds)
             if self._begin(turn):
                 self._keep()
-                self._anneal(lengths * self.length, heat, _COOLED, self.budget)
+                self._anneal(rounds, heat, _COOLED, self.budget)
                 self._keep()
             turn += 1
-            idle = 0 if self.cost < before else idle + lengths
+            idle = 0 if self.cost < before else idle + max(rounds // self.length, 1)
+
+    def _in_time(self, rounds: int) -> int:
+        """The number of rounds, fewer where they would not end in time: a cycle cut off while hot is lost."""
+        left_s = _LONG_SHARE * self.incumbent.clock.left_s
+        return max(min(rounds, int(left_s / max(self.driver.round_s, 1e-9))), 1)
 
     def _begin(self, turn: int) -> bool:
         """Load the sequence that a cycle starts from; False if none is within the budget."""

@@ -52,7 +52,7 @@ class Driver:
         self._arrays = partial(state_of, graph, fixed_order=fixed_order, seed=seed)
         self._state = self._arrays()
         self._costs = graph.costs
-        self._piece = _FIRST_ROUNDS
+        self._piece, self._round_s = _FIRST_ROUNDS, 0.0
 
     @property
     def best(self) -> Ints:
@@ -63,6 +63,11 @@ class Driver:
     def cost(self) -> float:
         """Cost of the best sequence."""
         return float(self._state.totals[BEST])
+
+    @property
+    def round_s(self) -> float:
+        """Seconds that a round took lately; 0 before the first."""
+        return self._round_s
 
     @property
     def repeat_cost(self) -> float:
@@ -129,8 +134,8 @@ class Driver:
         while rounds > 0 and not deadline.passed:
             piece, started = min(rounds, self._piece), time.monotonic()
             _, better = self._work(self._state, _NOTHING, budget, 0, piece, cooling, samples)
-            taken_s = time.monotonic() - started
-            self._piece = max(1, min(int(piece * _PIECE_S / max(taken_s, 1e-6)), 2 * piece))
+            self._round_s = (time.monotonic() - started) / piece
+            self._piece = max(1, min(int(_PIECE_S / max(self._round_s, 1e-9)), 2 * piece))
             rounds -= piece
             if better:
                 on_better()
