@@ -34,7 +34,7 @@ __all__ = ["LocalSearch"]
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
 _LONG, _FIRST_LONG, _LONG_SHARE, _LONG_HEAT = 24, 4, 0.6, 3.0
-"""A long cycle has this many times the rounds of others; half of all rounds are in long ones. The first of them
+"""A long cycle has this many times the rounds of others; half of all rounds are in long ones. The first one
 comes after a few others. It takes this share of the remaining time at most, and starts hotter, to get from a
 good schedule to one that keeps other tensors altogether."""
 _COOLED = 0.02
@@ -59,8 +59,8 @@ class LocalSearch:
 
     Attributes:
         rounds: of a cycle; fewer in graphs of less than a hundred ops.
-        patience: cycles without an improvement after which the search stops; a long cycle
-            counts as the others that its rounds would make.
+        patience: cycles without an improvement after which the search stops; a long cycle counts as the
+            number of others that would take its rounds.
         samples: how many ways to free bytes are compared, at most.
         fresh: of this many cycles, one starts from scratch.
     """
@@ -127,7 +127,7 @@ class _Cycles:
             idle = 0 if self.cost < before else idle + max(rounds // self.length, 1)
 
     def _in_time(self, rounds: int) -> int:
-        """The number of rounds, fewer where they would not end in time: a cycle cut off while hot is lost."""
+        """At most these rounds, fewer if the time is short: a cycle that ends while it is hot is lost."""
         left_s = _LONG_SHARE * self.incumbent.clock.left_s
         return max(min(rounds, int(left_s / max(self.driver.round_s, 1e-9))), 1)
 
