@@ -16,10 +16,20 @@ from hypothesis import HealthCheck, Verbosity, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
-__all__ = ["ConformanceError", "ManyExamples", "NoAnswerInTime", "for_all", "required", "within_time"]
+__all__ = [
+    "ConformanceError",
+    "ManyExamples",
+    "NoAnswerInTime",
+    "for_all",
+    "required",
+    "slowdown",
+    "within_time",
+]
 
-SHRINKING_S = 20.0
+SHRINKING_S = 10.0
 """Seconds that a failing check may spend on shrinking its example."""
+_SPIN_S = 0.05
+"""CPU seconds of the work that shows how busy the machine is."""
 
 _Example = TypeVar("_Example")
 _Result = TypeVar("_Result")
@@ -95,6 +105,14 @@ def required(check: Callable[[], None]) -> None:
         found = str(problem)
     if found is not None:
         pytest.fail(found, pytrace=False)
+
+
+def slowdown() -> float:
+    """How much longer work takes now than on an idle machine, as seconds over seconds of CPU time; ≥ 1."""
+    started, used = time.monotonic(), time.thread_time()
+    while time.thread_time() - used < _SPIN_S:
+        pass
+    return max((time.monotonic() - started) / _SPIN_S, 1.0)
 
 
 def within_time(call: Callable[[], _Result], seconds: float) -> _Result:

@@ -9,6 +9,7 @@ Subclass, name the solver, and pytest runs the whole class::
 from __future__ import annotations
 
 import pickle  # noqa: TID251 - nothing is stored: process pools of the standard library send values so
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -22,22 +23,39 @@ from checkmate.plugins import SOLVERS, Solver
 from checkmate.problem import Problem, Progress
 from checkmate.solution import Solution, Status
 from checkmate.testing.code import problem_code
-from checkmate.testing.conformance.answers import LAWS, Answer, ask, exceeds, report
+from checkmate.testing.conformance.answers import LAWS, Answer, ask, exceeds, report, truth_about
+from checkmate.testing.conformance.drawn import (
+    LONG_LIMIT_S,
+    MANY_OPS,
+    TIME_LIMIT_S,
+    large_step,
+    larger_problems,
+    of_every_size,
+    problems_of_any_size,
+)
 from checkmate.testing.conformance.harness import (
     ConformanceError,
     ManyExamples,
     NoAnswerInTime,
     for_all,
     required,
+    slowdown,
 )
-from checkmate.testing.conformance.variants import copied, names, random_order, renamed, reordered, scaled
-from checkmate.testing.oracle import optimum
+from checkmate.testing.conformance.variants import (
+    copied,
+    names,
+    random_order,
+    renamed,
+    reordered,
+    scaled,
+    sibling,
+)
 from checkmate.testing.strategies import graphs, problems, training_steps
 
 __all__ = ["SolverConformance"]
 
-_TIME_LIMIT_S = 5.0
-_MANY_OPS = 300
+_TRIES, _LATE_S = 3, 1.5
+"""Answers that come this long after the time limit are late, if those of some tries are."""
 _memory: dict[object, dict[Problem, Answer]] = {}
 """Answers of the solver under test, which many checks share; of one solver at a time."""
 
@@ -74,7 +92,7 @@ class SolverConformance(ManyExamples):
             if answer.failure is not None:
                 raise report(answer.failure, answer)
 
-        self._for_all(problems(time_limit=_TIME_LIMIT_S), check)
+        self._for_all(problems(time_limit=TIME_LIMIT_S), check)
 
     def test_valid(self) -> None:
         """The judge accepts every schedule."""
@@ -86,7 +104,7 @@ class SolverConformance(ManyExamples):
 
     def test_fixed_order(self) -> None:
         """With ``fixed_order``, the first runs of the ops keep the base order."""
-        self._law("fixed_order", problems(fixed_order=True, time_limit=_TIME_LIMIT_S))
+        self._law("fixed_order", fixed_order=True)
 
     def test_reports_what_the_judge_sees(self) -> None:
         """Cost and peak of the answer are those that the judge finds, and no cost is below the optimum."""
@@ -110,14 +128,14 @@ class SolverConformance(ManyExamples):
         def check(problem: Problem) -> None:
             seen: list[Progress] = []
             self._ask(replace(problem, on_progress=seen.append))
-            best = optimum(problem)
+            truth = truth_about(problem)
             for told in seen:
-                if exceeds(told.bound, best) or (
-                    told.incumbent is not None and exceeds(best, told.incumbent)
-                ):
+                early = truth.exact and told.incumbent is not None and exceeds(truth.cost, told.incumbent)
+                if early or exceeds(told.bound, truth.cost):
                     raise report(f"a progress report is false: {told}", self._answer(problem))
 
-        self._for_all(problems(time_limit=_TIME_LIMIT_S), check)
+        for source, share in of_every_size().items():
+            self._for_all(source, check, share=share)
 
     def test_exact_solvers_prove(self) -> None:
         """With the guarantee ``"exact"``, a tiny graph gets a proved optimum or a proof of infeasibility."""
@@ -129,7 +147,7 @@ class SolverConformance(ManyExamples):
             if answer.failure is None and answer.solution.status in (Status.FEASIBLE, Status.UNKNOWN):
                 raise report("an exact solver proved nothing about a tiny graph", answer)
 
-        self._for_all(problems(time_limit=_TIME_LIMIT_S), check)
+        self._for_all(problems(time_limit=TIME_LIMIT_S), check)
 
     def test_budgets_agree(self) -> None:
         """The bound for a larger budget is at most the cost found for a smaller one.
@@ -145,18 +163,18 @@ class SolverConformance(ManyExamples):
                 return
             claims = f"{more} bytes more: {_what(large)}; the answer to the smaller budget is below"
             if exceeds(large.proved, small.cost):
-                raise report(f"the proof for a larger budget is wrong. {claims}", small, oracle=False)
+                raise report(f"the proof for a larger budget is wrong. {claims}", small)
             if "monotone" in self._features and exceeds(large.cost, small.cost):
-                raise report(f"a larger budget costs more. {claims}", small, oracle=False)
+                raise report(f"a larger budget costs more. {claims}", small)
 
-        self._for_all(st.tuples(_larger_problems(), st.integers(0, 12)), check, share=2)
+        self._for_all(st.tuples(larger_problems(), st.integers(0, 12)), check, share=2)
 
     def test_orders_agree(self) -> None:
         """If the order is free, a proof holds for every order in which the ops are listed."""
 
         @st.composite
         def twins(draw: st.DrawFn) -> tuple[Problem, Problem]:
-            problem = draw(_larger_problems(fixed_order=False))
+            problem = draw(larger_problems(fixed_order=False))
             return problem, reordered(problem, draw(random_order(problem.graph)))
 
         def check(pair: tuple[Problem, Problem]) -> None:
@@ -167,8 +185,8 @@ class SolverConformance(ManyExamples):
                         message = (
                             f"a schedule of cost {found.cost!r} is found if the ops are listed otherwise"
                         )
-                        seen = report(message, claim, oracle=False)
-                        raise ConformanceError(f"{seen}\n\n{report('The other way:', found, oracle=False)}")
+                        seen = report(message, claim)
+                        raise ConformanceError(f"{seen}\n\n{report('The other way:', found)}")
 
         self._for_all(twins(), check, share=2)
 
@@ -179,7 +197,7 @@ class SolverConformance(ManyExamples):
             self._same(pair[0], renamed(*pair), f"with the names {pair[1]!r} in turn")
 
         self._for_all(
-            st.tuples(problems(time_limit=_TIME_LIMIT_S), st.lists(names, min_size=3, max_size=8)), check
+            st.tuples(problems(time_limit=TIME_LIMIT_S), st.lists(names, min_size=3, max_size=8)), check
         )
 
     def test_byte_scale(self) -> None:
@@ -189,7 +207,7 @@ class SolverConformance(ManyExamples):
             self._same(scaled(problem, 2**10), scaled(problem, 2**30), "with all bytes × 2^20")
 
         source = st.one_of(graphs(max_ops=6), training_steps())
-        self._for_all(problems(source, time_limit=_TIME_LIMIT_S), check)
+        self._for_all(problems(source, time_limit=TIME_LIMIT_S), check)
 
     def test_deterministic(self) -> None:
         """The same problem with the same seed has the same answer, schedule included."""
@@ -199,21 +217,35 @@ class SolverConformance(ManyExamples):
             if _content(first) != _content(second):
                 raise report(f"solved again, the answer differs: {_what(second)}", first)
 
-        self._for_all(_problems_of_any_size(), check, share=2)
+        self._for_all(problems_of_any_size(), check, share=2)
 
     def test_time_limit(self) -> None:
-        """A graph of 300 ops with a time limit of half a second is answered within ``slack_s`` more."""
-        graph = _large_step()
-        problem = Problem(graph=graph, budget=_MANY_OPS // 5, time_limit=0.5)
+        """A graph of 300 ops with a time limit of a second is answered in that time, and truly.
+
+        The best of three answers may come 1.5 seconds after the limit, or later on a busy machine. An answer
+        is not awaited for longer than ``slack_s`` after the limit.
+        """
+        graph = large_step()
+        problem = Problem(graph=graph, budget=MANY_OPS // 5, time_limit=LONG_LIMIT_S)
 
         def check() -> None:
-            try:
-                self._ask(problem)
-            except NoAnswerInTime as late:
-                raise ConformanceError(
-                    f"{str(late).splitlines()[0]}, the graph a chain of {graph.n_ops} ops"
-                ) from None
+            times = []
+            for _ in range(_TRIES):
+                started = time.monotonic()
+                try:
+                    answer = self._ask(copied(problem))
+                except NoAnswerInTime as late:
+                    raise ConformanceError(f"{str(late).splitlines()[0]}, {what}") from None
+                times.append(time.monotonic() - started)
+                if fault := next(filter(None, (law(answer) for law in LAWS.values())), None):
+                    raise ConformanceError(f"{fault}; {what}")
+                if times[-1] - LONG_LIMIT_S <= _LATE_S * slowdown():
+                    return
+            raise ConformanceError(
+                f"at best an answer takes {min(times):.1f} s, with a time limit of {LONG_LIMIT_S:g} s; {what}"
+            )
 
+        what = f"the graph a chain of {graph.n_ops} ops"
         required(check)
 
     def test_does_not_mutate(self) -> None:
@@ -228,7 +260,7 @@ class SolverConformance(ManyExamples):
                     f"the solver changed the problem, or its graph\n\nproblem = {problem_code(problem)}"
                 )
 
-        self._for_all(_problems_of_any_size(), check, share=4)
+        self._for_all(problems_of_any_size(), check, share=4)
 
     def test_picklable(self) -> None:
         """Solver and solution survive ``pickle``, so that a process pool can run them."""
@@ -246,7 +278,7 @@ class SolverConformance(ManyExamples):
             if answer.failure is None and _content(copy) != _content(answer):
                 raise report("the solution differs after pickle", answer)
 
-        self._for_all(problems(time_limit=_TIME_LIMIT_S), check, share=6)
+        self._for_all(problems(time_limit=TIME_LIMIT_S), check, share=6)
 
     def test_empty_graphs(self) -> None:
         """Graphs without ops or without outputs have a schedule, at least the empty one."""
@@ -264,7 +296,7 @@ class SolverConformance(ManyExamples):
         def check(graph: DFGraph) -> None:
             workspace = max((op.workspace for op in graph.ops), default=0)
             room = graph.fixed_size + 2 * sum(t.size for t in graph.tensors) + workspace
-            problem = Problem(graph=graph, budget=max(1, room), time_limit=_TIME_LIMIT_S)
+            problem = Problem(graph=graph, budget=max(1, room), time_limit=TIME_LIMIT_S)
             if self._answer(problem).failure is None:
                 self._finds(problem)
 
@@ -275,13 +307,17 @@ class SolverConformance(ManyExamples):
         if answer.failure is not None or answer.solution.timeline is None:
             raise report(f"no schedule, although every schedule fits ({_what(answer)})", answer)
 
-    def _law(self, law: str, examples: st.SearchStrategy[Problem] | None = None) -> None:
-        def check(problem: Problem) -> None:
-            answer = self._answer(problem)
-            if answer.failure is None and (fault := LAWS[law](answer)) is not None:
-                raise report(fault, answer)
+    def _law(self, law: str, *, fixed_order: bool | None = None) -> None:
+        """Apply a law to the answers to all kinds of problems, and to siblings of them asked right after."""
 
-        self._for_all(problems(time_limit=_TIME_LIMIT_S) if examples is None else examples, check)
+        def check(problem: Problem) -> None:
+            for asked in (problem, sibling(problem)):
+                answer = self._answer(asked)
+                if answer.failure is None and (fault := LAWS[law](answer)) is not None:
+                    raise report(fault, answer)
+
+        for source, share in of_every_size(fixed_order=fixed_order).items():
+            self._for_all(source, check, share=share)
 
     def _same(self, problem: Problem, variant: Problem, how: str) -> None:
         plain, changed = self._answer(problem), self._answer(variant)
@@ -318,28 +354,6 @@ class SolverConformance(ManyExamples):
         if self.features is not None:
             return self.features
         return SOLVERS.spec(self.solver_name).features if self.solver_name is not None else frozenset()
-
-
-def _larger_problems(*, fixed_order: bool | None = None) -> st.SearchStrategy[Problem]:
-    """Graphs of 9 to 20 ops, more than the oracle checks in full."""
-    source = st.one_of(graphs(min_ops=9, max_ops=16), training_steps(min_layers=5, max_layers=10))
-    return problems(source, fixed_order=fixed_order, time_limit=_TIME_LIMIT_S)
-
-
-def _problems_of_any_size() -> st.SearchStrategy[Problem]:
-    return st.one_of(problems(time_limit=_TIME_LIMIT_S), _larger_problems())
-
-
-def _large_step() -> DFGraph:
-    """A chain with mirrored backward; sizes 1 to 4, costs 1 to 5."""
-    layers = _MANY_OPS // 2
-    forward = [[i - 1] if i else [] for i in range(layers)]
-    return DFGraph.from_nodes(
-        cost=[1 + 7 * i % 5 for i in range(_MANY_OPS)],
-        size=[1 + 5 * i % 4 for i in range(_MANY_OPS)],
-        deps=forward + [[j - 1, _MANY_OPS - 1 - j] for j in range(layers, _MANY_OPS)],
-        backward=[i >= layers for i in range(_MANY_OPS)],
-    )
 
 
 def _what(answer: Answer) -> str:

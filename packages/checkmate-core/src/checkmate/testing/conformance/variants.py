@@ -1,4 +1,4 @@
-"""Equivalent problems: with other names, another unit of bytes, another order of the list.
+"""Equivalent problems: with other names, another unit of bytes, another order of the list; and a sibling.
 
 Schedules of an equivalent problem are schedules of the original one, up to renumbering.
 """
@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from checkmate.analysis import floor
 from checkmate.graph import DFGraph, Op
-from checkmate.problem import Problem
+from checkmate.problem import Problem, keep_all_peak
 
-__all__ = ["copied", "names", "random_order", "renamed", "reordered", "scaled"]
+__all__ = ["copied", "names", "random_order", "renamed", "reordered", "scaled", "sibling"]
 
 names = st.sampled_from(
     ["", "a", "a", "loss", "dropout", "conv1/backward", "grad", "0", "ὕλη", "x" * 80, "a\nb"]
@@ -47,6 +48,25 @@ def scaled(problem: Problem, factor: int) -> Problem:
             fixed_size=graph.fixed_size * factor,
         ),
     )
+
+
+def sibling(problem: Problem) -> Problem:
+    """A problem of the same structure with the costs and sizes of other ops: no answer fits both."""
+    graph = problem.graph
+    ops = tuple(
+        replace(op, cost=graph.ops[i - 1].cost, workspace=graph.ops[i - 1].workspace)
+        for i, op in enumerate(graph.ops)
+    )
+    tensors = tuple(replace(t, size=graph.tensors[i - 1].size) for i, t in enumerate(graph.tensors))
+    other = replace(graph, ops=ops, tensors=tensors)
+    low, high = (max(measure(graph), 1) for measure in (_floor, keep_all_peak))
+    share = (problem.budget - low) / max(high - low, 1)
+    low, high = (max(measure(other), 1) for measure in (_floor, keep_all_peak))
+    return replace(problem, graph=other, budget=max(1, low + int(share * (high - low))))
+
+
+def _floor(graph: DFGraph) -> int:
+    return floor(graph).size
 
 
 def reordered(problem: Problem, order: Sequence[int]) -> Problem:

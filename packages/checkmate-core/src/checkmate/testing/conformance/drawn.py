@@ -1,0 +1,71 @@
+"""The problems that the laws of solvers are tried on, from tiny graphs to one of 300 ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from checkmate.graph import DFGraph
+from checkmate.problem import Problem
+from checkmate.testing.strategies import graphs, problems, training_steps
+
+__all__ = [
+    "LONG_LIMIT_S",
+    "MANY_OPS",
+    "TIME_LIMIT_S",
+    "large_step",
+    "larger_problems",
+    "of_every_size",
+    "problems_of_any_size",
+]
+
+TIME_LIMIT_S = 5.0
+LONG_LIMIT_S = 1.0
+"""Time limit of the longest graphs."""
+MANY_OPS = 300
+
+
+def larger_problems(*, fixed_order: bool | None = None) -> st.SearchStrategy[Problem]:
+    """Graphs of 9 to 20 ops, more than the oracle checks in full."""
+    source = st.one_of(graphs(min_ops=9, max_ops=16), training_steps(min_layers=5, max_layers=10))
+    return problems(source, fixed_order=fixed_order, time_limit=TIME_LIMIT_S)
+
+
+def problems_of_any_size() -> st.SearchStrategy[Problem]:
+    """Tiny and larger ones."""
+    return st.one_of(problems(time_limit=TIME_LIMIT_S), larger_problems())
+
+
+def of_every_size(*, fixed_order: bool | None = None) -> Mapping[st.SearchStrategy[Problem], int]:
+    """Tiny graphs, those of up to 20 ops, and those of up to 60, with any seed and one or two threads.
+
+    Returns:
+        strategies, and of how many examples one should be drawn from each.
+    """
+    tiny = problems(fixed_order=fixed_order, time_limit=TIME_LIMIT_S)
+    steps = training_steps(min_layers=12, max_layers=30)
+    long = problems(steps, fixed_order=fixed_order, time_limit=LONG_LIMIT_S)
+    return {
+        _asked(tiny, st.just(1)): 1,
+        _asked(larger_problems(fixed_order=fixed_order), st.sampled_from([1, 2])): 4,
+        _asked(long, st.just(1)): 10,
+    }
+
+
+@st.composite
+def _asked(draw: st.DrawFn, source: st.SearchStrategy[Problem], threads: st.SearchStrategy[int]) -> Problem:
+    return replace(draw(source), seed=draw(st.sampled_from([0, 1, 7])), threads=draw(threads))
+
+
+def large_step() -> DFGraph:
+    """A chain with mirrored backward; sizes 1 to 4, costs 1 to 5."""
+    layers = MANY_OPS // 2
+    forward = [[i - 1] if i else [] for i in range(layers)]
+    return DFGraph.from_nodes(
+        cost=[1 + 7 * i % 5 for i in range(MANY_OPS)],
+        size=[1 + 5 * i % 4 for i in range(MANY_OPS)],
+        deps=forward + [[j - 1, MANY_OPS - 1 - j] for j in range(layers, MANY_OPS)],
+        backward=[i >= layers for i in range(MANY_OPS)],
+    )
