@@ -151,22 +151,9 @@ class _Question:
         model, example_inputs, loss = self._made(batch, sequence)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
-        places = [p.device for p in model.parameters()] or [torch.device("cpu")]
-        place = places[0] if self.target is None else self.target.device
         captured = self._captured(model, example_inputs, loss, optimizer)
         traced = captured if isinstance(captured, TracedModel) else None
-        step = None if traced is None else traced.plain
-        with for_target(self.target):
-            update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
-            libraries = library_bytes(place)
-            if step is None:
-                step = plain_step(model, example_inputs, loss)
-        if step is not None:
-            plain, updating = _peaks_of_code(step, traced, update, libraries)
-        elif isinstance(captured, TracedModel):
-            plain, updating = _peaks_of_graph(captured, update)
-        else:
-            raise captured
+        plain, updating = self._peaks(captured, model, example_inputs, loss, optimizer)
         least, lowest = None, None
         if traced is not None:
             least = minimum_budget(traced.graph, fixed_order=True, time_limit=self.time_limit)
@@ -181,12 +168,34 @@ class _Question:
             overhead=self._overhead(plain, lowest, least),
             remark="" if isinstance(captured, TracedModel) else str(captured),
         )
-        count = sum(p.numel() for p in model.parameters())
-        size = f"{count / 1e9:.3g} G" if count >= 1e9 else f"{count / 1e6:.3g} M"
-        return cell, (
-            f"{type(model).__name__}, {size} parameters",
-            "" if optimizer is None else type(optimizer).__name__,
-        )
+        return cell, (_described(model), "" if optimizer is None else type(optimizer).__name__)
+
+    def _peaks(
+        self,
+        captured: TracedModel | UnsupportedModelError,
+        model: nn.Module,
+        example_inputs: object,
+        loss: Loss | None,
+        optimizer: Optimizer | None,
+    ) -> tuple[int, int]:
+        """Bytes of the peak of the plain step, and of its update.
+
+        Raises:
+            UnsupportedModelError: if the model's code can neither be followed nor captured.
+        """
+        places = [p.device for p in model.parameters()] or [torch.device("cpu")]
+        traced = captured if isinstance(captured, TracedModel) else None
+        step = None if traced is None else traced.plain
+        with for_target(self.target):
+            update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
+            libraries = library_bytes(places[0] if self.target is None else self.target.device)
+            if step is None:
+                step = plain_step(model, example_inputs, loss)
+        if step is not None:
+            return _peaks_of_code(step, traced, update, libraries)
+        if not isinstance(captured, TracedModel):
+            raise captured
+        return _peaks_of_graph(captured, update)
 
     def _captured(
         self, model: nn.Module, example_inputs: object, loss: Loss | None, optimizer: Optimizer | None
@@ -232,6 +241,13 @@ class _Question:
         graph = least.problem.graph
         found = solve(graph, self.limit, time_limit=self.time_limit, fixed_order=True, throw=False)
         return least.overhead if found.timeline is None else min(found.overhead, least.overhead)
+
+
+def _described(model: nn.Module) -> str:
+    """The name of a model's class, and the number of its parameters."""
+    count = sum(p.numel() for p in model.parameters())
+    size = f"{count / 1e9:.3g} G" if count >= 1e9 else f"{count / 1e6:.3g} M"
+    return f"{type(model).__name__}, {size} parameters"
 
 
 def _peaks_of_code(
