@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -38,20 +37,20 @@ def problems_of_any_size() -> st.SearchStrategy[Problem]:
     return st.one_of(problems(time_limit=TIME_LIMIT_S), larger_problems())
 
 
-def of_every_size(*, fixed_order: bool | None = None) -> Mapping[st.SearchStrategy[Problem], int]:
-    """Tiny graphs, those of up to 20 ops, and those of up to 60, with any seed and one or two threads.
+def of_every_size(*, fixed_order: bool | None = None) -> list[tuple[st.SearchStrategy[Problem], int]]:
+    """Tiny graphs, graphs of up to 20 ops, and of up to 60, with several seeds and one or two threads.
 
     Returns:
-        strategies, and of how many examples one should be drawn from each.
+        strategies, and for each how many times fewer examples than of the first should be drawn.
     """
     tiny = problems(fixed_order=fixed_order, time_limit=TIME_LIMIT_S)
     steps = training_steps(min_layers=12, max_layers=30)
     long = problems(steps, fixed_order=fixed_order, time_limit=LONG_LIMIT_S)
-    return {
-        _asked(tiny, st.just(1)): 1,
-        _asked(larger_problems(fixed_order=fixed_order), st.sampled_from([1, 2])): 4,
-        _asked(long, st.just(1)): 10,
-    }
+    return [
+        (_asked(tiny, st.just(1)), 1),
+        (_asked(larger_problems(fixed_order=fixed_order), st.sampled_from([1, 2])), 4),
+        (_asked(long, st.just(1)), 10),
+    ]
 
 
 @st.composite

@@ -134,7 +134,7 @@ class SolverConformance(ManyExamples):
                 if early or exceeds(told.bound, truth.cost):
                     raise report(f"a progress report is false: {told}", self._answer(problem))
 
-        for source, share in of_every_size().items():
+        for source, share in of_every_size():
             self._for_all(source, check, share=share)
 
     def test_exact_solvers_prove(self) -> None:
@@ -316,7 +316,7 @@ class SolverConformance(ManyExamples):
                 if answer.failure is None and (fault := LAWS[law](answer)) is not None:
                     raise report(fault, answer)
 
-        for source, share in of_every_size(fixed_order=fixed_order).items():
+        for source, share in of_every_size(fixed_order=fixed_order):
             self._for_all(source, check, share=share)
 
     def _same(self, problem: Problem, variant: Problem, how: str) -> None:

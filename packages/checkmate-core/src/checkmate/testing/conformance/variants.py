@@ -51,7 +51,7 @@ def scaled(problem: Problem, factor: int) -> Problem:
 
 
 def sibling(problem: Problem) -> Problem:
-    """A problem of the same structure with the costs and sizes of other ops: no answer fits both."""
+    """A problem of the same structure, in which each op and tensor has the numbers of the one before it."""
     graph = problem.graph
     ops = tuple(
         replace(op, cost=graph.ops[i - 1].cost, workspace=graph.ops[i - 1].workspace)
