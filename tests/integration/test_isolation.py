@@ -127,8 +127,10 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_hook_sees_files_that_python_opens(run: Run) -> None:
-    seen = {(line[1], Path(line[-1]).name) for line in run(sys.executable, "-c", "import json")}
-    assert {("open", "json.py"), ("ran", "json"), ("os.listdir", "hostile")} <= seen
+    lines = run(sys.executable, "-c", "import json", exit_codes=(0, 1))
+    first = "json" if sys.version_info < (3, 13) else "linecache"  # which -c reads there, and fails
+    seen = {(line[1], Path(line[-1]).name) for line in lines}
+    assert {("open", f"{first}.py"), ("ran", first), ("os.listdir", "hostile")} <= seen
 
 
 @pytest.mark.parametrize("name", COMMANDS)
