@@ -30,17 +30,7 @@ def measure(task: Row) -> Row:
     Args:
         task: ``network``, ``optimizer``, ``lora``: names of the modules that get adapters, ``train``.
     """
-    predicted, cell = (
-        checkmate_torch.fit(
-            lambda _: _made(task)[:2],
-            optimizer=task["optimizer"],
-            cost_model=_COST_MODEL,
-            workspaces=workspaces,
-            cache=False,
-            time_limit=2.0 if task["train"] else 0.2,
-        )[0]
-        for workspaces in (None, True)
-    )
+    predicted, cell = _cell(task, workspaces=None), _cell(task, workspaces=True)
     facts = {
         "predicted": predicted.plain_peak,
         "with_workspaces": cell.plain_peak,
@@ -54,6 +44,19 @@ def measure(task: Row) -> Row:
         except CheckmateError as error:
             facts["least_failed"] = f"{type(error).__name__}: {error}"[:200]
     return facts
+
+
+def _cell(task: Row, *, workspaces: bool | None) -> checkmate_torch.Fit:
+    """The prediction, with workspaces measured or without."""
+    (cell,) = checkmate_torch.fit(
+        lambda _: _made(task)[:2],
+        optimizer=task["optimizer"],
+        cost_model=_COST_MODEL,
+        workspaces=workspaces,
+        cache=False,
+        time_limit=2.0 if task["train"] else 0.2,
+    )
+    return cell
 
 
 def _made(task: Row) -> tuple[nn.Module, dict[str, Any], Optimizer]:

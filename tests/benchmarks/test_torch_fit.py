@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from evaluation.results import Results, Row, key_of
 from evaluation.torch_fit import EXPERIMENT, LORA
+from steps import process
 
 MIB = 2**20
 
@@ -29,6 +38,31 @@ def test_the_table_counts_what_is_close_and_what_was_trained_within_the_least_pe
     assert "| A | adamw | 100.0 | 100.0 | +0.00% | +0.00% | 50.0 | 50% | 50.0 |" in said
     assert "| B, LoRA | adamw | 90.0 | 100.0 | -10.00% | +0.00% |  |  |  |" in said
     assert "- C: CheckmateError: why" in said
+
+
+TINY = """
+import json, torch
+from steps import torch_fit
+from zoo.small_torch import perceptron
+from zoo.torch_world import ARCHITECTURES, Architecture
+
+model, inputs = lambda: perceptron(64, 256, 64), {"input": torch.randn(512, 64)}
+loss = lambda y: y.square().mean()
+ARCHITECTURES["tiny"] = Architecture(library="none", make=lambda: (model(), inputs, loss))
+print(json.dumps(torch_fit.measure({"network": "tiny", "optimizer": "adamw", "lora": [], "train": False})))
+"""
+
+
+def test_a_prediction_is_close_to_what_training_takes() -> None:
+    """In a process of its own: all tensors of a process are counted."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(process.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", TINY], capture_output=True, text=True, env=environment, check=True
+    )
+    row = json.loads(done.stdout.splitlines()[-1])
+    for key in ("predicted", "with_workspaces"):
+        assert row[key] == pytest.approx(row["measured"], rel=0.02)
+    assert row["least"] <= row["predicted"]
 
 
 def _task(network: str, *, train: bool = False, lora: list[str] | None = None) -> dict[str, object]:
