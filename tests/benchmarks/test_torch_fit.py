@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from evaluation.results import Results, Row, key_of
 from evaluation.torch_fit import EXPERIMENT, LORA
-from steps import process
 
 MIB = 2**20
 
@@ -53,13 +46,9 @@ print(json.dumps(torch_fit.measure({"network": "tiny", "optimizer": "adamw", "lo
 """
 
 
-def test_a_prediction_is_close_to_what_training_takes() -> None:
+def test_a_prediction_is_close_to_what_training_takes(printed) -> None:
     """In a process of its own: all tensors of a process are counted."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(process.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-c", TINY], capture_output=True, text=True, env=environment, check=True
-    )
-    row = json.loads(done.stdout.splitlines()[-1])
+    row = printed(TINY)
     for key in ("predicted", "with_workspaces"):
         assert row[key] == pytest.approx(row["measured"], rel=0.02)
     assert row["least"] <= row["predicted"]

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, key_of
 from evaluation.torch_world import DOORS, EXPERIMENTS, HABITS, WORLD
-from steps import process
 from steps.process import LEAST, measured
 
 OURS = {
@@ -101,12 +94,8 @@ print(json.dumps(torch_world.measure(task | {"cost_model": "flops", "time_limit"
 """
 
 
-def test_an_architecture_trains_within_its_least_budget() -> None:
+def test_an_architecture_trains_within_its_least_budget(printed) -> None:
     """In a process of its own: all tensors of a process are counted."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(process.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-c", TINY], capture_output=True, text=True, env=environment, check=True
-    )
-    row = json.loads(done.stdout.splitlines()[-1])
+    row = printed(TINY)
     assert row["difference"] == 0.0
     assert row["peak"] <= row["budget"] < row["plain_peak"]

@@ -13,11 +13,6 @@ import pytest
 
 from checkmate import DFGraph, generators, write_graph
 
-pytestmark = pytest.mark.skipif(
-    any(find_spec(name) is None for name in ("click", "matplotlib", "rich")),
-    reason="needs the extras of checkmate-core",
-)
-
 FAILURES = (
     "raise RuntimeError('broken on purpose')",
     "raise AttributeError('broken on purpose')",

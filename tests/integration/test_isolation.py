@@ -11,17 +11,11 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from checkmate import Schedule, generators, write_graph, write_schedule
-
-pytestmark = pytest.mark.skipif(
-    any(find_spec(name) is None for name in ("checkmate_solvers", "click", "matplotlib", "rich")),
-    reason="needs checkmate-solvers and the extras of checkmate-core",
-)
 
 OTHERS = [
     "_distutils_hack", "antigravity", "checkmate", "checkmate_cli", "checkmate_core", "checkmate_solvers",

@@ -134,8 +134,7 @@ class SolverConformance(ManyExamples):
                 if early or exceeds(told.bound, truth.cost):
                     raise report(f"a progress report is false: {told}", self._answer(problem))
 
-        for source, share in of_every_size():
-            self._for_all(source, check, share=share)
+        self._for_every_size(check)
 
     def test_exact_solvers_prove(self) -> None:
         """With the guarantee ``"exact"``, a tiny graph gets a proved optimum or a proof of infeasibility."""
@@ -316,13 +315,17 @@ class SolverConformance(ManyExamples):
                 if answer.failure is None and (fault := LAWS[law](answer)) is not None:
                     raise report(fault, answer)
 
-        for source, share in of_every_size(fixed_order=fixed_order):
-            self._for_all(source, check, share=share)
+        self._for_every_size(check, fixed_order=fixed_order)
 
     def _same(self, problem: Problem, variant: Problem, how: str) -> None:
         plain, changed = self._answer(problem), self._answer(variant)
         if plain.failure is None and _what(plain) != _what(changed):
             raise report(f"{how}, the answer differs: {_what(changed)}, not {_what(plain)}", plain)
+
+    def _for_every_size(self, check: Callable[[Problem], None], *, fixed_order: bool | None = None) -> None:
+        __tracebackhide__ = True
+        for source, share in of_every_size(fixed_order=fixed_order):
+            self._for_all(source, check, share=share)
 
     def _for_all(
         self, examples: st.SearchStrategy[Any], check: Callable[[Any], None], *, share: int = 1

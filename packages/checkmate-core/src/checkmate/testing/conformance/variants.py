@@ -59,14 +59,15 @@ def sibling(problem: Problem) -> Problem:
     )
     tensors = tuple(replace(t, size=graph.tensors[i - 1].size) for i, t in enumerate(graph.tensors))
     other = replace(graph, ops=ops, tensors=tensors)
-    low, high = (max(measure(graph), 1) for measure in (_floor, keep_all_peak))
+    low, high = _budgets(graph)
     share = (problem.budget - low) / max(high - low, 1)
-    low, high = (max(measure(other), 1) for measure in (_floor, keep_all_peak))
+    low, high = _budgets(other)
     return replace(problem, graph=other, budget=max(1, low + int(share * (high - low))))
 
 
-def _floor(graph: DFGraph) -> int:
-    return floor(graph).size
+def _budgets(graph: DFGraph) -> tuple[int, int]:
+    """The least budget that may be enough, and one that is."""
+    return max(floor(graph).size, 1), max(keep_all_peak(graph), 1)
 
 
 def reordered(problem: Problem, order: Sequence[int]) -> Problem:
