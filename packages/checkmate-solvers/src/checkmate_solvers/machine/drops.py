@@ -12,11 +12,11 @@ from __future__ import annotations
 from checkmate_solvers.machine.arrays import FREE, LITTLE, LOGGED, MARK, SHIFT, Ints, State
 from checkmate_solvers.machine.jit import compiled, draw
 from checkmate_solvers.machine.sequence import (
+    exceeds,
     first_read,
     following,
     insert,
     latest,
-    most_between,
     preceding,
     remove,
 )
@@ -93,7 +93,7 @@ def _closure(s: State, v: int, y: int, budget: int, limit: float) -> tuple[int, 
             if s.marks[w] == mark or s.once[w] or s.size[t] == 0:
                 continue
             death = s.pos[s.death[latest(s, w, here), s.place[t]]]
-            if death >= here or most_between(s, death + 1, preceding(s, here)) + s.size[t] <= budget:
+            if death >= here or not exceeds(s, death + 1, preceding(s, here), budget - s.size[t]):
                 continue
             if draw(s.random) < _REACH:
                 continue

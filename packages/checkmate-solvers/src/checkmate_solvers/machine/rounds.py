@@ -24,11 +24,11 @@ from checkmate_solvers.machine.drops import discard, has_room, idle, make_room
 from checkmate_solvers.machine.jit import compiled, draw
 from checkmate_solvers.machine.load import keep_best
 from checkmate_solvers.machine.sequence import (
+    exceeds,
     first_read,
     following,
     insert,
     latest,
-    most_between,
     peak,
     preceding,
     remove,
@@ -122,7 +122,7 @@ def try_without(s: State, node: int, budget: int) -> bool:
         if s.death[source, s.place[t]] == node:
             gain += s.size[t]
     alone = s.makes_at[v + 1] - s.makes_at[v] == 1
-    if alone and start + 1 < here and most_between(s, start + 1, here - 1) + longer - gain > budget:
+    if alone and start + 1 < here and exceeds(s, start + 1, here - 1, budget - longer + gain):
         return False
     logged = s.counts[LOGGED]
     discard(s, node)

@@ -26,11 +26,11 @@ from checkmate_solvers.machine.jit import compiled
 
 __all__ = [
     "add_bytes",
+    "exceeds",
     "following",
     "insert",
     "latest",
     "lay_out",
-    "most_between",
     "peak",
     "preceding",
     "remove",
@@ -74,22 +74,19 @@ def peak(s: State) -> int:
 
 
 @compiled
-def most_between(s: State, first: int, last: int) -> int:
-    """The most memory at positions ``first`` to ``last``; very negative if there is no node."""
-    most = _NOTHING
+def exceeds(s: State, first: int, last: int, size: int) -> bool:
+    """Whether any node at positions ``first`` to ``last`` has more memory than ``size``."""
     low, high = first >> SHIFT, last >> SHIFT
     for block in range(low, high + 1):
-        if s.filled[block] == 0:
+        if s.filled[block] == 0 or s.most[block] <= size:
             continue
         start = first & INSIDE if block == low else 0
         stop = min(last & INSIDE, s.filled[block] - 1) if block == high else s.filled[block] - 1
-        if start == 0 and stop == s.filled[block] - 1:
-            most = max(most, s.most[block])
-        else:
-            corner, added = block << SHIFT, s.add[block]
-            for i in range(start, stop + 1):
-                most = max(most, s.mem[corner + i] + added)
-    return most
+        corner, left = block << SHIFT, size - s.add[block]
+        for i in range(start, stop + 1):
+            if s.mem[corner + i] > left:
+                return True
+    return False
 
 
 @compiled
