@@ -27,13 +27,15 @@ from checkmate import (
     solve,
     sweep,
 )
-from checkmate.heuristics import KeepAll
+from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.sweep import SweepInterrupted
 from checkmate.testing.strategies import graphs, valid_schedules
 
 from .graphs import CHAIN
 
 TWICE = [0, 0, *range(1, 8)]
+UNSEEN = replace(CHAIN, ops=tuple(replace(op, cost=2.0) for op in CHAIN.ops))
+"""A graph of which no schedule is known from other tests."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def test_the_frontier_of_a_chain() -> None:
     with pytest.raises(BudgetError):
         frontier.at("much")
     text = repr(frontier)
-    assert text.startswith("<Frontier: 3 points of 4 answers, 0 errors>")
+    assert text.startswith("<Frontier: 3 points of 4 answers (1 infeasible), 0 errors>")
     assert "32 B    12.50%" in text
     assert len(text.splitlines()) == 5
 
@@ -222,6 +224,40 @@ def test_an_interrupt_leaves_the_frontier_of_the_answers_so_far() -> None:
     assert (str(stopped.value), stopped.value.total) == ("after 3 of 5 answers", 5)
     assert [answer.problem.budget for answer in stopped.value.frontier.answers] == [50, 40]
     assert [failure.budget for failure in stopped.value.frontier.errors] == [32]
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """Finds a cheap schedule for 24 bytes only; for 40 it needs a start, and for 41 it finds none."""
+
+    asked: list[tuple[int, bool]]
+    uses_start: bool = True
+
+    def solve(self, problem: Problem) -> Solution:
+        self.asked.append((problem.budget, problem.start is not None))
+        if problem.budget == 24:
+            return BestHeuristic().solve(problem)
+        repeats = 0 if problem.start is not None and problem.budget == 40 else 5
+        return Solution.found(problem, Schedule.from_sequence(problem.graph, [*[0] * repeats, *range(8)]))
+
+
+def test_where_a_smaller_budget_is_cheaper_the_solver_goes_on_from_its_schedule() -> None:
+    solver, heard = Lazy([]), list[tuple[int, int]]()
+    frontier = sweep(UNSEEN, [24, 40, 41], [solver], on_progress=lambda done, of, _: heard.append((done, of)))
+    assert solver.asked == [(24, False), (40, False), (41, False), (40, True), (41, True)]
+    assert heard == [(1, 3), (2, 3), (3, 3), (4, 5), (5, 5)]
+    assert [(answer.problem.budget, answer.cost) for answer in frontier.answers] == [
+        (24, 22.0),
+        (40, 16.0),
+        (41, 22.0),
+    ]
+    assert shape(frontier) == [(24, 22.0, "Lazy"), (40, 16.0, "Lazy")]
+
+
+def test_a_solver_that_does_not_go_on_is_asked_once() -> None:
+    solver = Lazy([], uses_start=False)
+    assert shape(sweep(UNSEEN, [24, 40], [solver])) == [(24, 22.0, "Lazy")]
+    assert solver.asked == [(24, False), (40, False)]
 
 
 def test_a_long_frontier_is_shown_in_part() -> None:

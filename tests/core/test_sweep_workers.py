@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ def shape(frontier: Frontier) -> list[tuple[int | None, float, str]]:
 ODD = """
 import os
 from dataclasses import dataclass
+from functools import partial
 from checkmate import InvalidScheduleError, Reason
+from checkmate.heuristics import KeepAll
 
 @dataclass(frozen=True)
 class Dies:
@@ -50,6 +53,15 @@ class Dies:
 class Fails:
     def solve(self, problem):
         raise InvalidScheduleError(0, "op 0", Reason.LOST_OUTPUT)  # which can't be unpickled
+
+@dataclass(frozen=True)
+class DiesOnce:
+    mark: str
+    def solve(self, problem):
+        if not os.path.exists(self.mark):
+            open(self.mark, "w").close()
+            os._exit(7)
+        return KeepAll().solve(problem)
 """
 
 
@@ -107,8 +119,9 @@ def test_a_worker_that_dies_or_gets_no_task_is_an_error(odd: Any) -> None:
         assert shape(frontier) == [(40, 8.0, "keep-all")]
         assert "<lambda>" in str(frontier.errors[0].error)  # which can't be sent
         frontier = sweep(CHAIN, [40, 24], [odd.Dies()], executor=executor)
-        assert [type(failure.error).__name__ for failure in frontier.errors] == ["BrokenProcessPool"] * 2
-        assert all("tried twice, since processes of the pool died" in str(f.error) for f in frontier.errors)
+        causes = [type(failure.error.__cause__).__name__ for failure in frontier.errors]
+        assert causes == ["BrokenProcessPool"] * 2
+        assert all("tried twice, since the executor lost" in str(f.error) for f in frontier.errors)
         again = sweep(CHAIN, [40], ["keep-all"], executor=executor)
         assert [failure.solver for failure in again.errors] == ["keep-all"]
 
@@ -116,22 +129,27 @@ def test_a_worker_that_dies_or_gets_no_task_is_an_error(odd: Any) -> None:
 class Dying(ThreadPoolExecutor):
     """Loses its first tasks, as a pool does when one of its processes dies, and starts again."""
 
-    def __init__(self, lost: int) -> None:
+    def __init__(self, lost: int, error: type[Exception] = BrokenExecutor) -> None:
         super().__init__(1)
-        self.lost, self.given = lost, 0
+        self.lost, self.given, self.error = lost, 0, error
 
     def submit(self, *task: Any, **arguments: Any) -> Future[Any]:  # type: ignore[override]
         self.given += 1
         if self.given > self.lost:
             return super().submit(*task, **arguments)
         future: Future[Any] = Future()
-        future.set_exception(BrokenExecutor("it died"))
+        future.set_exception(self.error("it died"))
         return future
 
 
-def test_solves_of_a_dead_worker_are_tried_once_more(odd: Any) -> None:
+class WorkerCrashedError(Exception):
+    """An error of a cluster that is no ``BrokenExecutor``, as Ray's."""
+
+
+@pytest.mark.parametrize("error", [BrokenExecutor, WorkerCrashedError])
+def test_solves_of_a_dead_worker_are_tried_once_more(error: type[Exception]) -> None:
     heard: list[int] = []
-    with Dying(lost=2) as executor:
+    with Dying(lost=2, error=error) as executor:
         frontier = sweep(
             CHAIN, [24, 32, 40], ["heuristics"], executor=executor, on_progress=lambda *a: heard.append(a[0])
         )
@@ -144,8 +162,19 @@ def test_solves_of_a_dead_worker_are_tried_once_more(odd: Any) -> None:
         frontier = sweep(CHAIN, [24, 32, 40], ["heuristics"], executor=executor)
     assert frontier.answers == ()
     assert [str(failure.error) for failure in frontier.errors] == [
-        "tried twice, since processes of the pool died: BrokenExecutor: it died"
+        "tried twice, since the executor lost the solve: BrokenExecutor: it died"
     ] * 3
+
+
+def test_a_cluster_of_dask_that_loses_a_worker_answers_all(odd: Any, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+        client.register_worker_callbacks(partial(sys.path.insert, 0, str(Path(odd.__file__).parent)))
+        solver = odd.DiesOnce(str(tmp_path / "died"))
+        frontier = sweep(CHAIN, [40, 41], [solver], executor=client.get_executor())
+    assert (tmp_path / "died").exists()
+    assert [answer.problem.budget for answer in frontier.answers] == [40, 41]
+    assert not frontier.errors
 
 
 def test_an_executor_that_is_shut_is_the_callers_mistake() -> None:

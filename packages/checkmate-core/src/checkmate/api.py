@@ -58,6 +58,7 @@ def solve(
     seed: int = 0,
     on_progress: OnProgress | None = None,
     cache: bool | ScheduleCache | None = None,
+    start: Schedule | None = None,
     throw: bool = True,
 ) -> Solution:
     """Find the cheapest schedule of ``graph`` whose peak is within ``budget``.
@@ -76,6 +77,8 @@ def solve(
         on_progress: called with each :class:`Progress`; an exception that it raises ends the solve.
         cache: where solutions are looked up first, and kept; True = the cache of this user, None = none. A
             schedule from the cache is judged again, and ``origin["cache"]`` names its file.
+        start: a valid schedule of the graph, with any peak, that the solver may improve on. If it is within
+            the budget, the answer costs no more.
         throw: False = without a schedule return a solution with the status ``INFEASIBLE`` (proved) or
             ``UNKNOWN`` (none found) instead of raising.
 
@@ -84,6 +87,7 @@ def solve(
         InfeasibleBudgetError: if no schedule was found; names a budget that is enough, if one is known.
         PluginError: if there is no such solver, or it failed to load.
         SolverError: if the solver fails, or its answer does not pass the judge.
+        InvalidScheduleError: if ``start`` is no valid schedule of the graph.
         TypeError, ValueError: if another argument is out of its range or of the wrong type.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 2], deps=[[], [0], [1]])
@@ -99,9 +103,11 @@ def solve(
         seed=seed,
         threads=threads,
         on_progress=on_progress,
-        start=lowest_known(graph, fixed_order=fixed_order),
+        start=start or lowest_known(graph, fixed_order=fixed_order),
     )
     floor(graph)
+    if start is not None:
+        simulate(graph, start)
     spent_s = time.thread_time() - started
     engine = engine_of(solver)
     kept = ScheduleCache() if cache is True else cache or None
@@ -111,7 +117,7 @@ def solve(
         solution = _ask(engine, problem, spent_s=spent_s)
     else:
         solution = _remembered(engine, problem, kept, spent_s)
-    if solution.timeline is None and solver == _AUTO:
+    if start is not None or (solution.timeline is None and solver == _AUTO):
         solution = _or_known(solution)
     if throw and solution.timeline is None:
         raise infeasible_error(solution)
@@ -119,13 +125,15 @@ def solve(
 
 
 def _or_known(solution: Solution) -> Solution:
-    """The known schedule of least peak, if the solver missed a budget that this schedule meets."""
-    problem = solution.problem
-    known = simulate(problem.graph, problem.start) if problem.start is not None else None
-    if known is None or known.peak > problem.budget:
+    """The known schedule, if it answers the problem at a lower cost than the solution."""
+    problem, known = solution.problem, solution.problem.start
+    if known is None or (problem.fixed_order and not known.keeps_base_order):
+        return solution
+    timeline = simulate(problem.graph, known)
+    if timeline.peak > problem.budget or timeline.cost >= solution.cost:
         return solution
     origin = {"schedule": _KNOWN}
-    return Solution.found(problem, known, bound=solution.bound, solver=solution.solver, origin=origin)
+    return Solution.found(problem, timeline, bound=solution.bound, solver=solution.solver, origin=origin)
 
 
 def minimum_budget(
@@ -291,7 +299,7 @@ def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache, spent_s:
     if engine.identity is None:
         return _ask(engine, problem, spent_s=spent_s)
     known = cache.find(problem, engine.identity, lambda claim: judged(claim, engine.name, problem))
-    if known is not None:
+    if known is not None and _or_known(known) is known:
         return known
     solution = _ask(engine, problem, spent_s=spent_s)
     if not solution.provisional:

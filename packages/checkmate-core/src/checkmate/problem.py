@@ -98,7 +98,9 @@ class Problem:
             search.
         threads: number of threads or processes that a solver may use.
         on_progress: called with each :class:`Progress`; may be None.
-        start: a known valid schedule of the graph, with any peak; may be None.
+        start: a known valid schedule of the graph, with any peak; may be None. A solver that goes on from it
+            says so by an attribute ``uses_start = True``; sweeps then ask it once more where another answer
+            is better.
     """
 
     graph: DFGraph

@@ -149,6 +149,7 @@ def frontier_facts(frontier: Frontier) -> dict[str, object]:
     return {
         "graph": {"name": graph.name, "digest": graph.digest, "cost_unit": graph.cost_unit},
         "keep_all_peak": keep_all_peak(graph),
+        "summary": frontier.summary,
         "points": [solution_facts(point) for point in frontier.points],
         "answers": [solution_facts(answer) for answer in frontier.answers],
         "errors": [
@@ -177,7 +178,7 @@ def _print_frontier(frontier: Frontier) -> None:
         numbers = (format_bytes(best.peak), f"{best.overhead:.2%}", f"{best.gap:.2%}")
         rows.append((format_bytes(budget), share, *numbers, best.solver))
     header = ("budget", "share", "peak", "overhead", "gap", "by")
-    print_table(clipped(frontier.graph.name) or "graph", rows, header=header)
+    print_table(f"{clipped(frontier.graph.name) or 'graph'}: {frontier.summary}", rows, header=header)
 
 
 def _draw(frontier: Frontier, path: Path) -> None:
