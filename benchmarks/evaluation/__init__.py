@@ -15,6 +15,7 @@ from pathlib import Path
 
 from evaluation import (
     ablation,
+    deep,
     executions,
     integrality,
     largest_batch,
@@ -51,6 +52,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         scaling.EXPERIMENT,
         ablation.EXPERIMENT,
         tiny.EXPERIMENT,
+        deep.EXPERIMENT,
         *executions.EXPERIMENTS,
         *peaks.EXPERIMENTS,
         *torch_details.EXPERIMENTS,

@@ -4,8 +4,8 @@
    searched exhaustively: that ends with the optimum, unless there are very many states.
 2. A first schedule: static eviction for small graphs, Chen's √n segments for others. The budget is then
    tightened from the peak without recomputation downwards, in machine code: a schedule in milliseconds,
-   whatever the size. Of a chain, binomial checkpointing gives a bound, and it or a dynamic programme a
-   schedule.
+   whatever the size. A schedule that the problem names is kept if it is cheaper. Of a chain, binomial
+   checkpointing gives a bound, and it or a dynamic programme a schedule.
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, and more if the gap is small; small graphs have their first in step 6.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
@@ -34,10 +34,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
-from checkmate import DFGraph, Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget
+from checkmate import DFGraph, Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget, simulate
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic, ChenSqrtN, FirstFit
 from checkmate.plugins import Solver
@@ -98,8 +99,8 @@ _RECOGNISING, _SEGMENTING, _TIGHTENING, _CUTTING = 2, 4, 6, 7
 schedules: a step is left out where there is less time."""
 _RULES_SHARE = 1 / 3
 """Share of the time limit that rules may use to find the least budget of a small graph."""
-_SEGMENTS = "chen-sqrt-n"
-"""The origin of the schedule in segments."""
+_SEGMENTS, _KNOWN = "chen-sqrt-n", "known before"
+"""The origins of the schedule in segments, and of that which the problem names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,8 @@ class Auto:
         chains: step 2, for chains.
         without: those of :data:`STEPS` to leave out.
     """
+
+    uses_start: ClassVar[bool] = True
 
     min_cut: MinCut = field(default_factory=MinCut)
     cut_milp: CutMilp = field(default_factory=CutMilp)
@@ -168,6 +171,9 @@ class Auto:
                     with best.clock.within(_CHAIN_SHARE):
                         _ask(best, solver.solve, best.problem, origin)
             self._tighten(best, _TIGHTENING_SHARE)
+        if best.problem.start is not None and not best.done:
+            known = simulate(best.problem.graph, best.problem.start)
+            best.keep_if_better(known, _KNOWN, seed=known.cost < best.cost)
 
     def _tighten(self, best: Incumbent, share: float) -> None:
         """Unless a better schedule than that in segments is known, tighten in a share of the time left."""
@@ -176,10 +182,13 @@ class Auto:
             return
         able = best.clock.has_time_to_judge(_TIGHTENING) and has_machine_code(best, even_if_small=True)
         if self._has("tightening") and able:
-            sequence = _tightened(problem, problem.budget, best.clock.current.part(share))
+            deadline, in_order = best.clock.current, replace(problem, fixed_order=True)
+            soon = deadline.part(share if problem.fixed_order else share / 2)
+            sequence = _tightened(in_order, problem.budget, soon)
             best.keep_if_better(sequence, "tightening")
-        if not best.found_by and problem.start is not None:
-            best.keep_if_better(problem.start.sequence.tolist(), "known before")
+            if best.found_by in ("", _SEGMENTS) and not problem.fixed_order:
+                sequence = _tightened(problem, problem.budget, deadline.part(share), sequence)
+                best.keep_if_better(sequence, "tightening")
 
     def _first_cut(self, best: Incumbent) -> None:
         """Step 3."""
@@ -331,7 +340,9 @@ def _ask(best: Incumbent, ask: Callable[[Problem], Solution], problem: Problem, 
             offer(best, found.schedule.sequence.tolist(), found.origin.get("schedule", origin))
 
 
-def _tightened(problem: Problem, target: int, deadline: Deadline) -> list[int]:
+def _tightened(
+    problem: Problem, target: int, deadline: Deadline, start: Sequence[int] | None = None
+) -> list[int]:
     """A sequence whose peak is at most ``target`` bytes, or as low as was found in time."""
     order, seed = problem.fixed_order, problem.seed
-    return tightened(problem.graph, target, fixed_order=order, seed=seed, deadline=deadline)
+    return tightened(problem.graph, target, fixed_order=order, seed=seed, deadline=deadline, start=start)

@@ -1,17 +1,19 @@
 """Local search in cycles: where each starts, how hot it runs, and when the search stops.
 
 A *cycle* loads a sequence, and runs rounds (:mod:`checkmate_solvers.machine.rounds`) while the temperature
-falls. Cycles start from the best sequence so far, from seeds of other solvers, or from scratch. A start from
-scratch tightens the budget in steps, from the peak without recomputation down to the problem's. Most cycles
-from the best sequence first search with more room, and then tighten in the same way: strategic oscillation
-(Glover and Hao, "The case for strategic oscillation", Annals of Operations Research 183, 2011). Half of the
-work goes into a few long cycles. All limits are counted in rounds; the clock only caps them.
+falls. The first cycles start from the best sequence so far and from those of other solvers. Most others start
+from the best; many of these first search with more room, and then tighten the budget in steps: strategic
+oscillation (Glover and Hao, "The case for strategic oscillation", Annals of Operations Research 183, 2011).
+Some are hot and long, and start from scratch: the budget is tightened from the peak without recomputation
+down to the problem's. Half of these first keep the first runs of all ops where they are. Where they may move,
+a search soon puts some off, at no cost, and hardly finds the way back; where they may not, it misses what
+moving them saves. All limits are counted in rounds; the clock only caps them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,10 +35,13 @@ __all__ = ["LocalSearch"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
-_LONG, _FIRST_LONG, _LONG_SHARE, _LONG_HEAT = 24, 4, 0.6, 3.0
-"""A long cycle has this many times the rounds of others; half of all rounds are in long ones. The first one
-comes after a few others. It takes this share of the remaining time at most, and starts hotter, to get from a
-good schedule to one that keeps other tensors altogether."""
+_HOT, _LONG, _LONGEST = 3.0, 6, 24
+"""Some cycles start hotter, and have this many times the rounds of others, to find schedules that keep other
+tensors altogether. They have more than half of all rounds."""
+_HOT_STARTS = ("in order", "scratch", "best")
+"""Where successive ones start."""
+_LONG_SHARE = 0.6
+"""Share of the remaining time that a cycle may take."""
 _COOLED = 0.02
 """The temperature at the end of a cycle, relative to that at its start."""
 _ROOMS = (0.1, 0.3, 0.2, 0.0, 0.5)
@@ -62,13 +67,13 @@ class LocalSearch:
         patience: cycles without an improvement after which the search stops; a long cycle counts as the
             number of others that would take its rounds.
         samples: how many ways to free bytes are compared, at most.
-        fresh: of this many cycles, one starts from scratch.
+        fresh: of this many cycles, one is hot.
     """
 
     rounds: int = 5000
     patience: int = 96
     samples: int = 4
-    fresh: int = 7
+    fresh: int = 4
 
     def solve(self, problem: Problem) -> Solution:
         """Search from scratch; proves only the easy cases.
@@ -103,61 +108,96 @@ class _Cycles:
 
     def __init__(self, settings: LocalSearch, best: Incumbent) -> None:
         self.settings, self.incumbent = settings, best
-        problem, graph = best.problem, best.problem.graph
+        problem = best.problem
         self.seeds = [] if best.sequence is None else [best.sequence, *best.seeds]
-        self.budget = problem.budget - graph.base_size
-        self.driver = Driver(graph, fixed_order=problem.fixed_order, seed=problem.seed)
+        self.walk = _Walk(settings, best, fixed_order=problem.fixed_order)
+        self.ordered = None if problem.fixed_order else _Walk(settings, best, fixed_order=True)
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
-        self.length = min(settings.rounds, _ROUNDS_PER_OP * graph.n_ops)
+        self.length = min(settings.rounds, _ROUNDS_PER_OP * problem.graph.n_ops)
 
     def run(self, cycles: int | None) -> None:
         """Cycle until the patience or the time is used up."""
         idle = turn = 0
         patience, most = self.settings.patience, math.inf if cycles is None else cycles
         while not self.incumbent.done and idle < patience and turn < most:
-            before, heat, rounds = self.cost, _HEATS[turn % len(_HEATS)], self.length
-            if turn % (_LONG + 1) == _FIRST_LONG:
-                heat, rounds = _LONG_HEAT, self._in_time(_LONG * rounds)
-            if self._begin(turn):
-                self._keep()
-                self._anneal(rounds, heat, _COOLED, self.budget)
-                self._keep()
+            before = self.cost
+            length = self._cycle(turn)
             turn += 1
-            idle = 0 if self.cost < before else idle + max(rounds // self.length, 1)
+            idle = 0 if self.cost < before else idle + length
 
-    def _in_time(self, rounds: int) -> int:
-        """At most these rounds, fewer if the time is short: a cycle that ends while it is hot is lost."""
-        left_s = _LONG_SHARE * self.incumbent.clock.left_s
-        return max(min(rounds, int(left_s / max(self.driver.round_s, 1e-9))), 1)
-
-    def _begin(self, turn: int) -> bool:
-        """Load the sequence that a cycle starts from; False if none is within the budget."""
+    def _cycle(self, turn: int) -> int:
+        """Run one cycle; return its length, in those of a short one."""
+        heat = _HEATS[turn % len(_HEATS)]
+        hot, place = divmod(turn - len(self.seeds), self.settings.fresh)
         if turn < len(self.seeds):
-            return self._load(self.seeds[turn])
-        if (turn - len(self.seeds)) % self.settings.fresh == 0 or not len(self.best):
-            return self._start_from_scratch()
-        more = _ROOMS[turn % len(_ROOMS)]
-        return self._oscillate(more) if more else self._load(self.best)
+            return self._search(self.walk.load(self.seeds[turn]), heat)
+        if place > 0 and len(self.best):
+            return self._search(self._go_on(_ROOMS[turn % len(_ROOMS)]), heat)
+        match _HOT_STARTS[hot % len(_HOT_STARTS)]:
+            case "in order" if self._search_in_order():
+                return _LONG + self._search(True, heat)
+            case "best" if len(self.best):
+                return self._search(self.walk.load(self.best), _HOT, _LONGEST)
+        begun = self.walk.start_from_scratch() or (len(self.best) > 0 and self.walk.load(self.best))
+        return self._search(begun, _HOT, _LONG)
 
-    def _load(self, sequence: Sequence[int] | Ints) -> bool:
+    def _search(self, loaded: bool, heat: float, length: int = 1) -> int:
+        """Search from the sequence that is loaded, if one is; return the length."""
+        if loaded:
+            self._keep()
+            self.walk.anneal(self._rounds(self.walk, length), heat, _COOLED, on_better=self._keep)
+            self._keep()
+        return length
+
+    def _rounds(self, walk: _Walk, length: int) -> int:
+        """The rounds of a cycle, fewer if the time is short: a cycle that ends while it is hot is lost."""
+        left_s = _LONG_SHARE * self.incumbent.clock.left_s
+        return max(min(length * self.length, int(left_s / max(walk.driver.round_s, 1e-9))), 1)
+
+    def _search_in_order(self) -> bool:
+        """Search from scratch, hot, with all first runs where they are; load what was found."""
+        if self.ordered is None or not self.ordered.start_from_scratch():
+            return False
+        self.ordered.anneal(self._rounds(self.ordered, _LONG), _HOT, _COOLED)
+        return self.walk.load(self.ordered.driver.best)
+
+    def _go_on(self, more: float) -> bool:
+        """Load the best sequence; with more room, search around it, and take the room away again."""
+        loaded = self.walk.load(self.best)
+        if more == 0.0:
+            return loaded
+        room = int(self.walk.budget * (1 + more))
+        self.walk.anneal(max(1, self.length // 4), _RELAXED_HEAT, _RELAXED_COOLED, room)
+        return self.walk.tighten(room, _RETURNS, 0) or self.walk.load(self.best)
+
+    def _keep(self) -> None:
+        """Offer the best sequence of the walk if it is new; it is within the budget."""
+        if self.walk.driver.cost < self.cost:
+            self.best, self.cost = self.walk.driver.best, self.walk.driver.cost
+            self.incumbent.keep_if_better(self.best.tolist(), "local search")
+
+
+class _Walk:
+    """One sequence in machine code, and the ways to bring it within the budget and to search around it."""
+
+    def __init__(self, settings: LocalSearch, best: Incumbent, *, fixed_order: bool) -> None:
+        self.settings, self.incumbent = settings, best
+        self.graph = best.problem.graph
+        self.budget = best.problem.budget - self.graph.base_size
+        self.driver = Driver(self.graph, fixed_order=fixed_order, seed=best.problem.seed)
+
+    def load(self, sequence: Sequence[int] | Ints) -> bool:
         """Load a sequence that fits, without the computes that it does not need."""
         self.driver.load(sequence)
         return self.driver.repair(self.budget, 1)
 
-    def _start_from_scratch(self) -> bool:
-        graph = self.incumbent.problem.graph
-        self.driver.load(np.flatnonzero(needed_ops(graph)))
-        return self._tighten(max(keep_all_peak(graph) - graph.base_size, 1), _TIGHTENINGS, _FAILURES)
+    def start_from_scratch(self) -> bool:
+        """Tighten from the peak without recomputation; whether that comes down to the budget."""
+        self.driver.load(np.flatnonzero(needed_ops(self.graph)))
+        return self.tighten(max(keep_all_peak(self.graph) - self.graph.base_size, 1), _TIGHTENINGS, _FAILURES)
 
-    def _oscillate(self, more: float) -> bool:
-        """Search around the best sequence with more room, and take the room away again."""
-        room = int(self.budget * (1 + more))
-        self._load(self.best)
-        self._anneal(max(1, self.length // 4), _RELAXED_HEAT, _RELAXED_COOLED, room)
-        return self._tighten(room, _RETURNS, 0) or self._load(self.best)
-
-    def _tighten(self, reached: int, steps: int, failures: int) -> bool:
+    def tighten(self, reached: int, steps: int, failures: int) -> bool:
         """Tighten the budget from ``reached`` bytes in steps, smaller ones after each of a few failures."""
         whole = step = (max(self.budget, 1) / reached) ** (1 / steps) if reached > self.budget else 1.0
         while reached > self.budget:
@@ -178,19 +218,22 @@ class _Cycles:
             self.driver.load(start)
         return fits
 
-    def _anneal(self, rounds: int, heat: float, cooled: float, budget: int) -> None:
+    def anneal(
+        self,
+        rounds: int,
+        heat: float,
+        cooled: float,
+        budget: int | None = None,
+        *,
+        on_better: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Search within a budget, by default that of the problem; heat and cooling as above."""
         self.driver.anneal(
-            budget,
+            self.budget if budget is None else budget,
             rounds,
             heat * self.driver.repeat_cost,
             cooled=cooled,
             samples=self.settings.samples,
             deadline=self.incumbent.clock.deadline,
-            on_better=self._keep if budget == self.budget else lambda: None,
+            on_better=on_better,
         )
-
-    def _keep(self) -> None:
-        """Offer the driver's best sequence if it is new; it is within the budget."""
-        if self.driver.cost < self.cost:
-            self.best, self.cost = self.driver.best, self.driver.cost
-            self.incumbent.keep_if_better(self.best.tolist(), "local search")

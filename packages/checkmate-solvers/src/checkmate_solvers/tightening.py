@@ -11,6 +11,8 @@ A target only says where to stop, and changes no step: a peak that was reached o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from checkmate import DFGraph, floor
@@ -35,7 +37,13 @@ _ROUNDS, _HEAT = 100, 0.1
 
 
 def tightened(
-    graph: DFGraph, target: int, *, fixed_order: bool, seed: int = 0, deadline: Deadline = NEVER
+    graph: DFGraph,
+    target: int,
+    *,
+    fixed_order: bool,
+    seed: int = 0,
+    deadline: Deadline = NEVER,
+    start: Sequence[int] | None = None,
 ) -> list[int]:
     """The needed ops with repeats, in an order of the least peak that was found.
 
@@ -45,17 +53,20 @@ def tightened(
         fixed_order: first runs of needed ops stay where they are.
         seed: of every random choice.
         deadline: stop when it has passed.
+        start: where the first attempt starts: the needed ops with repeats; None = every op once.
 
     >>> graph = DFGraph.from_nodes(cost=[1] * 4, size=[2, 4, 1, 1], deps=[[], [0], [1], [0, 2]])
     >>> tightened(graph, 0, fixed_order=False)
     [0, 1, 2, 0, 3]
     """
     lowest = max(target, floor(graph).size)
-    best: list[int] = np.flatnonzero(needed_ops(graph)).tolist()
+    once: list[int] = np.flatnonzero(needed_ops(graph)).tolist()
+    best = once if start is None else list(start)
     peak = liveness(graph, best).peak
     for attempt in range(_ATTEMPTS):
         if peak > lowest and not deadline.passed:
-            descent = _Descent(graph, fixed_order=fixed_order, seed=seed + attempt)
+            begin = once if attempt else best
+            descent = _Descent(graph, begin, fixed_order=fixed_order, seed=seed + attempt)
             descent.run(lowest, deadline)
             if descent.peak < peak:
                 best, peak = descent.best, descent.peak
@@ -65,9 +76,9 @@ def tightened(
 class _Descent:
     """One attempt; ``best`` and ``peak`` are how far it came."""
 
-    def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int) -> None:
+    def __init__(self, graph: DFGraph, start: list[int], *, fixed_order: bool, seed: int) -> None:
         self.graph = graph
-        self.best: list[int] = np.flatnonzero(needed_ops(graph)).tolist()
+        self.best = start
         self.peak = liveness(graph, self.best).peak
         self.driver = Driver(graph, fixed_order=fixed_order, seed=seed)
         self.heat = _HEAT * float(graph.costs.mean())

@@ -1,0 +1,158 @@
+"""Deep budgets: 30 % of the peak without recomputation and less, on training steps traced op by op.
+
+``auto`` beside two of its parts, the local search and the cut MILP, each alone for the same time; and the
+least budget that it finds, beside the floor. Seconds are of CPU time.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from checkmate import DFGraph, floor, keep_all_peak, minimum_budget
+from evaluation.experiment import Experiment
+from evaluation.results import Results, Row, Task
+from evaluation.solving import solved
+from machine import SOLVING
+from pages import table
+
+__all__ = ["EXPERIMENT"]
+
+_NAMES = (
+    *("convnext", "mobilenet-v2", "segformer", "inception", "denoiser", "pvt"),
+    *("mamba", "swin", "qwen2-moe", "gpt2", "t5", "gemma2"),
+)
+"""Traces of :mod:`zoo.traces`, from small to large; that module needs PyTorch and transformers."""
+_SHARES = (0.3, 0.2, 0.15)
+_QUICK_NAMES, _QUICK_SHARES = ("convnext",), (0.3,)
+_SOLVERS = ("auto", "local-search", "cut-milp")
+_LIMIT_S, _QUICK_LIMIT_S, _LATE_S = 10.0, 1.0, 10.0
+_LEAST_S = 25.0
+_FIELDS = ("ended", "cost", "bound", "first_s", "near_s", "final_s")
+_SLACK = 2e-3
+"""Relative: how much dearer than a part of it ``auto`` may be by chance."""
+_GAPS = (0.01, 0.03, 0.05)
+
+
+def tasks(quick: bool) -> Sequence[Task]:
+    """One for each trace and budget, and for the least budget of each trace."""
+    names, shares = (_QUICK_NAMES, _QUICK_SHARES) if quick else (_NAMES, _SHARES)
+    limit = _QUICK_LIMIT_S if quick else _LIMIT_S
+    return [
+        *({"trace": n, "share": share, "time_limit": limit} for n in names for share in shares),
+        *({"trace": n, "share": "least", "time_limit": limit if quick else _LEAST_S} for n in names),
+    ]
+
+
+def measure(task: Task) -> Mapping[str, Any]:
+    """Each solver's answer, costs relative to computing every op once; or the least peak."""
+    graph = _graph(task["trace"])
+    whole = keep_all_peak(graph)
+    row: dict[str, Any] = {"ops": graph.n_ops, "digest": graph.digest, "floor": floor(graph).size / whole}
+    if task["share"] == "least":
+        started = time.process_time()
+        least = minimum_budget(graph, time_limit=task["time_limit"])
+        took = round(time.process_time() - started, 2)
+        return row | {"least": (least.peak or 0) / whole, "least_s": took}
+    if row["floor"] > task["share"]:
+        return row  # no schedule exists
+    for solver in _SOLVERS:
+        found = solved(graph, task["share"], solver, time_limit=task["time_limit"], late_s=_LATE_S)
+        row[solver] = {name: found[name] for name in _FIELDS}
+    return row
+
+
+@cache
+def _graph(name: str) -> DFGraph:
+    from zoo.traces import trace
+
+    return trace(name)
+
+
+def markdown(results: Results) -> str:
+    """Case by case, the share of cases within each gap, and least budgets."""
+    cells = [row for row in results.rows if "auto" in row.result]
+    least = [row for row in results.rows if "least" in row.result]
+    parts = [
+        "Cost relative to computing every op once, gap, and CPU seconds to the first schedule and to one "
+        "within 1 % of the last. “–”: no schedule found. Budgets below the floor are left out.",
+        table(
+            [
+                *("trace", "ops", "budget", "floor", "`auto`", "bound", "gap", "first s", "1 % s"),
+                *("`local-search`", "`cut-milp`"),
+            ],
+            [_line(row) for row in cells],
+        ),
+        _summary(cells),
+    ]
+    if least:
+        parts += [
+            f"The least budget found in {_LEAST_S:.0f} s, beside the floor, which is a proved lower bound:",
+            table(
+                ["trace", "ops", "floor", "least budget", "least / floor", "s"],
+                [
+                    [
+                        *(row["trace"], f"{row['ops']:,}", f"{row['floor']:.1%}", f"{row['least']:.1%}"),
+                        *(f"{row['least'] / row['floor']:.3f}", f"{row['least_s']:.1f}"),
+                    ]
+                    for row in least
+                ],
+            ),
+        ]
+    return "\n\n".join(parts)
+
+
+def _line(row: Row) -> list[str]:
+    ours, (search, milp) = row["auto"], (row[solver] for solver in _SOLVERS[1:])
+    gap = _gap(row)
+    return [
+        *(row["trace"], f"{row['ops']:,}", f"{row['share']:.0%}", f"{row['floor']:.1%}"),
+        *(_cost(ours), f"{ours['bound']:.4f}", "–" if gap is None else f"{gap:.2%}"),
+        *("–" if ours[name] is None else f"{ours[name]:.2f}" for name in ("first_s", "near_s")),
+        *(_cost(search), _cost(milp)),
+    ]
+
+
+def _summary(cells: Sequence[Row]) -> str:
+    """How many cases are within each gap, and in how many a part alone did better."""
+    lines = []
+    for share in sorted({row["share"] for row in cells}, reverse=True):
+        mine = [row for row in cells if row["share"] == share]
+        gaps = [gap for row in mine if (gap := _gap(row)) is not None]
+        within = [f"{sum(gap <= most for gap in gaps)}" for most in _GAPS]
+        median = f"{statistics.median(gaps):.2%}" if gaps else "–"
+        better = [[_dearer(row, part) for row in mine].count(True) for part in _SOLVERS[1:]]
+        lines.append([f"{share:.0%}", len(mine), len(gaps), *within, median, *better])
+    head = ["budget", "cases", "solved", *(f"gap ≤ {most:.0%}" for most in _GAPS), "median gap"]
+    return table([*head, *(f"`{part}` better by > {_SLACK:.1%}" for part in _SOLVERS[1:])], lines)
+
+
+def _dearer(row: Row, part: str) -> bool:
+    """Whether the part alone found a schedule that is cheaper by more than chance."""
+    ours, other = row["auto"]["cost"], row[part]["cost"]
+    return other is not None and (ours is None or ours > other * (1 + _SLACK))
+
+
+def _gap(row: Row) -> float | None:
+    cost, bound = row["auto"]["cost"], row["auto"]["bound"]
+    return None if cost is None else float((cost - bound) / cost)
+
+
+def _cost(answer: Mapping[str, Any]) -> str:
+    return "–" if answer["cost"] is None else f"{answer['cost']:.4f}"
+
+
+EXPERIMENT = Experiment(
+    name="deep",
+    title="Deep budgets",
+    about="training steps traced op by op, at 30 % of their peak and less",
+    tasks=tasks,
+    measure=measure,
+    markdown=markdown,
+    packages=(*SOLVING, "torch", "transformers"),
+    needs=("torch", "transformers"),
+)
+"""The experiment."""
