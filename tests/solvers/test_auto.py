@@ -274,6 +274,18 @@ def test_a_sweep_over_64_budgets_keeps_each_and_costs_fall_as_budgets_rise() -> 
     assert frontier.points[-1].cost == graph.ideal_cost
 
 
+def test_a_known_schedule_that_is_cheaper_is_where_the_search_goes_on() -> None:
+    graph = generators.residual(24)
+    problem = Problem(graph=graph, budget=int(0.3 * keep_all_peak(graph)), time_limit=60)
+    hasty = Auto(without=("min-cut", "cut-milp", "local-search"), local=LocalSearch(rounds=20))
+    plain, good = hasty.solve(problem), Auto(local=LocalSearch(patience=4)).solve(problem)
+    assert good.cost < plain.cost
+    again = hasty.solve(replace(problem, start=good.schedule))
+    assert again.cost <= good.cost
+    dear = replace(problem, start=plain.schedule)
+    assert Auto(local=LocalSearch(patience=4)).solve(dear).cost < plain.cost
+
+
 _FOUND_BY = {
     "segments": {"chen-sqrt-n"},
     "eviction": {"eviction, repaired"},

@@ -182,13 +182,8 @@ class Auto:
             return
         able = best.clock.has_time_to_judge(_TIGHTENING) and has_machine_code(best, even_if_small=True)
         if self._has("tightening") and able:
-            deadline, in_order = best.clock.current, replace(problem, fixed_order=True)
-            soon = deadline.part(share if problem.fixed_order else share / 2)
-            sequence = _tightened(in_order, problem.budget, soon)
+            sequence = _tightened(problem, problem.budget, best.clock.current.part(share))
             best.keep_if_better(sequence, "tightening")
-            if best.found_by in ("", _SEGMENTS) and not problem.fixed_order:
-                sequence = _tightened(problem, problem.budget, deadline.part(share), sequence)
-                best.keep_if_better(sequence, "tightening")
 
     def _first_cut(self, best: Incumbent) -> None:
         """Step 3."""
@@ -340,9 +335,7 @@ def _ask(best: Incumbent, ask: Callable[[Problem], Solution], problem: Problem, 
             offer(best, found.schedule.sequence.tolist(), found.origin.get("schedule", origin))
 
 
-def _tightened(
-    problem: Problem, target: int, deadline: Deadline, start: Sequence[int] | None = None
-) -> list[int]:
+def _tightened(problem: Problem, target: int, deadline: Deadline) -> list[int]:
     """A sequence whose peak is at most ``target`` bytes, or as low as was found in time."""
     order, seed = problem.fixed_order, problem.seed
-    return tightened(problem.graph, target, fixed_order=order, seed=seed, deadline=deadline, start=start)
+    return tightened(problem.graph, target, fixed_order=order, seed=seed, deadline=deadline)

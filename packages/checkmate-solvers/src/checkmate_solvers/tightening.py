@@ -11,8 +11,6 @@ A target only says where to stop, and changes no step: a peak that was reached o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from checkmate import DFGraph, floor
@@ -22,8 +20,9 @@ from checkmate_solvers.machine.driver import Driver
 
 __all__ = ["tightened"]
 
-_ATTEMPTS = 5
-"""Each starts again, with another seed."""
+_ATTEMPTS, _IN_ORDER_SHARE = 6, 0.5
+"""Each has another seed. The first keeps all first runs where they are, and may use this share of the time if
+they may move; the second goes on from there; others start again."""
 _STEP, _LARGEST_STEP, _LEAST_STEP = 0.25, 0.5, 1e-3
 """s at first, and its limits."""
 _LONGER, _SHORTER = 1.3, 0.5
@@ -43,7 +42,6 @@ def tightened(
     fixed_order: bool,
     seed: int = 0,
     deadline: Deadline = NEVER,
-    start: Sequence[int] | None = None,
 ) -> list[int]:
     """The needed ops with repeats, in an order of the least peak that was found.
 
@@ -53,7 +51,6 @@ def tightened(
         fixed_order: first runs of needed ops stay where they are.
         seed: of every random choice.
         deadline: stop when it has passed.
-        start: where the first attempt starts: the needed ops with repeats; None = every op once.
 
     >>> graph = DFGraph.from_nodes(cost=[1] * 4, size=[2, 4, 1, 1], deps=[[], [0], [1], [0, 2]])
     >>> tightened(graph, 0, fixed_order=False)
@@ -61,15 +58,17 @@ def tightened(
     """
     lowest = max(target, floor(graph).size)
     once: list[int] = np.flatnonzero(needed_ops(graph)).tolist()
-    best = once if start is None else list(start)
-    peak = liveness(graph, best).peak
+    best, peak = once, liveness(graph, once).peak
     for attempt in range(_ATTEMPTS):
-        if peak > lowest and not deadline.passed:
-            begin = once if attempt else best
-            descent = _Descent(graph, begin, fixed_order=fixed_order, seed=seed + attempt)
-            descent.run(lowest, deadline)
-            if descent.peak < peak:
-                best, peak = descent.best, descent.peak
+        if peak <= lowest or deadline.passed:
+            break
+        in_order = fixed_order or attempt == 0
+        until = deadline if fixed_order or attempt else deadline.part(_IN_ORDER_SHARE)
+        start = best if attempt == 1 else once
+        descent = _Descent(graph, start, fixed_order=in_order, seed=seed + attempt)
+        descent.run(lowest, until)
+        if descent.peak < peak:
+            best, peak = descent.best, descent.peak
     return best
 
 
