@@ -30,7 +30,7 @@ _SHARES = (0.3, 0.2, 0.15)
 _QUICK_NAMES, _QUICK_SHARES = ("convnext",), (0.3,)
 _SOLVERS = ("auto", "local-search", "cut-milp")
 _LIMIT_S, _QUICK_LIMIT_S, _LATE_S = 10.0, 1.0, 10.0
-_LEAST_S = 25.0
+_LEAST_S = 10.0
 _FIELDS = ("ended", "cost", "bound", "first_s", "near_s", "final_s")
 _SLACK = 2e-3
 """Relative: how much dearer than a part of it ``auto`` may be by chance."""
@@ -154,5 +154,6 @@ EXPERIMENT = Experiment(
     markdown=markdown,
     packages=(*SOLVING, "torch", "transformers"),
     needs=("torch", "transformers"),
+    alone=True,
 )
 """The experiment."""

@@ -7,7 +7,7 @@
    whatever the size. A schedule that the problem names is kept if it is cheaper. Of a chain, binomial
    checkpointing gives a bound, and it or a dynamic programme a schedule.
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
-4. One cycle of local search, and more if the gap is small; small graphs have their first in step 6.
+4. One cycle of local search, and more if the gap is small, or wide; small graphs have their first in step 6.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
 6. Local search, from the best schedule and from those of the other steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
@@ -87,13 +87,16 @@ _CYCLES_BEFORE = 24
 """Cycles of step 6 until the second process has found schedules to start from, if there is one."""
 _NEARLY, _MORE_CYCLES = 2e-3, 8
 """Relative gap at which step 4 goes on, as the bound is good already, and for how many cycles."""
+_WIDE, _WIDE_SHARE = 0.03, 0.5
+"""Relative gap at which step 4 goes on, too, as the schedule is bad; and its share of the remaining time."""
 _WAIT_S = 0.1
 """Seconds between two looks at the clock while the second process works alone."""
 _CHAIN_SHARE = 0.2
 """Share of the remaining time that each of the solvers for chains may use."""
-_SOON_SHARE, _TIGHTENING_SHARE = 0.05, 0.6
-"""Shares of the remaining time that tightening may use: before the solvers for chains, and else. The latter
-is twice the share that errors use to name the least budget, so that a named budget also works."""
+_SOON_SHARE, _TIGHTENING_SHARE = 0.1, 0.6
+"""Shares of the remaining time that tightening may use: before the solvers for chains, or a first cycle of
+local search, which may be quicker; and else. The latter is twice the share that errors use to name the least
+budget, so that a named budget also works."""
 _RECOGNISING, _SEGMENTING, _TIGHTENING, _CUTTING = 2, 4, 6, 7
 """Recognising a chain, and the least work of the next steps, take about as long as judging this many
 schedules: a step is left out where there is less time."""
@@ -163,7 +166,7 @@ class Auto:
             follow(best, {}, "eviction")
         elif not is_small(best) and self._has("segments"):
             _segment(best)
-        self._tighten(best, _SOON_SHARE if chain else _TIGHTENING_SHARE)
+        self._tighten(best, _SOON_SHARE if chain or not is_small(best) else _TIGHTENING_SHARE)
         if chain:
             best.prove(binomial_bound(best.problem), "binomial checkpointing")
             for origin, solver in (("revolve", Revolve()), ("chain-dp", self.chains)):
@@ -195,8 +198,12 @@ class Auto:
         if self._has("first-cycle"):
             if not is_small(best):
                 self.local.improve(best, cycles=1)
+                self._tighten(best, _TIGHTENING_SHARE)
             if best.gap <= _NEARLY:
                 self.local.improve(best, cycles=_MORE_CYCLES)
+            elif best.gap > _WIDE and not is_small(best):
+                with best.clock.within(_WIDE_SHARE):
+                    self.local.improve(best, cycles=_MORE_CYCLES, part=1)
 
     def _prove(self, best: Incumbent, worker: Worker | None) -> None:
         """Step 5; if a second process works on it, only the beginning, until that process is loaded."""
@@ -222,7 +229,7 @@ class Auto:
         if self._has("local-search") and await_machine_code(best):
             if worker is not None:
                 self.local.improve(best, cycles=_CYCLES_BEFORE)
-            self.local.improve(best)
+            self.local.improve(best, part=2)
         if worker is None:
             return
         searched = best.cost

@@ -56,6 +56,8 @@ _STARTING = 5
 """The search starts in about the time that judging this many schedules takes."""
 _ROUNDS_PER_OP = 50
 """Limit of the rounds of a cycle."""
+_APART = 1_000_003
+"""Difference of the seeds of two parts of a search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,27 +93,28 @@ class LocalSearch:
                 self.improve(best)
         return best.solution()
 
-    def improve(self, best: Incumbent, *, cycles: int | None = None) -> None:
+    def improve(self, best: Incumbent, *, cycles: int | None = None, part: int = 0) -> None:
         """Look for cheaper sequences; none are found while there is no machine code.
 
         Args:
             best: receives the sequences; its schedule and its seeds are where the first cycles start.
             cycles: the most cycles; None = limited by patience alone.
+            part: each part of a search draws other random numbers.
         """
         able = best.clock.has_time_to_judge(_STARTING) and has_machine_code(best, even_if_small=True)
         if not best.done and able:
-            _Cycles(self, best).run(cycles)
+            _Cycles(self, best, best.problem.seed + part * _APART).run(cycles)
 
 
 class _Cycles:
     """One call of ``improve``."""
 
-    def __init__(self, settings: LocalSearch, best: Incumbent) -> None:
+    def __init__(self, settings: LocalSearch, best: Incumbent, seed: int) -> None:
         self.settings, self.incumbent = settings, best
         problem = best.problem
         self.seeds = [] if best.sequence is None else [best.sequence, *best.seeds]
-        self.walk = _Walk(settings, best, fixed_order=problem.fixed_order)
-        self.ordered = None if problem.fixed_order else _Walk(settings, best, fixed_order=True)
+        self.walk = _Walk(settings, best, seed, fixed_order=problem.fixed_order)
+        self.ordered = None if problem.fixed_order else _Walk(settings, best, seed, fixed_order=True)
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
         self.length = min(settings.rounds, _ROUNDS_PER_OP * problem.graph.n_ops)
@@ -181,11 +184,11 @@ class _Cycles:
 class _Walk:
     """One sequence in machine code, and the ways to bring it within the budget and to search around it."""
 
-    def __init__(self, settings: LocalSearch, best: Incumbent, *, fixed_order: bool) -> None:
+    def __init__(self, settings: LocalSearch, best: Incumbent, seed: int, *, fixed_order: bool) -> None:
         self.settings, self.incumbent = settings, best
         self.graph = best.problem.graph
         self.budget = best.problem.budget - self.graph.base_size
-        self.driver = Driver(self.graph, fixed_order=fixed_order, seed=best.problem.seed)
+        self.driver = Driver(self.graph, fixed_order=fixed_order, seed=seed)
 
     def load(self, sequence: Sequence[int] | Ints) -> bool:
         """Load a sequence that fits, without the computes that it does not need."""
