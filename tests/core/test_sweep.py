@@ -254,6 +254,22 @@ def test_where_a_smaller_budget_is_cheaper_the_solver_goes_on_from_its_schedule(
     assert shape(frontier) == [(24, 22.0, "Lazy"), (40, 16.0, "Lazy")]
 
 
+@dataclass(frozen=True)
+class Liar(Lazy):
+    """Claims for 40 bytes, without a start, that nothing is cheaper than its dear schedule."""
+
+    def solve(self, problem: Problem) -> Solution:
+        found = super().solve(problem)
+        return replace(found, bound=found.cost) if problem.start is None and problem.budget == 40 else found
+
+
+def test_a_second_answer_does_not_hide_that_the_first_was_a_lie() -> None:
+    frontier = sweep(UNSEEN, [24, 40], [Liar([])])
+    assert [answer.problem.budget for answer in frontier.answers] == [24]
+    assert [failure.budget for failure in frontier.errors] == [40]
+    assert "no schedule costs less than 26.0" in str(frontier.errors[0].error)
+
+
 def test_a_solver_that_does_not_go_on_is_asked_once() -> None:
     solver = Lazy([], uses_start=False)
     assert shape(sweep(UNSEEN, [24, 40], [solver])) == [(24, 22.0, "Lazy")]

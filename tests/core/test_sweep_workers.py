@@ -184,6 +184,22 @@ def test_an_executor_that_is_shut_is_the_callers_mistake() -> None:
         sweep(CHAIN, [40], ["keep-all"], executor=executor)
 
 
+def test_a_solve_that_is_lost_as_the_executor_is_shut_loses_no_other() -> None:
+    class Shut(ThreadPoolExecutor):
+        def submit(self, *task: Any, **arguments: Any) -> Future[Any]:  # type: ignore[override]
+            if arguments["budget"] == 40:
+                return super().submit(*task, **arguments)
+            self.shutdown()
+            future: Future[Any] = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
+
+    frontier = sweep(CHAIN, [40, 24], ["heuristics"], executor=Shut(1))
+    assert shape(frontier) == [(40, 8.0, "heuristics")]
+    assert "CancelledError" in str(frontier.errors[0].error) or "shutdown" in str(frontier.errors[0].error)
+
+
 class Lying(Executor):
     """A worker that returns another answer than it has computed."""
 

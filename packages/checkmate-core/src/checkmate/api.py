@@ -103,7 +103,7 @@ def solve(
         seed=seed,
         threads=threads,
         on_progress=on_progress,
-        start=start or lowest_known(graph, fixed_order=fixed_order),
+        start=lowest_known(graph, fixed_order=fixed_order) if start is None else start,
     )
     floor(graph)
     if start is not None:

@@ -19,7 +19,7 @@ from checkmate.problem import keep_all_peak
 from checkmate.solution import Solution, Status
 from checkmate.units import Budget, format_bytes, parse_budget
 
-__all__ = ["Failure", "Frontier"]
+__all__ = ["Failure", "Frontier", "disproves"]
 
 _TOLERANCE = 1e-9
 _ROWS = 30
@@ -137,6 +137,11 @@ class Frontier:
         return "\n".join(lines)
 
 
+def disproves(cost: float, bound: float) -> bool:
+    """Whether a schedule of this cost shows that a lower bound is wrong, rounding aside."""
+    return bound > cost * (1 + _TOLERANCE)
+
+
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" + "s" * (number != 1)
 
@@ -154,7 +159,7 @@ def _staircase(answers: Iterable[Solution]) -> list[Solution]:
 def _disproved(answer: Solution, stairs: list[Solution]) -> Failure | None:
     """A failure, if some schedule within the budget of ``answer`` costs less than its lower bound."""
     cheapest = next((s for s in reversed(stairs) if (s.peak or 0) <= answer.problem.budget), None)
-    if cheapest is None or answer.bound <= cheapest.cost * (1 + _TOLERANCE):
+    if cheapest is None or not disproves(cheapest.cost, answer.bound):
         return None
     budget = answer.problem.budget
     claim = (

@@ -19,7 +19,7 @@ from checkmate.api import Engine, engine_of, solve
 from checkmate.cache import ScheduleCache
 from checkmate.claim import claim_bytes, read_claim
 from checkmate.errors import BudgetError, CheckmateError, SolverError
-from checkmate.frontier import Failure, Frontier
+from checkmate.frontier import Failure, Frontier, disproves
 from checkmate.graph import DFGraph
 from checkmate.judging import judged
 from checkmate.plugins import Solver
@@ -158,14 +158,19 @@ def _beaten(
 
 
 def _better(result: Solution | Failure, before: Solution | Failure | None) -> Solution | Failure:
-    """The cheaper of two answers to one question, with the higher bound; a failure only without an answer."""
+    """The cheaper of two answers to one question, with the higher bound; a failure only without an answer.
+
+    If the later one disproves the earlier one's bound, that one stays, so that the frontier calls it wrong.
+    """
     if before is None or isinstance(result, Failure):
         return before or result
-    if isinstance(before, Failure) or result.schedule is None:
+    if isinstance(before, Failure) or result.timeline is None or result.cost >= before.cost:
+        return before
+    if disproves(result.cost, before.bound):
         return before
     bound = min(max(result.bound, before.bound), result.cost)
     found = Solution.found(
-        result.problem, result.schedule, bound=bound, solver=result.solver, origin=result.origin
+        result.problem, result.timeline, bound=bound, solver=result.solver, origin=result.origin
     )
     return dataclasses.replace(found, seconds=result.seconds + before.seconds)
 
@@ -223,8 +228,8 @@ def _in_pool(
     jobs: Mapping[int, _Job], executor: Executor
 ) -> Generator[tuple[int, Solution | Failure], None, None]:
     """Yield each result when it arrives; submit lost jobs once more."""
-    lost = yield from _submitted(jobs, executor)
-    lost = yield from _submitted({k: jobs[k] for k in lost}, executor)
+    lost = yield from _submitted(jobs, executor, BrokenExecutor)
+    lost = yield from _submitted({k: jobs[k] for k in lost}, executor, RuntimeError)
     for k, error in lost.items():
         twice = SolverError(f"tried twice, since the executor lost the solve: {one_line(error)}")
         twice.__cause__ = error
@@ -232,9 +237,11 @@ def _in_pool(
 
 
 def _submitted(
-    jobs: Mapping[int, _Job], executor: Executor
+    jobs: Mapping[int, _Job], executor: Executor, refusal: type[Exception]
 ) -> Generator[tuple[int, Solution | Failure], None, dict[int, BaseException]]:
     """Submit jobs and yield each result when it arrives; when ended early, cancel jobs that have not started.
+
+    A job is also lost if the executor refuses it with the exception ``refusal``.
 
     Returns:
         the error of each job that the executor lost, as when a worker dies: solves return their own errors.
@@ -245,7 +252,7 @@ def _submitted(
         for k, job in jobs.items():
             try:
                 futures[executor.submit(_answered, **job.arguments)] = k
-            except BrokenExecutor as error:
+            except refusal as error:
                 lost[k] = error
         for future in as_completed(futures):
             k = futures[future]
