@@ -22,7 +22,10 @@ collect_ignore: list[str] = []
 
 if find_spec("tensorflow") is None:  # .nox/dev has PyTorch; .nox/tf, with TensorFlow, runs these
     collect_ignore += _project["tool"]["checkmate"]["needs-tensorflow"]
-else:  # read when it is imported: no news of how it was built, one thread, an allocator that tells of all
+else:
+    # Read when it is imported: no news of how it was built, one thread, an allocator that tells of all, and
+    # oneDNN's kernels, the default on new CPUs only; on others, workspaces would outweigh small networks.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")

@@ -117,7 +117,7 @@ def coverage(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=True)
-@nox.parametrize("release", ["2.11.0", "2.12.0", "2.15.0"], ids=["2.11.0", "2.12.0", "2.15.0"])
+@nox.parametrize("release", ["2.11.0", "2.12.0", "2.14.1", "2.15.0"], ids=["2.11.0", "2.12.0", "2.14.1", "2.15.0"])
 def torch(session: nox.Session, release: str) -> None:
     """Test checkmate-torch on another release of PyTorch; on Linux that takes gigabytes, and no GPU."""
     session.install(*_constraints(session, "torch"), f"torch=={release}", *EDITABLE, *TESTING)
