@@ -117,7 +117,9 @@ def coverage(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=True)
-@nox.parametrize("release", ["2.11.0", "2.12.0", "2.14.1", "2.15.0"], ids=["2.11.0", "2.12.0", "2.14.1", "2.15.0"])
+@nox.parametrize(
+    "release", ["2.11.0", "2.12.0", "2.14.1", "2.15.0"], ids=["2.11.0", "2.12.0", "2.14.1", "2.15.0"]
+)
 def torch(session: nox.Session, release: str) -> None:
     """Test checkmate-torch on another release of PyTorch; on Linux that takes gigabytes, and no GPU."""
     session.install(*_constraints(session, "torch"), f"torch=={release}", *EDITABLE, *TESTING)
@@ -168,7 +170,8 @@ def tf(session: nox.Session) -> None:
     shutil.copy(ROOT / "tests" / "tf" / "test_first_step.py", scratch)
     session.chdir(scratch)
     run = ("pytest", "-c", f"{ROOT}/pyproject.toml", "--rootdir=.", "test_first_step.py")
-    session.run(*run, env={"PYTHONPATH": f"{scratch}/site", "CHECKMATE_SITE": f"{scratch}/site"})
+    where = {"PYTHONPATH": f"{scratch}/site", "CHECKMATE_SITE": f"{scratch}/site"}
+    session.run(*run, env={**where, "TF_ENABLE_ONEDNN_OPTS": "1"})  # as in conftest.py
 
 
 @nox.session(venv_backend="none")
