@@ -14,6 +14,7 @@ from typing import Any
 
 from checkmate import DFGraph, floor, keep_all_peak, minimum_budget
 from evaluation.experiment import Experiment
+from evaluation.goals import gap_of
 from evaluation.results import Results, Row, Task
 from evaluation.solving import solved
 from machine import SOLVING
@@ -107,7 +108,7 @@ def markdown(results: Results) -> str:
 
 def _line(row: Row) -> list[str]:
     ours, (search, milp) = row["auto"], (row[solver] for solver in _SOLVERS[1:])
-    gap = _gap(row)
+    gap = gap_of(ours)
     return [
         *(row["trace"], f"{row['ops']:,}", f"{row['share']:.0%}", f"{row['floor']:.1%}"),
         *(_cost(ours), f"{ours['bound']:.4f}", "–" if gap is None else f"{gap:.2%}"),
@@ -121,7 +122,7 @@ def _summary(cells: Sequence[Row]) -> str:
     lines = []
     for share in sorted({row["share"] for row in cells}, reverse=True):
         mine = [row for row in cells if row["share"] == share]
-        gaps = [gap for row in mine if (gap := _gap(row)) is not None]
+        gaps = [gap for row in mine if (gap := gap_of(row["auto"])) is not None]
         within = [f"{sum(gap <= most for gap in gaps)}" for most in _GAPS]
         median = f"{statistics.median(gaps):.2%}" if gaps else "–"
         better = [[_dearer(row, part) for row in mine].count(True) for part in _SOLVERS[1:]]
@@ -134,11 +135,6 @@ def _dearer(row: Row, part: str) -> bool:
     """Whether the part alone found a schedule that is cheaper by more than chance."""
     ours, other = row["auto"]["cost"], row[part]["cost"]
     return other is not None and (ours is None or ours > other * (1 + _SLACK))
-
-
-def _gap(row: Row) -> float | None:
-    cost, bound = row["auto"]["cost"], row["auto"]["bound"]
-    return None if cost is None else float((cost - bound) / cost)
 
 
 def _cost(answer: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@ Times are of one run on one machine, so only large ratios of times mean somethin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from evaluation.published import KINDS
 from evaluation.results import Results, Row
@@ -61,7 +61,7 @@ def findings(results: Results) -> list[Finding]:
     ]
 
 
-def gap_of(row: Row) -> float | None:
+def gap_of(row: Row | Mapping[str, Any]) -> float | None:
     """(cost − bound) / cost at the end; None without a schedule or a bound."""
     cost, bound = row["cost"], row["bound"]
     if cost is None or bound is None:

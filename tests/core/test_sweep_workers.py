@@ -40,7 +40,6 @@ def shape(frontier: Frontier) -> list[tuple[int | None, float, str]]:
 ODD = """
 import os
 from dataclasses import dataclass
-from functools import partial
 from checkmate import InvalidScheduleError, Reason
 from checkmate.heuristics import KeepAll
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from checkmate.plugins import SOLVERS, MinimumBudgetSolver, Solver, installed_pl
 from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.problem import OnProgress, Problem, Progress, keep_all_peak
 from checkmate.schedule import Schedule
-from checkmate.simulate import simulate
+from checkmate.simulate import Timeline, simulate
 from checkmate.solution import Solution, Status
 from checkmate.units import Budget, parse_budget
 
@@ -106,8 +107,7 @@ def solve(
         start=lowest_known(graph, fixed_order=fixed_order) if start is None else start,
     )
     floor(graph)
-    if start is not None:
-        simulate(graph, start)
+    known = None if start is None else _start_within(problem)
     spent_s = time.thread_time() - started
     engine = engine_of(solver)
     kept = ScheduleCache() if cache is True else cache or None
@@ -116,24 +116,24 @@ def solve(
     if kept is None:
         solution = _ask(engine, problem, spent_s=spent_s)
     else:
-        solution = _remembered(engine, problem, kept, spent_s)
-    if start is not None or (solution.timeline is None and solver == _AUTO):
-        solution = _or_known(solution)
+        solution = _remembered(engine, problem, kept, spent_s, math.inf if known is None else known.cost)
+    if start is None and solution.timeline is None and solver == _AUTO:
+        known = _start_within(problem)
+    if known is not None and known.cost < solution.cost:
+        origin = {"schedule": _KNOWN}
+        solution = Solution.found(problem, known, bound=solution.bound, solver=solution.solver, origin=origin)
     if throw and solution.timeline is None:
         raise infeasible_error(solution)
     return solution
 
 
-def _or_known(solution: Solution) -> Solution:
-    """The known schedule, if it answers the problem at a lower cost than the solution."""
-    problem, known = solution.problem, solution.problem.start
-    if known is None or (problem.fixed_order and not known.keeps_base_order):
-        return solution
-    timeline = simulate(problem.graph, known)
-    if timeline.peak > problem.budget or timeline.cost >= solution.cost:
-        return solution
-    origin = {"schedule": _KNOWN}
-    return Solution.found(problem, timeline, bound=solution.bound, solver=solution.solver, origin=origin)
+def _start_within(problem: Problem) -> Timeline | None:
+    """The timeline of the schedule that is known before; None if that does not answer the problem."""
+    if problem.start is None:
+        return None
+    known = simulate(problem.graph, problem.start)
+    in_order = known.schedule.keeps_base_order or not problem.fixed_order
+    return known if in_order and known.peak <= problem.budget else None
 
 
 def minimum_budget(
@@ -294,12 +294,17 @@ def _warn_once(text: str) -> None:
     _log.warning("%s", text)
 
 
-def _remembered(engine: Engine, problem: Problem, cache: ScheduleCache, spent_s: float) -> Solution:
-    """Ask the cache, then the solver; an entry of the cache is judged like a claim of that solver."""
+def _remembered(
+    engine: Engine, problem: Problem, cache: ScheduleCache, spent_s: float, most: float
+) -> Solution:
+    """Ask the cache, then the solver; an entry of the cache is judged like a claim of that solver.
+
+    Entries that cost more than ``most`` are passed over.
+    """
     if engine.identity is None:
         return _ask(engine, problem, spent_s=spent_s)
     known = cache.find(problem, engine.identity, lambda claim: judged(claim, engine.name, problem))
-    if known is not None and _or_known(known) is known:
+    if known is not None and known.cost <= most:
         return known
     solution = _ask(engine, problem, spent_s=spent_s)
     if not solution.provisional:

@@ -149,10 +149,13 @@ def _beaten(
     """Jobs whose answer costs more than the best known for their budget, with that as their start."""
     again: dict[int, _Job] = {}
     for k, job in enumerate(jobs):
-        result, best = results[k], frontier.at(job.problem.budget)
+        result = results[k]
+        if isinstance(result, Failure) or not job.uses_start:
+            continue
+        best = frontier.at(job.problem.budget)
         if best is None or best.schedule is None or best.status is Status.OPTIMAL:
             continue
-        if isinstance(result, Solution) and best.cost < result.cost and job.uses_start:
+        if best.cost < result.cost:
             again[k] = job.starting_from(best.schedule)
     return again
 

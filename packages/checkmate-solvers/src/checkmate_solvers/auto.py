@@ -174,7 +174,7 @@ class Auto:
                     with best.clock.within(_CHAIN_SHARE):
                         _ask(best, solver.solve, best.problem, origin)
             self._tighten(best, _TIGHTENING_SHARE)
-        if best.problem.start is not None and not best.done:
+        if best.problem.start is not None:
             known = simulate(best.problem.graph, best.problem.start)
             best.keep_if_better(known, _KNOWN, seed=known.cost < best.cost)
 
@@ -195,15 +195,16 @@ class Auto:
 
     def _first_cycle(self, best: Incumbent) -> None:
         """Step 4."""
-        if self._has("first-cycle"):
-            if not is_small(best):
-                self.local.improve(best, cycles=1)
-                self._tighten(best, _TIGHTENING_SHARE)
-            if best.gap <= _NEARLY:
-                self.local.improve(best, cycles=_MORE_CYCLES)
-            elif best.gap > _WIDE and not is_small(best):
-                with best.clock.within(_WIDE_SHARE):
-                    self.local.improve(best, cycles=_MORE_CYCLES, part=1)
+        able, large = self._has("first-cycle"), not is_small(best)
+        if able and large:
+            self.local.improve(best, cycles=1)
+        if large:
+            self._tighten(best, _TIGHTENING_SHARE)
+        if able and best.gap <= _NEARLY:
+            self.local.improve(best, cycles=_MORE_CYCLES)
+        elif able and large and best.gap > _WIDE:
+            with best.clock.within(_WIDE_SHARE):
+                self.local.improve(best, cycles=_MORE_CYCLES, part=1)
 
     def _prove(self, best: Incumbent, worker: Worker | None) -> None:
         """Step 5; if a second process works on it, only the beginning, until that process is loaded."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -110,14 +111,20 @@ class _Cycles:
     """One call of ``improve``."""
 
     def __init__(self, settings: LocalSearch, best: Incumbent, seed: int) -> None:
-        self.settings, self.incumbent = settings, best
+        self.settings, self.incumbent, self.seed = settings, best, seed
         problem = best.problem
         self.seeds = [] if best.sequence is None else [best.sequence, *best.seeds]
         self.walk = _Walk(settings, best, seed, fixed_order=problem.fixed_order)
-        self.ordered = None if problem.fixed_order else _Walk(settings, best, seed, fixed_order=True)
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
         self.length = min(settings.rounds, _ROUNDS_PER_OP * problem.graph.n_ops)
+
+    @cached_property
+    def ordered(self) -> _Walk | None:
+        """A walk that keeps all first runs where they are; None if the other one does."""
+        if self.incumbent.problem.fixed_order:
+            return None
+        return _Walk(self.settings, self.incumbent, self.seed, fixed_order=True)
 
     def run(self, cycles: int | None) -> None:
         """Cycle until the patience or the time is used up."""

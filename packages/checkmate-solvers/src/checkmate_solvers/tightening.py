@@ -4,7 +4,8 @@ With P the peak so far and F the floor of the graph, the next budget is P − s 
 repaired under it by machine code (see :mod:`checkmate_solvers.machine.drops`), with as many steps as the
 *effort* allows; a few rounds of local search then remove computes that became needless. Success makes s
 larger and the effort smaller, failure the contrary: mostly a step fails because it asks for too much at once,
-and finding that out should cost little.
+and finding that out should cost little. It begins with all first runs where they are, and moves them when
+that helps no more.
 
 A target only says where to stop, and changes no step: a peak that was reached once is reached again.
 """
@@ -36,12 +37,7 @@ _ROUNDS, _HEAT = 100, 0.1
 
 
 def tightened(
-    graph: DFGraph,
-    target: int,
-    *,
-    fixed_order: bool,
-    seed: int = 0,
-    deadline: Deadline = NEVER,
+    graph: DFGraph, target: int, *, fixed_order: bool, seed: int = 0, deadline: Deadline = NEVER
 ) -> list[int]:
     """The needed ops with repeats, in an order of the least peak that was found.
 

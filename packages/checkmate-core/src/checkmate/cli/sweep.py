@@ -12,7 +12,7 @@ from checkmate.cli import options
 from checkmate.cli.budgets import budget_list
 from checkmate.cli.exits import Interrupted, NoSchedule
 from checkmate.cli.exporting import exported
-from checkmate.cli.printing import foreign_code, json_bytes, print_json, print_table, say
+from checkmate.cli.printing import foreign_code, json_bytes, print_json, print_lines, print_table, say
 from checkmate.cli.progress import counting
 from checkmate.cli.signals import held_back, interruptible
 from checkmate.cli.solve import solution_facts
@@ -178,7 +178,9 @@ def _print_frontier(frontier: Frontier) -> None:
         numbers = (format_bytes(best.peak), f"{best.overhead:.2%}", f"{best.gap:.2%}")
         rows.append((format_bytes(budget), share, *numbers, best.solver))
     header = ("budget", "share", "peak", "overhead", "gap", "by")
-    print_table(f"{clipped(frontier.graph.name) or 'graph'}: {frontier.summary}", rows, header=header)
+    print_table(clipped(frontier.graph.name) or "graph", rows, header=header)
+    if frontier.points:
+        print_lines([[(frontier.summary, "")]])
 
 
 def _draw(frontier: Frontier, path: Path) -> None:

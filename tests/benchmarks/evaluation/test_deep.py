@@ -1,0 +1,36 @@
+"""What the page says about deep budgets follows from the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evaluation.deep import EXPERIMENT
+from evaluation.results import Results, Row
+
+
+def cell(auto: float | None, search: float | None) -> Row:
+    def answer(cost: float | None) -> dict[str, Any]:
+        return {
+            "ended": "feasible",
+            "cost": cost,
+            "bound": 1.0,
+            "first_s": 0.1,
+            "near_s": 0.2,
+            "final_s": 1.0,
+        }
+
+    result = {"ops": 400, "floor": 0.1, "auto": answer(auto), "local-search": answer(search)}
+    return Row(task={"trace": "net", "share": 0.3}, result={**result, "cut-milp": answer(None)})
+
+
+def test_cases_are_counted_by_their_gap_and_by_parts_that_did_better() -> None:
+    cells = (cell(1.005, 1.004), cell(1.1, 1.05), cell(None, 1.2), cell(1.02, None))
+    below_the_floor = Row(task={"trace": "net", "share": 0.2}, result={"ops": 400, "floor": 0.3})
+    least = Row(
+        task={"trace": "net", "share": "least"},
+        result={"ops": 400, "floor": 0.1, "least": 0.11, "least_s": 2.0},
+    )
+    text = EXPERIMENT.markdown(Results(experiment="deep", rows=(*cells, below_the_floor, least)))
+    assert "| 30% | 4 | 3 | 1 | 2 | 2 | 1.96% | 2 | 0 |" in text
+    assert "| net | 400 | 30% | 10.0% | – | 1.0000 | – |" in text
+    assert "| net | 400 | 10.0% | 11.0% | 1.100 | 2.0 |" in text
