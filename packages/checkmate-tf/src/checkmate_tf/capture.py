@@ -3,12 +3,13 @@
     function, specs ↦ ConcreteFunction ↦ Grappler ↦ ops o₁ … oₙ, each after the ops that it reads or waits for
 
 Grappler rewrites the step here, because the planned function must be left out of its rewriting: so a replay
-runs the same ops as ``tf.function``. The branches of an op are captured like the step, each with its own ops.
+runs the same ops as ``tf.function``. The functions that branches and loops call are captured like the step,
+each with its own ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ import tensorflow as tf
 from checkmate import CheckmateError
 from checkmate_tf import private
 from checkmate_tf.branches import branch_arguments, branch_functions, has_branches
+from checkmate_tf.loops import LOOPS, Loop, loop_arguments, loop_functions
 
 __all__ = ["Captured", "UnsupportedFunctionError", "capture"]
 
@@ -40,6 +42,7 @@ class Captured:
         variables: the variables that it uses, which this object keeps alive.
         outputs: the tensors that it returns, flat.
         branches: name of an op → its branches.
+        loops: name of a loop → its condition and its body.
     """
 
     graph: Any
@@ -49,6 +52,7 @@ class Captured:
     variables: tuple[tf.Variable, ...]
     outputs: tuple[tf.Tensor, ...]
     branches: Mapping[str, tuple[Captured, ...]]
+    loops: Mapping[str, Loop[Captured]]
 
     @property
     def arguments(self) -> tuple[tf.Tensor, ...]:
@@ -129,18 +133,23 @@ def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Capture
         captured=(),
         variables=(),
         outputs=tuple(tensors[name] for name in source.outputs),
-        branches={
-            op.name: tuple(
-                _branch(op, library[f.name], library) for f in branch_functions(op.type, op.node_def)
-            )
-            for op in every
-            if has_branches(op.type)
-        },
+        branches={op.name: tuple(_branches(op, library)) for op in every if has_branches(op.type)},
+        loops={op.name: _loop(op, library) for op in every if op.type in LOOPS},
     )
 
 
-def _branch(op: tf.Operation, function: Any, library: Mapping[str, Any]) -> Captured:
-    """A branch of an op, from its ``FunctionDef``."""
+def _branches(op: tf.Operation, library: Mapping[str, Any]) -> Iterator[Captured]:
+    for function in branch_functions(op.type, op.node_def):
+        yield _called(op, function.name, branch_arguments(op.inputs), library)
+
+
+def _loop(op: tf.Operation, library: Mapping[str, Any]) -> Loop[Captured]:
+    return Loop(*(_called(op, function.name, loop_arguments(op), library) for function in loop_functions(op)))
+
+
+def _called(op: tf.Operation, name: str, given: Sequence[tf.Tensor], library: Mapping[str, Any]) -> Captured:
+    """A function that an op calls with arguments like the ``given`` tensors, from its ``FunctionDef``."""
+    function = library[name]
     base = private.FuncGraph(function.signature.name)
     private.copy_functions(op.graph, base)
     definition, names = private.nodes_of(function, base)
@@ -148,7 +157,7 @@ def _branch(op: tf.Operation, function: Any, library: Mapping[str, Any]) -> Capt
     source = _Source(
         nodes={node.name: node for node in definition.node},
         order=(),  # Grappler has changed names and order
-        inputs=dict(zip(arguments, branch_arguments(op.inputs), strict=True)),
+        inputs=dict(zip(arguments, given, strict=True)),
         outputs=[names[function.ret[arg.name]] for arg in function.signature.output_arg],
         must_run=sorted(function.control_ret.values()),
     )
@@ -211,9 +220,13 @@ def _refuse(node: Any) -> None:
 
 def _shape(base: Any, node: Any, tensors: Mapping[str, tf.Tensor]) -> list[tf.Operation]:
     """Constants that replace an op that reads only known shapes, so that no tensor is held for it."""
-    if node.op not in ("Shape", "ShapeN"):
+    read = [tensors[_tensor(text)] for text in node.input if not text.startswith("^")]
+    if node.op == "VariableShape":
+        shapes = [private.resource_shape(t) for t in read]
+    elif node.op in ("Shape", "ShapeN"):
+        shapes = [t.shape for t in read]
+    else:
         return []
-    shapes = [tensors[_tensor(text)].shape for text in node.input if not text.startswith("^")]
     if not all(shape.is_fully_defined() for shape in shapes):
         return []
     dtype = tf.as_dtype(node.attr["out_type"].type) if "out_type" in node.attr else tf.int32
@@ -236,7 +249,7 @@ def _emitted(
         return placeholder.op
     data = [_tensor(text) for text in node.input if not text.startswith("^")]
     control = [ops[_source(text)] for text in node.input if text.startswith("^")]
-    return private.emit_op(
+    op = private.emit_op(
         base,
         node.op,
         [tensors[name] for name in data],
@@ -245,3 +258,7 @@ def _emitted(
         name=node.name,
         device=node.device,
     )
+    if node.op in LOOPS or node.op == "ZerosLike":
+        for source, target in zip(op.inputs, op.outputs, strict=True):
+            private.copy_handle_data(source, target)  # TensorFlow's shape inference does not
+    return op

@@ -7,7 +7,8 @@ touches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -37,6 +38,7 @@ def price(
     groups: Sequence[Sequence[tf.Operation]],
     cost_model: str | CostModel = "profiled",
     *,
+    runs: Mapping[tf.Operation, Mapping[tf.Operation, int]] | None = None,
     workspaces: bool = True,
     on_disk: bool = True,
     on_progress: OnProgress | None = None,
@@ -47,6 +49,7 @@ def price(
         graph: without costs; its workspaces are added to.
         groups: the TensorFlow ops, of a function's graph and with static shapes, behind each op.
         cost_model: a name, or a cost model.
+        runs: loop → the ops that it runs, and how often.
         workspaces: whether to add to each op's workspace the largest of its group, which runs each distinct
             op. False = workspaces stay as they are.
         on_disk: whether measured costs are read from disk and kept there.
@@ -57,17 +60,18 @@ def price(
         PluginError: if there is no cost model of this name.
         ProfilerBusyError: inside a profiler or a memory meter.
     """
+    work = [_work(group, runs or {}) for group in groups]
 
     def measured(graph: DFGraph) -> DFGraph:
-        profiles = profile_ops(
-            [op for group in groups for op in group], on_disk=on_disk, on_progress=on_progress
+        profiles = profile_ops([op for ops in work for op in ops], on_disk=on_disk, on_progress=on_progress)
+        return _with_profiles(
+            graph, [[(profiles[op], n) for op, n in ops.items()] for ops in work], workspaces
         )
-        return _with_profiles(graph, [[profiles[op] for op in group] for group in groups], workspaces)
 
     prices = Prices(
         measured=measured,
-        flops=lambda: [float(sum(map(flops_of, group))) for group in groups],
-        formats=lambda: [number_format(max(group, key=flops_of)) if group else None for group in groups],
+        flops=lambda: [float(sum(n * flops_of(op) for op, n in ops.items())) for ops in work],
+        formats=lambda: [number_format(max(ops, key=flops_of)) if ops else None for ops in work],
         gpu=_gpu,
         cpu=lambda: _of_this_cpu(on_disk),
     )
@@ -123,11 +127,23 @@ def _profiled(ops: Iterable[tf.Operation], device: str) -> Iterator[OpProfile]:
         yield profile if isinstance(profile, OpProfile) else _by_bytes(op)
 
 
-def _with_profiles(graph: DFGraph, groups: Sequence[Sequence[OpProfile]], workspaces: bool) -> DFGraph:
+def _work(
+    group: Sequence[tf.Operation], runs: Mapping[tf.Operation, Mapping[tf.Operation, int]]
+) -> Mapping[tf.Operation, int]:
+    """The ops that a group runs, and how often; loops as the ops inside."""
+    found: Counter[tf.Operation] = Counter()
+    for op in group:
+        found.update(runs.get(op, {op: 1}))
+    return found
+
+
+def _with_profiles(
+    graph: DFGraph, groups: Sequence[Sequence[tuple[OpProfile, int]]], workspaces: bool
+) -> DFGraph:
     ops = []
     for op, profiles in zip(graph.ops, groups, strict=True):
-        further = max((p.workspace for p in profiles), default=0) if workspaces else 0
-        seconds = sum(p.seconds for p in profiles)
+        further = max((p.workspace for p, _ in profiles), default=0) if workspaces else 0
+        seconds = sum(n * p.seconds for p, n in profiles)
         ops.append(replace(op, cost=float(seconds), workspace=op.workspace + further))
     return replace(graph, ops=tuple(ops), cost_unit="s")
 

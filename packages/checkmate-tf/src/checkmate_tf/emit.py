@@ -18,6 +18,7 @@ import tensorflow as tf
 from checkmate_tf import private
 from checkmate_tf.branches import branch_functions
 from checkmate_tf.capture import Captured
+from checkmate_tf.loops import one_by_one
 from checkmate_tf.program import Program, Value
 
 __all__ = ["Replay", "emit"]
@@ -114,4 +115,4 @@ def _attributes(op: tf.Operation, number: int, branches: Sequence[Any]) -> dict[
     for called, branch in zip(branch_functions(op.type, node), branches, strict=False):
         called.name = tf.compat.as_str(branch.name)
     own = {_NUMBER: tf.compat.v1.AttrValue(i=number)}
-    return {**node.attr, **own, **(private.lowered() if branches else {})}
+    return {**node.attr, **own, **one_by_one(op), **(private.lowered() if branches else {})}

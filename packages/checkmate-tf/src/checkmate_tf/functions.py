@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, Unpack, overload
@@ -22,6 +22,7 @@ from checkmate_tf.arguments import Signature
 from checkmate_tf.bound import BoundStep, Source, TracedFunction, as_written, bind
 from checkmate_tf.capture import UnsupportedFunctionError, capture
 from checkmate_tf.planning import StepPlan, plan_step, price_step
+from checkmate_tf.uncounted import measured_run
 
 __all__ = ["PlannedFunction", "function"]
 
@@ -120,7 +121,7 @@ class PlannedFunction(HasPlans[StepPlan]):
             InfeasibleBudgetError: if no schedule was found; names a budget that works.
         """
         signature, tensors = Signature.of(args, kwargs)
-        return self._step(signature).bound.run(tensors)
+        return self._step(signature).run(tensors)
 
     @as_written
     def plan(self, *args: Any, **kwargs: Any) -> StepPlan:
@@ -183,9 +184,22 @@ class PlannedFunction(HasPlans[StepPlan]):
         return {id(v.handle) for v in self._optimizer()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Step:
-    """A plan, and the step that runs by it."""
+    """A plan, and the step that runs by it.
+
+    Attributes:
+        known: whether all bytes are counted, or the step has been measured.
+    """
 
     plan: StepPlan
     bound: BoundStep
+    known: bool = False
+
+    def run(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """Run the step; the first time, measure it if some bytes are not counted."""
+        if not self.known and tf.executing_eagerly():
+            self.known = True
+            if any(self.plan.traced.uncounted):
+                return measured_run(self.plan, self.bound.run, tensors)
+        return self.bound.run(tensors)

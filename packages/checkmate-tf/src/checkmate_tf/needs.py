@@ -21,12 +21,16 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from checkmate_tf import private
+from checkmate_tf.lists import Lists
+from checkmate_tf.loops import LOOPS
 from checkmate_tf.storages import aliased_input, calls_functions, is_source, nbytes
 
 __all__ = ["SMALL", "Buffer", "Heavy", "Needs", "needs_of"]
 
 SMALL = 4096
 """Bytes below which a tensor is not planned."""
+_EMPTY = frozenset({"NoOp", "EmptyTensorList", "TensorListReserve"})
+"""Types of ops that make nothing, or lists without items."""
 
 
 class Buffer(NamedTuple):
@@ -70,6 +74,7 @@ class Needs:
 
     Attributes:
         heavy: in the order of the step.
+        lists: of the step.
         variables: bytes of each variable, by the placeholder of its handle.
         reads_before: op that overwrites small variables → the reads that must have run before it.
         kept: light ops that are treated as heavy, because the value that they read from a large variable is
@@ -84,6 +89,7 @@ class Needs:
     """
 
     heavy: list[Heavy] = field(default_factory=list)
+    lists: Lists = field(default_factory=Lists)
     variables: dict[str, int] = field(default_factory=dict)
     reads_before: dict[str, list[tf.Operation]] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
@@ -97,9 +103,16 @@ class Needs:
 
     def of(self, tensor: tf.Tensor) -> dict[Buffer, None]:
         """The buffers that a tensor needs, in the order in which they are needed."""
-        if tensor.op.name in self._heavy_of:
-            return {Buffer(tensor.op.name, "output", tensor.value_index): None}
-        return self._roots[tensor.op.name]
+        name, number = tensor.op.name, tensor.value_index
+        found = self._behind(name, number)
+        if name in self._heavy_of:
+            for key in self.lists.refers.get((name, number), ()):
+                found = found | self._behind(*key)
+        return found
+
+    def _behind(self, name: str, number: int) -> dict[Buffer, None]:
+        """The buffers that an output of an op needs, without those of the items of a list."""
+        return {Buffer(name, "output", number): None} if name in self._heavy_of else self._roots[name]
 
     def add(self, op: tf.Operation) -> None:
         """Add the next op of the step."""
@@ -161,7 +174,7 @@ class Needs:
     def _add_heavy(
         self, op: tf.Operation, needs: Mapping[Buffer, None], written: Sequence[str], effects: bool
     ) -> None:
-        makes = {Buffer(op.name, "output", t.value_index): nbytes(t) for t in op.outputs}
+        makes = self._made(op)
         overwrites = tuple(self._current(name) for name in written if not self._is_small(name))
         self.reads_before[op.name] = [
             r for name in written if self._is_small(name) for r in self._held.pop(name, ())
@@ -171,17 +184,31 @@ class Needs:
             makes[self._current(name)] = 0
         if effects:
             makes[Buffer(op.name, "done", 0)] = 0
-        opaque = any(t.dtype in (tf.variant, tf.resource) for t in op.outputs)
         heavy = Heavy(
             op=op,
             reads=tuple(needs),
             makes=makes,
             overwrites=overwrites,
-            once=effects or opaque or any(t.dtype == tf.variant for t in op.inputs),
+            once=effects or self._is_opaque(op),
             in_sequence=effects and not written,
         )
         self._heavy_of[op.name] = heavy
         self.heavy.append(heavy)
+
+    def _made(self, op: tf.Operation) -> dict[Buffer, int]:
+        """The buffers of the outputs of an op, and of the items that its lists share, with bytes."""
+        made = {(op.name, t.value_index): nbytes(t) for t in op.outputs}
+        made |= dict.fromkeys(self.lists.shared(op), 0)
+        return {
+            Buffer(name, "output", k): self.lists.sizes.get((name, k), n) for (name, k), n in made.items()
+        }
+
+    def _is_opaque(self, op: tf.Operation) -> bool:
+        """Whether an op passes on handles that are not followed."""
+        on_lists = any(t.dtype == tf.variant for t in (*op.inputs, *op.outputs))
+        if on_lists or op.type in LOOPS:
+            return op.name in self.lists.uncounted
+        return any(t.dtype == tf.resource for t in op.outputs)
 
     def _done(self, op: tf.Operation) -> dict[Buffer, None]:
         """The effects of an op; of one without effects, those that it waits for."""
@@ -197,6 +224,8 @@ class Needs:
         if output.dtype != tf.resource:
             return
         k = aliased_input(op, output.value_index)
+        if op.type in LOOPS:
+            k = output.value_index
         source = op.inputs[k] if k is not None else None
         known = self._handle[source.op.name, source.value_index] if source is not None else output.name
         self._handle[op.name, output.value_index] = known
@@ -209,25 +238,29 @@ class Needs:
         return Buffer(handle, "version", self._version.get(handle, 0))
 
 
-def needs_of(ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = ()) -> Needs:
+def needs_of(
+    ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = (), lists: Lists | None = None
+) -> Needs:
     """The needs of every op of a step.
 
     Args:
         ops: in an order in which they can run.
         outputs: of the step.
+        lists: of the step; default none.
     """
-    needs = Needs()
+    lists = lists or Lists()
+    needs = Needs(lists=lists)
     while True:
         for op in ops:
             needs.add(op)
         needs.check_reads(outputs)
         if not needs.outdated:
             return needs
-        needs = Needs(kept=needs.kept | needs.outdated)
+        needs = Needs(lists=lists, kept=needs.kept | needs.outdated)
 
 
 def _is_light(op: tf.Operation) -> bool:
-    if op.type == "NoOp" or (op.outputs and aliased_input(op, 0) is not None):
+    if op.type in _EMPTY or (op.outputs and aliased_input(op, 0) is not None):
         return True
     known = all(t.shape.is_fully_defined() and t.dtype not in (tf.variant, tf.resource) for t in op.outputs)
     small = known and all(nbytes(t) < SMALL for t in (*op.inputs, *op.outputs))

@@ -38,9 +38,9 @@ from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.device import device_of_this_machine, obtainable_bytes
 from checkmate_tf.needs import SMALL, Buffer
 from checkmate_tf.program import Program
-from checkmate_tf.residency import group_workspace, resident_bytes
+from checkmate_tf.residency import group_workspace, resident_bytes, workspaces_of
 from checkmate_tf.settled import Settled, settle
-from checkmate_tf.storages import is_counted, lender
+from checkmate_tf.storages import lender
 from checkmate_tf.sums import starts_of
 from checkmate_tf.tracing import TracedGraph, trace
 
@@ -113,13 +113,13 @@ class StepPlan(HasPlans["StepPlan"]):
         """The expected peak, beside the bounded one; and the bytes that are not counted."""
         expected = format_bytes(self.expected)
         remark = f"{expected} are expected: kernels write over inputs that are not needed any more"
-        unknown = [op.name for op in self.traced.heavy if not is_counted(op)]
+        unknown = [op.name for op in self.traced.uncounted]
         if not unknown:
             return (remark,)
         return (
             remark,
-            f"not counted: bytes that {len(unknown)} ops hold inside loops, or whose number depends on "
-            f"data; reserve= makes room for them; the first op is {unknown[0]!r}",
+            f"not counted: bytes that {len(unknown)} ops hold, because their number depends on data; "
+            f"reserve= makes room for them; the first op is {unknown[0]!r}",
         )
 
     @property
@@ -199,7 +199,7 @@ class _Planner:
         """The plan for the budget."""
         profiles = self.profiles()
         priced = self.priced(profiles)
-        workspaces = {op: profile.workspace for op, profile in profiles.items()}
+        workspaces = workspaces_of(self.traced, profiles)
         settled = settle(self.traced, priced)
         graph = settled.graph
         as_traced = _as_traced(graph, settled.order)
@@ -267,13 +267,13 @@ class _Planner:
     def profiles(self) -> Mapping[tf.Operation, OpProfile]:
         if not self.options.workspaces and self.options.cost_model != "profiled":
             return {}
-        return profile_ops(
-            list(self.traced.heavy), on_disk=self.options.cache, on_progress=self.options.listener()
-        )
+        inside = (op for run in self.traced.runs.values() for op in run.ops)
+        ops = list(dict.fromkeys([*self.traced.heavy, *inside]))
+        return profile_ops(ops, on_disk=self.options.cache, on_progress=self.options.listener())
 
     def priced(self, profiles: Mapping[tf.Operation, OpProfile]) -> DFGraph:
         groups, options = self.traced.groups, self.options
-        needs = {op: profile.workspace for op, profile in profiles.items()}
+        needs = workspaces_of(self.traced, profiles)
         graph = replace(self.traced.graph, tensors=_with_lent(self.traced, needs))
         ops = []
         for op, group in zip(graph.ops, groups, strict=True):
@@ -284,6 +284,7 @@ class _Planner:
             graph,
             groups,
             options.cost_model,
+            runs={op: run.ops for op, run in self.traced.runs.items()},
             workspaces=False,
             on_disk=options.cache,
             on_progress=options.listener(),

@@ -51,6 +51,7 @@ __all__ = [
     "optimized",
     "read_resources",
     "resource_bytes",
+    "resource_shape",
     "with_autograph",
     "written_resources",
 ]
@@ -275,6 +276,14 @@ def resource_bytes(handle: tf.Tensor) -> int:
         return 0
     parts = [(tf.TensorShape(part.shape), tf.as_dtype(part.dtype)) for part in held.shape_and_type]
     return sum((shape.num_elements() or 0) * dtype.size for shape, dtype in parts)
+
+
+def resource_shape(handle: tf.Tensor) -> tf.TensorShape:
+    """The shape of the value behind a resource handle, such as a variable's; unknown if there are several."""
+    held = handle_data_util.get_handle_data(handle)
+    if held is None or not held.is_set or len(held.shape_and_type) != 1:
+        return tf.TensorShape(None)
+    return tf.TensorShape(held.shape_and_type[0].shape)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate_tf.lean import lean_order
+from checkmate_tf.lists import Lists
 from checkmate_tf.tracing import TracedGraph
 
 __all__ = ["Copy", "Hold", "Program", "Value", "branch_programs", "program"]
@@ -58,6 +59,7 @@ class Program:
     Attributes:
         copies: in order.
         outputs: the values that the step returns.
+        lists: of the step.
         ends: for each op of the sequence, the number of the last copy that belongs to it.
         holds: the values that are held, although no other copy may read them.
         entire: whether copies run that no other copy reads, and no result needs.
@@ -65,6 +67,7 @@ class Program:
 
     copies: tuple[Copy, ...]
     outputs: tuple[Value, ...]
+    lists: Lists = field(default_factory=Lists)
     ends: tuple[int, ...] = ()
     holds: tuple[Hold, ...] = ()
     entire: bool = False
@@ -96,7 +99,7 @@ def program(
         writer.latest.update(known)
         ends.append(len(writer.copies) - 1)
     outputs = tuple(writer.value(t) for t in traced.captured.outputs)
-    return Program(copies=tuple(writer.copies), outputs=outputs, ends=tuple(ends))
+    return Program(copies=tuple(writer.copies), outputs=outputs, lists=traced.lists, ends=tuple(ends))
 
 
 def branch_programs(traced: TracedGraph, op: tf.Operation) -> tuple[Program, ...]:

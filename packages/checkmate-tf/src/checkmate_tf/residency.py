@@ -11,18 +11,20 @@ branch that holds the most counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from checkmate.cost import OpProfile
 from checkmate_tf.branches import branch_arguments
+from checkmate_tf.lists import Lists
 from checkmate_tf.program import Copy, Program, Value, branch_programs
 from checkmate_tf.storages import aliased_input, lender, nbytes, takes_over
 from checkmate_tf.tracing import TracedGraph
 
-__all__ = ["group_workspace", "resident_bytes"]
+__all__ = ["group_workspace", "resident_bytes", "workspaces_of"]
 
 _LENT = -1
 """Replaces the number of an output in the value that a copy lends to a later one."""
@@ -65,8 +67,17 @@ def group_workspace(
         for op in group
     )
     outputs = tuple(Value(len(group) - 1, i) for i, _ in enumerate(group[-1].outputs))
-    held = resident_bytes(Program(copies=copies, outputs=outputs), workspaces)
+    held = resident_bytes(Program(copies=copies, outputs=outputs, lists=traced.lists), workspaces)
     return max(int(held.max()) - size, 0)
+
+
+def workspaces_of(traced: TracedGraph, profiles: Mapping[tf.Operation, OpProfile]) -> dict[tf.Operation, int]:
+    """Bytes that each op needs only while it runs; a loop, with the workspaces of the ops inside."""
+    found = {op: profile.workspace for op, profile in profiles.items()}
+    for op, run in traced.runs.items():
+        inside = max((found.get(inner, 0) for inner in run.ops), default=0)
+        found[op] = max(run.peak + inside - traced.lists.bytes_of(op), 0)
+    return found
 
 
 class _Memory:
@@ -88,8 +99,8 @@ class _Memory:
         self, program: Program, workspaces: Mapping[tf.Operation, int], given: Mapping[int, int]
     ) -> None:
         self.copies, self.workspaces = program.copies, workspaces
-        self.buffers = _Buffers(program.copies, given)
-        self.read = [{b for v in c.inputs if (b := self.buffers.of(v)) is not None} for c in self.copies]
+        self.buffers = _Buffers(program.copies, given, program.lists)
+        self.read = [{b for v in c.inputs for b in self.buffers.behind(v)} for c in self.copies]
         for k, lent in _lent(self.copies).items():
             self.buffers.sizes[lent] = workspaces.get(self.copies[lent.copy].op, 0)
             self.read[k].add(lent)
@@ -99,10 +110,9 @@ class _Memory:
                 self.made[b.copy].append(b)
         self.released: dict[int, set[Value]] = {}
         for hold in program.holds:
-            if (b := self.buffers.of(hold.value)) is not None:
-                self.released.setdefault(hold.until, set()).add(b)
+            self.released.setdefault(hold.until, set()).update(self.buffers.behind(hold.value))
         self.readers = Counter(b for read in (*self.read, *self.released.values()) for b in read)
-        self.kept = {self.buffers.of(v) for v in program.outputs}
+        self.kept = {b for v in program.outputs for b in self.buffers.behind(v)}
         self.held = sum(given.values())
 
     def run(self, k: int) -> int:
@@ -167,9 +177,12 @@ class _Buffers:
         sizes: buffer, named by its first value → bytes.
         aliases: value in the buffer of another one → that buffer; None = resident from the start.
         overwritten: copy that writes to variables → the values read from these before.
+        lists: of the step.
+        items: buffer of a list → the other buffers in which its items are.
     """
 
-    def __init__(self, copies: Sequence[Copy], given: Mapping[int, int]) -> None:
+    def __init__(self, copies: Sequence[Copy], given: Mapping[int, int], lists: Lists) -> None:
+        self.lists, self.items = lists, dict[Value, list[Value]]()
         self.sizes = {Value(-1 - k, 0): size for k, size in given.items()}
         self.aliases: dict[Value, Value | None] = {}
         self.overwritten: dict[int, list[Value]] = {}
@@ -183,6 +196,7 @@ class _Buffers:
                 if written := [current.pop(v) for v in copy.inputs if v in current]:
                     self.overwritten[k] = written
                 self._add_outputs(k, copy)
+                self._add_items(k, copy, copies)
 
     def _add_outputs(self, k: int, copy: Copy) -> None:
         for i, output in enumerate(copy.op.outputs):
@@ -190,7 +204,26 @@ class _Buffers:
             if source is not None:
                 self.aliases[Value(k, i)] = self.of(copy.inputs[source])
             elif copy.op.type != "Const":
-                self.sizes[Value(k, i)] = nbytes(output)
+                self.sizes[Value(k, i)] = self.lists.sizes.get((copy.op.name, i), nbytes(output))
+
+    def _add_items(self, k: int, copy: Copy, copies: Sequence[Copy]) -> None:
+        """Note in which buffers the items of the lists that copy k makes are."""
+        for name, number in self.lists.shared(copy.op):
+            self.sizes[Value(k, number)] = self.lists.sizes[name, number]
+        refers = {i: self.lists.refers.get((copy.op.name, i), ()) for i, _ in enumerate(copy.op.outputs)}
+        if any(refers.values()):
+            read = (b for v in copy.inputs for b in self.behind(v) if b.copy >= 0)
+            known = {(copies[b.copy].op.name, b.output): b for b in read}
+            own = (*((copy.op.name, i) for i in refers), *self.lists.shared(copy.op))
+            known |= {key: Value(k, key[1]) for key in own}
+            for i, keys in refers.items():
+                self.items[Value(k, i)] = [known[key] for key in keys if key in known]
+
+    def behind(self, value: Value) -> Iterator[Value]:
+        """The buffers of a value, with those of the items of a list."""
+        if (b := self.of(value)) is not None:
+            yield b
+            yield from self.items.get(b, ())
 
     def of(self, value: Value) -> Value | None:
         """The buffer of a value; None if it is resident from the start."""

@@ -71,8 +71,9 @@ class Settled:
             for t in (t for t in tensors if self.graph.tensors[t].size):
                 made = positions[int(self.graph.producer[t])]
                 before = made[bisect_left(made, k) - 1]
-                copy = _copy_of(buffer_of[t].maker, found, before)
-                yield Hold(Value(copy, buffer_of[t].number), ends[k])
+                b = buffer_of[t]
+                number = self.traced.lists.lends.get((b.maker, b.number), b.number)
+                yield Hold(Value(_copy_of(b.maker, found, before), number), ends[k])
 
 
 def settle(traced: TracedGraph, priced: DFGraph) -> Settled:

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from checkmate_tf.branches import has_branches
-
 __all__ = [
     "ALIASES",
     "TAKE_OVER",
     "TAKE_OVER_SECOND",
     "aliased_input",
     "calls_functions",
-    "is_counted",
     "is_elementwise",
     "is_source",
     "lender",
@@ -112,16 +109,6 @@ def takes_over(op: tf.Operation) -> tuple[int, ...]:
 def calls_functions(op: tf.Operation) -> bool:
     """Whether an op calls functions, as branches, loops and calls do."""
     return any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())
-
-
-def is_counted(op: tf.Operation) -> bool:
-    """Whether all bytes that an op holds are known: its outputs and its workspace.
-
-    False for loops and calls, for the lists that these pass on, and for sizes that depend on data. True for
-    branches, whose ops are counted one by one.
-    """
-    unknown = any(t.dtype == tf.variant or not t.shape.is_fully_defined() for t in op.outputs)
-    return not unknown and (has_branches(op.type) or not calls_functions(op))
 
 
 def lender(op: tf.Operation) -> tf.Operation | None:

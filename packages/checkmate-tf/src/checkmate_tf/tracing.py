@@ -14,8 +14,9 @@ import tensorflow as tf
 from checkmate import DFGraph, Op, Tensor
 from checkmate_tf.capture import Captured
 from checkmate_tf.grouping import groups_of, in_sequence, results_first
+from checkmate_tf.lists import Lists, Run, lists_of
 from checkmate_tf.needs import Buffer, Heavy, Needs, needs_of
-from checkmate_tf.storages import nbytes
+from checkmate_tf.storages import calls_functions, nbytes
 
 __all__ = ["TracedGraph", "trace"]
 
@@ -33,6 +34,7 @@ class TracedGraph:
         in_sequence: ops of the graph whose runs must keep their order.
         reads_before: heavy op → light reads that must have run before it.
         branches: name of an op → its branches.
+        lists: of the step, and its loops.
     """
 
     captured: Captured
@@ -43,11 +45,39 @@ class TracedGraph:
     in_sequence: tuple[int, ...]
     reads_before: Mapping[str, Sequence[tf.Operation]]
     branches: Mapping[str, tuple[TracedGraph, ...]]
+    lists: Lists
+
+    @property
+    def runs(self) -> Mapping[tf.Operation, Run]:
+        """How loops run; those whose bytes are not known are left out."""
+        found = {op: run for op in self._own if (run := self.lists.runs.get(op.name)) is not None}
+        for branch in self._all_branches:
+            found |= branch.runs
+        return found
+
+    @property
+    def uncounted(self) -> Iterator[tf.Operation]:
+        """The heavy ops that may hold bytes which are not counted, and those of their branches."""
+        for op in self._own:
+            followed = op.name in self.lists.runs or op.name in self.branches
+            unknown = any(not t.shape.is_fully_defined() for t in op.outputs)
+            if op.name in self.lists.uncounted or unknown or (calls_functions(op) and not followed):
+                yield op
+        for branch in self._all_branches:
+            yield from branch.uncounted
+
+    @property
+    def _own(self) -> Iterator[tf.Operation]:
+        return (op for group in self.groups for op in group)
+
+    @property
+    def _all_branches(self) -> Iterator[TracedGraph]:
+        return (branch for op in self._own for branch in self.branches.get(op.name, ()))
 
     @property
     def heavy(self) -> Iterator[tf.Operation]:
         """The heavy ops, and those of their branches."""
-        for op in (op for group in self.groups for op in group):
+        for op in self._own:
             yield op
             for branch in self.branches.get(op.name, ()):
                 yield from branch.heavy
@@ -55,7 +85,8 @@ class TracedGraph:
 
 def trace(captured: Captured, *, name: str = "") -> TracedGraph:
     """The graph of a captured step, its costs 0, its updates where they were traced."""
-    needs = needs_of(captured.ops, captured.outputs)
+    lists = lists_of(captured)
+    needs = needs_of(captured.ops, captured.outputs, lists)
     returned = frozenset(b for t in captured.outputs for b in needs.of(t))
     groups = results_first(groups_of(needs.heavy, returned), returned)
     builder = _Builder(returned=returned)
@@ -79,6 +110,7 @@ def trace(captured: Captured, *, name: str = "") -> TracedGraph:
         in_sequence=tuple(in_sequence(groups)),
         reads_before=needs.reads_before,
         branches={op: tuple(map(trace, found)) for op, found in captured.branches.items()},
+        lists=lists,
     )
 
 
