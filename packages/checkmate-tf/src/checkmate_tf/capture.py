@@ -122,10 +122,7 @@ def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Capture
             ]
             ops[name] = made[0]  # its own name may differ: names are unique
             every.extend(made)
-            outputs = [t for op in made for t in op.outputs]
-            if node.op == "IdentityN" and not made[0].control_inputs:
-                outputs = list(made[0].inputs)  # each output needs only its own input
-            tensors |= {f"{name}:{k}": t for k, t in enumerate(outputs)}
+            tensors |= {f"{name}:{k}": t for k, t in enumerate(_results(made, library))}
     return Captured(
         graph=base,
         ops=tuple(every),
@@ -136,6 +133,28 @@ def _captured(base: Any, source: _Source, library: Mapping[str, Any]) -> Capture
         branches={op.name: tuple(_branches(op, library)) for op in every if has_branches(op.type)},
         loops={op.name: _loop(op, library) for op in every if op.type in LOOPS},
     )
+
+
+def _results(made: Sequence[tf.Operation], library: Mapping[str, Any]) -> Iterator[tf.Tensor]:
+    """The outputs of the ops that a node became; inputs that it passes on need no node."""
+    first = made[0]
+    if first.type == "IdentityN" and not first.control_inputs:
+        yield from first.inputs
+    elif first.type in LOOPS:
+        body = library[loop_functions(first).body.name]
+        for k, t in enumerate(first.outputs):
+            yield first.inputs[k] if _is_unchanged(body, k) else t
+    else:
+        yield from (t for op in made for t in op.outputs)
+
+
+def _is_unchanged(body: Any, k: int) -> bool:
+    """Whether the k-th variable of a loop never changes, by the ``FunctionDef`` of the body."""
+    nodes = {node.name: node for node in body.node_def}
+    text = body.ret[body.signature.output_arg[k].name]
+    while (node := nodes.get(_source(text))) is not None and node.op == "Identity":
+        text = node.input[0]
+    return bool(text == body.signature.input_arg[k].name)
 
 
 def _branches(op: tf.Operation, library: Mapping[str, Any]) -> Iterator[Captured]:

@@ -64,16 +64,17 @@ class Lists:
     """The lists and loops of a step; made by :func:`lists_of`.
 
     Attributes:
-        sizes: list, or output of a loop → bytes of the items that were made for it alone. Items that several
-            lists of a loop share have a buffer of their own, numbered from the number of outputs on.
-        refers: list, or output of a loop → the outputs in whose buffers its other items are.
+        sizes: list, or output of a loop → bytes of its items. Those that several outputs of a loop share have
+            a buffer of their own, numbered from the number of outputs on. Items from before the op count
+            again: they may outlive the tensors that they are. What a loop passes through has none.
+        refers: list, or output of a loop → the numbers of the op's other buffers in which its items are.
         lends: buffer of shared items → the output through which the items can be held.
         runs: name of a loop → how it runs.
         uncounted: names of the ops with lists or loops whose bytes are not known.
     """
 
     sizes: Mapping[Key, int] = field(default_factory=dict)
-    refers: Mapping[Key, tuple[Key, ...]] = field(default_factory=dict)
+    refers: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
     lends: Mapping[Key, int] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
     uncounted: frozenset[str] = frozenset()
@@ -106,15 +107,16 @@ class _Finder:
 
     Attributes:
         values: of the outputs so far; those that are missing are not known.
-        origin: buffer → the output, or the shared items, that it belongs to.
+        owner: buffer of an item → the list, or the shared items, that it belongs to.
         sizes: as in :class:`Lists`, likewise below.
     """
 
     def __init__(self) -> None:
         self.machine = _Machine()
         self.values: dict[Key, Value] = {}
-        self.origin: dict[int, Key] = {}
+        self.owner: dict[int, Key] = {}
         self.sizes: dict[Key, int] = {}
+        self.refers: dict[Key, tuple[int, ...]] = {}
         self.lends: dict[Key, int] = {}
         self.runs: dict[str, Run] = {}
         self.uncounted: set[str] = set()
@@ -135,29 +137,27 @@ class _Finder:
                 self.uncounted.add(op.name)
             return
         for number, value in enumerate(outputs):
-            key = (op.name, number)
-            self.values[key] = value
+            self.values[op.name, number] = value
+            passed = op.type in LOOPS and _buffers(value) == _buffers(inputs[number])
             if op.type in LOOPS or isinstance(value, TensorList):
-                self.sizes[key] = sum(self._claimed(key, items_of(value), first))
-            elif isinstance(value, Item):
-                self.origin.setdefault(value.buffer, key)
+                self._count((op.name, number), {} if passed else _buffers(value), first)
 
-    def _claimed(self, key: Key, items: Iterator[Item], first: int) -> Iterator[int]:
-        """Bytes of the items that belong to an output, as they do to no earlier one."""
-        for item in items:
-            if item.buffer >= first and item.buffer not in self.origin:
-                self.origin[item.buffer] = key
-                yield item.size
+    def _count(self, key: Key, items: Mapping[int, int], first: int) -> None:
+        """Count the items of an output; its op made the buffers from number ``first`` on."""
+        own = {b: size for b, size in items.items() if b < first or self.owner.get(b, key) == key}
+        self.owner |= dict.fromkeys(own, key)
+        self.sizes[key] = sum(own.values())
+        self.refers[key] = tuple(dict.fromkeys(self.owner[b][1] for b in items if b not in own))
 
     def found(self) -> Lists:
         """All that was found."""
-        refers: dict[Key, tuple[Key, ...]] = {}
-        for key in self.sizes:
-            if key in self.values:
-                behind = dict.fromkeys(self.origin[i.buffer] for i in items_of(self.values[key]))
-                refers[key] = tuple(other for other in behind if other != key)
-        uncounted = frozenset(self.uncounted)
-        return Lists(sizes=self.sizes, refers=refers, lends=self.lends, runs=self.runs, uncounted=uncounted)
+        return Lists(
+            sizes=self.sizes,
+            refers=self.refers,
+            lends=self.lends,
+            runs=self.runs,
+            uncounted=frozenset(self.uncounted),
+        )
 
     def _value(self, tensor: tf.Tensor) -> Value:
         """The value of a tensor; of a plain one that was not followed, a buffer of its own."""
@@ -166,7 +166,6 @@ class _Finder:
             raise NotCountedError
         if known is None:
             known = self.values[tensor.op.name, tensor.value_index] = self.machine.buffers.new(nbytes(tensor))
-            self.origin[known.buffer] = (tensor.op.name, tensor.value_index)
         return known
 
     def _share(self, op: tf.Operation, outputs: Sequence[Value], first: int) -> None:
@@ -174,15 +173,21 @@ class _Finder:
         held_by: defaultdict[Item, list[int]] = defaultdict(list)
         for number, value in enumerate(outputs):
             if isinstance(value, TensorList):
-                for buffer, size in {(i.buffer, i.size) for i in items_of(value) if i.buffer >= first}:
-                    held_by[Item(buffer, size)].append(number)
+                for buffer, size in _buffers(value).items():
+                    if buffer >= first:
+                        held_by[Item(buffer, size)].append(number)
         groups: dict[tuple[int, ...], Key] = {}
         for item, lists in held_by.items():
             if len(lists) > 1:
                 key = groups.setdefault(tuple(lists), (op.name, len(op.outputs) + len(groups)))
-                self.origin[item.buffer] = key
+                self.owner[item.buffer] = key
                 self.sizes[key] = self.sizes.get(key, 0) + item.size
                 self.lends[key] = lists[0]
+
+
+def _buffers(value: Value) -> dict[int, int]:
+    """The buffers of the items of a list, or of a tensor, with bytes."""
+    return {item.buffer: item.size for item in items_of(value)}
 
 
 class _Machine:

@@ -104,15 +104,10 @@ class Needs:
     def of(self, tensor: tf.Tensor) -> dict[Buffer, None]:
         """The buffers that a tensor needs, in the order in which they are needed."""
         name, number = tensor.op.name, tensor.value_index
-        found = self._behind(name, number)
-        if name in self._heavy_of:
-            for key in self.lists.refers.get((name, number), ()):
-                found = found | self._behind(*key)
-        return found
-
-    def _behind(self, name: str, number: int) -> dict[Buffer, None]:
-        """The buffers that an output of an op needs, without those of the items of a list."""
-        return {Buffer(name, "output", number): None} if name in self._heavy_of else self._roots[name]
+        if name not in self._heavy_of:
+            return self._roots[name]
+        items = self.lists.refers.get((name, number), ())
+        return {Buffer(name, "output", k): None for k in (number, *items)}
 
     def add(self, op: tf.Operation) -> None:
         """Add the next op of the step."""

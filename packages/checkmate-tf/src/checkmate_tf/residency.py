@@ -149,7 +149,8 @@ class _Memory:
         copy = self.copies[k]
         first = 2 if copy.op.type == "AddN" else len(copy.inputs)  # see checkmate_tf.sums
         inputs = (self.buffers.of(copy.inputs[i]) for i in takes_over(copy.op) if i < first)
-        return next((self.buffers.sizes[b] for b in inputs if b is not None and b in dying), 0)
+        sizes = (self.buffers.sizes[b] for b in inputs if b is not None and b in dying)
+        return next((size for size in sizes if size in map(nbytes, copy.op.outputs)), 0)  # no rows of others
 
     def _in_branches(self, k: int, dying: Set[Value], made: int) -> int:
         """Bytes that the branches of copy k hold at most beyond its inputs and its ``made`` bytes of outputs.
@@ -196,7 +197,7 @@ class _Buffers:
                 if written := [current.pop(v) for v in copy.inputs if v in current]:
                     self.overwritten[k] = written
                 self._add_outputs(k, copy)
-                self._add_items(k, copy, copies)
+                self._add_items(k, copy)
 
     def _add_outputs(self, k: int, copy: Copy) -> None:
         for i, output in enumerate(copy.op.outputs):
@@ -206,18 +207,13 @@ class _Buffers:
             elif copy.op.type != "Const":
                 self.sizes[Value(k, i)] = self.lists.sizes.get((copy.op.name, i), nbytes(output))
 
-    def _add_items(self, k: int, copy: Copy, copies: Sequence[Copy]) -> None:
+    def _add_items(self, k: int, copy: Copy) -> None:
         """Note in which buffers the items of the lists that copy k makes are."""
         for name, number in self.lists.shared(copy.op):
             self.sizes[Value(k, number)] = self.lists.sizes[name, number]
-        refers = {i: self.lists.refers.get((copy.op.name, i), ()) for i, _ in enumerate(copy.op.outputs)}
-        if any(refers.values()):
-            read = (b for v in copy.inputs for b in self.behind(v) if b.copy >= 0)
-            known = {(copies[b.copy].op.name, b.output): b for b in read}
-            own = (*((copy.op.name, i) for i in refers), *self.lists.shared(copy.op))
-            known |= {key: Value(k, key[1]) for key in own}
-            for i, keys in refers.items():
-                self.items[Value(k, i)] = [known[key] for key in keys if key in known]
+        for i, _ in enumerate(copy.op.outputs):
+            items = self.lists.refers.get((copy.op.name, i), ())
+            self.items[Value(k, i)] = [Value(k, number) for number in items]
 
     def behind(self, value: Value) -> Iterator[Value]:
         """The buffers of a value, with those of the items of a list."""

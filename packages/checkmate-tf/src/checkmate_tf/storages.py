@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from checkmate_tf.rows import rows_of
+
 __all__ = [
     "ALIASES",
     "TAKE_OVER",
@@ -88,7 +90,7 @@ def aliased_input(op: tf.Operation, output: int) -> int | None:
     """
     if op.type in ALIASES:
         return output if op.type == "IdentityN" else 0
-    return None
+    return rows_of(op)
 
 
 def is_elementwise(op: tf.Operation) -> bool:
