@@ -235,20 +235,11 @@ def test_a_model_on_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) 
         checkmate.tf2.compile(model, LOSS, "sgd")
 
 
-def test_xla_is_refused_in_the_model_and_inside_layers() -> None:
+def test_xla_is_refused_for_the_whole_step() -> None:
     model = convnet()
     model.compile("sgd", LOSS, jit_compile=True)
     with pytest.raises(checkmate.tf2.UnsupportedModelError, match=r"leave that out of model\.compile"):
         checkmate.tf2.compile(model, LOSS, "sgd")
-
-    class Inside(layers.Layer):
-        @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
-        def call(self, x: tf.Tensor) -> tf.Tensor:
-            return tf.nn.softmax(x)
-
-    nested = keras.Sequential([keras.Input([4]), layers.Dense(4), Inside()])
-    with pytest.raises(checkmate.tf2.UnsupportedFunctionError, match="leave out jit_compile=True"):
-        checkmate.tf2.compile(nested, "mse", "sgd", tf.ones([8, 4]), tf.ones([8, 4]), "100%", **CHEAP)
 
 
 def test_a_model_for_which_keras_chose_xla_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,7 @@ def capture(function: Any) -> Captured:
         function: with arguments of known shapes.
 
     Raises:
-        UnsupportedFunctionError: if XLA compiles a part of it, or an op belongs to the control flow of
-            TensorFlow 1.
+        UnsupportedFunctionError: if an op belongs to the control flow of TensorFlow 1.
     """
     graph = function.graph
     must_run = [op.name for op in graph.control_outputs]
@@ -230,18 +229,14 @@ def _refuse(node: Any) -> None:
             f"op {node.name!r} belongs to TensorFlow 1's control flow ({node.op}): leave out "
             "tf.compat.v1.disable_control_flow_v2()"
         )
-    if "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b:
-        raise UnsupportedFunctionError(
-            f"op {node.name!r} calls a function that XLA compiles, which orders and frees in its own way: "
-            "leave out jit_compile=True"
-        )
 
 
 def _shape(base: Any, node: Any, tensors: Mapping[str, tf.Tensor]) -> list[tf.Operation]:
     """Constants that replace an op that reads only known shapes, so that no tensor is held for it."""
     read = [tensors[_tensor(text)] for text in node.input if not text.startswith("^")]
     if node.op == "VariableShape":
-        shapes = [private.resource_shape(t) for t in read]
+        specs = [private.resource_spec(t) for t in read]
+        shapes = [tf.TensorShape(None) if spec is None else spec.shape for spec in specs]
     elif node.op in ("Shape", "ShapeN"):
         shapes = [t.shape for t in read]
     else:

@@ -20,9 +20,9 @@ from checkmate.framework import Prices, by_bytes, measured_ops
 from checkmate.plugins import CostModel
 from checkmate_tf.device import device_of_this_machine, machine_of, memory_limit
 from checkmate_tf.flops import flops_of, number_format
-from checkmate_tf.private import is_stateful
+from checkmate_tf.private import called_code, is_stateful, written_resources
 from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in_turn
-from checkmate_tf.storages import calls_functions, lender
+from checkmate_tf.storages import calls_functions, is_compiled, lender
 
 __all__ = ["price", "profile_ops"]
 
@@ -167,7 +167,11 @@ def _cpu_runs(side: int, numbers: int) -> tuple[Callable[[], object], Callable[[
 
 
 def _can_run_alone(op: tf.Operation) -> bool:
-    if not op.outputs or op.type in _SOURCES or calls_functions(op) or is_stateful(op):
+    if not op.outputs or op.type in _SOURCES:
+        return False
+    if is_compiled(op):
+        return not written_resources(op)
+    if calls_functions(op) or is_stateful(op):
         return False
     return not any(t.dtype in _OPAQUE for t in (*op.inputs, *op.outputs))
 
@@ -179,6 +183,8 @@ def _signature(op: tf.Operation) -> str:
         f"{t.dtype.name}{known[k].tolist() if k in known else _shape(t)}" for k, t in enumerate(op.inputs)
     ]
     attrs = [f"{attr.name}={op.get_attr(attr.name)!r}" for attr in op.op_def.attr]
+    if is_compiled(op):  # the names of its functions differ from process to process
+        attrs = [called_code(op)]
     after = [f"after={before.type}"] if (before := lender(op)) is not None else []
     return f"{op.type}({', '.join([*inputs, *attrs, *after])})"
 

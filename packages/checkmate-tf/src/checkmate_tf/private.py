@@ -8,6 +8,7 @@ measuring one step uses all of them.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ __all__ = [
     "FuncGraph",
     "XSpace",
     "add_functions",
+    "called_code",
     "copy_functions",
     "copy_handle_data",
     "cpu_allocator_events",
@@ -51,7 +53,7 @@ __all__ = [
     "optimized",
     "read_resources",
     "resource_bytes",
-    "resource_shape",
+    "resource_spec",
     "with_autograph",
     "written_resources",
 ]
@@ -264,6 +266,16 @@ def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def called_code(op: tf.Operation) -> str:
+    """A fingerprint of the function that an op calls; its own name does not count."""
+    name = tf.compat.as_bytes(op.node_def.attr["f"].func.name)
+    definition = op.graph._get_function(name).cached_definition
+    copied = type(definition)()
+    copied.CopyFrom(definition)
+    copied.signature.name = ""
+    return hashlib.sha256(copied.SerializeToString(deterministic=True)).hexdigest()
+
+
 def written_resources(op: tf.Operation) -> list[tf.Tensor]:
     """The resource handles that an op may write to."""
     return list(auto_control_deps_utils.get_read_write_resource_inputs(op)[1])
@@ -278,12 +290,13 @@ def resource_bytes(handle: tf.Tensor) -> int:
     return sum((shape.num_elements() or 0) * dtype.size for shape, dtype in parts)
 
 
-def resource_shape(handle: tf.Tensor) -> tf.TensorShape:
-    """The shape of the value behind a resource handle, such as a variable's; unknown if there are several."""
+def resource_spec(handle: tf.Tensor) -> tf.TensorSpec | None:
+    """Shape and dtype of the value behind a resource handle, such as a variable's; None if it is not one."""
     held = handle_data_util.get_handle_data(handle)
     if held is None or not held.is_set or len(held.shape_and_type) != 1:
-        return tf.TensorShape(None)
-    return tf.TensorShape(held.shape_and_type[0].shape)
+        return None
+    (part,) = held.shape_and_type
+    return tf.TensorSpec(part.shape, tf.as_dtype(part.dtype))
 
 
 @contextmanager

@@ -23,8 +23,8 @@ import tensorflow as tf
 
 from checkmate.cost import OpProfile
 from checkmate_tf.events import Execution, Trace, TraceRecorder
-from checkmate_tf.private import emit_op, grappler_off
-from checkmate_tf.storages import lender, nbytes
+from checkmate_tf.private import copy_functions, emit_op, grappler_off, resource_spec
+from checkmate_tf.storages import is_compiled, lender, nbytes
 
 __all__ = ["NotMeasurableError", "constant_inputs", "profile_in_turn", "profile_op"]
 
@@ -82,6 +82,7 @@ def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile 
     gpu = device.startswith("GPU")
     found: list[OpProfile | NotMeasurableError] = []
     made: list[int] = []
+    compiled: dict[int, Callable[[], object]] = {}
     recorder = nullcontext() if gpu else TraceRecorder()
     with recorder, tf.init_scope(), tf.device(device):
         for k, op in enumerate(ops):
@@ -89,7 +90,9 @@ def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile 
             try:
                 run = _ready(op, f"{_NAME}_{k}")
                 found.append(_run_on_gpu(run, device) if gpu else _NOTHING)
-                if not gpu:
+                if not gpu and is_compiled(op):
+                    compiled[k] = run
+                elif not gpu:
                     _repeat(run)
             except NotMeasurableError as error:
                 found.append(error)
@@ -97,6 +100,7 @@ def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile 
                 found.append(NotMeasurableError(f"{op.type} can't run alone: {error}"))
     if isinstance(recorder, TraceRecorder):
         seen = _read(recorder.trace, device, made)
+        seen |= {k: _run_compiled(run, device, made[k]) for k, run in compiled.items()}
         found = [seen.get(k, x) if isinstance(x, OpProfile) else x for k, x in enumerate(found)]
     return found
 
@@ -123,7 +127,7 @@ def _ready(op: tf.Operation, name: str) -> Callable[[], Sequence[tf.Tensor]]:
     if not op.outputs or any(not t.shape.is_fully_defined() for t in (*op.inputs, *op.outputs)):
         raise NotMeasurableError(f"{op.type} has no outputs, or unknown shapes")
     known = constant_inputs(op)
-    left = [t for k, t in enumerate(op.inputs) if k not in known]
+    left = [t for k, t in enumerate(op.inputs) if k not in known and t.dtype != tf.resource]
     function, arguments = _alone(op, known, left, name), [_real(t) for t in left]
     with grappler_off():
         outputs = function(*arguments)
@@ -138,15 +142,20 @@ def _alone(
     """A function that runs one op, of those of its inputs that are not constant."""
 
     def body(*given: tf.Tensor) -> list[tf.Tensor]:
+        if is_compiled(op):
+            copy_functions(op.graph, tf.compat.v1.get_default_graph())
         rest = iter(given)
         inputs = {
             t.name: tf.constant(known[k], t.dtype) if k in known else next(rest)
             for k, t in enumerate(op.inputs)
+            if k not in variables
         }
+        inputs |= {op.inputs[k].name: variable.handle for k, variable in variables.items()}
         if (before := lender(op)) is not None:
             inputs |= zip((t.name for t in before.outputs), _emitted(before, inputs, "before"), strict=True)
         return list(_emitted(op, inputs, name))
 
+    variables = {k: _variable(t) for k, t in enumerate(op.inputs) if t.dtype == tf.resource}
     traced = tf.function(body, autograph=False)
     function: Callable[..., Sequence[tf.Tensor]] = traced.get_concrete_function(
         *(tf.TensorSpec(t.shape, t.dtype) for t in left)
@@ -196,6 +205,29 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
     }
 
 
+def _run_compiled(run: Callable[[], object], device: str, made: int) -> OpProfile:
+    """The profile of a function that XLA compiles, on a CPU: TensorFlow's trace does not name its kernels.
+
+    Args:
+        run: runs it.
+        device: the device of the runs.
+        made: bytes of its outputs.
+    """
+    with tf.init_scope(), tf.device(device):
+        seconds = [_seconds(run) for _ in range(_LEAST_RUNS)]
+        with TraceRecorder() as recorder:
+            outputs = run()
+            del outputs
+    live = np.cumsum([0, *(a.delta for a in recorder.trace.on(device) if not a.older)])
+    return OpProfile.of_runs(seconds, int(max(live.max() - made, 0)))
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
 def _run_on_gpu(run: Callable[[], object], device: str) -> OpProfile:
     """The profile on a GPU, where kernels are asynchronous: by runs in a row."""
     empty = tf.function(lambda: None, autograph=False).get_concrete_function()
@@ -235,7 +267,7 @@ def _repeat(run: Callable[[], object]) -> int:
     return _MOST_RUNS
 
 
-def _real(tensor: tf.Tensor) -> tf.Tensor:
+def _real(tensor: tf.Tensor | tf.TensorSpec) -> tf.Tensor:
     """A tensor of the same shape and dtype with made-up values."""
     dtype, shape = tensor.dtype, tuple(tensor.shape)
     if not (dtype.is_floating or dtype.is_complex or dtype.is_integer or dtype.is_bool):
@@ -243,6 +275,14 @@ def _real(tensor: tf.Tensor) -> tf.Tensor:
     if dtype.is_floating or dtype.is_complex:
         return tf.constant(np.resize(_numbers(dtype.as_numpy_dtype), shape), dtype)
     return tf.zeros(shape, dtype)
+
+
+def _variable(handle: tf.Tensor) -> tf.Variable:
+    """A variable like the one behind a handle, with made-up values."""
+    spec = resource_spec(handle)
+    if spec is None or not spec.shape.is_fully_defined():
+        raise NotMeasurableError("the shape of a variable is not known")
+    return tf.Variable(_real(spec))
 
 
 @cache

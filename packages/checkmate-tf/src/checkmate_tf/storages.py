@@ -19,6 +19,7 @@ __all__ = [
     "TAKE_OVER_SECOND",
     "aliased_input",
     "calls_functions",
+    "is_compiled",
     "is_elementwise",
     "is_source",
     "lender",
@@ -111,6 +112,14 @@ def takes_over(op: tf.Operation) -> tuple[int, ...]:
 def calls_functions(op: tf.Operation) -> bool:
     """Whether an op calls functions, as branches, loops and calls do."""
     return any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())
+
+
+def is_compiled(op: tf.Operation) -> bool:
+    """Whether an op calls a function that XLA compiles: then it is one kernel, whatever the function does.
+
+    Keras calls one for each grouped convolution on a CPU.
+    """
+    return "_XlaMustCompile" in op.node_def.attr and bool(op.node_def.attr["_XlaMustCompile"].b)
 
 
 def lender(op: tf.Operation) -> tf.Operation | None:
