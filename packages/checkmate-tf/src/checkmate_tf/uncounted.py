@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import tensorflow as tf
@@ -31,12 +32,14 @@ def measured_run(
     """
     names = [op.name for op in plan.traced.uncounted]
     text = f"the bytes of {len(names)} ops depend on data and are not counted, the first is {names[0]!r}"
-    try:
-        with memory_meter(plan.traced.captured.variables, tensors, device=device_of_this_machine()) as meter:
-            results = run(tensors)
-    except ProfilerBusyError:
-        _log.warning("%s; another profiler is running, so the first step was not measured", text)
-        return run(tensors)
+    measuring = memory_meter(plan.traced.captured.variables, tensors, device=device_of_this_machine())
+    with ExitStack() as stack:
+        try:
+            meter = stack.enter_context(measuring)
+        except ProfilerBusyError:
+            _log.warning("%s; another profiler is running, so the first step was not measured", text)
+            return run(tensors)
+        results = run(tensors)
     peak, budget = format_bytes(meter.peak), format_bytes(plan.solution.problem.budget)
     _log.warning(
         "%s: the first step held %s, the budget is %s, other steps may hold more; reserve= makes room",
