@@ -6,7 +6,6 @@ import dataclasses
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,19 +33,7 @@ from checkmate import (
 from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.testing.strategies import graphs
 
-from .graphs import CHAIN
-
-DIAMOND = DFGraph.from_nodes(cost=[1, 1, 1, 1], size=[1] * 4, deps=[[], [0], [0], [1, 2]])
-
-
-@dataclass(frozen=True)
-class Says:
-    """A solver with a given answer."""
-
-    answer: Callable[[Problem], object]
-
-    def solve(self, problem: Problem) -> Solution:
-        return self.answer(problem)  # type: ignore[return-value]
+from .graphs import CHAIN, DIAMOND, Says
 
 
 def everything(graph: DFGraph) -> Schedule:

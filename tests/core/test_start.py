@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from checkmate import (
-    DFGraph,
     InvalidScheduleError,
     Problem,
     Schedule,
@@ -18,19 +16,7 @@ from checkmate import (
     solve,
 )
 
-from .graphs import CHAIN
-
-DIAMOND = DFGraph.from_nodes(cost=[1, 1, 1, 1], size=[1] * 4, deps=[[], [0], [0], [1, 2]])
-
-
-@dataclass(frozen=True)
-class Says:
-    """A solver with given answers."""
-
-    answer: Callable[[Problem], Solution]
-
-    def solve(self, problem: Problem) -> Solution:
-        return self.answer(problem)
+from .graphs import CHAIN, DIAMOND, Says
 
 
 def test_the_answer_costs_no_more_than_a_start_within_the_budget() -> None:

@@ -172,17 +172,12 @@ def test_same_bits_within_the_budget(
     assert meter.peak <= plan.solution.problem.budget
 
 
-def test_a_loop_is_computed_again(recurrent_step: Step) -> None:
+def test_a_loop_is_computed_again() -> None:
     """Under the least budget the lists of the first layer are dropped after the forward pass."""
-    x = tf.zeros([STEPS, 32, WIDTH])
-    plan = planned(recurrent_step, least(recurrent_step, x)).plan(x)
+    step, x = STEPS_OF["bidirectional"](), tf.zeros([STEPS, 32, WIDTH])
+    plan = planned(step, least(step, x)).plan(x)
     runs = [op.type for v in plan.sequence for op in plan.traced.groups[v]]
     assert runs.count("While") > sum(op.type == "While" for op in plan.traced.heavy)
-
-
-@pytest.fixture
-def recurrent_step() -> Step:
-    return STEPS_OF["bidirectional"]()
 
 
 def written(step: Callable[..., Any]) -> Lists:
@@ -243,7 +238,7 @@ def test_iterations_whose_number_depends_on_data_are_counted_up_to_a_limit() -> 
 
 
 def growing(x: tf.Tensor) -> tf.Tensor:
-    """Nobody knows before how often the loop runs."""
+    """The number of iterations depends on data."""
     held = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=x.shape)
     body = lambda k, held: (k + 1, held.write(k, x * tf.cast(k, tf.float32)))  # noqa: E731
     _, held = tf.while_loop(lambda k, _: tf.cast(k, tf.float32) < tf.reduce_sum(x), body, (0, held))

@@ -20,7 +20,7 @@ from checkmate.framework import Prices, by_bytes, measured_ops
 from checkmate.plugins import CostModel
 from checkmate_tf.device import device_of_this_machine, machine_of, memory_limit
 from checkmate_tf.flops import flops_of, number_format
-from checkmate_tf.private import called_code, is_stateful, written_resources
+from checkmate_tf.private import called_code, is_stateful
 from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in_turn
 from checkmate_tf.storages import calls_functions, is_compiled, lender
 
@@ -169,9 +169,7 @@ def _cpu_runs(side: int, numbers: int) -> tuple[Callable[[], object], Callable[[
 def _can_run_alone(op: tf.Operation) -> bool:
     if not op.outputs or op.type in _SOURCES:
         return False
-    if is_compiled(op):
-        return not written_resources(op)
-    if calls_functions(op) or is_stateful(op):
+    if not is_compiled(op) and (calls_functions(op) or is_stateful(op)):
         return False
     return not any(t.dtype in _OPAQUE for t in (*op.inputs, *op.outputs))
 

@@ -40,11 +40,12 @@ _ARITHMETIC: Mapping[str, Callable[..., _Numbers]] = {
     "NotEqual": np.not_equal,
     "GreaterEqual": np.greater_equal,
     "Equal": np.equal,
+    "LogicalAnd": np.logical_and,
     "LogicalNot": np.logical_not,
-    "Cast": np.asarray,
     "LogicalOr": np.logical_or,
+    "Cast": np.asarray,
 }
-"""Ops on integers and booleans that are followed; and LogicalAnd, which is false if one input is."""
+"""Ops on integers and booleans that are followed."""
 
 
 class NotCountedError(Exception):
@@ -180,11 +181,9 @@ class Kernel:
     def _numbers(self, inputs: Sequence[Value]) -> _Numbers:
         known = [v.numbers for v in inputs if isinstance(v, Item)]
         if self.type == "LogicalAnd" and any(x is not None and not np.any(x) for x in known):
-            return np.asarray(False)
+            return np.asarray(False)  # also if the other input is not known
         if any(x is None for x in known):
             return None
-        if self.type == "LogicalAnd":
-            return np.logical_and(*known)
         compute = _ARITHMETIC.get(self.type)
         return None if compute is None else compute(*known)
 

@@ -90,7 +90,7 @@ def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile 
             try:
                 run = _ready(op, f"{_NAME}_{k}")
                 found.append(_run_on_gpu(run, device) if gpu else _NOTHING)
-                if not gpu and is_compiled(op):
+                if is_compiled(op):
                     compiled[k] = run
                 elif not gpu:
                     _repeat(run)

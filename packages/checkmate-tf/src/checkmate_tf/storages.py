@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from checkmate_tf.private import written_resources
 from checkmate_tf.rows import rows_of
 
 __all__ = [
@@ -115,11 +116,12 @@ def calls_functions(op: tf.Operation) -> bool:
 
 
 def is_compiled(op: tf.Operation) -> bool:
-    """Whether an op calls a function that XLA compiles: then it is one kernel, whatever the function does.
+    """Whether an op is one kernel because XLA compiles the function that it calls, and writes no variable.
 
     Keras calls one for each grouped convolution on a CPU.
     """
-    return "_XlaMustCompile" in op.node_def.attr and bool(op.node_def.attr["_XlaMustCompile"].b)
+    marked = "_XlaMustCompile" in op.node_def.attr and op.node_def.attr["_XlaMustCompile"].b
+    return marked and not written_resources(op)
 
 
 def lender(op: tf.Operation) -> tf.Operation | None:

@@ -16,7 +16,6 @@ from checkmate_tf.capture import Captured
 from checkmate_tf.grouping import groups_of, in_sequence, results_first
 from checkmate_tf.lists import Lists, Run, lists_of
 from checkmate_tf.needs import Buffer, Heavy, Needs, needs_of
-from checkmate_tf.private import written_resources
 from checkmate_tf.storages import calls_functions, is_compiled, nbytes
 
 __all__ = ["TracedGraph", "trace"]
@@ -60,7 +59,7 @@ class TracedGraph:
     def uncounted(self) -> Iterator[tf.Operation]:
         """The heavy ops that may hold bytes which are not counted, and those of their branches."""
         for op in self._own:
-            followed = op.name in self.lists.runs or op.name in self.branches or _is_measured(op)
+            followed = op.name in self.lists.runs or op.name in self.branches or is_compiled(op)
             unknown = any(not t.shape.is_fully_defined() for t in op.outputs)
             if op.name in self.lists.uncounted or unknown or (calls_functions(op) and not followed):
                 yield op
@@ -184,11 +183,6 @@ def _label(b: Buffer) -> str:
     if b.kind == "output":
         return f"{b.maker}:{b.number}"
     return f"{b.maker} {b.kind}" + (f" {b.number}" if b.kind == "version" else "")
-
-
-def _is_measured(op: tf.Operation) -> bool:
-    """Whether XLA compiles what an op calls, and it can run alone."""
-    return is_compiled(op) and not written_resources(op)
 
 
 def _returned_scalars(captured: Captured, needs: Needs) -> Iterator[Buffer]:
