@@ -176,10 +176,16 @@ def tf(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def conformance(session: nox.Session) -> None:
-    """Draw 300 schedules for every trial of both executors, half an hour; the tests draw a few."""
+    """Draw 300 schedules for every trial of both executors, half an hour; and compare the allocators.
+
+    The tests draw a few.
+    """
     suite = ("--pyargs", "checkmate.testing.suite", "--checkmate-examples=300", "-v")
     session.run(str(DEV / "pytest"), *suite, "--checkmate-executor=torch", *session.posargs)
     session.run(str(TF / "pytest"), *suite, "--checkmate-executor=tf", *session.posargs)
+    networks = ("vgg", "resnet", "densenet", "efficientnet", "unet", "transformer")
+    own = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "3072", "PYTHONPATH": "benchmarks"}
+    session.run(str(TF / "python"), "tests/tf/chunks.py", "10000", *networks, env=own)
 
 
 @nox.session(reuse_venv=True)

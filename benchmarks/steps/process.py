@@ -27,7 +27,12 @@ _SILENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TORCH_
 
 
 def measured(
-    module: str, task: Mapping[str, Any], *, throw: bool = False, limit_s: float | None = None
+    module: str,
+    task: Mapping[str, Any],
+    *,
+    throw: bool = False,
+    limit_s: float | None = None,
+    own: Mapping[str, str] | None = None,
 ) -> Row:
     """Run ``steps.MODULE`` on a task in a fresh process.
 
@@ -37,13 +42,20 @@ def measured(
         throw: whether an exception there raises here; else the answer is ``{"failed": message}``, so that
             the inability of a method becomes a row.
         limit_s: seconds after which the process is killed; None = no limit.
+        own: further variables of its environment.
 
     Raises:
         RuntimeError: if the process dies, with the end of its output; if it is killed.
     """
     command = [sys.executable, "-m", f"steps.{module}", json.dumps(dict(task))]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    environment = {"CHECKMATE_CACHE_DIR": _cache(), **_SILENT, **os.environ, "PYTHONPATH": path}
+    environment = {
+        "CHECKMATE_CACHE_DIR": _cache(),
+        **_SILENT,
+        **os.environ,
+        "PYTHONPATH": path,
+        **(own or {}),
+    }
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, env=environment, check=False, timeout=limit_s

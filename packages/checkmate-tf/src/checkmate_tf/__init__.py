@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from checkmate_tf.keras_fit import PlannedTraining, disable, enable, planned_training
     from checkmate_tf.losses import LossError
     from checkmate_tf.meter import MemoryMeter, NoStatisticsError, memory_meter
-    from checkmate_tf.planning import StepPlan
+    from checkmate_tf.step_plan import StepPlan
 
 __all__ = [
     "BoundStep",
@@ -55,7 +55,7 @@ _HOMES = {
     "LossError": "losses",
     "MemoryMeter": "meter",
     "NoStatisticsError": "meter",
-    "StepPlan": "planning",
+    "StepPlan": "step_plan",
     "PlannedFunction": "functions",
     "PlannedTraining": "keras_fit",
     "ProgramError": "ahead",

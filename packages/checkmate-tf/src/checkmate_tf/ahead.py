@@ -11,14 +11,15 @@ from typing import Any, Unpack
 import keras
 
 from checkmate import Budget
-from checkmate.framework import AUTO, Options, ProgramError, Settings, TracingSettings
+from checkmate.framework import AUTO, ProgramError, TracingSettings
 from checkmate_tf.bound import TracedFunction
 from checkmate_tf.compiled import CompiledIteration, iteration
 from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.losses import Loss
-from checkmate_tf.planning import StepPlan
+from checkmate_tf.options import Options, Settings
 from checkmate_tf.releases import check_model
 from checkmate_tf.specs import specs_of
+from checkmate_tf.step_plan import StepPlan
 
 __all__ = ["Frontend", "ProgramError", "plan", "step_of", "trace"]
 
@@ -79,7 +80,7 @@ def plan(
         input_spec: as in :func:`trace`.
         label_spec: as in :func:`trace`.
         budget: as in :func:`~checkmate_tf.compile`.
-        **settings: :class:`~checkmate.framework.Settings`.
+        **settings: :class:`~checkmate_tf.options.Settings`.
 
     Returns:
         The plan, with ``solution``, ``graph``, ``report()``, ``explain()`` and ``save_report(path)``.

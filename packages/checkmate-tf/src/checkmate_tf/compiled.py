@@ -12,10 +12,11 @@ import keras
 import tensorflow as tf
 
 from checkmate import Budget, UnsupportedModelError
-from checkmate.framework import AUTO, Options, Settings
+from checkmate.framework import AUTO
 from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.losses import Loss, scalar_loss
+from checkmate_tf.options import Options, Settings
 from checkmate_tf.releases import check_model
 from checkmate_tf.specs import specs_of
 
@@ -55,7 +56,7 @@ def compile(
             batch, activations, gradients, the workspaces of ops; a size (``"8GiB"``), a share of the
             iteration's peak without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the
             device has left.
-        **settings: :class:`~checkmate.framework.Settings`.
+        **settings: :class:`~checkmate_tf.options.Settings`.
 
     Returns:
         The iteration, which plans again when it meets a new kind of batch.

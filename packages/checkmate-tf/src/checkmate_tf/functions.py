@@ -15,13 +15,15 @@ from typing import Any, Unpack, overload
 import tensorflow as tf
 
 from checkmate import Budget
-from checkmate.framework import AUTO, Options, Settings
+from checkmate.framework import AUTO
 from checkmate.report import HasPlans
 from checkmate_tf import private
 from checkmate_tf.arguments import Signature
 from checkmate_tf.bound import BoundStep, Source, TracedFunction, as_written, bind
 from checkmate_tf.capture import UnsupportedFunctionError, capture
-from checkmate_tf.planning import StepPlan, plan_step, price_step
+from checkmate_tf.options import Options, Settings
+from checkmate_tf.planning import plan_step, price_step
+from checkmate_tf.step_plan import StepPlan
 from checkmate_tf.uncounted import measured_run
 
 __all__ = ["PlannedFunction", "function"]
@@ -49,7 +51,7 @@ def function(
         budget: bytes of everything that the step holds at once: variables that it uses, arguments,
             activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the step's peak
             without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
-        **settings: :class:`~checkmate.framework.Settings`.
+        **settings: :class:`~checkmate_tf.options.Settings`.
 
     Returns:
         A callable of the same arguments, which plans when it meets a new kind of them.

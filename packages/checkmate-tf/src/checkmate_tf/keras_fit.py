@@ -16,11 +16,12 @@ import keras
 import tensorflow as tf
 
 from checkmate import Budget, UnsupportedModelError
-from checkmate.framework import AUTO, Options, Settings
+from checkmate.framework import AUTO
 from checkmate.report import HasPlans
 from checkmate_tf.functions import PlannedFunction
-from checkmate_tf.planning import StepPlan
+from checkmate_tf.options import Options, Settings
 from checkmate_tf.releases import check_model
+from checkmate_tf.step_plan import StepPlan
 
 __all__ = ["PlannedTraining", "disable", "enable", "planned_training"]
 
@@ -45,7 +46,7 @@ def enable(
         budget: bytes of everything that a training step holds at once: variables, the batch, activations,
             gradients, optimizer state, workspaces of ops; a size (``"8GiB"``), a share of the step's peak
             without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
-        **settings: :class:`~checkmate.framework.Settings`.
+        **settings: :class:`~checkmate_tf.options.Settings`.
 
     Returns:
         The plans of the model; :func:`planned_training` returns them again.

@@ -3,8 +3,9 @@
     captured ↦ traced ↦ priced ↦ updates settled ↦ schedule within the budget ↦ program
 
 The simulator bounds the bytes of the schedule. The bytes of the program are counted too, kernel by kernel:
-where small tensors, which the graph omits, bring them over the budget, bytes are reserved for small tensors
-and the problem is solved again; where no bytes are left to reserve, the schedule of least peak may fit.
+where small tensors, which the graph omits, or the allocator's chunks bring them over the budget, bytes are
+reserved for these and the problem is solved again; where no bytes are left to reserve, the schedule of least
+peak may fit.
 """
 
 from __future__ import annotations
@@ -28,108 +29,36 @@ from checkmate import (
     minimum_budget,
 )
 from checkmate.cost import OpProfile
-from checkmate.framework import AUTO, Options, decide, in_bytes, schedule_of
+from checkmate.framework import AUTO, decide, in_bytes, schedule_of
 from checkmate.heuristics import PlainOrder
-from checkmate.report import Account, HasPlans, Kind
+from checkmate.report import Account, Kind
 from checkmate.units import format_bytes, parse_budget
 from checkmate_tf.account import kinds_of
 from checkmate_tf.capture import Captured
 from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.device import device_of_this_machine, obtainable_bytes
-from checkmate_tf.needs import SMALL, Buffer
+from checkmate_tf.expected import expected_bytes
+from checkmate_tf.needs import Buffer
+from checkmate_tf.options import Counts, Options
 from checkmate_tf.program import Program
-from checkmate_tf.residency import group_workspace, resident_bytes, workspaces_of
+from checkmate_tf.residency import group_workspace, workspaces_of
 from checkmate_tf.settled import Settled, settle
+from checkmate_tf.step_plan import StepPlan
 from checkmate_tf.storages import lender
 from checkmate_tf.sums import starts_of
 from checkmate_tf.tracing import TracedGraph, trace
 
-__all__ = ["StepPlan", "plan_step", "price_step"]
+__all__ = ["plan_step", "price_step"]
 
 _TRIES = 5
-_EARLY = 0.005
-"""Share of the peak charged for light ops, which wait for nothing and may run early."""
-_EARLIEST = 32
-"""The most small tensors charged for that: 12 were seen in a step of 9,000 ops (DenseNet121)."""
 _ADVICE_SHARE = 0.3
 """Share of the time limit for finding a feasible budget, which the error names."""
-_SMALL_TENSORS = "small tensors, which are not planned, bring every schedule found over the budget"
+_BESIDES: Mapping[Counts, tuple[Kind, str]] = {
+    "live": (Kind.SMALL, "small tensors, which are not planned, bring"),
+    "allocator": (Kind.CHUNKS, "the chunks of TensorFlow's allocator, which are larger than tensors, bring"),
+}
+"""Bytes that the simulator does not count: their kind, and the beginning of a reason."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class StepPlan(HasPlans["StepPlan"]):
-    """The decision for one step.
-
-    Attributes:
-        settled: the step, its updates as early as is sound.
-        solution: the checked schedule.
-        schedule: what runs: the schedule of the solution without computes in vain, each tensor freed as early
-            as is legal.
-        account: the use of each byte.
-        program: the kernels in the order in which they run.
-        workspaces: bytes that each op needs only while it runs.
-        plain_peak: predicted bytes of the step without recomputation, in the order in which it was traced.
-        expected: bytes that the program is expected to hold at its peak. As a rule they are fewer than the
-            simulator counts, because kernels write over inputs that are not needed any more.
-    """
-
-    settled: Settled
-    solution: Solution
-    schedule: Schedule
-    account: Account
-    program: Program
-    workspaces: Mapping[tf.Operation, int]
-    plain_peak: int
-    expected: int
-
-    @property
-    def plans(self) -> tuple[StepPlan, ...]:
-        """Itself, so that it reports like an object with several plans."""
-        return (self,)
-
-    @property
-    def traced(self) -> TracedGraph:
-        """The step; ``traced.captured`` holds TensorFlow's ops."""
-        return self.settled.traced
-
-    @property
-    def sequence(self) -> Sequence[int]:
-        """The ops of ``traced.graph`` that run, in order."""
-        return [self.settled.order[v] for v in self.schedule.sequence.tolist()]
-
-    @property
-    def graph(self) -> DFGraph:
-        """The step, priced, its updates as early as is sound."""
-        return self.solution.problem.graph
-
-    @property
-    def modules(self) -> Sequence[str]:
-        """Empty: the names of TensorFlow's ops say where they come from."""
-        return ()
-
-    @property
-    def remarks(self) -> Sequence[str]:
-        """The expected peak, beside the bounded one; and the bytes that are not counted."""
-        expected = format_bytes(self.expected)
-        remark = f"{expected} are expected: kernels write over inputs that are not needed any more"
-        unknown = [op.name for op in self.traced.uncounted]
-        if not unknown:
-            return (remark,)
-        return (
-            remark,
-            f"not counted: bytes that {len(unknown)} ops hold, because their number depends on data; "
-            f"reserve= makes room for them; the first op is {unknown[0]!r}",
-        )
-
-    @property
-    def needed(self) -> int:
-        """The least budget that the plan stays within, in bytes."""
-        return max(self.expected, self.solution.peak or 0)
-
-    def __repr__(self) -> str:
-        """That of the solution."""
-        return f"<StepPlan: {self.solution!r}>"
 
 
 def plan_step(
@@ -150,7 +79,9 @@ def plan_step(
     """
     traced = trace(captured)
     if like is not None and _is_smaller(traced, like.traced):
-        return _smaller(traced, like)
+        plan = _smaller(traced, like)
+        if plan.expected <= plan.solution.problem.budget:  # smaller chunks may leave larger gaps
+            return plan
     least = like.solution.problem.budget if like is not None and options.budget != AUTO else 0
     return _Planner(traced=traced, options=options, optimizer=optimizer, least=least).plan()
 
@@ -203,13 +134,15 @@ class _Planner:
         settled = settle(self.traced, priced)
         graph = settled.graph
         as_traced = _as_traced(graph, settled.order)
-        _, plain = _expected(settled, Schedule.from_sequence(graph, as_traced.order), workspaces)
+        counts = self.options.counts
+        _, plain = _expected(settled, Schedule.from_sequence(graph, as_traced.order), workspaces, counts)
         plain_peak = max(as_traced.peak(graph), plain)
 
         def made(solution: Solution, account: Account) -> StepPlan:
             schedule = settled.lean(schedule_of(solution))
-            found, expected = _expected(settled, schedule, workspaces)
+            found, expected = _expected(settled, schedule, workspaces, counts)
             return StepPlan(
+                counts=counts,
                 settled=settled,
                 solution=solution,
                 schedule=schedule,
@@ -226,7 +159,7 @@ class _Planner:
         )
 
     def _within(self, task: _Task) -> StepPlan:
-        """A plan whose program is expected within the budget, small tensors included."""
+        """A plan whose program is expected within the budget, all bytes included."""
         small, least = 0, None
         for attempt in range(1, _TRIES + 1):
             solution, account = self._solved(task, small)
@@ -242,7 +175,7 @@ class _Planner:
                 small = task.budget - (least.solution.peak or 0)
             else:
                 break
-            _log.info("%s reserved for small tensors", format_bytes(small))
+            _log.info("%s reserved: %s", format_bytes(small), _BESIDES[self.options.counts][0])
             if small <= 0:
                 break
         return self._otherwise(task, solution, small, least)
@@ -250,7 +183,7 @@ class _Planner:
     def _otherwise(self, task: _Task, solution: Solution, small: int, least: StepPlan | None) -> StepPlan:
         """The traced order, or the schedule of least known peak, if the budget allows one of them.
 
-        With ``small`` bytes for small tensors every schedule found is over the budget; these may meet it.
+        With ``small`` bytes reserved every schedule found is over the budget; these may meet it.
         """
         if small and task.plain_peak <= task.budget:
             return task.made(*self._solved(task, 0, plain=True))
@@ -296,14 +229,14 @@ class _Planner:
         return max(parse_budget(options.budget, plain_peak), self.least)
 
     def account(self, graph: DFGraph, small: int = 0) -> Account:
-        """The use of each byte, ``small`` of them for small tensors."""
-        constants = graph.fixed_size - self.options.reserve
-        fixed = {Kind.CONSTANTS: constants, Kind.RESERVE: self.options.reserve, Kind.SMALL: small}
+        """The use of each byte, ``small`` of them for what the simulator does not count."""
+        constants, kind = graph.fixed_size - self.options.reserve, _BESIDES[self.options.counts][0]
+        fixed = {Kind.CONSTANTS: constants, Kind.RESERVE: self.options.reserve, kind: small}
         kinds = kinds_of(self.traced, graph, self.optimizer)
         return Account(kinds=kinds, fixed={kind: size for kind, size in fixed.items() if size})
 
     def _solved(self, task: _Task, small: int, *, plain: bool = False) -> tuple[Solution, Account]:
-        """Solve with ``small`` bytes reserved for small tensors; ``plain=True`` forces the traced order."""
+        """Solve with ``small`` bytes reserved; ``plain=True`` forces the traced order."""
         options = self.options
         account = self.account(task.graph, small)
         graph = replace(task.graph, fixed_size=task.graph.fixed_size + small)
@@ -312,15 +245,16 @@ class _Planner:
         return decide(graph, task.budget, options, plain=task.as_traced, throw=False), account
 
     def _infeasible(self, task: _Task, solution: Solution, small: int, minimum: int) -> InfeasibleBudgetError:
-        """The error; a proof that holds with bytes reserved for small tensors does not hold without them."""
+        """The error; a proof that holds with bytes reserved does not hold without them."""
         size, op = floor(task.graph)
+        reason = f"{_BESIDES[self.options.counts][1]} every schedule found over the budget"
         error = InfeasibleBudgetError(
             budget=task.budget,
             minimum=minimum,
             floor=size,
             bottleneck=task.graph.ops[op].name if op is not None else None,
             proved=not small and solution.status is Status.INFEASIBLE,
-            reason=_SMALL_TENSORS if small else solution.origin.get("reason", ""),
+            reason=reason if small else solution.origin.get("reason", ""),
             whole=task.plain_peak,
         )
         return self.account(task.graph).explained(error, task.graph)
@@ -337,12 +271,11 @@ def _as_traced(graph: DFGraph, order: Sequence[int]) -> PlainOrder:
 
 
 def _expected(
-    settled: Settled, schedule: Schedule, workspaces: Mapping[tf.Operation, int]
+    settled: Settled, schedule: Schedule, workspaces: Mapping[tf.Operation, int], counts: Counts
 ) -> tuple[Program, int]:
-    """The program of a schedule that frees early, and the bytes that it will hold at its peak."""
+    """The program of a schedule that frees early, and the bytes that it will need at its peak."""
     found = settled.program(schedule)
-    peak = settled.graph.base_size + int(resident_bytes(found, workspaces).max(initial=0))
-    return found, peak + min(_EARLIEST * SMALL, int(_EARLY * peak))
+    return found, expected_bytes(found, workspaces, settled.graph, counts)
 
 
 def _with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
@@ -378,9 +311,10 @@ def _smaller(traced: TracedGraph, plan: StepPlan) -> StepPlan:
     graph = replace(known.graph, tensors=tensors)
     settled = Settled(traced=traced, graph=graph, order=known.order, starts=starts_of(traced))
     problem = replace(problem, graph=replace(problem.graph, tensors=tensors))
-    found, expected = _expected(settled, plan.schedule, workspaces)
+    found, expected = _expected(settled, plan.schedule, workspaces, plan.counts)
     as_traced = _as_traced(settled.graph, settled.order)
-    _, plain = _expected(settled, Schedule.from_sequence(settled.graph, as_traced.order), workspaces)
+    traced_order = Schedule.from_sequence(settled.graph, as_traced.order)
+    _, plain = _expected(settled, traced_order, workspaces, plan.counts)
     return replace(
         plan,
         settled=settled,

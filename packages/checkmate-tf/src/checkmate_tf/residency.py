@@ -11,7 +11,8 @@ branch that holds the most counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +25,26 @@ from checkmate_tf.program import Copy, Program, Value, branch_programs
 from checkmate_tf.storages import aliased_input, lender, nbytes, takes_over
 from checkmate_tf.tracing import TracedGraph
 
-__all__ = ["group_workspace", "resident_bytes", "workspaces_of"]
+__all__ = ["Changes", "changes", "group_workspace", "resident_bytes", "workspaces_of"]
 
 _LENT = -1
 """Replaces the number of an output in the value that a copy lends to a later one."""
+
+
+class Changes(NamedTuple):
+    """What happens to buffers while a copy runs; a buffer is named by its first value.
+
+    Attributes:
+        made: buffers that are resident from now on → their bytes.
+        over: the buffer that one of them takes the place of; it is among the freed ones.
+        workspace: bytes that are needed only while the copy runs.
+        freed: the buffers that are gone afterwards.
+    """
+
+    made: Mapping[Value, int]
+    over: Value | None
+    workspace: int
+    freed: Set[Value]
 
 
 def resident_bytes(
@@ -41,8 +58,22 @@ def resident_bytes(
         given: bytes of the inputs that only this program needs, by their numbers: they count until their last
             read.
     """
+    sizes, seen = dict(_named(given or {})), []
+    held = sum(sizes.values())
+    for made, over, workspace, freed in changes(program, workspaces, given):
+        sizes |= made
+        held += sum(made.values())
+        seen.append(held + workspace - (sizes[over] if over is not None else 0))
+        held -= sum(sizes[b] for b in freed)
+    return np.array(seen, dtype=np.int64)
+
+
+def changes(
+    program: Program, workspaces: Mapping[tf.Operation, int], given: Mapping[int, int] | None = None
+) -> Iterator[Changes]:
+    """What happens to buffers while each copy runs; arguments as in :func:`resident_bytes`."""
     memory = _Memory(program, workspaces, given or {})
-    return np.array([memory.run(k) for k in range(len(program.copies))], dtype=np.int64)
+    return map(memory.run, range(len(program.copies)))
 
 
 def group_workspace(
@@ -92,7 +123,6 @@ class _Memory:
         released: copy → the buffers that are held until it is over.
         readers: buffer → the number of copies that will still read it, or until which it is held.
         kept: the buffers that are returned.
-        held: bytes of the buffers that are resident now.
     """
 
     def __init__(
@@ -113,47 +143,41 @@ class _Memory:
             self.released.setdefault(hold.until, set()).update(self.buffers.behind(hold.value))
         self.readers = Counter(b for read in (*self.read, *self.released.values()) for b in read)
         self.kept = {b for v in program.outputs for b in self.buffers.behind(v)}
-        self.held = sum(given.values())
 
-    def run(self, k: int) -> int:
-        """Run copy k, the next one; the bytes held while it runs."""
-        self._save_overwritten(k)
+    def run(self, k: int) -> Changes:
+        """Run copy k, the next one."""
+        saved = self._saved(k)
         dying = {b for b in self.read[k] if self.readers[b] == 1 and b not in self.kept}
-        made = self._bytes(self.made[k])
-        self.held += made
-        seen = self.held + self._own_workspace(k) - self._taken_over(k, dying)
+        over, workspace = self._taken_over(k, dying), self._own_workspace(k)
         if self.copies[k].branches:
-            seen += self._in_branches(k, dying, made)
+            workspace += self._in_branches(k, dying)
         released = self.released.get(k, set())
         self.readers.subtract([*self.read[k], *released])
         unread = {b for b in (*self.made[k], *released) if not self.readers[b] and b not in self.kept}
-        self.held -= self._bytes(dying | unread)
-        return seen
+        made = {b: self.buffers.sizes[b] for b in (*saved, *self.made[k])}
+        return Changes(made, over, workspace, dying | unread)
 
-    def _bytes(self, buffers: Iterable[Value]) -> int:
-        return sum(self.buffers.sizes[b] for b in buffers)
-
-    def _save_overwritten(self, k: int) -> None:
-        """Count the values of variables that copy k overwrites, if they are still needed."""
+    def _saved(self, k: int) -> Iterator[Value]:
+        """The values of variables that copy k overwrites, if they are still needed."""
         for old in self.buffers.overwritten.get(k, ()):
             if self.readers[old] or old in self.kept:
                 self.buffers.sizes[old] = nbytes(self.copies[old.copy].op.outputs[0])
-                self.held += self.buffers.sizes[old]
+                yield old
 
     def _own_workspace(self, k: int) -> int:
         """Workspace of copy k; 0 if it is lent to a later copy, because it is then among the buffers."""
         return 0 if Value(k, _LENT) in self.buffers.sizes else self.workspaces.get(self.copies[k].op, 0)
 
-    def _taken_over(self, k: int, dying: Set[Value]) -> int:
-        """Bytes of the dying input that copy k writes its output over."""
+    def _taken_over(self, k: int, dying: Set[Value]) -> Value | None:
+        """The dying input that copy k writes its output over."""
         copy = self.copies[k]
         first = 2 if copy.op.type == "AddN" else len(copy.inputs)  # see checkmate_tf.sums
         inputs = (self.buffers.of(copy.inputs[i]) for i in takes_over(copy.op) if i < first)
-        sizes = (self.buffers.sizes[b] for b in inputs if b is not None and b in dying)
-        return next((size for size in sizes if size in map(nbytes, copy.op.outputs)), 0)  # no rows of others
+        made = list(map(nbytes, copy.op.outputs))  # a row of another tensor has fewer bytes than its buffer
+        return next((b for b in inputs if b and b in dying and self.buffers.sizes[b] in made), None)
 
-    def _in_branches(self, k: int, dying: Set[Value], made: int) -> int:
-        """Bytes that the branches of copy k hold at most beyond its inputs and its ``made`` bytes of outputs.
+    def _in_branches(self, k: int, dying: Set[Value]) -> int:
+        """Bytes that the branches of copy k hold at most beyond its inputs and its outputs.
 
         A branch frees the arguments that die with copy k.
         """
@@ -166,7 +190,7 @@ class _Memory:
             if b is not None and b in dying and times[b] == 1
         }
         held = max(int(resident_bytes(run, self.workspaces, freed).max(initial=0)) for run in copy.branches)
-        return max(held - sum(freed.values()) - made, 0)
+        return max(held - sum(freed.values()) - sum(buffers.sizes[b] for b in self.made[k]), 0)
 
 
 class _Buffers:
@@ -184,7 +208,7 @@ class _Buffers:
 
     def __init__(self, copies: Sequence[Copy], given: Mapping[int, int], lists: Lists) -> None:
         self.lists, self.items = lists, dict[Value, list[Value]]()
-        self.sizes = {Value(-1 - k, 0): size for k, size in given.items()}
+        self.sizes = dict(_named(given))
         self.aliases: dict[Value, Value | None] = {}
         self.overwritten: dict[int, list[Value]] = {}
         current: dict[Value, Value] = {}  # handle of a variable → the value read from it since the last write
@@ -224,6 +248,11 @@ class _Buffers:
     def of(self, value: Value) -> Value | None:
         """The buffer of a value; None if it is resident from the start."""
         return self.aliases.get(value, value if value in self.sizes else None)
+
+
+def _named(given: Mapping[int, int]) -> Iterator[tuple[Value, int]]:
+    """The buffers of inputs, with their bytes."""
+    return ((Value(-1 - k, 0), size) for k, size in given.items())
 
 
 def _lent(copies: Sequence[Copy]) -> dict[int, Value]:

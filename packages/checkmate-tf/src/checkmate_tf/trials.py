@@ -16,12 +16,12 @@ import tensorflow as tf
 from keras import layers
 
 from checkmate import Schedule
-from checkmate.framework import Options
 from checkmate.plugins import Executor, Observed
 from checkmate_tf.bound import BoundStep, TracedFunction
 from checkmate_tf.compiled import iteration
 from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.observing import observe
+from checkmate_tf.options import Options
 
 __all__ = ["TRIALS", "FunctionTrial"]
 

@@ -13,7 +13,7 @@ from checkmate.errors import ProfilerBusyError
 from checkmate.units import format_bytes
 from checkmate_tf.device import device_of_this_machine
 from checkmate_tf.meter import memory_meter
-from checkmate_tf.planning import StepPlan
+from checkmate_tf.step_plan import StepPlan
 
 __all__ = ["measured_run"]
 

@@ -41,6 +41,7 @@ class Kind(StrEnum):
     BUCKETS = "buckets of DDP"
     RANDOM_STATES = "random states"
     SMALL = "small tensors"
+    CHUNKS = "rounding and gaps of the allocator"
     RESERVE = "reserve"
     LIBRARIES = "workspaces of libraries"
     WORKSPACE = "workspace of the op"
