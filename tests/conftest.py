@@ -55,8 +55,12 @@ def _gaps_of_class(name: str, cls: type) -> Iterator[str]:
 
 
 def _gaps_of_settings(settings: type) -> Iterator[str]:
-    """Keys that no docstring names; a TypedDict forgets which ones it extends, so all in its module count."""
-    kinds = list(filter(is_typeddict, vars(sys.modules[settings.__module__]).values()))
+    """Keys that no docstring names.
+
+    A TypedDict forgets which ones it extends: all count that its module knows, and those of their modules.
+    """
+    near = filter(is_typeddict, vars(sys.modules[settings.__module__]).values())
+    kinds = [far for kind in near for far in vars(sys.modules[kind.__module__]).values() if is_typeddict(far)]
     for key in settings.__annotations__:
         if not _names(kinds, "Attributes", key):
             yield f"{settings.__name__}: {key}"

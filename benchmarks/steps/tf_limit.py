@@ -26,7 +26,6 @@ NETWORKS: dict[str, tuple[str, Row]] = {
     "unet-dropout": ("unet", {"image": 64, "batch": 32, "width": 16, "dropout": 0.1}),
     "transformer": ("transformer", {"length": 64, "batch": 64, "width": 64, "blocks": 4, "vocabulary": 200}),
     "mobilenet": ("MobileNet", {"image": 128}),
-    "resnet50": ("ResNet50", {"image": 64}),
 }
 """Network of :mod:`zoo.small_keras` or ``keras.applications``, and its sizes."""
 MIB = 2**20

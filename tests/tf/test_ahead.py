@@ -129,6 +129,12 @@ def test_the_command_line_runs_only_the_named_module_of_the_current_folder(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("shape", [(64, 32), [None, 32]])
+def test_a_shape_without_a_dtype_is_refused(shape: Any) -> None:
+    with pytest.raises(TypeError, match=r"input_spec is .* write tf.TensorSpec\("):
+        checkmate.tf2.plan(perceptron(), "mse", "sgd", shape, SPECS[1], "100%", **CHEAP)
+
+
 @pytest.mark.parametrize("made", [3, (1, 2), (perceptron, 3), lambda: (1, 2, 3, 4, 5)])
 def test_other_objects_than_programs_are_refused(made: Any) -> None:
     with pytest.raises(ProgramError, match=r"\(model, loss, optimizer, input_spec, label_spec\) or"):

@@ -306,6 +306,20 @@ def one_large_update_after_another() -> Case:
     return step, (X,), [a, b]
 
 
+@case
+def tensors_of_unknown_rank() -> Case:
+    w = weight(64)
+
+    def step(x: tf.Tensor) -> Any:
+        x = tf.reshape(x, [32, 64])
+        with tf.GradientTape() as tape:
+            made = tf.nn.relu(tf.numpy_function(lambda a: 2 * a, [x], tf.float32))
+            loss = tf.reduce_sum(deep(tf.reshape(made, [32, 64]) + x, w))
+        return loss, tape.gradient(loss, w), tf.shape(tf.concat([made, made], 0))
+
+    return step, (X,), [w]
+
+
 def after(function: Callable[..., Any], args: tuple[Any, ...], variables: list[Any]) -> list[Any]:
     """The results of some calls, and the variables after them."""
     results = [function(*args) for _ in range(3)]

@@ -18,7 +18,6 @@ import checkmate
 import checkmate.tf2
 from checkmate import Compute, Free, InvalidScheduleError, Schedule
 from checkmate.analysis import late_reads
-from checkmate.framework import Options
 from checkmate.plugins import Trial
 from checkmate.testing import ExecutorConformance
 from checkmate.testing.conformance import harness
@@ -27,6 +26,7 @@ from checkmate_tf.executor import Executor
 from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.needs import SMALL
 from checkmate_tf.observing import sees_every_buffer
+from checkmate_tf.options import Options
 from checkmate_tf.program import Copy, Program, Value
 from checkmate_tf.trials import TRIALS, FunctionTrial
 

@@ -6,6 +6,7 @@ import gc
 import logging
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -113,7 +114,7 @@ def test_stages_are_reported_and_plans_are_logged(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.INFO, "checkmate_tf"):
         step(tf.ones([2048]))
     assert (steps[0], steps[1]) == ("tracing", "solving")
-    assert "plan 1, for TensorSpec(shape=(2048,)" in caplog.text
+    assert "planned for TensorSpec(shape=(2048,)" in caplog.text
 
 
 def test_a_smaller_batch_uses_the_known_schedule() -> None:
@@ -125,6 +126,34 @@ def test_a_smaller_batch_uses_the_known_schedule() -> None:
     first, second = step.plans
     assert second.solution.solver == "known"
     assert second.expected < first.expected <= first.solution.problem.budget
+
+
+def test_the_plans_of_32_kinds_of_arguments_are_kept() -> None:
+    @checkmate.tf2.function(budget="100%", cost_model="flops", workspaces=False)
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(x * x)
+
+    for n in range(2048, 2048 + 32):
+        step(tf.ones([n]))
+    first, second, *_ = step.plans
+    step(tf.ones([2048]))
+    step(tf.ones([4096]))
+    assert len(step.plans) == 32
+    assert first in step.plans
+    assert second not in step.plans
+
+
+def test_inside_another_profiler_a_step_is_planned_for_the_time_being(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = Network()
+    x, y = network.batch
+    step = checkmate.tf2.function(network.step, budget="100%", cache=False)
+    with tf.profiler.experimental.Profile(str(tmp_path)):
+        first = step.plan(x[:7], y[:7])
+        assert step.plan(x[:7], y[:7]) is first
+    assert "no op can be measured" in caplog.text
+    assert (first.graph.cost_unit, step.plan(x[:7], y[:7]).graph.cost_unit) == ("flop", "s")
 
 
 def test_it_runs_inside_another_function_in_the_order_of_the_calls() -> None:

@@ -54,6 +54,11 @@ def test_the_code_for_gpus_finds_the_workspace_on_a_cpu() -> None:
     assert exact <= found.workspace <= 2 * exact
 
 
+def test_paddings_keep_their_values() -> None:
+    padding = only("Pad", lambda x: tf.pad(x, [[0, 0], [1, 1]]), [64, 64])
+    assert profile_op(padding).seconds > 0
+
+
 def test_more_work_takes_longer() -> None:
     small, large = (profile_op(only("MatMul", tf.linalg.matmul, [n, n], [n, n])) for n in (8, 512))
     assert 0 < small.seconds < large.seconds

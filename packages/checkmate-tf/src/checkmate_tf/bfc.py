@@ -5,7 +5,7 @@
                chunks of 256 · 2ᵏ … 256 · 2ᵏ⁺¹ − 1 bytes
     split      if the rest of the chunk is as large as the request, or 128 MiB
     release    joins the chunk with free neighbours in its region
-    region     memory of the device: all of it at once, or, if it grows, twice as many bytes each time
+    region     memory of the device: all of it at once, or, if it grows, twice the size of the last one
 
 So a tensor may occupy nearly twice its bytes, and free bytes between tensors may be of no use. Source: the
 documented behaviour of TensorFlow's ``BFCAllocator``; equal to it chunk by chunk (``tests/tf/test_bfc.py``).

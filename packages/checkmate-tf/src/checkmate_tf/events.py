@@ -21,14 +21,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import tensorflow as tf
 
 from checkmate.errors import ProfilerBusyError
 from checkmate_tf.private import XSpace, cpu_allocator_events
 
-__all__ = ["Allocation", "Execution", "Trace", "TraceRecorder"]
+__all__ = ["Allocation", "Execution", "Trace", "TraceRecorder", "other_profiler_runs"]
 
 _VERBOSE = 3
 """The level at which the profiler records allocations, and ops of any length."""
@@ -122,6 +122,9 @@ class TraceRecorder:
         ProfilerBusyError: on entry, inside another profiler.
     """
 
+    running: ClassVar[bool] = False
+    """Whether one of them is recording."""
+
     def __init__(self) -> None:
         """Nothing happens before the block is entered."""
         self.trace = Trace(executions=(), allocations=())
@@ -144,18 +147,31 @@ class TraceRecorder:
             started.callback(self._stop, Path(folder))
             started.enter_context(cpu_allocator_events())
             self._started = started.pop_all()
+        TraceRecorder.running = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         """Stop, and read the recording."""
+        TraceRecorder.running = False
         self._started.close()
 
     def _stop(self, folder: Path) -> None:
         with _quiet():
             tf.profiler.experimental.stop()
         self.trace = _read([path.read_bytes() for path in folder.rglob("*.xplane.pb")])
+
+
+def other_profiler_runs() -> bool:
+    """Whether a profiler is running that is not a :class:`TraceRecorder`."""
+    if TraceRecorder.running:
+        return False
+    try:
+        with TraceRecorder():
+            return False
+    except ProfilerBusyError:
+        return True
 
 
 @contextmanager

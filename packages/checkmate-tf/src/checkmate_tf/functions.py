@@ -8,19 +8,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import update_wrapper
+from itertools import count
 from typing import Any, Unpack, overload
 
 import tensorflow as tf
 
-from checkmate import Budget
+from checkmate import Budget, ProfilerBusyError
 from checkmate.framework import AUTO
 from checkmate.report import HasPlans
 from checkmate_tf import private
 from checkmate_tf.arguments import Signature
 from checkmate_tf.bound import BoundStep, Source, TracedFunction, as_written, bind
 from checkmate_tf.capture import UnsupportedFunctionError, capture
+from checkmate_tf.events import other_profiler_runs
 from checkmate_tf.options import Options, Settings
 from checkmate_tf.planning import plan_step, price_step
 from checkmate_tf.step_plan import StepPlan
@@ -28,6 +30,8 @@ from checkmate_tf.uncounted import measured_run
 
 __all__ = ["PlannedFunction", "function"]
 
+_MOST_KINDS = 32
+"""Kinds of arguments whose plans are kept: a plan of 600 ops and its function take 45 MiB of the host."""
 _log = logging.getLogger(__name__)
 
 
@@ -106,12 +110,13 @@ class PlannedFunction(HasPlans[StepPlan]):
         self._options = options
         self._optimizer = optimizer
         self._steps: dict[object, _Step] = {}
+        self._uses = count()
         self._lock = threading.RLock()
         update_wrapper(self, plain, updated=())
 
     @property
     def plans(self) -> tuple[StepPlan, ...]:
-        """The plans so far: one for each kind of arguments."""
+        """The plans: one for each kind of arguments, up to the 32 kinds that were used last."""
         return tuple(step.plan for step in self._steps.values())
 
     @as_written
@@ -151,10 +156,14 @@ class PlannedFunction(HasPlans[StepPlan]):
 
     def _step(self, signature: Signature) -> _Step:
         with self._lock:
-            if signature.key not in self._steps:
+            step = self._steps.get(signature.key)
+            if step is None or (step.provisional and not other_profiler_runs()):
+                if step is None and len(self._steps) == _MOST_KINDS:
+                    del self._steps[min(self._steps, key=lambda key: self._steps[key].used)]
                 with self._options.planning("tracing"):
-                    self._steps[signature.key] = self._planned(signature)
-            return self._steps[signature.key]
+                    step = self._steps[signature.key] = self._planned(signature)
+            step.used = next(self._uses)
+            return step
 
     def _planned(self, signature: Signature) -> _Step:
         if tf.distribute.has_strategy():
@@ -162,20 +171,29 @@ class PlannedFunction(HasPlans[StepPlan]):
                 f"{type(tf.distribute.get_strategy()).__name__} runs a step on several devices, and a plan "
                 "is for one: build and train the model outside of strategy.scope()"
             )
-        known = list(self._steps.values())
         source = self._concrete(signature)
         with tf.init_scope():  # measured ops run now, even if the caller is being traced
-            plan = plan_step(
-                capture(source.function),
-                self._options,
-                optimizer=self._optimizer_handles(),
-                like=known[0].plan if known else None,
-            )
+            try:
+                plan, provisional = self._decided(source, self._options), False
+            except ProfilerBusyError:
+                if not other_profiler_runs():
+                    raise
+                _log.warning(
+                    "another profiler is running, so no op can be measured: costs are FLOPs, and workspaces "
+                    "are not counted, until the first step after it"
+                )
+                unmeasured = replace(self._options, cost_model="flops", workspaces=False)
+                plan, provisional = self._decided(source, unmeasured), True
         text = repr(plan.solution)  # handlers may keep the record: it must not hold the plan
-        _log.info("plan %d, for %s: %s", len(known) + 1, signature, text)
+        _log.info("planned for %s: %s", signature, text)
         settled = plan.settled
         traced = TracedFunction(graph=settled.graph, account=plan.account, settled=settled, source=source)
-        return _Step(plan=plan, bound=bind(traced, plan.schedule))
+        return _Step(plan=plan, bound=bind(traced, plan.schedule), provisional=provisional)
+
+    def _decided(self, source: Source, options: Options) -> StepPlan:
+        known = (step.plan for step in self._steps.values() if not step.provisional)
+        like = max(known, key=lambda plan: plan.plain_peak, default=None)
+        return plan_step(capture(source.function), options, optimizer=self._optimizer_handles(), like=like)
 
     def _concrete(self, signature: Signature) -> Source:
         traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
@@ -191,12 +209,16 @@ class _Step:
     """A plan, and the step that runs by it.
 
     Attributes:
+        provisional: whether it was planned without measuring its ops.
         known: whether all bytes are counted, or the step has been measured.
+        used: number of its last use among those of the function.
     """
 
     plan: StepPlan
     bound: BoundStep
+    provisional: bool
     known: bool = False
+    used: int = 0
 
     def run(self, tensors: Sequence[tf.Tensor]) -> Any:
         """Run the step; the first time, measure it if some bytes are not counted."""

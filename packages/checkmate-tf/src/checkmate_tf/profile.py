@@ -47,7 +47,7 @@ def profile_op(op: tf.Operation, device: str = "CPU:0") -> OpProfile:
     """Run an op of a function's graph a few times and measure it; takes 30 ms, or four runs of a longer op.
 
     Floating-point inputs are repeated random numbers. Integers and booleans are zero, so that indices stay in
-    range, except small integer vectors whose values the graph knows, such as shapes and axes. The first run
+    range, except a few whose values the graph knows, such as shapes, axes and paddings. The first run
     is the warm-up; the fastest of at least three others gives the time. On the CPU time and bytes come from
     TensorFlow's trace, so that the overhead of the function call is not included.
 
@@ -106,11 +106,13 @@ def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile 
 
 
 def constant_inputs(op: tf.Operation) -> dict[int, np.ndarray[Any, np.dtype[Any]]]:
-    """Position of an input → its value, if it is a short integer vector that the graph knows, as a shape."""
+    """Position of an input → its value, if it is a few integers that the graph knows, as a shape."""
     return {
         k: value
         for k, t in enumerate(op.inputs)
-        if t.dtype.is_integer and t.shape.rank in (0, 1) and (t.shape.num_elements() or 0) <= _MOST_CONSTANTS
+        if t.dtype.is_integer
+        and t.shape.rank in (0, 1, 2)
+        and (t.shape.num_elements() or 0) <= _MOST_CONSTANTS
         if (value := _static_value(t)) is not None
     }
 

@@ -6,6 +6,7 @@ sample or specs, nested  ↦  tf.TensorSpec, nested alike, each of known shape
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def specs_of(name: str, given: Any) -> Any:
 
     Raises:
         UnsupportedFunctionError: if a shape is not known, or a tensor is sparse or ragged.
-        TypeError: if something in it is neither a tensor nor a spec.
+        TypeError: if something in it is neither a tensor nor a spec, or it is a shape without a dtype.
 
     >>> specs_of("input_spec", {"ids": np.zeros([8, 3], np.int32)})
     {'ids': TensorSpec(shape=(8, 3), dtype=tf.int32, name=None)}
@@ -37,6 +38,14 @@ def specs_of(name: str, given: Any) -> Any:
         ...
     checkmate_tf.capture.UnsupportedFunctionError: input_spec[0] has the shape (None, 28, 28)...
     """
+    if (
+        isinstance(given, tuple | list)
+        and len(given) > 1
+        and all(type(size) in (int, NoneType) for size in given)
+    ):
+        raise TypeError(
+            f"{name} is {given!r}, a shape without a dtype: write tf.TensorSpec({list(given)}, tf.float32)"
+        )
     leaves = tf.nest.flatten(given)
     places = list(_places(name, given))
     if len(places) != len(leaves):  # a kind of nest that _places does not enter
