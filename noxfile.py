@@ -106,10 +106,11 @@ def coverage(session: nox.Session) -> None:
     """Measure how much of checkmate-core its own tests and doctests run, branches included.
 
     The slowest tests stay out: wrong plugins for the conformance kit, its many problems for heuristics and a
-    tape, and commands that run in processes of their own. They reach hardly more.
+    tape, graphs of 50,000 ops, and commands that run in processes of their own. They reach hardly more.
     """
     slow = ("wrong_solver", "wrong_executor", "framework_plugin", "TestTape", "TestHeuristics")
-    left_out = " and ".join(f"not {name}" for name in (*slow, "test_hostile_text", "test_process"))
+    large = ("test_hostile_text", "test_process", "hundred_thousand", "50000", "test_wire")
+    left_out = " and ".join(f"not {name}" for name in (*slow, *large))
     where = ("tests/core", f"{PACKAGES}/checkmate-core", "-k", left_out)
     report = ("--cov-report=term-missing:skip-covered", "--cov-fail-under=95")
     run = (str(DEV / "pytest"), *PARALLEL, "--timeout=600", "-q")
