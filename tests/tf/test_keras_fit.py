@@ -313,3 +313,22 @@ def test_an_infeasible_budget_raises_and_changes_no_weight() -> None:
     with pytest.raises(InfeasibleBudgetError, match="the least budget known to work is"):
         model.fit(X, Y, verbose=0)
     assert all(np.array_equal(a, b.numpy()) for a, b in zip(before, model.weights, strict=True))
+
+
+def test_a_budget_is_a_callback() -> None:
+    """It trains with the bits of Keras' own training, keeps its plans for the next fit, and can be ended."""
+    expected = after(network(), *MANY, batch_size=256)
+    model, budget = network(), checkmate.tf2.Budget("70%", cost_model="flops", workspaces=False, time_limit=2)
+    assert same(after(model, *MANY, batch_size=256, callbacks=[budget]), expected)
+    assert budget.training is not None
+    plans = budget.training.plans
+    model.fit(*MANY, batch_size=256, verbose=0, callbacks=[budget])
+    assert budget.training.plans == plans
+    assert len(plans) == 2
+    checkmate.tf2.disable(model)
+    assert checkmate.tf2.planned_training(model) is None
+
+
+def test_a_callback_reads_its_budget_at_once() -> None:
+    with pytest.raises(BudgetError, match="60 percent"):
+        checkmate.tf2.Budget("60 percent")

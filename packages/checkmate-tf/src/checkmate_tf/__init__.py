@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from checkmate.framework import TracedStep
     from checkmate_tf.ahead import ProgramError, plan, trace
     from checkmate_tf.bound import BoundStep, TracedFunction, bind
+    from checkmate_tf.callback import Budget
     from checkmate_tf.capture import UnsupportedFunctionError
     from checkmate_tf.compiled import CompiledIteration, compile
     from checkmate_tf.functions import PlannedFunction, function
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundStep",
+    "Budget",
     "CompiledIteration",
     "LossError",
     "MemoryMeter",
@@ -51,6 +53,7 @@ __all__ = [
 
 _HOMES = {
     "BoundStep": "bound",
+    "Budget": "callback",
     "CompiledIteration": "compiled",
     "LossError": "losses",
     "MemoryMeter": "meter",
