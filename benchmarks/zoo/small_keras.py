@@ -24,6 +24,7 @@ __all__ = [
     "Case",
     "Wrap",
     "application",
+    "cut",
     "densenet",
     "efficientnet",
     "in_blocks",
@@ -248,11 +249,15 @@ def application(name: str, *, image: int = 64, batch: int = 8, seed: int = 0, **
 
 
 def in_blocks(case: Case, wrap: Wrap) -> Case:
-    """The same network and weights, cut into blocks, each wrapped.
+    """The same network and weights, cut into blocks, each wrapped."""
+    return _trained(case.name, cut(case.model, wrap), case.batch)
+
+
+def cut(model: keras.Model, wrap: Wrap) -> keras.Model:
+    """The same layers, cut into blocks, each wrapped.
 
     A cut needs a place that a single tensor crosses: about √n blocks of n layers, fewer without such places.
     """
-    model = case.model
     place = {layer.name: k for k, layer in enumerate(model.layers)}
     reach = list(range(len(place)))  # the last layer that reads a result of any layer up to here
     for k, layer in enumerate(model.layers):
@@ -270,7 +275,7 @@ def in_blocks(case: Case, wrap: Wrap) -> Case:
     inputs = x = keras.Input(model.input_shape[1:])
     for first, last in pairwise([*cuts, len(reach) - 1]):
         x = wrap(keras.Model(model.layers[first].output, model.layers[last].output))(x)
-    return _trained(case.name, keras.Model(inputs, x), case.batch)
+    return keras.Model(inputs, x)
 
 
 CASES: dict[str, Callable[..., Case]] = {
