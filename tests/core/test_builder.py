@@ -32,6 +32,7 @@ def written(graph: DFGraph, order: list[int]) -> DFGraph:
             workspace=op.workspace,
             recomputable=op.recomputable,
             backward=op.backward,
+            reuses=[names[t] for t in op.reuses],
         )
     return b.build()
 
@@ -100,6 +101,7 @@ def test_nothing_is_a_graph_and_inputs_may_be_outputs() -> None:
         ({"makes": {"z": -1}}, r"^op 'g': size of 'z': -1 bytes"),
         ({"makes": {"z": 1.5}}, r"^op 'g': size of 'z': size must be a number of bytes .* got 1.5"),
         ({"workspace": -2}, r"^op 'g': workspace: -2 bytes"),
+        ({"reads": ["x"], "reuses": ["y"]}, r"^op 'g' reuses 'y', which it does not read"),
     ],
 )
 def test_an_invalid_declaration_is_refused_at_once_without_traces(

@@ -78,6 +78,14 @@ def op(**fields: Any) -> Op:
         ({"tensors": (), "ops": (op(cost=9e299), op(cost=9e299))}, r"ops: all costs together are 1.8e\+300"),
         ({"tensors": (A,), "inputs": ([0],)}, r"inputs has the index \[0\]"),
         ({"tensors": (A,), "ops": (op(outputs=({},)),)}, r"ops\[0\] \('f'\): outputs has the index {}"),
+        (
+            {"tensors": (A,), "inputs": (0,), "ops": (op(reuses=(0,)),)},
+            r"ops\[0\] \('f'\): reuses tensor 0 'a', which is none of its inputs",
+        ),
+        (
+            {"tensors": (A,), "inputs": (0,), "ops": (op(reuses=(1,)),)},
+            r"ops\[0\] \('f'\): reuses has the index 1",
+        ),
     ],
 )
 def test_an_invalid_graph_is_rejected(fields: dict[str, Any], message: str) -> None:
@@ -178,6 +186,12 @@ def test_the_digest_depends_on_content_not_on_names(graph: DFGraph) -> None:
         ),
     ):
         assert other.digest != graph.digest
+
+
+def test_reused_inputs_are_part_of_the_digest() -> None:
+    chain = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
+    second = dataclasses.replace(chain.ops[1], reuses=(0,))
+    assert dataclasses.replace(chain, ops=(chain.ops[0], second)).digest != chain.digest
 
 
 def test_equal_graphs_have_equal_digests() -> None:

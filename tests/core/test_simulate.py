@@ -6,6 +6,7 @@ predicates; the simulator keeps counters. Both must agree on everything, on vali
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -44,6 +45,7 @@ class Model:
     def play(self, schedule: Schedule) -> None:
         inputs, outputs = set(self.graph.inputs), set(self.graph.outputs)
         alive = set(inputs)
+        replaced: set[int] = set()  # inputs that the latest op allocates in place of, freed or not
         for number, step in enumerate(schedule):
             self.states.append(alive)
             reason = self.objection(step, alive, inputs)
@@ -54,15 +56,21 @@ class Model:
                 case Compute(op=v):
                     op = self.graph.ops[v]
                     fresh = sum(self.graph.tensors[t].size for t in op.outputs)
-                    self.trace.append(self.weigh(alive) + fresh + op.workspace)
+                    replaced = set(op.reuses) & self.freed_after(schedule, number) - inputs
+                    self.trace.append(self.weigh(alive - replaced) + fresh + op.workspace)
                     alive = alive | set(op.outputs)
                     self.done[v] += 1
                 case Free(tensor=t):
                     alive = alive - {t}
-                    self.trace.append(self.weigh(alive))
+                    self.trace.append(self.weigh(alive - replaced))
         self.states.append(alive)
         if not outputs <= alive:
             self.fault = (len(schedule), Reason.LOST_OUTPUT)
+
+    def freed_after(self, schedule: Schedule, number: int) -> set[int]:
+        """The tensors freed between a compute and the next one."""
+        following = itertools.takewhile(lambda step: isinstance(step, Free), list(schedule)[number + 1 :])
+        return {step.tensor for step in following if isinstance(step, Free)}
 
     def objection(self, step: Compute | Free, alive: set[int], inputs: set[int]) -> Reason | None:
         match step:
@@ -107,6 +115,34 @@ def test_the_judge_agrees_with_the_model(data: st.DataObject) -> None:
         peak_step = next(step for step, held in enumerate(model.trace) if held == max(model.trace))
         assert timeline.peak_step == peak_step
         assert list(schedule)[peak_step] == Compute(op=timeline.peak_op or 0)
+
+
+def test_an_input_that_dies_with_an_op_that_reuses_it_does_not_count_while_it_runs() -> None:
+    ops = [
+        Op(name="make", inputs=(), outputs=(0,), cost=1),
+        Op(name="add", inputs=(0,), outputs=(1,), cost=1, reuses=(0,)),
+        Op(name="read", inputs=(0, 1), outputs=(2,), cost=1),
+    ]
+    tensors = [Tensor(name=name, size=size) for name, size in (("x", 4), ("y", 4), ("z", 1))]
+    short = DFGraph(ops=ops[:2], tensors=tensors[:2], outputs=(1,))
+    assert simulate(short, Schedule([0, 1, ~0])).memory.tolist() == [4, 4, 4]
+    assert simulate(short, Schedule([0, 1])).memory.tolist() == [4, 8]  # never freed
+    long = DFGraph(ops=ops, tensors=tensors, outputs=(2,))
+    assert simulate(long, Schedule([0, 1, 2, ~0, ~1])).memory.tolist() == [4, 8, 9, 5, 1]
+    again = simulate(long, Schedule([0, 1, ~0, 0, 2, ~0, ~1]))
+    assert again.memory.tolist() == [4, 4, 4, 8, 9, 5, 1]
+    assert [again.reused_at(step) for step in range(3)] == [set(), {0}, set()]
+
+
+def test_a_large_tensor_freed_before_a_reused_one_hides_no_bytes() -> None:
+    ops = [
+        Op(name="make", inputs=(), outputs=(0, 1), cost=1),
+        Op(name="add", inputs=(0, 1), outputs=(2,), cost=1, reuses=(1,)),
+    ]
+    tensors = [Tensor(name=name, size=size) for name, size in (("large", 9), ("x", 4), ("y", 4))]
+    graph = DFGraph(ops=ops, tensors=tensors, outputs=(2,))
+    timeline = simulate(graph, Schedule([0, 1, ~0, ~1]))
+    assert timeline.memory.tolist() == [13, 13, 4, 4]
 
 
 @given(data=st.data())

@@ -30,9 +30,11 @@ def test_liveness_and_the_late_frees_together_hold_what_the_simulator_counts(dat
         if t in copies:
             uses[copies[t]] = (*uses[copies[t]][:2], len(sequence))
     timeline = simulate(graph, schedule)
-    counted = [int(m) for m, c in zip(timeline.memory, schedule.codes, strict=True) if c >= 0]
+    steps = [step for step, code in enumerate(schedule.codes.tolist()) if code >= 0]
+    counted = timeline.memory[steps].tolist()
     for run, v in enumerate(sequence):
         live = sum(graph.tensors[t].size for t, made, last in uses if made <= run <= last)
+        live -= sum(graph.tensors[t].size for t in timeline.reused_at(steps[run]))
         assert graph.base_size + live + graph.ops[v].workspace == counted[run]
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from checkmate.analysis import floor, needed_ops
 from checkmate.generators import chain
 from checkmate.graph import DFGraph, Op, Tensor
-from checkmate.heuristics.eviction import StaticEviction, Weights, evicting_sequence
+from checkmate.heuristics.eviction import StaticEviction
+from checkmate.heuristics.paging import Weights, evicting_sequence
 from checkmate.problem import Problem, keep_all_peak
 from checkmate.schedule import Schedule
 from checkmate.simulate import simulate

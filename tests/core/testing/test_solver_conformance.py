@@ -367,7 +367,9 @@ def _idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformance, "slowdown", lambda: 1.0)
 
 
-def checked(solver: Solver, spoil: Spoil | None = None, count: int = 60) -> SolverConformance:
+def checked(
+    solver: Solver, spoil: Spoil | None = None, count: int = SolverConformance.examples
+) -> SolverConformance:
     class Case(SolverConformance):
         guarantee = "exact" if spoil is None or spoil in EXACT else "heuristic"
         features = frozenset({"monotone"}) if spoil is None or spoil in MONOTONE else frozenset()

@@ -25,6 +25,7 @@ class _Entry:
     workspace: int
     recomputable: bool
     backward: bool
+    reuses: tuple[str, ...]
 
 
 class GraphBuilder:
@@ -77,6 +78,7 @@ class GraphBuilder:
         workspace: int | str = 0,
         recomputable: bool = True,
         backward: bool = False,
+        reuses: Iterable[str] = (),
     ) -> None:
         """One operation.
 
@@ -88,9 +90,11 @@ class GraphBuilder:
             workspace: bytes, or a size, needed only while it runs.
             recomputable: False = runs at most once.
             backward: belongs to the backward pass.
+            reuses: those of ``reads`` that it allocates its outputs in place of, if they die with it.
 
         Raises:
-            GraphError: if the name is taken, a tensor has another producer, or the op reads its own output.
+            GraphError: if the name is taken, a tensor has another producer, the op reads its own output, or
+                it reuses a tensor that it does not read.
         """
         place = f"op {name!r}"
         if name in self._ops:
@@ -105,6 +109,10 @@ class GraphBuilder:
                 raise GraphError(
                     f"{place} reads its own output {t!r}; an in-place update makes a tensor with a new name"
                 )
+        reused = tuple(dict.fromkeys((reuses,) if isinstance(reuses, str) else reuses))
+        for t in reused:
+            if t not in read:
+                raise GraphError(f"{place} reuses {t!r}, which it does not read: name a tensor of reads")
         entry = _Entry(
             reads=read,
             makes=tuple(makes),
@@ -112,6 +120,7 @@ class GraphBuilder:
             workspace=_bytes(workspace, f"{place}: workspace"),
             recomputable=recomputable,
             backward=backward,
+            reuses=reused,
         )
         sizes = {t: _bytes(size, f"{place}: size of {t!r}") for t, size in makes.items()}
         for t in sizes:
@@ -208,6 +217,7 @@ def _op(name: str, entry: _Entry, index: Mapping[str, int]) -> Op:
         workspace=entry.workspace,
         recomputable=entry.recomputable,
         backward=entry.backward,
+        reuses=tuple(index[t] for t in entry.reuses),
     )
 
 

@@ -53,6 +53,9 @@ class Op:
         recomputable: False = runs at most once (randomness that can't be replayed, side effects,
             collectives, the loss boundary).
         backward: belongs to the backward pass; for pictures and heuristics.
+        reuses: inputs whose memory it needs no longer when it allocates its outputs and its workspace, such
+            as the one that an in-place kernel writes its output over. Such an input does not count while the
+            op runs, if the schedule frees it right after this run. Indices of tensors, each once.
     """
 
     name: str
@@ -62,11 +65,12 @@ class Op:
     workspace: int = 0
     recomputable: bool = True
     backward: bool = False
+    reuses: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Store plain numbers and tuples."""
-        object.__setattr__(self, "inputs", tuple(map(_plain, self.inputs)))
-        object.__setattr__(self, "outputs", tuple(map(_plain, self.outputs)))
+        for indices in ("inputs", "outputs", "reuses"):
+            object.__setattr__(self, indices, tuple(map(_plain, getattr(self, indices))))
         for number in ("cost", "workspace", "recomputable", "backward"):
             object.__setattr__(self, number, _plain(getattr(self, number)))
 
@@ -223,6 +227,12 @@ class DFGraph:
         return CSR.of([op.outputs for op in self.ops])
 
     @cached_property
+    def reuses(self) -> CSR:
+        """The inputs whose memory each op reuses; graph inputs, which are never freed, left out."""
+        pinned = set(self.inputs)
+        return CSR.of([[t for t in op.reuses if t not in pinned] for op in self.ops])
+
+    @cached_property
     def readers(self) -> CSR:
         """The ops that read each tensor, in base order."""
         rows: list[list[int]] = [[] for _ in self.tensors]
@@ -254,14 +264,15 @@ class DFGraph:
         """Stable hash of the content without names, SHA-256 over little-endian int64 and float64 arrays.
 
         In order: reads, makes (indptr, indices), costs (−0.0 as 0.0), workspaces, flags, sizes, inputs,
-        outputs, fixed_size, each preceded by its length; then ``cost_unit`` in UTF-8, lone surrogates
-        as if they were characters.
+        outputs, fixed_size and, if any op reuses an input, the inputs that ops reuse (indptr, indices), each
+        preceded by its length; then ``cost_unit`` in UTF-8, lone surrogates as if they were characters.
         """
         flags = np.array([2 * op.backward + op.recomputable for op in self.ops], dtype=np.int64)
         parts = (*self.reads, *self.makes, self.costs + 0.0, self.workspaces, flags, self.sizes)
         lists = [np.array(x, dtype=np.int64) for x in (self.inputs, self.outputs, [self.fixed_size])]
+        reuses = CSR.of([op.reuses for op in self.ops])
         sha = hashlib.sha256()
-        for array in (*parts, *lists):
+        for array in (*parts, *lists, *(reuses if len(reuses.indices) else ())):
             sha.update(np.int64(len(array)).astype("<i8").tobytes())
             sha.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
         sha.update(self.cost_unit.encode(errors="surrogatepass"))
@@ -364,6 +375,9 @@ def _check_order(graph: DFGraph) -> None:
                     f"{place}: reads {graph.tensor_label(t)}, which {graph.op_label(maker)} makes, after it: "
                     "a cycle, or ops out of execution order; GraphBuilder takes ops in any order"
                 )
+        for t in _check_indices(op.reuses, len(available), f"{place}: reuses"):
+            if t not in op.inputs:
+                raise GraphError(f"{place}: reuses {graph.tensor_label(t)}, which is none of its inputs")
         for t in op.outputs:
             available[t] = 1
 

@@ -92,6 +92,7 @@ def graph_bytes(graph: DFGraph, *, format: Encoding = "json") -> bytes:
                 op.workspace,
                 op.recomputable,
                 op.backward,
+                op.reuses,
             )
             for op in graph.ops
         ),

@@ -4,7 +4,8 @@ State: the set R of resident tensors, at first the graph inputs. Memory = fixed_
 
 - compute(v): every input of v must be in R; if v is not recomputable it must not have run before. While it
   runs, memory is the memory of R plus **all** of its outputs (freshly allocated, even if an older copy is
-  resident) plus its workspace. Afterwards its outputs are in R; older copies are dropped.
+  resident) plus its workspace, minus each input that v reuses and that is freed before the next compute:
+  v allocates in its place. Afterwards its outputs are in R; older copies are dropped.
 - free(t): t must be in R and not be a graph input.
 - At the end every graph output must be in R.
 
@@ -14,6 +15,7 @@ This module imports nothing that makes schedules: the judge shares no code with 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +68,12 @@ class Timeline:
         """
         return int(self.schedule.codes[self.peak_step]) if len(self.memory) else None
 
+    def reused_at(self, step: int) -> frozenset[int]:
+        """The inputs in whose place the op that runs at ``step`` allocates: those not held while it runs."""
+        codes = self.schedule.codes
+        runs = 0 <= step < len(codes) and codes[step] >= 0
+        return frozenset(_reused(self.graph, codes, step) if runs else ())
+
     @property
     def recomputes(self) -> int:
         """Number of computes that were not the first of their op."""
@@ -111,8 +119,10 @@ def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - on
     runs = [0] * graph.n_ops
     held = graph.base_size
     memory: list[int] = []
+    reused: list[int] = []  # inputs of the latest compute that it allocated in place of
+    codes = schedule.codes.tolist()
 
-    for step, code in enumerate(schedule.codes.tolist()):
+    for step, code in enumerate(codes):
         if code >= 0:
             if code >= graph.n_ops:
                 raise InvalidScheduleError(step, graph.op_label(code), Reason.UNKNOWN_OP)
@@ -124,6 +134,8 @@ def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - on
             if runs[code] and not op.recomputable:
                 raise InvalidScheduleError(step, graph.op_label(code), Reason.RECOMPUTED_ONCE_ONLY)
             runs[code] += 1
+            reused = _reused(graph, codes, step)
+            held -= sum(sizes[t] for t in reused)
             memory.append(held + sum(sizes[t] for t in op.outputs) + op.workspace)
             for t in op.outputs:
                 held += 0 if resident[t] else sizes[t]
@@ -137,7 +149,7 @@ def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - on
             if not resident[t]:
                 raise InvalidScheduleError(step, graph.tensor_label(t), Reason.NOT_RESIDENT)
             resident[t] = 0
-            held -= sizes[t]
+            held -= 0 if t in reused else sizes[t]
             memory.append(held)
 
     for t in graph.outputs:
@@ -154,3 +166,13 @@ def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - on
         peak=max(memory, default=graph.base_size),
         cost=math.fsum((counts * graph.costs).tolist()),
     )
+
+
+def _reused(graph: DFGraph, codes: Sequence[int] | npt.NDArray[np.int64], step: int) -> list[int]:
+    """The inputs that the op computed at ``step`` reuses: those freed before the next compute."""
+    reuses: list[int] = graph.reuses.row(codes[step]).tolist()
+    freed, after = set(), step + 1
+    while reuses and after < len(codes) and codes[after] < 0:
+        freed.add(~int(codes[after]))
+        after += 1
+    return [t for t in reuses if t in freed]

@@ -54,6 +54,10 @@ class OpV1(msgspec.Struct, frozen=True, omit_defaults=True):
     workspace: Annotated[_Bytes, Meta(description="bytes held only while it runs")] = 0
     recomputable: Annotated[bool, Meta(description="false: runs at most once")] = True
     backward: Annotated[bool, Meta(description="belongs to the backward pass")] = False
+    reuses: Annotated[
+        _Tensors,
+        Meta(description="inputs that do not count while it runs, if they are freed right after it"),
+    ] = ()
 
 
 class GraphV1(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,9 +1,9 @@
 """Exhaustive search for small graphs: A* over the sets of tensors that are resident.
 
 A state is the set of resident tensors, and which ops have run, as far as that matters: for ops that run only
-once, and for the base order. From a state any op may run whose inputs are resident; before it, a set of
-tensors is freed that makes room for it and of which no member can stay. That loses no optimum: a tensor that
-is resident can be freed later.
+once, and for the base order. From a state any op may run whose inputs are resident; before it, or with it if
+it reuses them, a set of tensors is freed that makes room for it and of which no member can stay. That loses
+no optimum: a tensor that is resident can be freed later.
 
 Every op that makes a missing tensor which a graph output needs, directly or through other missing tensors,
 still has to run. Their costs are a lower bound on what is to come, so the first complete state that the
@@ -110,6 +110,7 @@ class _Op:
         bit: its own.
         before: the ops that must have run before its first run; none if the order is free.
         reads, makes: tensors.
+        stays: those of ``reads`` that are held while it runs, as it does not reuse them.
         bytes: of all outputs and the workspace.
         again: whether it may run more than once.
     """
@@ -119,6 +120,7 @@ class _Op:
     before: int
     reads: int
     makes: int
+    stays: int
     bytes: int
     again: bool
 
@@ -138,6 +140,7 @@ class _Rules:
                 before=_bits(needed[:i]) if problem.fixed_order else 0,
                 reads=_bits(graph.ops[v].inputs),
                 makes=_bits(graph.ops[v].outputs),
+                stays=_bits({*graph.ops[v].inputs} - {*graph.ops[v].reuses}),
                 bytes=sum(self._sizes[t] for t in graph.ops[v].outputs) + graph.ops[v].workspace,
                 again=graph.ops[v].recomputable,
             )
@@ -180,7 +183,7 @@ class _Rules:
             kept = resident & ~op.makes  # older copies of its outputs end with the run: free them before
             excess = self._held(kept) + op.bytes - self._room
             after = ran | op.bit if self._fixed_order or not op.again else ran
-            for freed in self._frees(kept & ~op.reads & ~self._inputs, excess):
+            for freed in self._frees(kept & ~op.stays & ~self._inputs, excess):
                 yield op.index, _State(kept & ~freed | op.makes, after)
 
     def _frees(self, tensors: int, excess: int) -> Iterator[int]:

@@ -1,10 +1,11 @@
 """Proved lower limits for budgets: the bytes that every valid schedule holds while an op runs.
 
-The *working set* of op v is resident whenever v runs: everything that can't be freed, its inputs, its outputs
-and its workspace. At the **first** run of v further tensors must be resident. Let tensor t be made by an op u
-that may run only once, u an ancestor of v, and let t be a graph output or be read by a needed descendant w of
-v. Then u ran before v; every run of w comes after the first run of v; and t can't be made again. So t is
-resident in between, and counts as well. The maximum over the ops that must run is the *floor*.
+The *working set* of op v is resident whenever v runs: everything that can't be freed, its inputs without
+those that it reuses, its outputs and its workspace. At the **first** run of v further tensors must be
+resident. Let tensor t be made by an op u that may run only once, u an ancestor of v, and let t be a graph
+output or be read by a needed descendant w of v. Then u ran before v; every run of w comes after the first run
+of v; and t can't be made again. So t is resident in between, and counts as well. The maximum over the ops
+that must run is the *floor*.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def working_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
     movable = graph.sizes.copy()
     movable[list(graph.inputs)] = 0
     touched = _row_sums(graph.reads, movable) + _row_sums(graph.makes, movable)
-    return touched + graph.workspaces + graph.base_size
+    return touched - _row_sums(graph.reuses, movable) + graph.workspaces + graph.base_size
 
 
 def first_run_sets(graph: DFGraph) -> npt.NDArray[np.int64]:

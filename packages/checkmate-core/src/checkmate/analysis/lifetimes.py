@@ -2,7 +2,8 @@
 
 A run of an op makes a new copy of each of its outputs. A read uses the latest copy. A copy lives from the run
 that makes it to its last read; the last copy of a graph output lives to the end. During run k, memory is
-``base_size`` + the sizes of all copies that live at k + the workspace of its op.
+``base_size`` + the sizes of all copies that live at k, without those that it reuses because they live no
+longer, + the workspace of its op.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from checkmate.analysis.floors import floor, needed_ops
 from checkmate.errors import GraphError
-from checkmate.graph import DFGraph
+from checkmate.graph import DFGraph, Op
 
 __all__ = ["BudgetBounds", "Liveness", "budget_bounds", "liveness"]
 
@@ -68,10 +69,14 @@ def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
         first[t] = -1
     last = [n_runs] * graph.n_tensors  # of the latest copy
     change = [0] * (n_runs + 1)  # of the bytes held, on entering a run
+
+    def end(t: int) -> None:
+        """Let the latest copy of a tensor end: after its last run, or before that if this reuses it."""
+        over = last[t]
+        change[over + (t not in graph.ops[runs[over]].reuses)] -= sizes[t]
+
     for k, v in enumerate(runs):
-        if not 0 <= v < graph.n_ops:
-            raise GraphError(f"run {k} of the order is of op {v}, but there are {graph.n_ops} ops")
-        op = graph.ops[v]
+        op = _op_of(graph, k, v)
         for t in op.inputs:
             if first[t] == n_runs:
                 raise GraphError(
@@ -83,14 +88,14 @@ def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
             if first[t] == n_runs:
                 first[t] = k
             else:
-                change[last[t] + 1] -= sizes[t]
+                end(t)
             last[t] = k
             change[k] += sizes[t]
     for t in (*graph.inputs, *graph.outputs):
         last[t] = n_runs
     for t, final in enumerate(last):
         if final < n_runs:
-            change[final + 1] -= sizes[t]
+            end(t)
     held = np.cumsum(np.array(change[:n_runs], dtype=np.int64)) + graph.base_size
     ops = np.array(runs, dtype=np.int64)
     memory = held + graph.workspaces[ops]
@@ -99,6 +104,12 @@ def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
         array.flags.writeable = False
     peak = max(graph.base_size, int(memory.max(initial=0)))
     return Liveness(order=arrays[0], first=arrays[1], last=arrays[2], memory=memory, peak=peak)
+
+
+def _op_of(graph: DFGraph, k: int, v: int) -> Op:
+    if not 0 <= v < graph.n_ops:
+        raise GraphError(f"run {k} of the order is of op {v}, but there are {graph.n_ops} ops")
+    return graph.ops[v]
 
 
 class BudgetBounds(NamedTuple):

@@ -92,6 +92,7 @@ def _harmless(graph: DFGraph, other: DFGraph) -> list[str]:
         "costs": lambda g: [op.cost for op in g.ops],
         "cost units": lambda g: g.cost_unit,
         "workspaces": lambda g: [op.workspace for op in g.ops],
+        "reused inputs": lambda g: [op.reuses for op in g.ops],
         "fixed bytes": lambda g: g.fixed_size,
         "names": lambda g: (g.name, *(op.name for op in g.ops), *(t.name for t in g.tensors)),
     }

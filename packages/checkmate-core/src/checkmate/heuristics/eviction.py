@@ -1,12 +1,4 @@
-"""Static eviction: run the base order inside the budget, evict when memory is short, recompute on demand.
-
-This is paging with a known future. The state is the set of resident tensors. Before an op runs, its missing
-inputs are recomputed, and in turn the inputs of the ops that recompute them. When an op does not fit,
-resident tensors are evicted in the order of a score that a rule gives to tensor t at moment p:
-
-    score(t) = |t|^a · distance(t)^b / again(t)^c            (the largest is evicted first)
-
-|t| is its size in bytes, and again(t) the cost of recomputing it, missing ancestors included.
+"""Static eviction: rules for the score by which :mod:`checkmate.heuristics.paging` evicts tensors.
 
 - *Belady* (1966): distance = ops until the next use; uses for recomputing other tensors count.
 - *DTR* (Kirisame et al., ICLR 2021, h_DTR): distance = staleness, the time since the last use.
@@ -14,40 +6,23 @@ resident tensors are evicted in the order of a score that a rule gives to tensor
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from checkmate.analysis import floor, needed_ops
-from checkmate.deadline import NEVER, Deadline
-from checkmate.graph import DFGraph, Op
+from checkmate.analysis import floor
+from checkmate.deadline import Deadline
+from checkmate.graph import DFGraph
+from checkmate.heuristics.paging import Weights, evicting_sequence
 from checkmate.heuristics.prune import pruned
 from checkmate.problem import Problem, judging_s
 from checkmate.schedule import Schedule
 from checkmate.solution import Solution
 
-__all__ = ["Rule", "StaticEviction", "Weights", "evicting_sequence"]
+__all__ = ["Rule", "StaticEviction"]
 
 Rule = Literal["belady", "dtr"]
-
-
-class Weights(NamedTuple):
-    """Exponents of the score: of the size, of the distance, of the cost of recomputing.
-
-    With ``stale`` the distance is the time since the last use, else the time until the next one. Tensors
-    whose only later use is as a graph output are evicted last, unless ``outputs_too``.
-    """
-
-    size: float
-    distance: float
-    cost: float
-    stale: bool = False
-    outputs_too: bool = False
 
 
 _WEIGHTS: Mapping[Rule, tuple[Weights, ...]] = {
@@ -67,7 +42,6 @@ _WEIGHTS: Mapping[Rule, tuple[Weights, ...]] = {
 }
 _STARTING = 2
 """Setting up a run takes about as long as judging this many schedules."""
-_NEVER = 1 << 60
 _WORSE = 1.3
 """Give a run up when its cost, before pruning, exceeds the best cost by this factor."""
 
@@ -109,287 +83,3 @@ class StaticEviction:
 
 def _cost(graph: DFGraph, sequence: Iterable[int]) -> float:
     return math.fsum(graph.ops[v].cost for v in sequence)
-
-
-def evicting_sequence(
-    graph: DFGraph,
-    budget: int,
-    weights: Weights = _WEIGHTS["belady"][0],
-    moments: Mapping[int, npt.NDArray[np.bool_]] | None = None,
-    ceiling: float = math.inf,
-    deadline: Deadline = NEVER,
-) -> list[int] | None:
-    """The base order under a byte budget, with evictions and recomputation.
-
-    Args:
-        graph: the graph; ops that no output needs are left out.
-        budget: bytes.
-        weights: the exponents of the score by which tensors are evicted.
-        moments: for some ops of the base order, the tensors to keep when they first run, shape
-            ``[n_tensors]``. Until a moment, tensors that are not kept at it and are next used after it are
-            evicted first: they have to be recomputed anyway. Tensors kept at a moment but not at the moment
-            before are recomputed there.
-        ceiling: the cost at which to give up.
-        deadline: the time at which to give up.
-
-    Returns:
-        Op indices with repeats, peak within the budget; None if the rule finds none.
-    """
-    return _Machine(graph, budget, weights, moments or {}, ceiling, deadline).run()
-
-
-class _Machine:
-    """The state of one run of the base order within a budget."""
-
-    def __init__(
-        self,
-        graph: DFGraph,
-        budget: int,
-        weights: Weights,
-        moments: Mapping[int, npt.NDArray[np.bool_]],
-        ceiling: float,
-        deadline: Deadline,
-    ) -> None:
-        self.graph, self.budget, self.weights = graph, budget, weights
-        self.moments = sorted(moments.items())
-        self.left, self.deadline = ceiling, deadline
-        self.order = np.flatnonzero(needed_ops(graph)).tolist()
-        self.sizes: list[int] = graph.sizes.tolist()
-        self.costs: list[float] = graph.costs.tolist()
-        self.producer: list[int] = graph.producer.tolist()
-        self.readers = graph.readers
-        self.uses: list[list[int]] = [[] for _ in graph.tensors]
-        for v in self.order:
-            for t in graph.ops[v].inputs:
-                self.uses[t].append(v)
-        for t in graph.outputs:
-            self.uses[t].append(graph.n_ops)
-        for row in self.uses:
-            row.reverse()
-        self.sequence: list[int] = []
-        self.now = 0
-        self.held = graph.base_size
-        self.resident: dict[int, None] = {}
-        self.lost: dict[int, None] = {}
-        self.present = bytearray(graph.n_tensors)
-        for t in graph.inputs:
-            self.present[t] = True
-        self.again = [0.0] * graph.n_tensors
-        self.touched = [0] * graph.n_tensors
-
-    def run(self) -> list[int] | None:
-        """Run the whole base order, then recompute missing graph outputs; None if it gets stuck."""
-        if self.held > self.budget:
-            return None
-        for v in self.order:
-            self.now = v
-            if not all(self._compute(u) for u in self._gained(v)) or not self._compute(v):
-                return None
-        self.now = self.graph.n_ops
-        for t in self.graph.outputs:
-            if not self.present[t] and not self._compute(self.producer[t]):
-                return None
-        return self.sequence if all(self.present[t] for t in self.graph.outputs) else None
-
-    def _gained(self, moment: int) -> Iterator[int]:
-        """Ops to run again at ``moment``: their outputs are kept from there on, but were not kept before."""
-        kept = [keep for at, keep in self.moments if at <= moment]
-        if len(kept) > 1 and any(at == moment for at, _ in self.moments):
-            for t in np.flatnonzero(kept[-1] & ~kept[-2]).tolist():
-                if t in self.lost and not self.present[t]:
-                    yield self.producer[t]
-
-    def _compute(self, v: int) -> bool:
-        """Run op ``v`` after the ops that recompute its missing inputs; False if stuck.
-
-        It gives up after n computes: evictions are thrashing.
-        """
-        limit = len(self.sequence) + self.graph.n_ops
-        stack = [v]
-        while stack:
-            op = self.graph.ops[stack[-1]]
-            missing = next((t for t in op.inputs if not self.present[t]), None)
-            if missing is not None:
-                stack.append(self.producer[missing])
-                continue
-            if len(self.sequence) >= limit or self.left < 0 or not self._in_time():
-                return False
-            if not self._room(stack):
-                return False
-            self._run(stack.pop())
-        return True
-
-    def _run(self, v: int) -> None:
-        op = self.graph.ops[v]
-        self.sequence.append(v)
-        self.left -= self.costs[v]
-        for t in op.outputs:
-            if not self.present[t]:
-                self.present[t] = True
-                self.resident[t] = None
-                self.lost.pop(t, None)
-                self.held += self.sizes[t]
-        for t in (*op.inputs, *op.outputs):
-            self.touched[t] = len(self.sequence)
-
-    def _room(self, stack: list[int]) -> bool:
-        """Evict until the op on top of the stack fits; False if it doesn't.
-
-        Tensors that nothing reads go first, except keys, which go last.
-        """
-        op = self.graph.ops[stack[-1]]
-        fresh = sum(self.sizes[t] for t in op.outputs if not self.present[t])
-        target = self.budget - fresh - op.workspace
-        if self.held <= target:
-            return True
-        due = self._due(stack)
-        movable = self._movable(op)
-        unread = [t for t in movable if t not in due and self._next_use(t) == _NEVER]
-        keys = [t for t in unread if self._in_time() and self._is_key(t)]
-        for t in set(unread).difference(keys):
-            self._evict(t)
-        if self.held > target:
-            victims = sorted((self._rank(t, due), t) for t in set(movable).difference(unread))
-            self._evict_until(target, [t for _, t in victims])
-        if self.held > target:
-            self._evict_keys(keys, stack)
-        return self.held <= target
-
-    def _movable(self, op: Op) -> list[int]:
-        """The resident tensors that take memory and that ``op`` neither reads nor makes."""
-        return [t for t in self.resident if self.sizes[t] and t not in op.inputs and t not in op.outputs]
-
-    def _evict_keys(self, keys: list[int], stack: list[int]) -> None:
-        """Evict the keys that nothing needs after the other evictions."""
-        due = self._due(stack)
-        for t in keys:
-            if t not in due:
-                self._evict(t)
-
-    def _evict_until(self, target: int, victims: list[int]) -> None:
-        """Evict in this order until at most ``target`` bytes are held; then restore the superfluous ones."""
-        chosen: list[int] = []
-        reruns: set[int] = set()  # stays valid: every tensor evicted here can be recomputed
-        for t in victims:
-            if self.held <= target or not self._in_time():
-                break
-            if self._can_return(t, reruns):
-                self._evict(t)
-                chosen.append(t)
-        for t in reversed(chosen):
-            if self.held + self.sizes[t] <= target:
-                self._restore(t)
-
-    def _is_key(self, t: int) -> bool:
-        """Whether ``t``, unread and not recomputable, allows to recompute more bytes than it holds."""
-        if self._can_return(t, set()):
-            return False
-        unlocked, seen, stack = 0, {t}, [t]
-        while stack:
-            for v in self.readers.row(stack.pop()).tolist():
-                op = self.graph.ops[v]
-                for u in op.outputs if op.recomputable and v < self.now else ():
-                    if u not in seen:
-                        seen.add(u)
-                        if not self.present[u] or self._next_use(u) == _NEVER:
-                            stack.append(u)
-                        elif self._next_use(u) < self.graph.n_ops:
-                            unlocked += self.sizes[u]
-        return unlocked > self.sizes[t]
-
-    def _rank(self, t: int, due: dict[int, int]) -> tuple[int, float, int]:
-        """Sort key of a victim: first tensors to be dropped anyway, then by score, last those read now."""
-        moment = min(due.get(t, _NEVER), self._next_use(t))
-        if moment <= self.now:
-            return (3, -self.sizes[t], t)
-        distance = len(self.sequence) - self.touched[t] if self.weights.stale else moment - self.now
-        again = self._price(t)
-        score = (
-            math.log(self.sizes[t]) * self.weights.size
-            + math.log(distance + 1) * self.weights.distance
-            - math.log(again + 1e-12) * self.weights.cost
-        )
-        if self._given_up(t, moment):
-            return (0, -score, t)
-        return (1 if moment < self.graph.n_ops or self.weights.outputs_too else 2, -score, t)
-
-    def _given_up(self, t: int, moment: int) -> bool:
-        """Whether ``t`` is not kept at the next moment, and nothing reads it before."""
-        for at, keep in self.moments:
-            if at >= self.now:
-                return moment > at and not keep[t]
-        return False
-
-    def _price(self, t: int) -> float:
-        """Cost of recomputing ``t``; shared ancestors may count twice."""
-        v = self.producer[t]
-        return self.costs[v] + sum(self.again[u] for u in self.graph.ops[v].inputs if not self.present[u])
-
-    def _next_use(self, t: int) -> int:
-        """The next op of the base order that reads ``t``; n_ops for a graph output, else _NEVER."""
-        uses = self.uses[t]
-        while uses and uses[-1] < self.now:
-            uses.pop()
-        return uses[-1] if uses else _NEVER
-
-    def _due(self, stack: list[int]) -> dict[int, int]:
-        """When each tensor is next read to recompute others, or by the ops on ``stack``."""
-        due: dict[int, int] = {}
-        heap: list[int] = []
-
-        def wanted(v: int, moment: int) -> None:
-            for u in self.graph.ops[v].inputs:
-                if not self.present[u] and u not in due:
-                    heapq.heappush(heap, -self.producer[u])
-                due[u] = min(moment, due.get(u, _NEVER))
-
-        for t in list(self.lost):
-            due[t] = self._next_use(t)
-            if due[t] == _NEVER:
-                del due[t], self.lost[t]
-            else:
-                heapq.heappush(heap, -self.producer[t])
-        for v in stack:
-            wanted(v, self.now)
-        seen = set(stack)
-        while heap:
-            v = -heapq.heappop(heap)
-            if v not in seen:
-                seen.add(v)
-                wanted(v, min(due[t] for t in self.graph.ops[v].outputs if t in due))
-        return due
-
-    def _can_return(self, t: int, reruns: set[int]) -> bool:
-        """Whether ``t`` could be recomputed from the other resident tensors.
-
-        ``reruns`` are ops known to be able to run again; if ``t`` can be recomputed, its ops are added.
-        """
-        seen, stack = {self.producer[t]}, [self.producer[t]]
-        while stack:
-            v = stack.pop()
-            if v in reruns:
-                continue
-            if not self.graph.ops[v].recomputable:
-                return False
-            for u in self.graph.ops[v].inputs:
-                if not self.present[u] and self.producer[u] not in seen:
-                    seen.add(self.producer[u])
-                    stack.append(self.producer[u])
-        reruns |= seen
-        return True
-
-    def _in_time(self) -> bool:
-        return not self.deadline.passed
-
-    def _evict(self, t: int) -> None:
-        self.again[t] = self._price(t)
-        self.present[t] = False
-        del self.resident[t]
-        self.lost[t] = None
-        self.held -= self.sizes[t]
-
-    def _restore(self, t: int) -> None:
-        self.present[t] = True
-        self.resident[t] = None
-        del self.lost[t]
-        self.held += self.sizes[t]

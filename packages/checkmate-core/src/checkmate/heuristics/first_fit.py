@@ -13,7 +13,7 @@ import numpy as np
 
 from checkmate.analysis import floor
 from checkmate.deadline import Deadline
-from checkmate.heuristics.eviction import Weights, evicting_sequence
+from checkmate.heuristics.paging import Weights, evicting_sequence
 from checkmate.lower import lazy_sequence
 from checkmate.problem import Problem, keep_all_peak
 from checkmate.schedule import Schedule

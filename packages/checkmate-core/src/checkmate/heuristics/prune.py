@@ -112,7 +112,8 @@ def _copies_of(graph: DFGraph, sequence: list[int]) -> _Copies:
         last_read[i] = [last[t] if last[t] >= 0 else i for t in op.outputs]
         for t, death in zip(op.outputs, last_read[i], strict=True):
             change[i] += graph.tensors[t].size
-            change[min(death + 1, length)] -= graph.tensors[t].size
+            gone = death + (death == length or t not in graph.ops[sequence[death]].reuses)
+            change[min(gone, length)] -= graph.tensors[t].size
             last[t] = -1
         for t in op.inputs:
             last[t] = max(last[t], i)
@@ -132,6 +133,7 @@ def _is_waste(graph: DFGraph, sequence: list[int], copies: _Copies, i: int, budg
     memory = copies.memory[before + 1 : i].copy()
     outputs = graph.ops[sequence[i]].outputs
     for t, death, gone in zip(outputs, copies.last_read[i], copies.last_read[before], strict=True):
-        if death > i:
-            memory[gone - before :] += graph.tensors[t].size
+        if death > i:  # the copy before stays: from its last read on, which may reuse it no longer
+            reused = t in graph.ops[sequence[gone]].reuses
+            memory[gone - before - reused :] += graph.tensors[t].size
     return len(memory) == 0 or int(memory.max()) <= budget

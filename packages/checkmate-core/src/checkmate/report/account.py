@@ -79,11 +79,11 @@ class Account:
     def held_at_peak(self, timeline: Timeline) -> list[int]:
         """The tensors held at the peak of a schedule; a tensor with two copies appears twice.
 
-        A running op allocates all of its outputs, even if an older copy is resident.
+        A running op allocates all of its outputs, even if an older copy is resident, some in place of inputs.
         """
-        op = timeline.peak_op
+        op, step = timeline.peak_op, max(timeline.peak_step, 0)
         made = timeline.graph.ops[op].outputs if op is not None else ()
-        return [*timeline.resident_at(max(timeline.peak_step, 0)), *made]
+        return [*(timeline.resident_at(step) - timeline.reused_at(step)), *made]
 
     def without_activations(self, graph: DFGraph) -> dict[Kind, int]:
         """Bytes of each kind that no schedule can free: inputs, returned gradients, fixed bytes."""

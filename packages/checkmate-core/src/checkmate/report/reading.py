@@ -6,6 +6,8 @@ every run k whose op has workspace w::
 
     memory[k] = fixed_size + Σ inputs + Σ {|t| : a stay of t contains k} + w
 
+A copy that the op of its last run reuses is held up to the run before that.
+
 Between two stays a tensor is *away*. An absence costs the run that recomputes the tensor for its next reader;
 it saves the tensor's bytes times the time away.
 """
@@ -143,11 +145,12 @@ class Reading:
         end: list[int] = []
         used: list[bool] = []
         current: dict[int, int] = {}
-        run = 0
-        for code in self.timeline.schedule.codes.tolist():
+        run, reused = 0, frozenset[int]()
+        for step, code in enumerate(self.timeline.schedule.codes.tolist()):
             if code < 0:
-                end[current.pop(~code)] = run
+                end[current.pop(~code)] = run - (~code in reused)
                 continue
+            reused = self.timeline.reused_at(step)
             for t in graph.ops[code].inputs:
                 if t in current:
                     used[current[t]] = True

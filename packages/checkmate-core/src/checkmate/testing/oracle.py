@@ -1,7 +1,7 @@
 """The exhaustive oracle: the true optimum of a tiny problem, by A* over all sets of resident tensors.
 
-A state is (the resident tensors, the ops that may no longer run). A move frees some tensors and computes one
-op. Three facts keep the search small without losing an optimum:
+A state is (the resident tensors, the ops that may no longer run). A move frees some tensors, also inputs that
+the op reuses, and computes one op. Three facts keep the search small without losing an optimum:
 
 - More resident tensors are never worse, since tensors can be freed at no cost. So a move frees an
   inclusion-minimal set that makes room for its op, or nothing.
@@ -104,6 +104,7 @@ class _World:
     needed: list[int] = field(init=False)
     reads: list[int] = field(init=False)
     makes: list[int] = field(init=False)
+    stays: list[int] = field(init=False)
     goal: int = field(init=False)
     pinned: int = field(init=False)
 
@@ -114,6 +115,7 @@ class _World:
         self.needed = _needed(graph)
         self.reads = [_mask(op.inputs) for op in graph.ops]
         self.makes = [_mask(op.outputs) for op in graph.ops]
+        self.stays = [_mask(tuple({*op.inputs} - {*op.reuses})) for op in graph.ops]
         self.goal = _mask(graph.outputs)
         self.pinned = _mask(graph.inputs)
 
@@ -151,7 +153,7 @@ class _World:
             excess = self.held(others) + fresh + op.workspace - self.problem.budget
             remembers = self.problem.fixed_order or not op.recomputable
             after = ran | 1 << v if remembers else ran
-            movable = [t for t in _bits(others & ~self.reads[v] & ~self.pinned) if self.sizes[t]]
+            movable = [t for t in _bits(others & ~self.stays[v] & ~self.pinned) if self.sizes[t]]
             for freed in _minimal(movable, self.sizes, excess):
                 yield v, ((others & ~freed) | self.makes[v], after)
 

@@ -36,8 +36,8 @@ _COSTS = st.sampled_from([0.0, 1.0, 2.0, 5.0, 0.25])
 def graphs(draw: st.DrawFn, *, min_ops: int = 1, max_ops: int = 8, recomputable: bool = False) -> DFGraph:
     """Graphs of every kind.
 
-    Ops with no, one or several outputs, with workspace, ops that run only once or that no output needs; zero
-    sizes and costs; graph inputs, which may be outputs too; fixed bytes.
+    Ops with no, one or several outputs, with workspace, ops that reuse inputs, that run only once or that no
+    output needs; zero sizes and costs; graph inputs, which may be outputs too; fixed bytes.
 
     Args:
         draw: given by Hypothesis.
@@ -63,6 +63,7 @@ def graphs(draw: st.DrawFn, *, min_ops: int = 1, max_ops: int = 8, recomputable:
                 workspace=draw(st.sampled_from([0, 0, 3])),
                 recomputable=recomputable or draw(st.sampled_from([True, True, True, False])),
                 backward=i >= turn,
+                reuses=_some(draw, read, 2) if draw(st.sampled_from([False, False, True])) else (),
             )
         )
     return DFGraph(
@@ -125,18 +126,20 @@ def branches(draw: st.DrawFn, *, max_branches: int = 3, max_length: int = 3) -> 
 def dressed(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
     """Graphs of ``source`` whose ops have traits that one op for one tensor does not show.
 
-    Some ops get a workspace, run only once, or make a second tensor that a later op reads; there may be a
-    parameter, fixed bytes, one more graph output, and a backward pass that begins anywhere. Most problems
-    that needed recomputation still do.
+    Some ops get a workspace, reuse an input, run only once, or make a second tensor that a later op reads;
+    there may be a parameter, fixed bytes, one more graph output, and a backward pass that begins anywhere.
+    Most problems that needed recomputation still do.
     """
     graph = draw(source)
     ops, tensors = list(graph.ops), list(graph.tensors)
     inputs, outputs = graph.inputs, graph.outputs
     last = len(ops) - 1
     for i in range(len(ops)):
-        match draw(st.sampled_from(["plain", "plain", "plain", "plain", "workspace", "once", "second"])):
+        match draw(st.sampled_from(["plain"] * 4 + ["workspace", "reuse", "once", "second"])):
             case "workspace":
                 ops[i] = replace(ops[i], workspace=draw(st.integers(1, 3)))
+            case "reuse":
+                ops[i] = replace(ops[i], reuses=ops[i].inputs[:1])
             case "once":
                 ops[i] = replace(ops[i], recomputable=False)
             case "second" if i < last:

@@ -86,9 +86,10 @@ def _leads(graph: DFGraph, a: int, b: int) -> bool:
 
 
 def _room(problem: Problem, chain: Chain, at: int) -> int:
-    """Bytes for states while an op runs, beside its outputs, workspace and other inputs."""
+    """Bytes for states, those that the op reuses included, beside its outputs, workspace and other inputs."""
     graph, op = problem.graph, problem.graph.ops[at]
     made_in_row = chain.forward[-1]
     others = [t for t in op.inputs if graph.producer[t] > made_in_row]
     needs = op.workspace + sum(int(graph.sizes[t]) for t in (*op.outputs, *others))
+    needs -= int(graph.sizes[graph.reuses.row(at)].sum())
     return problem.budget - graph.base_size - needs

@@ -53,6 +53,7 @@ class State(NamedTuple):
         reads_at, reads: tensors that each op reads, compressed rows; graph inputs left out.
         makes_at, makes: tensors that each op makes.
         users_at, users: ops that read each tensor, the end included.
+        reuses_at, reuses: tensors that each op allocates in place of, if it reads them last.
         producer, place: the op that makes a tensor, and which of its outputs it is.
         size: bytes of each tensor.
         lots: ops to draw from, the larger their outputs the more often.
@@ -81,6 +82,8 @@ class State(NamedTuple):
     makes: Ints
     users_at: Ints
     users: Ints
+    reuses_at: Ints
+    reuses: Ints
     producer: Ints
     place: Ints
     size: Ints
@@ -148,6 +151,8 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         makes=makes_of,
         users_at=users_at,
         users=users_of,
+        reuses_at=np.append(graph.reuses.indptr, len(graph.reuses.indices)),
+        reuses=graph.reuses.indices.copy(),
         producer=graph.producer.copy(),
         place=place,
         size=graph.sizes.copy(),

@@ -16,7 +16,7 @@ from checkmate_solvers.machine.arrays import (
     State,
 )
 from checkmate_solvers.machine.jit import compiled
-from checkmate_solvers.machine.sequence import add_bytes, insert, latest, lay_out
+from checkmate_solvers.machine.sequence import add_bytes, insert, last_counted, latest, lay_out
 
 __all__ = ["keep_best", "load", "read_out"]
 
@@ -47,7 +47,7 @@ def _replay(s: State, sequence: Ints) -> None:
     for i in range(s.reads_at[end], s.reads_at[end + 1]):
         t = s.reads[i]
         source, k = latest(s, s.producer[t], s.pos[0]), s.place[t]
-        add_bytes(s, s.pos[s.death[source, k]] + 1, s.pos[0], s.size[t])
+        add_bytes(s, last_counted(s, s.death[source, k], t) + 1, s.pos[0], s.size[t])
         s.death[source, k] = 0
     lay_out(s)
 

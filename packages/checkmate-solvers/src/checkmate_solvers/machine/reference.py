@@ -29,6 +29,8 @@ def evaluated(graph: DFGraph, sequence: Sequence[int]) -> tuple[float, Ints]:
             death[t] = i
         for t in op.outputs if op else tuple(born):
             if t in born:
-                memory[born[t] : death[t] + 1] += graph.tensors[t].size
+                last = death[t]
+                reused = last < len(sequence) and t in graph.ops[sequence[last]].reuses
+                memory[born[t] : last + 1 - reused] += graph.tensors[t].size
             born[t] = death[t] = i
     return math.fsum(graph.ops[v].cost for v in sequence), memory

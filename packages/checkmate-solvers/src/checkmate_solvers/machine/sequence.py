@@ -1,7 +1,8 @@
 """Editing a sequence: insert or remove one compute, and know its memory at once.
 
-A copy made by node x and last read by node d is resident at the positions of x to d. So an edit adds or takes
-the bytes of a few copies over stretches of the sequence, and nothing else; with n nodes it costs about √n.
+A copy made by node x and last read by node d is resident at the positions of x to d; if the op of d reuses
+it, it does not count at the position of d. So an edit adds or takes the bytes of a few copies over stretches
+of the sequence, and nothing else; with n nodes it costs about √n.
 Every edit is logged, and undone by the opposite one.
 
 The base bytes (graph inputs, fixed size) are not counted here: budgets are bytes beside them.
@@ -29,6 +30,7 @@ __all__ = [
     "exceeds",
     "following",
     "insert",
+    "last_counted",
     "latest",
     "lay_out",
     "peak",
@@ -127,6 +129,16 @@ def latest(s: State, v: int, position: int) -> int:
 
 
 @compiled
+def last_counted(s: State, node: int, t: int) -> int:
+    """The last position at which a copy of tensor ``t`` counts that ``node`` is the last to read."""
+    v = s.op[node]
+    for i in range(s.reuses_at[v], s.reuses_at[v + 1]):
+        if s.reuses[i] == t:
+            return int(s.pos[node]) - 1
+    return int(s.pos[node])
+
+
+@compiled
 def last_read(s: State, t: int, after: int, before: int) -> int:
     """The last node strictly between two positions that reads tensor ``t``; −1 if there is none."""
     last, where = -1, after
@@ -160,6 +172,10 @@ def insert(s: State, v: int, successor: int) -> int:
     carried = s.mem[here] - s.workspace[u]
     for i in range(s.makes_at[u], s.makes_at[u + 1]):
         carried -= s.size[s.makes[i]]
+    for i in range(s.reuses_at[u], s.reuses_at[u + 1]):
+        t = s.reuses[i]
+        if s.death[latest(s, s.producer[t], here), s.place[t]] == successor:
+            carried += s.size[t]
     for p in range((block << SHIFT) + s.filled[block], here, -1):
         s.at[p], s.mem[p] = s.at[p - 1], s.mem[p - 1]
         s.pos[s.at[p]] = p
@@ -174,10 +190,10 @@ def insert(s: State, v: int, successor: int) -> int:
     for i in range(s.reads_at[v], s.reads_at[v + 1]):
         t = s.reads[i]
         source, k = latest(s, s.producer[t], here), s.place[t]
-        death = s.pos[s.death[source, k]]
-        if death < here:
+        death = s.death[source, k]
+        if s.pos[death] < here:
             s.death[source, k] = node
-            add_bytes(s, death + 1, here, s.size[t])
+            add_bytes(s, last_counted(s, death, t) + 1, last_counted(s, node, t), s.size[t])
     _note(s, node, -1)
     return node
 
@@ -217,7 +233,7 @@ def _copies_appear(s: State, node: int) -> None:
             s.death[node, k] = s.death[before, k]
             last = last_read(s, t, s.pos[before], here)
             s.death[before, k] = last if last >= 0 else before
-            add_bytes(s, s.pos[s.death[before, k]] + 1, here - 1, -s.size[t])
+            add_bytes(s, last_counted(s, s.death[before, k], t) + 1, here - 1, -s.size[t])
         else:
             s.mem[here] += s.size[t]
 
@@ -234,12 +250,12 @@ def remove(s: State, node: int) -> None:
         if s.death[source, k] == node:
             last = last_read(s, t, s.pos[source], here)
             s.death[source, k] = last if last >= 0 else source
-            add_bytes(s, s.pos[s.death[source, k]] + 1, here, -s.size[t])
+            add_bytes(s, last_counted(s, s.death[source, k], t) + 1, last_counted(s, node, t), -s.size[t])
     for i in range(s.makes_at[v], s.makes_at[v + 1]):
-        k = i - s.makes_at[v]
+        t, k = s.makes[i], i - s.makes_at[v]
         death = s.death[node, k]
         if death != node:
-            add_bytes(s, s.pos[s.death[before, k]] + 1, here - 1, s.size[s.makes[i]])
+            add_bytes(s, last_counted(s, s.death[before, k], t) + 1, here - 1, s.size[t])
             s.death[before, k] = death
     block = here >> SHIFT
     s.filled[block] -= 1

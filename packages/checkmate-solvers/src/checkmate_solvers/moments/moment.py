@@ -11,7 +11,7 @@ after it though it ran before. Every schedule within the budget satisfies
     a_p(T) ≤ a_o     if o in U reads T
     r_o = 0          if o is not recomputable
     x_T = 1          if t reads T
-    Σ |T| x_T ≤ budget − fixed bytes − graph inputs − outputs and workspace of t
+    Σ |T| x_T ≤ budget − fixed bytes − graph inputs − outputs and workspace of t + inputs that t reuses
 
 and costs at least Σ c_v over all needed ops v plus Σ c_o r_o. The minimum of that sum is therefore a lower
 bound, and its x a good decision. With a fixed order, A and D are the needed ops before and after t in the
@@ -46,8 +46,8 @@ class Moment:
         unsure: U, shape ``[n_ops]``.
         needed: tensors made in A or U that are read in D or are graph outputs, shape ``[n_tensors]``.
         pinned: tensors that t reads, graph inputs left out, shape ``[n_tensors]``.
-        room: bytes for the tensors made in A or U while t runs, pinned ones included; negative if t can't
-            run.
+        room: bytes for the tensors made in A or U while t runs, pinned ones included, also those that t
+            reuses; negative if t can't run.
     """
 
     graph: DFGraph
@@ -88,6 +88,7 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
     read[list(graph.outputs)] = True
     op = graph.ops[at]
     fresh = int(graph.sizes[list(op.outputs)].sum()) + op.workspace
+    fresh -= int(graph.sizes[graph.reuses.row(at)].sum())
     return Moment(
         graph=graph,
         at=at,

@@ -78,8 +78,9 @@ def reordered(problem: Problem, order: Sequence[int]) -> Problem:
     number = {t: i for i, t in enumerate(tensors)}
 
     def moved(op: Op) -> Op:
-        inputs, outputs = (tuple(number[t] for t in row) for row in (op.inputs, op.outputs))
-        return replace(op, inputs=inputs, outputs=outputs)
+        rows = (op.inputs, op.outputs, op.reuses)
+        inputs, outputs, reuses = (tuple(number[t] for t in row) for row in rows)
+        return replace(op, inputs=inputs, outputs=outputs, reuses=reuses)
 
     moved_graph = replace(
         graph,

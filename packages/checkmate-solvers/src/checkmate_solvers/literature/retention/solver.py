@@ -93,7 +93,8 @@ class RetentionIntervals:
         settings.interleave_search = problem.threads > 1  # deterministic
         settings.random_seed = problem.seed % _MOST_SEED
         status = solver.solve(model.cp, Offer())
-        if status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
+        exact = not len(problem.graph.reuses.indices)
+        if exact and status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
             best.note(f"{_NAME}: all schedules searched in which no op runs more than {self.copies} times")
         if found:
             offer(best, found, _NAME)

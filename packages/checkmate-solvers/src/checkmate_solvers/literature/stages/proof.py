@@ -11,10 +11,10 @@ throughout stage t. Then
     Σ_{u neither read nor made by t} |u| S[t + 1, u] + |inputs of t| + fresh(t) ≤ room
     Σ_{u not read by k} |u| Q[t, u] + (|inputs of k| + fresh(k)) R[t, k] ≤ room
 
-where fresh(k) are the outputs of k and its workspace: the last two are the memory while op t first runs,
-which ends the stage, and while k runs at any time in it. The cost is at least Σ c_k R[t, k]. So the optimum
-is a lower bound; and if each op reads something that the one before it makes, there is no other order than
-the base order.
+where fresh(k) are the outputs of k and its workspace, minus the inputs that k reuses: the last two are the
+memory while op t first runs, which ends the stage, and while k runs at any time in it. The cost is at least
+Σ c_k R[t, k]. So the optimum is a lower bound; and if each op reads something that the one before it makes,
+there is no other order than the base order.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def proof_program(shape: Shape) -> Program:
     draft.rows((through, 1.0), (making, 1.0), upper=1.0, where=through >= 0)
 
     n_ops = shape.graph.n_ops
-    needs = shape.fresh + np.bincount(op, shape.sizes[tensor], n_ops)
+    needs = shape.least_fresh + np.bincount(op, shape.sizes[tensor], n_ops)
     ends = draft.rows((compute.diagonal(), needs), upper=shape.limit)
     touched = np.zeros((n_ops, len(shape.kept)), dtype=np.bool_)
     touched[shape.uses.op, shape.uses.tensor] = True

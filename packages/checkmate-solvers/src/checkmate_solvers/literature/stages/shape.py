@@ -61,7 +61,7 @@ class Needed:
 
         graph = DFGraph(
             ops=tuple(
-                replace(op, inputs=moved(op.inputs), outputs=moved(op.outputs))
+                replace(op, inputs=moved(op.inputs), outputs=moved(op.outputs), reuses=moved(op.reuses))
                 for op in (whole.ops[v] for v in ops)
             ),
             tensors=tuple(whole.tensors[t] for t in tensors),
@@ -155,8 +155,8 @@ class Shape:
 
     @cached_property
     def exact(self) -> bool:
-        """Whether bytes are counted without rounding."""
-        return self._unit == self._divisor
+        """Whether bytes are counted as the simulator does: without rounding, and no op reuses an input."""
+        return self._unit == self._divisor and not len(self.graph.reuses.indices)
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.float64]:
@@ -170,6 +170,14 @@ class Shape:
         made = np.repeat(np.arange(graph.n_ops), np.diff(graph.makes.indptr))
         sizes = self._units(graph.sizes[graph.makes.indices])
         return np.bincount(made, sizes, graph.n_ops) + self._units(graph.workspaces)
+
+    @cached_property
+    def least_fresh(self) -> npt.NDArray[np.float64]:
+        """The same, at least: without what inputs hold that the op reuses; for bounds, shape ``[n_ops]``."""
+        graph = self.graph
+        reusing = np.repeat(np.arange(graph.n_ops), np.diff(graph.reuses.indptr))
+        sizes = -(-graph.sizes[graph.reuses.indices] // self._unit)
+        return self.fresh - np.bincount(reusing, sizes, graph.n_ops)
 
     @property
     def limit(self) -> float:
