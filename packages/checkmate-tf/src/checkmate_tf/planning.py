@@ -41,7 +41,8 @@ from checkmate_tf.expected import expected_bytes
 from checkmate_tf.needs import Buffer
 from checkmate_tf.options import Counts, Options
 from checkmate_tf.program import Program
-from checkmate_tf.residency import group_workspace, workspaces_of
+from checkmate_tf.residency import held_by_group, workspaces_of
+from checkmate_tf.reuses import with_reuses
 from checkmate_tf.settled import Settled, settle
 from checkmate_tf.step_plan import StepPlan
 from checkmate_tf.storages import lender
@@ -91,7 +92,7 @@ def price_step(
 ) -> tuple[Settled, Account]:
     """The step that a plan would be made for, and the account of its bytes; arguments as above."""
     planner = _Planner(traced=trace(captured), options=options, optimizer=optimizer, least=0)
-    settled = settle(planner.traced, planner.priced(planner.profiles()))
+    settled = planner.settled(planner.profiles())
     return settled, planner.account(settled.graph)
 
 
@@ -129,9 +130,8 @@ class _Planner:
     def plan(self) -> StepPlan:
         """The plan for the budget."""
         profiles = self.profiles()
-        priced = self.priced(profiles)
         workspaces = workspaces_of(self.traced, profiles)
-        settled = settle(self.traced, priced)
+        settled = self.settled(profiles)
         graph = settled.graph
         as_traced = _as_traced(graph, settled.order)
         counts = self.options.counts
@@ -204,6 +204,11 @@ class _Planner:
         ops = list(dict.fromkeys([*self.traced.heavy, *inside]))
         return profile_ops(ops, on_disk=self.options.cache, on_progress=self.options.listener())
 
+    def settled(self, profiles: Mapping[tf.Operation, OpProfile]) -> Settled:
+        """The step with costs, workspaces and the tensors that ops reuse."""
+        settled = settle(self.traced, self.priced(profiles))
+        return with_reuses(settled, workspaces_of(self.traced, profiles))
+
     def priced(self, profiles: Mapping[tf.Operation, OpProfile]) -> DFGraph:
         groups, options = self.traced.groups, self.options
         needs = workspaces_of(self.traced, profiles)
@@ -211,7 +216,8 @@ class _Planner:
         ops = []
         for op, group in zip(graph.ops, groups, strict=True):
             left = sum(graph.tensors[t].size for t in op.outputs)
-            ops.append(replace(op, workspace=group_workspace(self.traced, group, left, needs)))
+            held = held_by_group(self.traced, group, needs)
+            ops.append(replace(op, workspace=max(held - left, 0)))
         graph = replace(graph, ops=tuple(ops), fixed_size=graph.fixed_size + options.reserve)
         return price(
             graph,

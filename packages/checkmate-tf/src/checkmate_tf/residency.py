@@ -21,11 +21,12 @@ import tensorflow as tf
 from checkmate.cost import OpProfile
 from checkmate_tf.branches import branch_arguments
 from checkmate_tf.lists import Lists
+from checkmate_tf.needs import Buffer
 from checkmate_tf.program import Copy, Program, Value, branch_programs
 from checkmate_tf.storages import aliased_input, lender, nbytes, takes_over
 from checkmate_tf.tracing import TracedGraph
 
-__all__ = ["Changes", "changes", "group_workspace", "resident_bytes", "workspaces_of"]
+__all__ = ["Changes", "changes", "held_by_group", "resident_bytes", "workspaces_of"]
 
 _LENT = -1
 """Replaces the number of an output in the value that a copy lends to a later one."""
@@ -76,30 +77,35 @@ def changes(
     return map(memory.run, range(len(program.copies)))
 
 
-def group_workspace(
-    traced: TracedGraph, group: Sequence[tf.Operation], size: int, workspaces: Mapping[tf.Operation, int]
+def held_by_group(
+    traced: TracedGraph,
+    group: Sequence[tf.Operation],
+    workspaces: Mapping[tf.Operation, int],
+    dying: Mapping[int, int] | None = None,
 ) -> int:
-    """Bytes that a group needs while it runs, beyond the outputs that it leaves.
+    """Bytes that a group holds at most while it runs, without its inputs.
 
     Args:
         traced: the step.
         group: ops that run one after the other; only the outputs of the last one are read by other groups.
-        size: bytes of the outputs that it leaves.
         workspaces: as in :func:`resident_bytes`.
+        dying: inputs that no later group reads, tensor of the graph → bytes; they count until the last op of
+            the group that reads them.
     """
     place = {op.name: k for k, op in enumerate(group)}
     copies = tuple(
         Copy(
             op=op,
-            inputs=tuple(_inside(t, place) for t in op.inputs),
+            inputs=tuple(_inside(t, place, traced.tensor_of) for t in op.inputs),
             heavy=True,
             branches=branch_programs(traced, op),
         )
         for op in group
     )
     outputs = tuple(Value(len(group) - 1, i) for i, _ in enumerate(group[-1].outputs))
-    held = resident_bytes(Program(copies=copies, outputs=outputs, lists=traced.lists), workspaces)
-    return max(int(held.max()) - size, 0)
+    program = Program(copies=copies, outputs=outputs, lists=traced.lists)
+    given = {_given(t): size for t, size in (dying or {}).items()}
+    return int(resident_bytes(program, workspaces, given).max())
 
 
 def workspaces_of(traced: TracedGraph, profiles: Mapping[tf.Operation, OpProfile]) -> dict[tf.Operation, int]:
@@ -266,8 +272,17 @@ def _lent(copies: Sequence[Copy]) -> dict[int, Value]:
     return found
 
 
-def _inside(tensor: tf.Tensor, place: Mapping[str, int]) -> Value:
+def _inside(tensor: tf.Tensor, place: Mapping[str, int], tensor_of: Mapping[Buffer, int]) -> Value:
     """The value of a tensor that an op of a group reads, looked up through aliases."""
     while (k := aliased_input(tensor.op, tensor.value_index)) is not None:
         tensor = tensor.op.inputs[k]
-    return Value(place.get(tensor.op.name, -1), tensor.value_index)
+    name, number = tensor.op.name, tensor.value_index
+    if name in place:
+        return Value(place[name], number)
+    t = tensor_of.get(Buffer(name, "output", number))
+    return Value(-1, number) if t is None else Value(-1 - _given(t), 0)
+
+
+def _given(t: int) -> int:
+    """The number that a tensor of the graph has among the inputs of a group; 0 is for all other inputs."""
+    return t + 1

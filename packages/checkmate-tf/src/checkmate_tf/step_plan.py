@@ -18,7 +18,7 @@ from checkmate_tf.tracing import TracedGraph
 __all__ = ["StepPlan"]
 
 _EXPECTED: Mapping[Counts, str] = {
-    "live": "kernels write over inputs that are not needed any more",
+    "live": "counted kernel by kernel, small tensors included",
     "allocator": "the memory that the allocator needs for all chunks",
 }
 
@@ -37,8 +37,8 @@ class StepPlan(HasPlans["StepPlan"]):
         program: the kernels in the order in which they run.
         workspaces: bytes that each op needs only while it runs.
         plain_peak: predicted bytes of the step without recomputation, in the order in which it was traced.
-        expected: bytes that the program is expected to need at its peak. Live bytes are as a rule fewer than
-            the simulator counts, because kernels write over inputs that are not needed any more.
+        expected: bytes that the program is expected to need at its peak, counted kernel by kernel. Live bytes
+            are about as many as the simulator counts; small tensors are added, which the graph leaves out.
     """
 
     counts: Counts
