@@ -2,9 +2,9 @@
 
 Generated FX code drops a value right after its last use, and a schedule made by liveness frees a tensor
 right after its last read. So the order of the nodes is the schedule, frees included; where a schedule frees
-later, a node that does nothing uses the value until then. A read uses the latest copy, and views are made
-again from it. A value that forward makes and backward uses is saved: it is an output of the forward graph
-and an input of the backward graph.
+later, a node that does nothing uses the value until then. An op that reuses an operand that dies with it runs
+in place. A read uses the latest copy, and views are made again from it. A value that forward makes and
+backward uses is saved: it is an output of the forward graph and an input of the backward graph.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, map_arg
 
-from checkmate import Schedule
+from checkmate import Schedule, simulate
 from checkmate.framework import late_frees
+from checkmate_torch.in_place import overwrites
 from checkmate_torch.private import (
     SavedForBackwardsAOTOutput,
     run_and_save_rng_state,
@@ -39,12 +40,15 @@ Watch = Callable[[int], object]
 
 
 def emit(
-    traced: TracedGraph, schedule: Schedule, watch: Watch | None = None
+    traced: TracedGraph, schedule: Schedule, watch: Watch | None = None, *, in_place: bool = True
 ) -> tuple[GraphModule, GraphModule]:
-    """The forward and the backward graph that execute a valid schedule of ``traced.graph``."""
+    """The forward and the backward graph that execute a valid schedule of ``traced.graph``.
+
+    ``in_place=False`` leaves every op functional, as compilers need it.
+    """
     if traced.boundary is None:
         raise ValueError("a graph without a boundary is not split: use emit_unbroken")
-    *runs, end = _runs(traced, schedule)
+    *runs, end = _runs(traced, schedule, in_place=in_place)
     split = schedule.sequence.tolist().index(traced.boundary)
     early, late = runs[:split], runs[split + 1 :]
     repeated = _repeated(schedule)
@@ -102,22 +106,32 @@ def emit_unbroken(traced: TracedGraph, schedule: Schedule, watch: Watch | None =
 
 
 class _Run(NamedTuple):
-    """One run of an op, and the joint nodes whose present copies must outlive it."""
+    """One run of an op.
+
+    Attributes:
+        op: its number.
+        held: the joint nodes whose present copies must outlive it.
+        reused: the tensors in whose place it allocates.
+    """
 
     op: int
     held: tuple[Node, ...]
+    reused: frozenset[int]
 
 
-def _runs(traced: TracedGraph, schedule: Schedule) -> list[_Run]:
+def _runs(traced: TracedGraph, schedule: Schedule, *, in_place: bool = True) -> list[_Run]:
     """The runs of a schedule, and the end as a run of no op: its number is the number of ops.
 
     New values of inputs are not among the held: the runtime drops them after forward.
     """
-    late = late_frees(traced.graph, schedule)
+    late, timeline = late_frees(traced.graph, schedule), simulate(traced.graph, schedule)
     sources = {t: n for t, n in traced.source_of.items() if n not in traced.copied_back}
+    steps = [step for step, code in enumerate(schedule.codes.tolist()) if code >= 0]
+    reused = [timeline.reused_at(step) if in_place else frozenset[int]() for step in steps]
+    ops = [*zip(schedule.sequence.tolist(), reused, strict=True), (traced.graph.n_ops, frozenset[int]())]
     return [
-        _Run(op, tuple(sources[t] for t in late.get(k, ()) if t in sources))
-        for k, op in enumerate([*schedule.sequence.tolist(), traced.graph.n_ops])
+        _Run(op, tuple(sources[t] for t in late.get(k, ()) if t in sources), over)
+        for k, (op, over) in enumerate(ops)
     ]
 
 
@@ -144,7 +158,7 @@ def _saved_sources(
             elif source not in made:
                 saved[source] = None
 
-    for op, held in runs:
+    for op, held, _ in runs:
         node = traced.nodes[op] if op < len(traced.nodes) else None
         if node is not None:
             map_arg((as_copy(node)[1] if op in forward.done else node.args, node.kwargs), read)
@@ -233,7 +247,7 @@ class _Pass:
         for source in (node, *items):
             for view in self.views.pop(source, ()):
                 self.values.pop(view, None)
-        made = self._run(op, node)
+        made = self._run(op, node, run.reused)
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.values[node] = made
         for item in items:
@@ -286,7 +300,10 @@ class _Pass:
                 self.graph.erase_node(node)
         return GraphModule(self.traced.joint, self.graph)
 
-    def _run(self, op: int, node: Node) -> Node:
+    def _run(self, op: int, node: Node, reused: frozenset[int]) -> Node:
+        for call in overwrites(node) if reused else ():
+            if self.traced.tensor_of[call.operand] in reused:
+                return self._call(call.target, *map_arg((call.args, call.kwargs), self.value), node)
         target, given = as_copy(node) if op in self.done else (node.target, node.args)
         args, kwargs = map_arg((given, node.kwargs), self.value)
         if is_random(node) and op in self.repeated:

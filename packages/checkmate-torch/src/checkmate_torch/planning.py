@@ -239,7 +239,12 @@ class Planner:
             loss_guess=traced.loss_bytes if captured.loss is None else 0,
             in_pieces=captured.continues or captured.depth > 0,
         )
-        modules = emit(traced, schedule_of(solution), given.watch if given is not None else None)
+        modules = emit(
+            traced,
+            schedule_of(solution),
+            given.watch if given is not None else None,
+            in_place=options.lowering == "eager",
+        )
         captured.call = Call(
             traced=traced,
             schedule=schedule_of(solution),

@@ -67,10 +67,13 @@ def predicted_snapshot(timeline: Timeline, kinds: Sequence[str] = ()) -> Snapsho
     for t in graph.inputs:
         resident[t] = arena.allocate(graph.tensors[t].size, graph.tensors[t].name, names[t])
     seen: set[int] = set()
-    for code in timeline.schedule.codes.tolist():
+    for step, code in enumerate(timeline.schedule.codes.tolist()):
         if code < 0:
-            arena.free(resident.pop(~code))
+            if ~code in resident:  # else an op allocated in its place
+                arena.free(resident.pop(~code))
             continue
+        for t in timeline.reused_at(step):
+            arena.free(resident.pop(t))
         op, again = graph.ops[code], " (again)" if code in seen else ""
         seen.add(code)
         made = {

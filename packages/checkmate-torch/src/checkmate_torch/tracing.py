@@ -22,6 +22,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
 from checkmate import DFGraph, Op, Tensor, UnsupportedModelError
+from checkmate_torch.in_place import overwrites
 from checkmate_torch.outer_loss import LossBytes, loss_bytes
 from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, tree_leaves
 from checkmate_torch.safety import (
@@ -299,6 +300,7 @@ class _Builder:
             cost_unit="s",
             name=name,
         )
+        graph = self._with_reuses(graph)
         return TracedGraph(
             graph=graph,
             joint=self.joint,
@@ -315,6 +317,21 @@ class _Builder:
                 if not self.overwritten.isdisjoint(op.inputs)
             ),
         )
+
+    def _with_reuses(self, graph: DFGraph) -> DFGraph:
+        """The graph, its ops with the tensor that each may write its output over, the one that fewest read.
+
+        Never one of another pass: autograd, or the caller, may need it once more.
+        """
+        ops, first = list(graph.ops), -1 if self.boundary is None else self.boundary
+        for v, node in enumerate(self.nodes):
+            if node is None or v < first:
+                continue
+            found = {self.tensor_of[call.operand] for call in overwrites(node)} - {*graph.outputs}
+            made = [t for t in found if graph.producer[t] > first]
+            if made:
+                ops[v] = replace(ops[v], reuses=(min(made, key=lambda t: (len(graph.readers.row(t)), t)),))
+        return replace(graph, ops=tuple(ops))
 
     def _tensor(self, name: str, value: torch.Tensor) -> int:
         size = allocated_bytes(value)  # numbers and random states may be on the CPU beside a GPU's tensors

@@ -22,6 +22,7 @@ __all__ = [
     "active_ddp",
     "argument_names",
     "autograd_inside_of_op",
+    "in_place_form",
     "is_checkpoint",
     "is_mutable",
     "is_sole_gradient",
@@ -57,6 +58,19 @@ def autograd_inside_of_op() -> Iterator[None]:
     guard = torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
     with guard, torch._C._DisablePythonDispatcher(), torch.enable_grad():
         yield
+
+
+def in_place_form(op: OpOverload) -> OpOverload | None:
+    """The form of an operator that overwrites its first argument; None if none has a kernel of its own."""
+    packet = getattr(getattr(torch.ops, op.namespace), f"{op._opname}_", None)
+    form = getattr(packet, op._overloadname, None)
+    if not isinstance(form, OpOverload):
+        return None
+    name, has_kernel = str(form._schema.name), torch._C._dispatch_has_kernel_for_dispatch_key
+    name += f".{form._overloadname}" * (form._overloadname != "default")
+    return (
+        form if any(has_kernel(name, key) for key in ("CPU", "CUDA", "CompositeExplicitAutograd")) else None
+    )
 
 
 def is_mutable(op: OpOverload) -> bool:
