@@ -73,12 +73,11 @@ def test_a_row_keeps_the_whole_tensor() -> None:
             rows = [a * b for a, b in zip(rows[::2], rows[1::2], strict=False)] + rows[len(rows) // 2 * 2 :]
         return tf.reduce_sum(rows[0])
 
-    planned = checkmate.tf2.function(step, budget="100%", cost_model="flops", workspaces=False)
+    planned = checkmate.tf2.function(step, budget="4MiB", cost_model="flops", workspaces=False)
     plan = planned.plan(x)
     planned(x)
     with checkmate.tf2.memory_meter(x) as meter:
         planned(x)
-    assert meter.peak <= plan.solution.problem.budget
-    assert plan.plain_peak > 10 * 262144
+    assert 10 * 262144 < meter.peak <= plan.expected
     traced = trace(capture(tf.function(step).get_concrete_function(x)))
     assert "StridedSlice" not in {op.type for op in traced.heavy}

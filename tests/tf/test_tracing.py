@@ -53,3 +53,18 @@ def test_a_convolution_its_bias_and_its_activation_are_one_group(traced: TracedG
 
 def test_an_update_runs_once(traced: TracedGraph) -> None:
     assert not any(traced.graph.ops[v].recomputable for v in traced.writes)
+
+
+def test_a_product_with_one_is_no_op() -> None:
+    """``silu`` multiplies by β = 1; Grappler removes that where it knows the shape of the variable."""
+    kernel = tf.Variable(tf.ones([3, 3, 8, 8]))
+
+    @tf.function(autograph=False)
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.nn.silu(tf.nn.conv2d(x, kernel, 1, "SAME")))
+        return tape.gradient(loss, kernel)
+
+    ops = capture(step.get_concrete_function(tf.TensorSpec([2, 16, 16, 8]))).ops
+    constants = [tf.get_static_value(t) for op in ops if op.type == "Mul" for t in op.inputs]
+    assert not any(c is not None and (c == 1).all() for c in constants)

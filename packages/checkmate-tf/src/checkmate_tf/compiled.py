@@ -53,9 +53,8 @@ def compile(
             the plan is made now, so that mistakes show now; otherwise at the first call.
         label_spec: the same for the labels, which are passed to the loss.
         budget: bytes of everything that the iteration holds at once: the model, the optimizer's state, the
-            batch, activations, gradients, the workspaces of ops; a size (``"8GiB"``), a share of the
-            iteration's peak without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the
-            device has left.
+            batch, activations, gradients, the workspaces of ops; a size (``"8GiB"``), a share of the plain
+            iteration's peak (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
         **settings: :class:`~checkmate_tf.options.Settings`.
 
     Returns:

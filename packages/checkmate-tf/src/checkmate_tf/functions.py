@@ -53,8 +53,8 @@ def function(
             Python values, which are constants to it. It may create variables at its first call only. Left
             out for a decorator with settings: ``@function(budget="8GiB")``.
         budget: bytes of everything that the step holds at once: variables that it uses, arguments,
-            activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the step's peak
-            without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
+            activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the plain
+            step's peak (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
         **settings: :class:`~checkmate_tf.options.Settings`.
 
     Returns:

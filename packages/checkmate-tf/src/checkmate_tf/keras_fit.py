@@ -44,8 +44,8 @@ def enable(
     Args:
         model: compiled; built or not.
         budget: bytes of everything that a training step holds at once: variables, the batch, activations,
-            gradients, optimizer state, workspaces of ops; a size (``"8GiB"``), a share of the step's peak
-            without recomputation (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
+            gradients, optimizer state, workspaces of ops; a size (``"8GiB"``), a share of the plain
+            step's peak (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
         **settings: :class:`~checkmate_tf.options.Settings`.
 
     Returns:

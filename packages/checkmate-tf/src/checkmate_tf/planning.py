@@ -38,8 +38,9 @@ from checkmate_tf.capture import Captured
 from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.device import device_of_this_machine, obtainable_bytes
 from checkmate_tf.expected import expected_bytes
-from checkmate_tf.needs import Buffer
+from checkmate_tf.needs import SMALL, Buffer
 from checkmate_tf.options import Counts, Options
+from checkmate_tf.plain import plain_program
 from checkmate_tf.program import Program
 from checkmate_tf.residency import held_by_group, workspaces_of
 from checkmate_tf.reuses import with_reuses
@@ -54,6 +55,9 @@ __all__ = ["plan_step", "price_step"]
 _TRIES = 5
 _ADVICE_SHARE = 0.3
 """Share of the time limit for finding a feasible budget, which the error names."""
+_SLIGHT = 32 * SMALL
+"""Bytes that small tensors may make up: the plain step is allowed as many more as its planned order needs, so
+that 100 % of a step of small tensors can be met."""
 _BESIDES: Mapping[Counts, tuple[Kind, str]] = {
     "live": (Kind.SMALL, "small tensors, which are not planned, bring"),
     "allocator": (Kind.CHUNKS, "the chunks of TensorFlow's allocator, which are larger than tensors, bring"),
@@ -104,6 +108,7 @@ class _Task:
         settled: the step.
         budget: in bytes.
         as_traced: the order in which the step was traced.
+        traced_peak: bytes that the traced order needs.
         plain_peak: as in :class:`StepPlan`.
         made: (solution, account) ↦ plan.
     """
@@ -111,6 +116,7 @@ class _Task:
     settled: Settled
     budget: int
     as_traced: PlainOrder
+    traced_peak: int
     plain_peak: int
     made: Callable[[Solution, Account], StepPlan]
 
@@ -135,8 +141,11 @@ class _Planner:
         graph = settled.graph
         as_traced = _as_traced(graph, settled.order)
         counts = self.options.counts
-        _, plain = _expected(settled, Schedule.from_sequence(graph, as_traced.order), workspaces, counts)
-        plain_peak = max(as_traced.peak(graph), plain)
+        _, needed = _expected(settled, Schedule.from_sequence(graph, as_traced.order), workspaces, counts)
+        traced_peak = max(as_traced.peak(graph), needed)
+        plain_peak = _plain_peak(settled, workspaces, profiles, counts)
+        if plain_peak < traced_peak <= plain_peak + _SLIGHT:
+            plain_peak = traced_peak
 
         def made(solution: Solution, account: Account) -> StepPlan:
             schedule = settled.lean(schedule_of(solution))
@@ -153,10 +162,15 @@ class _Planner:
                 expected=expected,
             )
 
-        budget = self._budget(graph, plain_peak)
-        return self._within(
-            _Task(settled=settled, budget=budget, as_traced=as_traced, plain_peak=plain_peak, made=made)
+        task = _Task(
+            settled=settled,
+            budget=self._budget(graph, plain_peak),
+            as_traced=as_traced,
+            traced_peak=traced_peak,
+            plain_peak=plain_peak,
+            made=made,
         )
+        return self._within(task)
 
     def _within(self, task: _Task) -> StepPlan:
         """A plan whose program is expected within the budget, all bytes included."""
@@ -169,7 +183,7 @@ class _Planner:
                     return plan
                 # Also the bytes that the schedule left free: else the same schedule would be found again.
                 small += task.budget - solution.timeline.peak + attempt * (plan.expected - task.budget)
-            elif small and least is None and task.plain_peak > task.budget:
+            elif small and least is None and task.traced_peak > task.budget:
                 # Fewer bytes must do: reserve those that the schedule of least known peak leaves free.
                 least = self._least(task, self.options.time_limit)
                 small = task.budget - (least.solution.peak or 0)
@@ -185,13 +199,13 @@ class _Planner:
 
         With ``small`` bytes reserved every schedule found is over the budget; these may meet it.
         """
-        if small and task.plain_peak <= task.budget:
+        if small and task.traced_peak <= task.budget:
             return task.made(*self._solved(task, 0, plain=True))
         least = least or self._least(task, self.options.time_limit * (1 if small else _ADVICE_SHARE))
         if (small or self.options.solver == "auto") and least.needed <= task.budget:
             problem = replace(least.solution.problem, budget=task.budget)
             return replace(least, solution=replace(least.solution, problem=problem))
-        raise self._infeasible(task, solution, small, min(least.needed, task.plain_peak))
+        raise self._infeasible(task, solution, small, min(least.needed, task.traced_peak))
 
     def _least(self, task: _Task, seconds: float) -> StepPlan:
         """The plan of the schedule of least known peak."""
@@ -284,6 +298,17 @@ def _expected(
     return found, expected_bytes(found, workspaces, settled.graph, counts)
 
 
+def _plain_peak(
+    settled: Settled,
+    workspaces: Mapping[tf.Operation, int],
+    profiles: Mapping[tf.Operation, OpProfile],
+    counts: Counts,
+) -> int:
+    """The bytes that the step will need at its peak as TensorFlow runs it without a plan."""
+    found, needs = plain_program(settled.traced, workspaces, profiles, device_of_this_machine())
+    return expected_bytes(found, needs, settled.graph, counts)
+
+
 def _with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
     """The tensors of a step, each larger by the workspace that its op lends to a reader."""
     tensors = list(traced.graph.tensors)
@@ -318,15 +343,12 @@ def _smaller(traced: TracedGraph, plan: StepPlan) -> StepPlan:
     settled = Settled(traced=traced, graph=graph, order=known.order, starts=starts_of(traced))
     problem = replace(problem, graph=replace(problem.graph, tensors=tensors))
     found, expected = _expected(settled, plan.schedule, workspaces, plan.counts)
-    as_traced = _as_traced(settled.graph, settled.order)
-    traced_order = Schedule.from_sequence(settled.graph, as_traced.order)
-    _, plain = _expected(settled, traced_order, workspaces, plan.counts)
     return replace(
         plan,
         settled=settled,
         solution=Solution.found(problem, schedule_of(plan.solution), solver="known"),
         program=found,
         workspaces=workspaces,
-        plain_peak=plain,
+        plain_peak=_plain_peak(settled, workspaces, {}, plan.counts),
         expected=expected,
     )

@@ -149,13 +149,19 @@ def grappler_off() -> Iterator[None]:
 def optimized(graph: Any, keep: Iterable[str]) -> Any:
     """A function's graph after Grappler's rewriting, nested functions inlined, as a ``GraphDef``.
 
-    ``If`` and ``While`` stay whole: as dataflow of dead and living tensors they could not be scheduled.
+    ``If`` and ``While`` stay whole: as dataflow of dead and living tensors they could not be scheduled. The
+    inputs become ``_Arg`` nodes, as in the functions that TensorFlow runs: of the variable behind a
+    placeholder Grappler does not know the shape. It would leave x · 1, another buffer, in the graph.
 
     Args:
         graph: a :data:`FuncGraph`.
         keep: names of ops that must stay.
     """
     exported = saver.export_meta_graph(graph_def=graph.as_graph_def(), graph=graph)
+    arguments = {t.op.name: (k, t) for k, t in enumerate(graph.inputs)}
+    for node in exported.graph_def.node:
+        if node.name in arguments:
+            _make_argument(node, *arguments[node.name])
     lowered = [(node, node.attr[_LOWERED].b) for node in _nodes(exported.graph_def) if _LOWERED in node.attr]
     for node, _ in lowered:
         node.attr[_LOWERED].b = False
@@ -170,6 +176,20 @@ def optimized(graph: Any, keep: Iterable[str]) -> Any:
             node.attr[_LOWERED].b = any(b for _, b in lowered)
     _name_uniquely(definition)
     return definition
+
+
+def _make_argument(node: Any, number: int, tensor: tf.Tensor) -> None:
+    """Make a placeholder in a ``GraphDef`` an argument of a function, of known shape."""
+    node.op = "_Arg"
+    node.ClearField("attr")
+    node.attr["index"].i = number
+    node.attr["T"].type = tensor.dtype.as_datatype_enum
+    node.attr["_output_shapes"].list.shape.append(tensor.shape.as_proto())
+    held = handle_data_util.get_handle_data(tensor)
+    if held is not None and held.is_set:
+        for part in held.shape_and_type:
+            node.attr["_handle_dtypes"].list.type.append(part.dtype)
+            node.attr["_handle_shapes"].list.shape.append(part.shape)
 
 
 def _name_uniquely(definition: Any) -> None:

@@ -36,7 +36,8 @@ class StepPlan(HasPlans["StepPlan"]):
         account: the use of each byte.
         program: the kernels in the order in which they run.
         workspaces: bytes that each op needs only while it runs.
-        plain_peak: predicted bytes of the step without recomputation, in the order in which it was traced.
+        plain_peak: predicted bytes of the plain step, as TensorFlow runs it without a plan, counted as the
+            budget is; shares are of these.
         expected: bytes that the program is expected to need at its peak, counted kernel by kernel. Live bytes
             are about as many as the simulator counts; small tensors are added, which the graph leaves out.
     """

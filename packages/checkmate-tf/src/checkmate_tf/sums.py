@@ -15,7 +15,7 @@ from checkmate_tf.program import Copy, Hold, Program, Value, program
 from checkmate_tf.storages import aliased_input
 from checkmate_tf.tracing import TracedGraph
 
-__all__ = ["starts_of", "steady_sums"]
+__all__ = ["roots_of", "starts_of", "steady_sums"]
 
 
 def starts_of(traced: TracedGraph) -> Mapping[str, int]:
@@ -34,7 +34,7 @@ def steady_sums(program: Program) -> Iterator[Hold]:
 
 def _late_starts(program: Program) -> Iterator[tuple[int, list[int]]]:
     """Each sum that starts after its second input, and the inputs that it may write over."""
-    root = _roots(program.copies)
+    root = roots_of(program.copies)
     last = {root(v): k for k, copy in enumerate(program.copies) for v in copy.inputs}
     last |= {root(v): len(program.copies) for v in program.outputs}
     for hold in program.holds:
@@ -47,7 +47,7 @@ def _late_starts(program: Program) -> Iterator[tuple[int, list[int]]]:
                 yield k, dying
 
 
-def _roots(copies: Sequence[Copy]) -> Callable[[Value], Value]:
+def roots_of(copies: Sequence[Copy]) -> Callable[[Value], Value]:
     """Value ↦ the first value in the same buffer."""
     known: dict[Value, Value] = {}
     for k, copy in enumerate(copies):
