@@ -180,7 +180,7 @@ def test_a_custom_training_step_is_planned_and_may_create_the_variables() -> Non
         training = enable(model) if enabled else None
         results.append(after(model, X, X[:, :4], batch_size=40))
         assert training is None or len(training.plans) == 1
-        assert model.traced == 2  # tf.function traces again when variables were made
+        assert model.traced == (1 if enabled else 2)  # see checkmate_tf.variables
     assert same(*results)
     assert "norm" in results[0][0]
 

@@ -22,6 +22,7 @@ from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.options import Options, Settings
 from checkmate_tf.releases import check_model
 from checkmate_tf.step_plan import StepPlan
+from checkmate_tf.variables import made_at_once
 
 __all__ = ["PlannedTraining", "disable", "enable", "planned_training"]
 
@@ -163,11 +164,17 @@ class PlannedTraining(HasPlans[StepPlan]):
             type(model).make_train_function(model, force=True)
             return
         self._step = PlannedFunction(
-            tf.autograph.experimental.do_not_convert(lambda data: model.train_step(data)),  # as Keras does
+            tf.autograph.experimental.do_not_convert(lambda data: _logs(model, data)),  # as Keras does
             self._options,
             optimizer=lambda: [v.value for v in model.optimizer.variables] if model.optimizer else [],
         )
         self._train_function = model.train_function = _train_function(model, self._step)
+
+
+def _logs(model: keras.Model, data: Any) -> Any:
+    """The logs of a training step, as it is traced."""
+    with made_at_once():
+        return model.train_step(data)
 
 
 def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iterator[Any]], Any]:

@@ -54,6 +54,7 @@ __all__ = [
     "read_resources",
     "resource_bytes",
     "resource_spec",
+    "runnable",
     "with_autograph",
     "written_resources",
 ]
@@ -192,6 +193,19 @@ def _name_uniquely(definition: Any) -> None:
 def lowered() -> dict[str, Any]:
     """The attribute that makes TensorFlow replace an op with branches by the ops of the branch that runs."""
     return {_LOWERED: tf.compat.v1.AttrValue(b=True)}
+
+
+def runnable(graph: Any) -> Callable[..., Sequence[tf.Tensor]]:
+    """A function of flat tensors that runs a :data:`FuncGraph`, whose inputs and outputs are set.
+
+    Made and called in less than half of the time of a ``tf.function``, which would also trace.
+    """
+    given = graph.inputs[: len(graph.inputs) - len(graph.external_captures)]
+    specs, made = ([tf.TensorSpec(t.shape, t.dtype) for t in tensors] for tensors in (given, graph.outputs))
+    signature = function_type.from_structured_signature((tuple(specs), {}), tuple(made))
+    name = f"{graph.name}_{framework_ops.uid()}"
+    function = atomic_function.from_func_graph(name, graph, {}, signature)
+    return lambda *arguments: function.call_flat(*arguments, *graph.external_captures)
 
 
 def nodes_of(function: Any, graph: Any) -> tuple[Any, dict[str, str]]:
