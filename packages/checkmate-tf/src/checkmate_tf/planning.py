@@ -218,6 +218,7 @@ class _Planner:
             groups,
             options.cost_model,
             runs={op: run.ops for op, run in self.traced.runs.items()},
+            profiles=profiles,
             workspaces=False,
             on_disk=options.cache,
             on_progress=options.listener(),

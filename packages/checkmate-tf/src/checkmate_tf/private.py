@@ -51,12 +51,11 @@ __all__ = [
     "must_run",
     "nodes_of",
     "optimized",
-    "read_resources",
     "resource_bytes",
     "resource_spec",
+    "resources",
     "runnable",
     "with_autograph",
-    "written_resources",
 ]
 
 FuncGraph = func_graph.FuncGraph
@@ -261,9 +260,12 @@ def is_stateful(op: tf.Operation) -> bool:
     return bool(op._is_stateful) or auto_control_deps.op_is_stateful(op)
 
 
-def read_resources(op: tf.Operation) -> list[tf.Tensor]:
-    """The resource handles that an op only reads."""
-    return list(auto_control_deps_utils.get_read_write_resource_inputs(op)[0])
+def resources(op: tf.Operation) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """The resource handles that an op only reads, and those that it may write to."""
+    if all(t.dtype != tf.resource for t in op.inputs):
+        return [], []
+    read, written = auto_control_deps_utils.get_read_write_resource_inputs(op)
+    return list(read), list(written)
 
 
 def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -288,11 +290,6 @@ def called_code(op: tf.Operation) -> str:
     copied.CopyFrom(definition)
     copied.signature.name = ""
     return hashlib.sha256(copied.SerializeToString(deterministic=True)).hexdigest()
-
-
-def written_resources(op: tf.Operation) -> list[tf.Tensor]:
-    """The resource handles that an op may write to."""
-    return list(auto_control_deps_utils.get_read_write_resource_inputs(op)[1])
 
 
 def resource_bytes(handle: tf.Tensor) -> int:

@@ -28,7 +28,7 @@ from checkmate_tf.storages import is_compiled, lender, nbytes
 
 __all__ = ["NotMeasurableError", "constant_inputs", "profile_in_turn", "profile_op"]
 
-_SPENT_S = 0.01
+_SPENT_S = 0.006
 _LEAST_RUNS = 3
 _MOST_RUNS = 10
 _PATTERN = 2**16
@@ -44,7 +44,7 @@ class NotMeasurableError(ValueError):
 
 
 def profile_op(op: tf.Operation, device: str = "CPU:0") -> OpProfile:
-    """Run an op of a function's graph a few times and measure it; takes 15 ms, or four runs of a longer op.
+    """Run an op of a function's graph a few times and measure it; takes 10 ms, or four runs of a longer op.
 
     Floating-point inputs are repeated random numbers. Integers and booleans are zero, so that indices stay in
     range, except a few whose values the graph knows, such as shapes, axes and paddings. The first run
