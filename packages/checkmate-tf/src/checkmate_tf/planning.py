@@ -77,6 +77,7 @@ def plan_step(
         BudgetError: if the budget can't be read, or the free memory of the device is unknown.
         InfeasibleBudgetError: if no schedule was found; names a budget that works.
     """
+    options.report("reading the graph")
     traced = trace(captured)
     if like is not None and _is_smaller(traced, like.traced):
         plan = _smaller(traced, like)
@@ -129,6 +130,7 @@ class _Planner:
     def plan(self) -> StepPlan:
         """The plan for the budget."""
         profiles = self.profiles()
+        self.options.report("counting bytes")
         priced = self.priced(profiles)
         workspaces = workspaces_of(self.traced, profiles)
         settled = settle(self.traced, priced)
@@ -139,6 +141,7 @@ class _Planner:
         plain_peak = max(as_traced.peak(graph), plain)
 
         def made(solution: Solution, account: Account) -> StepPlan:
+            self.options.report("counting bytes")
             schedule = settled.lean(schedule_of(solution))
             found, expected = _expected(settled, schedule, workspaces, counts)
             return StepPlan(
@@ -195,6 +198,7 @@ class _Planner:
 
     def _least(self, task: _Task, seconds: float) -> StepPlan:
         """The plan of the schedule of least known peak."""
+        self.options.report("finding the least budget")
         return task.made(minimum_budget(task.graph, time_limit=seconds), self.account(task.graph))
 
     def profiles(self) -> Mapping[tf.Operation, OpProfile]:
