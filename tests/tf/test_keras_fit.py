@@ -185,6 +185,18 @@ def test_a_custom_training_step_is_planned_and_may_create_the_variables() -> Non
     assert "norm" in results[0][0]
 
 
+def test_slots_and_metrics_that_a_step_makes_have_the_names_of_keras_own() -> None:
+    names = []
+    for enabled in (False, True):
+        model = small(metrics=["accuracy"])
+        if enabled:
+            enable(model)
+        after(model, X, Y, epochs=1)
+        variables = [*model.optimizer.variables, *model.metrics_variables]
+        names.append([(v.name, v.path.split("/", 1)[-1], v.shape) for v in variables])
+    assert names[0] == names[1]
+
+
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_gives_the_same_bits_at_every_budget(policy: str) -> None:
     keras.config.set_dtype_policy(policy)

@@ -51,8 +51,7 @@ def price(
         groups: the TensorFlow ops, of a function's graph and with static shapes, behind each op.
         cost_model: a name, or a cost model.
         runs: loop → the ops that it runs, and how often.
-        profiles: by :func:`profile_ops`, if all ops have been measured; None or empty = they are measured here
-            if the cost model asks.
+        profiles: of all ops, by :func:`profile_ops`; without any, the cost model measures.
         workspaces: whether to add to each op's workspace the largest of its group, which runs each distinct
             op. False = workspaces stay as they are.
         on_disk: whether measured costs are read from disk and kept there.
@@ -69,9 +68,7 @@ def price(
         found = profiles or profile_ops(
             [op for ops in work for op in ops], on_disk=on_disk, on_progress=on_progress
         )
-        return _with_profiles(
-            graph, [[(found[op], n) for op, n in ops.items()] for ops in work], workspaces
-        )
+        return _with_profiles(graph, [[(found[op], n) for op, n in ops.items()] for ops in work], workspaces)
 
     prices = Prices(
         measured=measured,
