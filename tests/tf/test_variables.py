@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from checkmate_tf import UnsupportedFunctionError
 from checkmate_tf.variables import made_at_once
 
 
@@ -62,3 +63,16 @@ OTHERS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("initial", OTHERS.values(), ids=OTHERS)
 def test_a_value_that_may_change_is_left_to_tensorflow(initial: Callable[[], Any]) -> None:
     assert traces(initial, at_once=True)[0] == 2
+
+
+def test_a_variable_for_each_step_is_refused_as_by_tensorflow() -> None:
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.Variable(0.0).assign_add(x)
+
+    def planned(x: tf.Tensor) -> tf.Tensor:
+        with made_at_once():
+            return step(x)
+
+    for body, error in ((step, ValueError), (planned, UnsupportedFunctionError)):
+        with pytest.raises(error):
+            tf.function(body, autograph=False)(tf.ones([]))

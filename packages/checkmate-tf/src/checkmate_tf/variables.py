@@ -7,32 +7,49 @@ Then one trace is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
+from checkmate_tf.capture import UnsupportedFunctionError
 from checkmate_tf.private import FuncGraph, is_stateful
 
 __all__ = ["made_at_once"]
 
 
-def made_at_once() -> AbstractContextManager[None]:
+@contextmanager
+def made_at_once() -> Iterator[None]:
     """Make variables at once inside of this block of a traced function, if this gives the same values.
 
-    The owner of the function must keep them, as Keras does.
+    Raises:
+        UnsupportedFunctionError: if such a variable does not outlive the block, as if each step had its own;
+            ``tf.function`` refuses this, too.
     """
-    made: AbstractContextManager[None] = tf.variable_creator_scope(_at_once)
-    return made
+    made: list[tuple[str, weakref.ref[tf.Variable]]] = []
+    with tf.variable_creator_scope(partial(_at_once, made)):
+        yield
+    for name, variable in made:
+        if variable() is None:
+            raise UnsupportedFunctionError(
+                f"the step makes the variable {name!r} and does not keep it, so each step would make another: "
+                "make it once, and keep it, as an attribute of the model"
+            )
 
 
-def _at_once(creator: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
+def _at_once(
+    made: list[tuple[str, weakref.ref[tf.Variable]]], creator: Callable[..., tf.Variable], **settings: Any
+) -> tf.Variable:
     """Make a variable, without TensorFlow's conditional initialization if its initial value allows it."""
     if not _is_constant(settings["initial_value"]):
         return creator(**settings)
     with tf.init_scope():
-        return creator(**settings | {"experimental_enable_variable_lifting": False})
+        variable = creator(**settings | {"experimental_enable_variable_lifting": False})
+    made.append((variable.name, weakref.ref(variable)))
+    return variable
 
 
 def _is_constant(initial: Any) -> bool:
