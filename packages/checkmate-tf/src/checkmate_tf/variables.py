@@ -35,8 +35,8 @@ def made_at_once() -> Iterator[None]:
     for name, variable in made:
         if variable() is None:
             raise UnsupportedFunctionError(
-                f"the step makes the variable {name!r} and does not keep it, so each step would make another: "
-                "make it once, and keep it, as an attribute of the model"
+                f"the step makes the variable {name!r} and does not keep it, so each step would make "
+                "another: make it once, and keep it, as an attribute of the model"
             )
 
 
