@@ -180,9 +180,34 @@ def test_a_custom_training_step_is_planned_and_may_create_the_variables() -> Non
         training = enable(model) if enabled else None
         results.append(after(model, X, X[:, :4], batch_size=40))
         assert training is None or len(training.plans) == 1
-        assert model.traced == (1 if enabled else 2)  # see checkmate_tf.variables
+        assert model.traced == 2  # tf.function traces again when variables were made
     assert same(*results)
     assert "norm" in results[0][0]
+
+
+@pytest.mark.parametrize("metrics", [[], ["accuracy"]])
+def test_a_built_model_is_traced_once(metrics: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tf.Tensor] = []
+    model = small(metrics=metrics)
+    call = type(model).call
+    monkeypatch.setattr(type(model), "call", lambda self, *a, **k: calls.append(a[0]) or call(self, *a, **k))
+    enable(model)
+    after(model, X, Y, batch_size=40)
+    assert len(calls) == 1
+
+
+def test_a_loss_scale_that_changes_is_followed_from_the_first_step_on() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    scales = []
+    for enabled in (False, True):
+        model = network()
+        scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(), initial_scale=2.0**30)
+        model.compile(scaling, model.loss)
+        if enabled:
+            enable(model)
+        after(model, X, Y, batch_size=40, epochs=12)
+        scales.append(float(scaling.dynamic_scale))
+    assert scales[0] == scales[1] > 2.0 ** (30 - 24)  # halved until the gradients were finite
 
 
 def test_slots_and_metrics_that_a_step_makes_have_the_names_of_keras_own() -> None:

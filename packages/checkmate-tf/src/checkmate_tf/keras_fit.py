@@ -172,9 +172,24 @@ class PlannedTraining(HasPlans[StepPlan]):
 
 
 def _logs(model: keras.Model, data: Any) -> Any:
-    """The logs of a training step, as it is traced."""
+    """The logs of a training step, as it is traced.
+
+    An optimizer may compute something else until it is built, as ``LossScaleOptimizer`` does. So one trace is
+    enough only if it was built before; where we can't build it, TensorFlow traces once more.
+    """
+    optimizer = model.optimizer
+    if type(model).train_step is not keras.Model.train_step or optimizer is None or not _is_built(model):
+        return model.train_step(data)
+    if not optimizer.built and model.trainable_variables:
+        with tf.init_scope(), keras.name_scope(optimizer.name):
+            optimizer.build(model.trainable_variables)
     with made_at_once():
         return model.train_step(data)
+
+
+def _is_built(model: keras.Model) -> bool:
+    """Whether all variables of a model exist."""
+    return bool(model.built and all(layer.built for layer in model.layers))
 
 
 def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iterator[Any]], Any]:

@@ -1,8 +1,8 @@
-"""Variables that a step makes in its first trace: optimizer slots, metrics, layers that are built late.
+"""Variables that a step makes in its first trace, such as those of metrics.
 
 TensorFlow traces a function that makes variables twice: first with a conditional initialization of each, then
 without. A variable whose initial value is a function of nothing can be made right away, to the same bits.
-Then one trace is enough.
+Then one trace is enough, if the step would do the same where the variable existed.
 """
 
 from __future__ import annotations
