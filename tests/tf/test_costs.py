@@ -102,6 +102,16 @@ def test_a_group_costs_the_sum_of_its_ops_and_needs_their_largest_workspace(
         assert op.workspace == 7 + max((measured[x].workspace for x in group), default=0)
 
 
+def test_profiles_that_are_known_are_the_costs_and_nothing_is_timed(
+    bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]], ops: list[tf.Operation], cache: Path
+) -> None:
+    seen: list[checkmate.Progress] = []
+    known = {op: OpProfile(float(k), 0) for k, op in enumerate(ops)}
+    priced = price(bare, groups, profiles=known, on_progress=seen.append)
+    assert [op.cost for op in priced.ops] == [sum(known[op].seconds for op in group) for group in groups]
+    assert seen == []
+
+
 def test_sources_are_free_and_ops_with_state_are_charged_by_their_bytes(ops: list[tf.Operation]) -> None:
     measured = profile_ops(ops)
     stateful = [op for op in ops if op.type == "AssignVariableOp"]  # of the seed of dropout

@@ -185,6 +185,43 @@ def test_a_custom_training_step_is_planned_and_may_create_the_variables() -> Non
     assert "norm" in results[0][0]
 
 
+@pytest.mark.parametrize("metrics", [[], ["accuracy"]])
+def test_a_built_model_is_traced_once(metrics: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tf.Tensor] = []
+    model = small(metrics=metrics)
+    call = type(model).call
+    monkeypatch.setattr(type(model), "call", lambda self, *a, **k: calls.append(a[0]) or call(self, *a, **k))
+    enable(model)
+    after(model, X, Y, batch_size=40)
+    assert len(calls) == 1
+
+
+def test_a_loss_scale_that_changes_is_followed_from_the_first_step_on() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    scales = []
+    for enabled in (False, True):
+        model = network()
+        scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(), initial_scale=2.0**30)
+        model.compile(scaling, model.loss)
+        if enabled:
+            enable(model)
+        after(model, X, Y, batch_size=40, epochs=12)
+        scales.append(float(scaling.dynamic_scale))
+    assert scales[0] == scales[1] > 2.0 ** (30 - 24)  # halved until the gradients were finite
+
+
+def test_slots_and_metrics_that_a_step_makes_have_the_names_of_keras_own() -> None:
+    names = []
+    for enabled in (False, True):
+        model = small(metrics=["accuracy"])
+        if enabled:
+            enable(model)
+        after(model, X, Y, epochs=1)
+        variables = [*model.optimizer.variables, *model.metrics_variables]
+        names.append([(v.name, v.path.split("/", 1)[-1], v.shape) for v in variables])
+    assert names[0] == names[1]
+
+
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_gives_the_same_bits_at_every_budget(policy: str) -> None:
     keras.config.set_dtype_policy(policy)

@@ -74,9 +74,12 @@ def test_a_stage_shows_until_the_block_ends_and_both_listeners_get_every_report(
             report(options, "found", 12.0)
             assert terminal.screen == "Checkmate: gap 25.0% (found)"
         assert terminal.screen == ""
-    report(options, "outside")
+        options.report("counting bytes")
+        assert terminal.screen == "Checkmate: counting bytes"
+    options.report("outside")
     assert terminal.screen == ""
-    assert seen == ["tracing", "timing op 1 of 2", "timing op 2 of 2", "solving", "found", "outside"]
+    timing = ["timing op 1 of 2", "timing op 2 of 2"]
+    assert seen == ["tracing", *timing, "solving", "found", "counting bytes", "outside"]
 
 
 @pytest.mark.parametrize("off", ["setting", "variable", "rank", "log file", "closed", "display"])

@@ -141,7 +141,7 @@ class BoundStep:
 
     @property
     def replay(self) -> Replay:
-        """TensorFlow's function of the program."""
+        """TensorFlow's function of the program, made at its first use."""
         if self._replay is None:
             with tf.init_scope():
                 self._replay = emit(self.traced.settled.traced.captured, self.program)

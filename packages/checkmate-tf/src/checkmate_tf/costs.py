@@ -39,6 +39,7 @@ def price(
     cost_model: str | CostModel = "profiled",
     *,
     runs: Mapping[tf.Operation, Mapping[tf.Operation, int]] | None = None,
+    profiles: Mapping[tf.Operation, OpProfile] | None = None,
     workspaces: bool = True,
     on_disk: bool = True,
     on_progress: OnProgress | None = None,
@@ -50,6 +51,7 @@ def price(
         groups: the TensorFlow ops, of a function's graph and with static shapes, behind each op.
         cost_model: a name, or a cost model.
         runs: loop → the ops that it runs, and how often.
+        profiles: of all ops, by :func:`profile_ops`; without any, the cost model measures.
         workspaces: whether to add to each op's workspace the largest of its group, which runs each distinct
             op. False = workspaces stay as they are.
         on_disk: whether measured costs are read from disk and kept there.
@@ -63,10 +65,10 @@ def price(
     work = [_work(group, runs or {}) for group in groups]
 
     def measured(graph: DFGraph) -> DFGraph:
-        profiles = profile_ops([op for ops in work for op in ops], on_disk=on_disk, on_progress=on_progress)
-        return _with_profiles(
-            graph, [[(profiles[op], n) for op, n in ops.items()] for ops in work], workspaces
+        found = profiles or profile_ops(
+            [op for ops in work for op in ops], on_disk=on_disk, on_progress=on_progress
         )
+        return _with_profiles(graph, [[(found[op], n) for op, n in ops.items()] for ops in work], workspaces)
 
     prices = Prices(
         measured=measured,

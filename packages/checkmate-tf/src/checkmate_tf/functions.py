@@ -32,6 +32,7 @@ __all__ = ["PlannedFunction", "function"]
 
 _MOST_KINDS = 32
 """Kinds of arguments whose plans are kept: a plan of 600 ops and its function take 45 MiB of the host."""
+_REWRITING = "rewriting the graph"
 _log = logging.getLogger(__name__)
 
 
@@ -149,9 +150,9 @@ class PlannedFunction(HasPlans[StepPlan]):
         with self._options.planning("tracing"):
             source = self._concrete(Signature.of(args, kwargs)[0])
             with tf.init_scope():
-                settled, account = price_step(
-                    capture(source.function), self._options, optimizer=self._optimizer_handles()
-                )
+                self._options.report(_REWRITING)
+                captured = capture(source.function)
+                settled, account = price_step(captured, self._options, optimizer=self._optimizer_handles())
         return TracedFunction(graph=settled.graph, account=account, settled=settled, source=source)
 
     def _step(self, signature: Signature) -> _Step:
@@ -188,12 +189,15 @@ class PlannedFunction(HasPlans[StepPlan]):
         _log.info("planned for %s: %s", signature, text)
         settled = plan.settled
         traced = TracedFunction(graph=settled.graph, account=plan.account, settled=settled, source=source)
-        return _Step(plan=plan, bound=bind(traced, plan.schedule), provisional=provisional)
+        bound = bind(traced, plan.schedule)
+        return _Step(plan=plan, bound=bound, options=self._options, provisional=provisional)
 
     def _decided(self, source: Source, options: Options) -> StepPlan:
         known = (step.plan for step in self._steps.values() if not step.provisional)
         like = max(known, key=lambda plan: plan.plain_peak, default=None)
-        return plan_step(capture(source.function), options, optimizer=self._optimizer_handles(), like=like)
+        options.report(_REWRITING)
+        captured = capture(source.function)
+        return plan_step(captured, options, optimizer=self._optimizer_handles(), like=like)
 
     def _concrete(self, signature: Signature) -> Source:
         traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
@@ -209,21 +213,27 @@ class _Step:
     """A plan, and the step that runs by it.
 
     Attributes:
+        options: how it was planned, for progress reports.
         provisional: whether it was planned without measuring its ops.
-        known: whether all bytes are counted, or the step has been measured.
+        started: whether it has run eagerly.
         used: number of its last use among those of the function.
     """
 
     plan: StepPlan
     bound: BoundStep
+    options: Options
     provisional: bool
-    known: bool = False
+    started: bool = False
     used: int = 0
 
     def run(self, tensors: Sequence[tf.Tensor]) -> Any:
         """Run the step; the first time, measure it if some bytes are not counted."""
-        if not self.known and tf.executing_eagerly():
-            self.known = True
+        if self.started or not tf.executing_eagerly():
+            return self.bound.run(tensors)
+        self.started = True
+        with self.options.planning("building the function"):
+            _ = self.bound.replay
+            self.options.report("running the first step")
             if any(self.plan.traced.uncounted):
                 return measured_run(self.plan, self.bound.run, tensors)
-        return self.bound.run(tensors)
+            return self.bound.run(tensors)

@@ -22,6 +22,7 @@ from checkmate_tf.functions import PlannedFunction
 from checkmate_tf.options import Options, Settings
 from checkmate_tf.releases import check_model
 from checkmate_tf.step_plan import StepPlan
+from checkmate_tf.variables import made_at_once
 
 __all__ = ["PlannedTraining", "disable", "enable", "planned_training"]
 
@@ -163,11 +164,32 @@ class PlannedTraining(HasPlans[StepPlan]):
             type(model).make_train_function(model, force=True)
             return
         self._step = PlannedFunction(
-            tf.autograph.experimental.do_not_convert(lambda data: model.train_step(data)),  # as Keras does
+            tf.autograph.experimental.do_not_convert(lambda data: _logs(model, data)),  # as Keras does
             self._options,
             optimizer=lambda: [v.value for v in model.optimizer.variables] if model.optimizer else [],
         )
         self._train_function = model.train_function = _train_function(model, self._step)
+
+
+def _logs(model: keras.Model, data: Any) -> Any:
+    """The logs of a training step, as it is traced.
+
+    An optimizer may compute something else until it is built, as ``LossScaleOptimizer`` does. So one trace is
+    enough only if it was built before; where we can't build it, TensorFlow traces once more.
+    """
+    optimizer = model.optimizer
+    if type(model).train_step is not keras.Model.train_step or optimizer is None or not _is_built(model):
+        return model.train_step(data)
+    if not optimizer.built and model.trainable_variables:
+        with tf.init_scope(), keras.name_scope(optimizer.name):
+            optimizer.build(model.trainable_variables)
+    with made_at_once():
+        return model.train_step(data)
+
+
+def _is_built(model: keras.Model) -> bool:
+    """Whether all variables of a model exist."""
+    return bool(model.built and all(layer.built for layer in model.layers))
 
 
 def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iterator[Any]], Any]:

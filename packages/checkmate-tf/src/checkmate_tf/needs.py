@@ -115,8 +115,7 @@ class Needs:
             self._add_source(op)
             return
         self.check_reads(op.inputs)
-        read = self._variables_behind(private.read_resources(op))
-        written = self._variables_behind(private.written_resources(op))
+        read, written = map(self._variables_behind, private.resources(op))
         effects = private.is_stateful(op) and (bool(written) or not read)
         light = not effects and _is_light(op) and op.name not in self.kept
         needs = self._before(op)

@@ -82,6 +82,7 @@ def plan_step(
         BudgetError: if the budget can't be read, or the free memory of the device is unknown.
         InfeasibleBudgetError: if no schedule was found; names a budget that works.
     """
+    options.report("reading the graph")
     traced = trace(captured)
     if like is not None and _is_smaller(traced, like.traced):
         plan = _smaller(traced, like)
@@ -136,6 +137,7 @@ class _Planner:
     def plan(self) -> StepPlan:
         """The plan for the budget."""
         profiles = self.profiles()
+        self.options.report("counting bytes")
         workspaces = workspaces_of(self.traced, profiles)
         settled = self.settled(profiles)
         graph = settled.graph
@@ -148,6 +150,7 @@ class _Planner:
             plain_peak = traced_peak
 
         def made(solution: Solution, account: Account) -> StepPlan:
+            self.options.report("counting bytes")
             schedule = settled.lean(schedule_of(solution))
             found, expected = _expected(settled, schedule, workspaces, counts)
             return StepPlan(
@@ -209,6 +212,7 @@ class _Planner:
 
     def _least(self, task: _Task, seconds: float) -> StepPlan:
         """The plan of the schedule of least known peak."""
+        self.options.report("finding the least budget")
         return task.made(minimum_budget(task.graph, time_limit=seconds), self.account(task.graph))
 
     def profiles(self) -> Mapping[tf.Operation, OpProfile]:
@@ -238,6 +242,7 @@ class _Planner:
             groups,
             options.cost_model,
             runs={op: run.ops for op, run in self.traced.runs.items()},
+            profiles=profiles,
             workspaces=False,
             on_disk=options.cache,
             on_progress=options.listener(),

@@ -51,11 +51,11 @@ __all__ = [
     "must_run",
     "nodes_of",
     "optimized",
-    "read_resources",
     "resource_bytes",
     "resource_spec",
+    "resources",
+    "runnable",
     "with_autograph",
-    "written_resources",
 ]
 
 FuncGraph = func_graph.FuncGraph
@@ -214,6 +214,19 @@ def lowered() -> dict[str, Any]:
     return {_LOWERED: tf.compat.v1.AttrValue(b=True)}
 
 
+def runnable(graph: Any) -> Callable[..., Sequence[tf.Tensor]]:
+    """A function of flat tensors that runs a :data:`FuncGraph`, whose inputs and outputs are set.
+
+    Made and called in less than half of the time of a ``tf.function``, which would also trace.
+    """
+    given = graph.inputs[: len(graph.inputs) - len(graph.external_captures)]
+    specs, made = ([tf.TensorSpec(t.shape, t.dtype) for t in tensors] for tensors in (given, graph.outputs))
+    signature = function_type.from_structured_signature((tuple(specs), {}), tuple(made))
+    name = f"{graph.name}_{framework_ops.uid()}"
+    function = atomic_function.from_func_graph(name, graph, {}, signature)
+    return lambda *arguments: function.call_flat(*arguments, *graph.external_captures)
+
+
 def nodes_of(function: Any, graph: Any) -> tuple[Any, dict[str, str]]:
     """The body of a ``FunctionDef`` as a ``GraphDef``, placeholders first, and its tensors' names there.
 
@@ -267,9 +280,12 @@ def is_stateful(op: tf.Operation) -> bool:
     return bool(op._is_stateful) or auto_control_deps.op_is_stateful(op)
 
 
-def read_resources(op: tf.Operation) -> list[tf.Tensor]:
-    """The resource handles that an op only reads."""
-    return list(auto_control_deps_utils.get_read_write_resource_inputs(op)[0])
+def resources(op: tf.Operation) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """The resource handles that an op only reads, and those that it may write to."""
+    if all(t.dtype != tf.resource for t in op.inputs):
+        return [], []
+    read, written = auto_control_deps_utils.get_read_write_resource_inputs(op)
+    return list(read), list(written)
 
 
 def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -294,11 +310,6 @@ def called_code(op: tf.Operation) -> str:
     copied.CopyFrom(definition)
     copied.signature.name = ""
     return hashlib.sha256(copied.SerializeToString(deterministic=True)).hexdigest()
-
-
-def written_resources(op: tf.Operation) -> list[tf.Tensor]:
-    """The resource handles that an op may write to."""
-    return list(auto_control_deps_utils.get_read_write_resource_inputs(op)[1])
 
 
 def resource_bytes(handle: tf.Tensor) -> int:

@@ -23,14 +23,14 @@ import tensorflow as tf
 
 from checkmate.cost import OpProfile
 from checkmate_tf.events import Execution, Trace, TraceRecorder
-from checkmate_tf.private import copy_functions, emit_op, grappler_off, resource_spec
+from checkmate_tf.private import FuncGraph, copy_functions, emit_op, grappler_off, resource_spec, runnable
 from checkmate_tf.storages import is_compiled, lender, nbytes
 
 __all__ = ["NotMeasurableError", "constant_inputs", "profile_in_turn", "profile_op"]
 
-_SPENT_S = 0.02
+_SPENT_S = 0.006
 _LEAST_RUNS = 3
-_MOST_RUNS = 20
+_MOST_RUNS = 10
 _PATTERN = 2**16
 """Random numbers to draw; they are repeated in a tensor."""
 _MOST_CONSTANTS = 64
@@ -44,7 +44,7 @@ class NotMeasurableError(ValueError):
 
 
 def profile_op(op: tf.Operation, device: str = "CPU:0") -> OpProfile:
-    """Run an op of a function's graph a few times and measure it; takes 30 ms, or four runs of a longer op.
+    """Run an op of a function's graph a few times and measure it; takes 10 ms, or four runs of a longer op.
 
     Floating-point inputs are repeated random numbers. Integers and booleans are zero, so that indices stay in
     range, except a few whose values the graph knows, such as shapes, axes and paddings. The first run
@@ -142,11 +142,13 @@ def _alone(
     op: tf.Operation, known: Mapping[int, object], left: Sequence[tf.Tensor], name: str
 ) -> Callable[..., Sequence[tf.Tensor]]:
     """A function that runs one op, of those of its inputs that are not constant."""
-
-    def body(*given: tf.Tensor) -> list[tf.Tensor]:
+    variables = {k: _variable(t) for k, t in enumerate(op.inputs) if t.dtype == tf.resource}
+    graph = FuncGraph(name)
+    with graph.as_default():
         if is_compiled(op):
-            copy_functions(op.graph, tf.compat.v1.get_default_graph())
-        rest = iter(given)
+            copy_functions(op.graph, graph)
+        graph.inputs.extend(tf.compat.v1.placeholder(t.dtype, t.shape) for t in left)
+        rest = iter(tuple(graph.inputs))
         inputs = {
             t.name: tf.constant(known[k], t.dtype) if k in known else next(rest)
             for k, t in enumerate(op.inputs)
@@ -155,14 +157,8 @@ def _alone(
         inputs |= {op.inputs[k].name: variable.handle for k, variable in variables.items()}
         if (before := lender(op)) is not None:
             inputs |= zip((t.name for t in before.outputs), _emitted(before, inputs, "before"), strict=True)
-        return list(_emitted(op, inputs, name))
-
-    variables = {k: _variable(t) for k, t in enumerate(op.inputs) if t.dtype == tf.resource}
-    traced = tf.function(body, autograph=False)
-    function: Callable[..., Sequence[tf.Tensor]] = traced.get_concrete_function(
-        *(tf.TensorSpec(t.shape, t.dtype) for t in left)
-    )
-    return function
+        graph.outputs.extend(map(tf.identity, _emitted(op, inputs, name)))  # which keep the name of the op
+    return runnable(graph)
 
 
 def _emitted(op: tf.Operation, inputs: Mapping[str, tf.Tensor], name: str) -> Sequence[tf.Tensor]:

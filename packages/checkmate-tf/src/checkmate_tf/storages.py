@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from checkmate_tf.private import written_resources
+from checkmate_tf.private import resources
 from checkmate_tf.rows import rows_of
 
 __all__ = [
@@ -121,7 +121,7 @@ def is_compiled(op: tf.Operation) -> bool:
     Keras calls one for each grouped convolution on a CPU.
     """
     marked = "_XlaMustCompile" in op.node_def.attr and op.node_def.attr["_XlaMustCompile"].b
-    return marked and not written_resources(op)
+    return marked and not resources(op)[1]
 
 
 def lender(op: tf.Operation) -> tf.Operation | None:

@@ -12,7 +12,7 @@ from checkmate.api import engine_of
 from checkmate.framework.memory import AUTO
 from checkmate.framework.progress import Listener, planning, wanted
 from checkmate.plugins import CostModel, Solver, checked_cost_model
-from checkmate.problem import OnProgress, check_time_limit
+from checkmate.problem import OnProgress, Progress, check_time_limit
 from checkmate.units import Budget, parse_budget, parse_bytes
 
 __all__ = ["Options", "Settings", "TracingSettings"]
@@ -143,6 +143,15 @@ class Options:
         if self.on_progress is None and not wanted(self.progress):
             return None
         return Listener(on_progress=self.on_progress, progress=self.progress, stage=stage)
+
+    def report(self, step: str) -> None:
+        """Report that a stage begins, inside of the block of a longer one; the line shows it until the next.
+
+        Args:
+            step: the stage in words, as ``"counting bytes"``.
+        """
+        if (listener := self.listener()) is not None:
+            listener(Progress(None, 0.0, 0.0, step))
 
     def planning(self, step: str) -> AbstractContextManager[None]:
         """Report that a stage of planning begins; the line on stderr is erased at the end of the block.
