@@ -23,7 +23,7 @@ from checkmate_tf.branches import branch_arguments
 from checkmate_tf.lists import Lists
 from checkmate_tf.needs import Buffer
 from checkmate_tf.program import Copy, Program, Value, branch_programs
-from checkmate_tf.storages import aliased_input, lender, nbytes, takes_over
+from checkmate_tf.storages import ALIASES, aliased_input, lender, nbytes, takes_over
 from checkmate_tf.tracing import TracedGraph
 
 __all__ = ["Changes", "changes", "held_by_group", "resident_bytes", "workspaces_of"]
@@ -175,12 +175,20 @@ class _Memory:
         return 0 if Value(k, _LENT) in self.buffers.sizes else self.workspaces.get(self.copies[k].op, 0)
 
     def _taken_over(self, k: int, dying: Set[Value]) -> Value | None:
-        """The dying input that copy k writes its output over."""
-        copy = self.copies[k]
+        """The buffer of the dying input that copy k writes its last output over.
+
+        If the input is a row of a tensor, the output is in the buffer of the whole tensor, and keeps it.
+        """
+        copy, sizes = self.copies[k], self.buffers.sizes
         first = 2 if copy.op.type == "AddN" else len(copy.inputs)  # see checkmate_tf.sums
-        inputs = (self.buffers.of(copy.inputs[i]) for i in takes_over(copy.op) if i < first)
-        made = list(map(nbytes, copy.op.outputs))  # a row of another tensor has fewer bytes than its buffer
-        return next((b for b in inputs if b and b in dying and self.buffers.sizes[b] in made), None)
+        made = list(map(nbytes, copy.op.outputs))
+        for v in (copy.inputs[i] for i in takes_over(copy.op) if i < first):
+            b = self.buffers.of(v)
+            if b is not None and b in dying and (sizes[b] in made or v in self.buffers.rows):
+                if v in self.buffers.rows:
+                    sizes[Value(k, len(made) - 1)] = sizes[b]
+                return b
+        return None
 
     def _in_branches(self, k: int, dying: Set[Value]) -> int:
         """Bytes that the branches of copy k hold at most beyond its inputs and its outputs.
@@ -207,6 +215,7 @@ class _Buffers:
     Attributes:
         sizes: buffer, named by its first value → bytes.
         aliases: value in the buffer of another one → that buffer; None = resident from the start.
+        rows: values that are rows of another one, in its buffer.
         overwritten: copy that writes to variables → the values read from these before.
         lists: of the step.
         items: buffer of a list → the other buffers in which its items are.
@@ -216,6 +225,7 @@ class _Buffers:
         self.lists, self.items = lists, dict[Value, list[Value]]()
         self.sizes = dict(_named(given))
         self.aliases: dict[Value, Value | None] = {}
+        self.rows: set[Value] = set()
         self.overwritten: dict[int, list[Value]] = {}
         current: dict[Value, Value] = {}  # handle of a variable → the value read from it since the last write
         for k, copy in enumerate(copies):
@@ -234,6 +244,8 @@ class _Buffers:
             source = aliased_input(copy.op, i)
             if source is not None:
                 self.aliases[Value(k, i)] = self.of(copy.inputs[source])
+                if copy.op.type not in ALIASES or copy.inputs[source] in self.rows:
+                    self.rows.add(Value(k, i))
             elif copy.op.type != "Const":
                 self.sizes[Value(k, i)] = self.lists.sizes.get((copy.op.name, i), nbytes(output))
 
