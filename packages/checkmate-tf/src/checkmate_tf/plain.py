@@ -152,18 +152,10 @@ def plain_program(
         device: ``"CPU:0"`` or ``"GPU:k"``.
     """
     ops = traced.captured.ops
-    place = {op.name: k for k, op in enumerate(ops)}
     inputs = [list(op.inputs) for op in ops]  # TensorFlow takes time to list them
-    before = [
-        [*(place[t.op.name] for t in read), *(place[c.name] for c in op.control_inputs)]
-        for op, read in zip(ops, inputs, strict=True)
-    ]
     seconds = [_seconds(op, read, profiles) for op, read in zip(ops, inputs, strict=True)]
-    on_cpu = device.startswith("CPU")
-    cheap = {k for k, op in enumerate(ops) if not on_cpu or is_source(op) or op.type in _CHEAP}
-    runs = executed(before, seconds, cheap, threads_of(device))
     given = {t.op.name: -1 - k for k, t in enumerate(traced.captured.inputs)}
-    runs = [run for run in runs if ops[run.op].name not in given]
+    runs = [run for run in _executed(ops, inputs, seconds, device) if ops[run.op].name not in given]
     number = given | {ops[run.op].name: k for k, run in enumerate(runs)}
     copies = tuple(
         Copy(
@@ -177,6 +169,20 @@ def plain_program(
     outputs = tuple(Value(number[t.op.name], t.value_index) for t in traced.captured.outputs)
     holds, needs = _side_by_side(copies, runs, outputs, workspaces)
     return Program(copies=copies, outputs=outputs, lists=traced.lists, holds=tuple(holds)), needs
+
+
+def _executed(
+    ops: Sequence[tf.Operation], inputs: Sequence[Sequence[tf.Tensor]], seconds: Sequence[float], device: str
+) -> list[Run]:
+    """The runs of the ops of a step on a device, in the order in which they start."""
+    place = {op.name: k for k, op in enumerate(ops)}
+    before = [
+        [*(place[t.op.name] for t in read), *(place[c.name] for c in op.control_inputs)]
+        for op, read in zip(ops, inputs, strict=True)
+    ]
+    on_cpu = device.startswith("CPU")
+    cheap = {k for k, op in enumerate(ops) if not on_cpu or is_source(op) or op.type in _CHEAP}
+    return executed(before, seconds, cheap, threads_of(device))
 
 
 def _seconds(

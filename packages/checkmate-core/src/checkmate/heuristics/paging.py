@@ -177,9 +177,7 @@ class _Machine:
         target = self.budget - fresh - op.workspace
         if self.held <= target:
             return True
-        for t in self._dying(stack):
-            self._evict(t)
-            del self.lost[t]
+        self._evict_dying(stack)
         due = self._due(stack)
         movable = self._movable(op)
         unread = [t for t in movable if t not in due and self._next_use(t) == _NEVER]
@@ -193,13 +191,15 @@ class _Machine:
             self._evict_keys(keys, stack)
         return self.held <= target
 
-    def _dying(self, stack: list[int]) -> list[int]:
-        """The inputs that the op on top of the stack reuses, and that nothing reads after it."""
+    def _evict_dying(self, stack: list[int]) -> None:
+        """Evict the inputs that the op on top of the stack reuses, and that nothing reads after it."""
         v = stack[-1]
         reused = [t for t in self.graph.ops[v].reuses if t in self.resident]
         reused = [t for t in reused if self._next_use(t) in (v, _NEVER) and len(self.uses[t]) < 2]
         due = self._due(stack[:-1]) if reused else {}
-        return [t for t in reused if t not in due]
+        for t in (t for t in reused if t not in due):
+            self._evict(t)
+            del self.lost[t]
 
     def _movable(self, op: Op) -> list[int]:
         """The resident tensors that take memory and that ``op`` neither makes nor needs while it runs."""
