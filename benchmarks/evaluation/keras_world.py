@@ -25,9 +25,7 @@ def tasks(quick: bool) -> Sequence[Task]:
     """Each network."""
     from zoo.keras_world import NETWORKS
 
-    return [
-        {"network": name, "time_limit": 5.0, "time": True} for name in (["siamese"] if quick else NETWORKS)
-    ]
+    return [{"network": name, "time_limit": 5.0} for name in (["siamese"] if quick else NETWORKS)]
 
 
 def measure(task: Task) -> Mapping[str, Any]:
@@ -39,7 +37,7 @@ def markdown(results: Results) -> str:
     """A summary, one line for each network and way, and the messages of the ways that failed."""
     head = (
         *("network", "stock MiB", "way", "budget", "expected", "measured", "of stock"),
-        *("numbers", "extra time, predicted", "measured", "first steps s"),
+        *("numbers", "extra time, predicted"),
     )
     lines = [line for row in results.rows for line in _lines(row)]
     said = [
@@ -96,7 +94,7 @@ def _lines(row: Row) -> Iterator[Sequence[str]]:
     for found in _ways(row):
         first = (row["network"], f"{row['peak'] / _MIB:.1f}" if row["peak"] else "–", _way(found))
         if "failed" in found:
-            yield (*first, *("–",) * 4, "refused" if _is_refused(found) else "failed", *("–",) * 3)
+            yield (*first, *("–",) * 4, "refused" if _is_refused(found) else "failed", "–")
             continue
         yield (
             *first,
@@ -104,8 +102,6 @@ def _lines(row: Row) -> Iterator[Sequence[str]]:
             f"{found['peak'] / row['peak']:.0%}",
             "equal" if found["equal"] else f"{found['difference']:.0e}",
             f"{found['overhead']:+.1%}" if "overhead" in found else "",
-            f"{found['time_overhead']:+.1%}" if "time_overhead" in found else "",
-            f"{found['first_s']:.0f}" if "first_s" in found else "",
         )
 
 

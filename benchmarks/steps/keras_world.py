@@ -13,7 +13,6 @@ slots after them, are compared with stock's. Kernels run on one thread each, so 
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,14 +23,13 @@ import tensorflow as tf
 
 import checkmate
 import checkmate.tf2
-from steps.process import LEAST, Row, answer, timed
+from steps.process import LEAST, Row, answer
 from zoo.keras_world import NETWORKS
 from zoo.small_keras import cut
 
 _STEPS = 2
 _RUNS = 3
 """Measured runs of stock TensorFlow, whose order differs from run to run."""
-_SPEND_S = 4.0
 _BUDGETS = (0.7, 0.5, LEAST)
 Model = Any  # Keras has no types
 Results = list[np.ndarray[Any, Any]]
@@ -41,7 +39,7 @@ def measure(task: Row) -> Row:
     """One row for each way, in this process.
 
     Args:
-        task: ``network``; ``time_limit`` of the solver in seconds; ``time``: whether steps are timed.
+        task: ``network``; ``time_limit`` of the solver in seconds.
     """
     tf.config.threading.set_intra_op_parallelism_threads(1)
     stock, data, batch = _made(task["network"])
@@ -49,15 +47,11 @@ def measure(task: Row) -> Row:
     peaks = [_peak(stock, data, batch) for _ in range(_RUNS)]
     facts: Row = {"peak": min(peaks), "highest": max(peaks), "resident": _resident(stock, batch)}
 
-    def compared(train: Callable[[], tuple[Row, Model]]) -> Row:
+    def compared(train: Callable[[], Row]) -> Row:
         try:
-            row, model = train()
+            return train()
         except Exception as failure:  # noqa: BLE001
             return {"failed": f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:300]}"}
-        if task["time"]:
-            again = timed(lambda: _fit(model, data), lambda: _fit(stock, data), _SPEND_S)
-            row |= {"time_overhead": again["time_overhead"]}
-        return row
 
     ways = [{"way": "remat"} | compared(lambda: _recomputing(task, results))]
     for share in _BUDGETS:
@@ -66,21 +60,18 @@ def measure(task: Row) -> Row:
     return facts | {"ways": ways}
 
 
-def _within(task: Row, share: float, plain: int, expected: Results) -> tuple[Row, Model]:
-    """The row of an enabled model, and the model."""
+def _within(task: Row, share: float, plain: int, expected: Results) -> Row:
+    """The row of an enabled model."""
     budget = max(int(share * plain), 2**10)
     try:
         model, data, batch, training = _enabled(task, budget)
-        start = time.perf_counter()
         results = _trained(model, data)
     except checkmate.InfeasibleBudgetError as error:
         if share != LEAST or error.minimum is None:
             raise
         budget = error.minimum
         model, data, batch, training = _enabled(task, budget)
-        start = time.perf_counter()
         results = _trained(model, data)
-    seconds = time.perf_counter() - start
     plans = training.plans
     return {
         "budget": budget,
@@ -88,9 +79,8 @@ def _within(task: Row, share: float, plain: int, expected: Results) -> tuple[Row
         "plain_peak": plans[0].plain_peak,
         "overhead": max(plan.solution.overhead for plan in plans),
         "plans": len(plans),
-        "first_s": seconds,
         "peak": _peak(model, data, batch),
-    } | _compared(results, expected), model
+    } | _compared(results, expected)
 
 
 def _enabled(task: Row, budget: int) -> tuple[Model, tf.data.Dataset, Any, Any]:
@@ -98,8 +88,8 @@ def _enabled(task: Row, budget: int) -> tuple[Model, tf.data.Dataset, Any, Any]:
     return model, data, batch, checkmate.tf2.enable(model, budget, time_limit=task["time_limit"])
 
 
-def _recomputing(task: Row, expected: Results) -> tuple[Row, Model]:
-    """The row of a model with each block recomputed, and the model."""
+def _recomputing(task: Row, expected: Results) -> Row:
+    """The row of a model with each block recomputed."""
     model, data, batch = _made(task["network"])
     blocks = list(_blocks(model))
     for block in blocks:
@@ -109,7 +99,7 @@ def _recomputing(task: Row, expected: Results) -> tuple[Row, Model]:
         model = cut(model, _recomputed)
         model.compile_from_config(settings)
     results = _trained(model, data)
-    return {"peak": _peak(model, data, batch)} | _compared(results, expected), model
+    return {"peak": _peak(model, data, batch)} | _compared(results, expected)
 
 
 def _blocks(model: Model) -> Iterator[Model]:

@@ -259,5 +259,5 @@ HUB: Mapping[str, _Make] = {
     "SegFormer": hub_segformer,
 }
 """The networks that need KerasHub."""
-NETWORKS: Mapping[str, _Make] = {**_APPLICATIONS, **HUB, **_OWN, **_HABITS}
+NETWORKS: Mapping[str, _Make] = {**HUB, **_OWN, **_HABITS, **_APPLICATIONS}
 """Name ↦ makes a compiled model and a batch, always the same after ``keras.utils.set_random_seed``."""
