@@ -16,6 +16,7 @@ from pathlib import Path
 from evaluation import (
     ablation,
     deep,
+    executed_batches,
     executions,
     integrality,
     keras_world,
@@ -57,6 +58,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         deep.EXPERIMENT,
         *executions.EXPERIMENTS,
         physical_limits.EXPERIMENT,
+        *executed_batches.EXPERIMENTS,
         keras_world.EXPERIMENT,
         *peaks.EXPERIMENTS,
         *torch_details.EXPERIMENTS,
