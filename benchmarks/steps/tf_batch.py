@@ -12,7 +12,6 @@ error, or the process dies. The optimizer is plain gradient descent: it has no s
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any

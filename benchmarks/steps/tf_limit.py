@@ -35,7 +35,7 @@ FIRST_REGION = 2
 
 
 def taken() -> int:
-    """Take all memory of the limit, and give it back to the allocator; the limit in MiB, 0 if there is none."""
+    """Take all memory of the limit and give it back to the allocator; the limit in MiB, 0 = there is none."""
     limit = int(os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB", 0))
     if limit:
         tf.raw_ops.Empty(shape=[(limit - FIRST_REGION) * MIB], dtype=tf.uint8)

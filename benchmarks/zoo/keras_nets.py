@@ -80,8 +80,9 @@ _ENDS = re.compile(r"pool|^batch_normalization|^conv_pw_\d+_relu$|^conv1_relu$|_
 
 
 def in_blocks(model: keras.Model, wrap: Callable[[keras.Model], keras.Model]) -> keras.Model:
-    """The same layers, each block wrapped: the stages of an encoder or a decoder, MobileNet's pairs of
-    convolutions, ResNet's bottlenecks. What comes after the last block is not wrapped.
+    """The same layers, each block wrapped; what comes after the last block is not.
+
+    Blocks are the stages of an encoder or a decoder, MobileNet's pairs of convolutions, ResNet's bottlenecks.
 
     Args:
         model: one of the paper's six networks, not small.

@@ -5,8 +5,8 @@ stride in the first convolution, as in the paper, and ResNet's convolutions have
 activation directly after a convolution or a dense layer runs in place: it is part of that layer. All end in
 logits.
 
-``small`` networks have narrow layers, few blocks, and images of a quarter of the side or less. ``side`` is the
-side of a square image for VGG, in place of the usual size; the other networks take images of any size.
+``small`` networks have narrow layers, few blocks, and images of a quarter of the side or less. ``side`` is
+that of a square image for VGG, in place of the usual one; the other networks take images of any size.
 """
 
 from __future__ import annotations
@@ -143,8 +143,9 @@ class Checkpointed(nn.Module):
 
 
 def in_blocks(name: str, model: nn.Module) -> nn.Module:
-    """The network with each block recomputed: the stages of an encoder or a decoder, MobileNet's pairs of
-    convolutions, ResNet's bottlenecks. What comes after the last block is not.
+    """The network with each block recomputed; what comes after the last block is not.
+
+    Blocks are the stages of an encoder or a decoder, MobileNet's pairs of convolutions, ResNet's bottlenecks.
 
     Args:
         name: of one of the paper's six networks.
