@@ -13,22 +13,29 @@ trains one whole step or fails. The batch grows until one fails, then the interv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from evaluation.experiment import Experiment
-from evaluation.results import Results, Task
+from evaluation.largest_batch import PUBLISHED, title_of
+from evaluation.results import Results, Row, Task
 from pages import table
-from steps.process import Row, measured
+from steps.process import Row as Answer
+from steps.process import measured
 
-__all__ = ["EXPERIMENTS", "METHODS", "largest"]
+__all__ = ["EXPERIMENTS", "METHODS", "largest", "paper_ratio", "ratios_of"]
 
-_MIB = 2**20
 METHODS = ("stock", "remat", "ours")
-_COLUMNS = (0, 1, 3)
-"""The paper's methods of the same kind: keep everything, its rule of checkpoints, its optimum."""
+_COLUMNS: Mapping[str, int] = {"stock": 0, "remat": 1, "ours": 3}
+"""Method → its column in the paper's figure: keep everything, √n checkpoints, the optimum."""
+_MEANING = (
+    "The largest batch that trained and, in parentheses, the least that was tried and failed. Ratios: the "
+    "paper's (16 GB, on graphs) / here. “extra FLOPs”: of the schedule, and what one more forward pass "
+    "costs. “loss differs by”: after two steps with a small batch, ours within its least budget, from stock."
+)
 _FIRST: Mapping[str, Mapping[str, tuple[int, tuple[int, int, int]]]] = {
     "tf": {
         "vgg19": (1024, (136, 190, 190)),
@@ -39,7 +46,7 @@ _FIRST: Mapping[str, Mapping[str, tuple[int, tuple[int, int, int]]]] = {
         "resnet50": (1024, (121, 290, 350)),
     },
     "torch": {
-        "vgg19": (1024, (111, 128, 161)),
+        "vgg19": (1024, (106, 124, 155)),
         "mobilenet": (1024, (211, 648, 920)),
         "unet": (1024, (109, 184, 189)),
         "segnet": (1024, (120, 186, 189)),
@@ -74,7 +81,7 @@ _OUT_OF_MEMORY = (
 def tasks(quick: bool, *, framework: str) -> Sequence[Task]:
     """Each method for each network; and the losses of all three at a small batch."""
     made: list[Task] = []
-    precision, seconds = (0.25, 2.0) if quick else (0.025, 5.0)
+    precision, seconds = (0.25, 3.0) if quick else (0.025, 5.0)
     for network, (limit, firsts) in (_QUICK if quick else _FIRST[framework]).items():
         common = {"network": network, "side": _SIDE, "limit": limit, "time_limit": seconds}
         common |= {"precision": precision}
@@ -97,7 +104,7 @@ def measure(task: Task, *, module: str) -> Mapping[str, Any]:
     )
 
 
-def largest(step: Callable[[int], Row], *, first: int, precision: float) -> Row:
+def largest(step: Callable[[int], Answer], *, first: int, precision: float) -> Answer:
     """Search for the largest batch: by steps that double, then by bisection.
 
     Args:
@@ -110,7 +117,7 @@ def largest(step: Callable[[int], Row], *, first: int, precision: float) -> Row:
         with the larger ones, by batch.
     """
     low, high, move = 0, 0, precision
-    best: Row = {}
+    best: Answer = {}
     failures: dict[str, str] = {}
     batch = first
     while True:
@@ -125,11 +132,12 @@ def largest(step: Callable[[int], Row], *, first: int, precision: float) -> Row:
         if low and high:
             batch = (low + high) // 2
         else:
-            batch = max(low + 1, int(low * (1 + move))) if low else max(1, int(high * (1 - min(move, 0.5))))
+            less = int(high * (1 - min(move, 0.5)))
+            batch = max(low + 1, int(low * (1 + move))) if low else max(1, min(high - 1, less))
             move *= 2
 
 
-def _tried(module: str, task: Row) -> Row:
+def _tried(module: str, task: Answer) -> Answer:
     """What the process of a batch answers.
 
     Raises:
@@ -151,8 +159,52 @@ def _tried(module: str, task: Row) -> Row:
 
 
 def markdown(results: Results) -> str:
-    """A line for each network."""
-    return table(("network",), [[network] for network in results.distinct("network")])
+    """A line for each network, the paper's ratios beside ours."""
+    lines = [_line(results, network) for network in PUBLISHED if any(results.where(network=network))]
+    ratios = ("remat / stock", "ours / stock")
+    head = ("network", "limit MiB", *METHODS, *ratios, "extra FLOPs", "loss differs by")
+    return f"{_MEANING}\n\n{table(head, lines)}"
+
+
+def _line(results: Results, network: str) -> Sequence[str]:
+    found = {row["method"]: row for row in results.where(network=network)}
+    ours, losses = found.get("ours"), found.get("losses")
+    ratios = ratios_of(results, network)
+    return (
+        title_of(network),
+        str(max(row["limit"] or 0 for row in found.values())),
+        *(_batch(found.get(method)) for method in METHODS),
+        *(f"{paper_ratio(network, method):.1f}× / {_times(ratios[method])}" for method in METHODS[1:]),
+        "–"
+        if ours is None or not ours["batch"]
+        else f"{ours['overhead']:+.0%} of {ours['most_overhead']:+.0%}",
+        "–" if losses is None else f"{abs(losses['ours'] / losses['stock'] - 1):.0e}",
+    )
+
+
+def _batch(row: Row | None) -> str:
+    """The largest batch that trained, and the next one that was tried."""
+    if row is None:
+        return "–"
+    failed = min(map(int, row["failures"]))
+    return f"{row['batch']} ({failed}: {row['failures'][str(failed)]})"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}×" if ratio else "–"
+
+
+def ratios_of(results: Results, network: str) -> Mapping[str, float]:
+    """The largest batch of each method relative to stock's; 0 where one of them is missing."""
+    found = {row["method"]: row["batch"] for row in results.where(network=network)}
+    return {method: found.get(method, 0) / (found.get("stock") or math.inf) for method in METHODS}
+
+
+def paper_ratio(network: str, method: str) -> float:
+    """The published batch relative to keeping everything: that of √n checkpoints, or of the optimum."""
+    batches = PUBLISHED[network]
+    least, best = batches[0], batches[_COLUMNS[method]]
+    return (best or 0) / (least or math.inf)
 
 
 _TF = Experiment(
