@@ -40,10 +40,10 @@ _FIRST: Mapping[str, Mapping[str, tuple[int, tuple[int, int, int]]]] = {
     "tf": {
         "vgg19": (1024, (136, 190, 190)),
         "mobilenet": (1024, (239, 397, 660)),
-        "unet": (1024, (124, 250, 270)),
-        "fcn8": (2048, (100, 180, 180)),
-        "segnet": (1024, (126, 200, 270)),
         "resnet50": (1024, (121, 290, 350)),
+        "unet": (1024, (124, 250, 270)),
+        "segnet": (1024, (126, 200, 270)),
+        "fcn8": (2048, (100, 180, 180)),
     },
     "torch": {
         "vgg19": (1024, (106, 124, 155)),
@@ -57,6 +57,7 @@ _FIRST: Mapping[str, Mapping[str, tuple[int, tuple[int, int, int]]]] = {
 """By framework and network: the limit in MiB, and the batch to try first with each method."""
 _QUICK: Mapping[str, tuple[int, tuple[int, int, int]]] = {"mobilenet": (128, (24, 40, 60))}
 _LOSSES = {"method": "losses", "batch": 8}
+_MIB = 2**20
 _SIDE = 64
 """Pixels of the images."""
 _OWN = {
@@ -108,7 +109,8 @@ def largest(step: Callable[[int], Answer], *, first: int, precision: float) -> A
     """Search for the largest batch: by steps that double, then by bisection.
 
     Args:
-        step: trains with a batch; its answer has ``failed`` if that was impossible.
+        step: trains with a batch; its answer has ``failed`` if that was impossible, and if known ``share``,
+            the memory that the batch needs as a share of the limit.
         first: the batch that is tried first.
         precision: the width of the last interval, as a share of the batch.
 
@@ -132,7 +134,7 @@ def largest(step: Callable[[int], Answer], *, first: int, precision: float) -> A
         if low and high:
             batch = (low + high) // 2
         else:
-            less = int(high * (1 - min(move, 0.5)))
+            less = int(high / row["share"]) if row.get("share") else int(high * (1 - min(move, 0.5)))
             batch = max(low + 1, int(low * (1 + move))) if low else max(1, min(high - 1, less))
             move *= 2
 
@@ -152,7 +154,7 @@ def _tried(module: str, task: Answer) -> Answer:
     if "cost" in row:
         return {"failed": f"costs {row['overhead']:+.1%}, more than one more forward pass"}
     if "InfeasibleBudgetError" in row["failed"]:
-        return {"failed": "refused"}
+        return {"failed": "refused", "share": (row.get("needs") or 0) / (task["limit"] * _MIB)}
     if any(part in row["failed"] for part in _OUT_OF_MEMORY):
         return {"failed": "out of memory"}
     raise RuntimeError(f"batch {task['batch']}: {row['failed']}")

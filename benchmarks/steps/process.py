@@ -90,6 +90,8 @@ def answer(measure: Callable[[Row], Row]) -> None:
     except Exception as failure:  # noqa: BLE001
         cause = getattr(failure, "inner_exception", failure)  # Dynamo wraps what a backend raises
         row = {"failed": f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0][:200]}"}
+        if minimum := getattr(cause, "minimum", None):  # of an InfeasibleBudgetError, in bytes
+            row["needs"] = minimum
     print(json.dumps(row))
 
 

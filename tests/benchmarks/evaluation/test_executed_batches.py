@@ -52,7 +52,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any] | Excep
 def test_only_a_lack_of_memory_or_of_flops_is_a_failure(answers: Any) -> None:
     assert answers({"loss": 1.0}) == {"loss": 1.0}
     assert answers({"cost": 3.0, "overhead": 0.5})["failed"].startswith("costs +50.0%")
-    assert answers({"failed": "InfeasibleBudgetError: no"}) == {"failed": "refused"}
+    assert answers({"failed": "InfeasibleBudgetError: no"}) == {"failed": "refused", "share": 0.0}
+    assert answers({"failed": "InfeasibleBudgetError: no", "needs": 125 << 20})["share"] == 1.25
     assert answers({"failed": "ResourceExhaustedError: no"}) == {"failed": "out of memory"}
     assert answers(RuntimeError("exit -11: Fatal")) == {"failed": "out of memory"}
     for fault in ({"failed": "TypeError: no"}, RuntimeError("no answer within 9 s"), RuntimeError("exit 1:")):
