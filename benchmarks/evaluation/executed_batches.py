@@ -55,7 +55,7 @@ _FIRST: Mapping[str, Mapping[str, tuple[int, tuple[int, int, int]]]] = {
     },
 }
 """By framework and network: the limit in MiB, and the batch to try first with each method."""
-_QUICK: Mapping[str, tuple[int, tuple[int, int, int]]] = {"mobilenet": (128, (24, 40, 60))}
+_QUICK: Mapping[str, tuple[int, tuple[int, int, int]]] = {"mobilenet": (128, (18, 40, 80))}
 _LOSSES = {"method": "losses", "batch": 8}
 _MIB = 2**20
 _SIDE = 64

@@ -24,3 +24,14 @@ def test_a_step_trains_where_its_budget_is_all_memory_that_there_is() -> None:
     assert ours["losses"] == pytest.approx(training("plain", limit_mib=None)["losses"], rel=1e-5)
     assert ours["expected"] <= LIMIT_MIB * 2**20
     assert "ResourceExhaustedError" in training("plain")["failed"]
+
+
+def test_a_batch_that_stock_tensorflow_has_no_memory_for_trains_at_less_than_one_more_forward_pass() -> None:
+    task = {"network": "mobilenet", "side": 64, "batch": 40, "time_limit": 1.0}
+    stock, ours = (
+        measured("tf_batch", task | {"method": method}, own={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "128"})
+        for method in ("stock", "ours")
+    )
+    assert "ResourceExhaustedError" in stock["failed"]
+    assert ours["cost"] <= ours["most_cost"]
+    assert ours["loss"] > 0

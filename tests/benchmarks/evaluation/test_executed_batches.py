@@ -103,12 +103,12 @@ def test_all_networks_are_tried_and_a_quick_run_asks_fewer(one: Experiment) -> N
     assert asked == {(network, method) for network in PUBLISHED for method in (*METHODS, "losses")}
 
 
-def test_a_quick_run_trains_larger_batches_in_the_same_memory() -> None:
+def test_a_quick_run_trains_a_larger_batch_in_the_same_memory() -> None:
     pytest.importorskip("torch")
-    rows = [Row(task=dict(task), result=dict(TORCH.measure(task))) for task in TORCH.tasks(True)]
-    batches = {row["method"]: row["batch"] for row in rows}
-    assert 0 < batches["stock"] < batches["remat"] < batches["ours"]
-    (ours,) = [row for row in rows if row["method"] == "ours"]
-    assert ours["cost"] <= ours["most_cost"]
-    (losses,) = [row for row in rows if row["method"] == "losses"]
-    assert losses["ours"] == pytest.approx(losses["stock"], rel=1e-4)
+    rows = {
+        task["method"]: TORCH.measure(task)
+        for task in TORCH.tasks(True)
+        if task["method"] in ("stock", "ours")
+    }
+    assert 0 < rows["stock"]["batch"] < rows["ours"]["batch"]
+    assert rows["ours"]["cost"] <= rows["ours"]["most_cost"]
