@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from evaluation import EXPERIMENTS, picture, solvers, tables
+from evaluation import EXPERIMENTS, batches_picture, executed_batches, picture, solvers, tables
 from evaluation.executors import executor_of
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, read_results
@@ -137,8 +137,11 @@ def _show(experiment: Experiment, results: Results, folder: Path) -> None:
 
 
 def _fill_pages(folder: Path) -> None:
-    """Replace the tables of README and docs, and redraw the picture of the README."""
-    picture.save(read_results(folder / "overhead.json"), ROOT / "docs" / "images" / "results.svg")
+    """Replace the tables of README and docs, and redraw the pictures of the README."""
+    images = ROOT / "docs" / "images"
+    picture.save(read_results(folder / "overhead.json"), images / "results.svg")
+    executed = [read_results(folder / f"{one.name}.json") for one in executed_batches.EXPERIMENTS]
+    batches_picture.save(*executed, images / "batches.svg")
     made = tables(folder)
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         text = page.read_text(encoding="utf-8")

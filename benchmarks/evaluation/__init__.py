@@ -16,6 +16,7 @@ from pathlib import Path
 from evaluation import (
     ablation,
     deep,
+    executed_batches,
     executions,
     first_step,
     integrality,
@@ -58,6 +59,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         deep.EXPERIMENT,
         *executions.EXPERIMENTS,
         physical_limits.EXPERIMENT,
+        *executed_batches.EXPERIMENTS,
         keras_world.EXPERIMENT,
         first_step.EXPERIMENT,
         *peaks.EXPERIMENTS,

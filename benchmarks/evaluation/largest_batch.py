@@ -28,14 +28,14 @@ from pages import table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "Search", "simulated"]
+__all__ = ["EXPERIMENT", "PUBLISHED", "Search", "simulated", "title_of"]
 
 _NETWORKS = ("vgg19", "mobilenet", "unet", "fcn8", "segnet", "resnet50")
 _SOLVERS = ("keep-all", "chen-sqrt-n-ap", "chen-greedy", "auto")
 _GIGABYTES = (16, 24, 80, 140)
 """10⁹ bytes: the paper's device, and current ones."""
 
-_PUBLISHED: Mapping[str, tuple[int | None, ...]] = {
+PUBLISHED: Mapping[str, tuple[int | None, ...]] = {
     "vgg19": (167, 197, 266, 289),
     "mobilenet": (215, 452, 640, 1105),
     "unet": (16, 18, 35, 61),
@@ -172,7 +172,7 @@ def markdown(results: Results) -> str:
         ours = [_at(rows, network, solver, _GIGABYTES[0]) for solver in _SOLVERS]
         cells = [f"{_published(network, k)} / {_found(one)}" for k, one in enumerate(ours)]
         gain = ours[-1]["batch"] / (ours[0]["batch"] or math.inf)
-        beside.append([_title(network), *cells, ours[-1]["impossible"], f"{gain:.1f}×" if gain else "–"])
+        beside.append([title_of(network), *cells, ours[-1]["impossible"], f"{gain:.1f}×" if gain else "–"])
     head = ["network", *_SOLVERS, "proved impossible from", "auto / keep-all"]
     text = (
         f"Largest batch in {_GIGABYTES[0]} GB, published / here, with the overhead of its schedule in "
@@ -180,7 +180,7 @@ def markdown(results: Results) -> str:
         f"\n\n{table(head, beside)}"
     )
     further = [
-        [f"{_title(network)}, {gigabytes} GB"]
+        [f"{title_of(network)}, {gigabytes} GB"]
         + [_at(rows, network, solver, gigabytes)["batch"] or "–" for solver in _SOLVERS]
         + [_at(rows, network, _SOLVERS[-1], gigabytes)["impossible"]]
         for network in networks
@@ -203,7 +203,7 @@ def draw(results: Results) -> Figure:
         heights = [batch / max(one, 1) for batch, one in zip(found, least, strict=True)]
         bars = axes.bar(places, heights, width=0.2, label=solver)
         axes.bar_label(bars, [str(batch) for batch in found], fontsize=8)
-    axes.set_xticks(range(len(networks)), [_title(network) for network in networks])
+    axes.set_xticks(range(len(networks)), [title_of(network) for network in networks])
     axes.set_ylabel(f"largest batch in {_GIGABYTES[0]} GB,\nrelative to keep-all")
     axes.legend()
     return figure
@@ -223,13 +223,14 @@ def _found(one: Mapping[str, Any]) -> str:
 
 
 def _published(network: str, solver: int) -> str:
-    batch = _PUBLISHED[network][solver]
+    batch = PUBLISHED[network][solver]
     if batch is None:
         return "–"
     return f"≥ {batch}" if network in _AT_LEAST and solver == len(_SOLVERS) - 1 else str(batch)
 
 
-def _title(network: str) -> str:
+def title_of(network: str) -> str:
+    """The network's name in prose."""
     return zoo.NETWORKS[network].title
 
 

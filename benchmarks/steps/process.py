@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import math
 import os
 import shutil
 import statistics
@@ -14,9 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["LEAST", "Row", "answer", "measured", "timed"]
+if TYPE_CHECKING:
+    from checkmate import Solution
+
+__all__ = ["LEAST", "Row", "answer", "measured", "one_more_pass", "timed"]
 
 Row = dict[str, Any]
 LEAST = 0.0
@@ -86,7 +90,23 @@ def answer(measure: Callable[[Row], Row]) -> None:
     except Exception as failure:  # noqa: BLE001
         cause = getattr(failure, "inner_exception", failure)  # Dynamo wraps what a backend raises
         row = {"failed": f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0][:200]}"}
+        if minimum := getattr(cause, "minimum", None):  # of an InfeasibleBudgetError, in bytes
+            row["needs"] = minimum
     print(json.dumps(row))
+
+
+def one_more_pass(solution: Solution) -> Row:
+    """The cost of a schedule, the most it may be for one more forward pass, and both relative to one step."""
+    graph = solution.problem.graph
+    forward = math.fsum(op.cost for op in graph.ops if not op.backward)
+    most = (graph.ideal_cost + forward) * (1 + 1e-12)  # the arithmetic of floats
+    once = graph.ideal_cost
+    return {
+        "cost": solution.cost,
+        "most_cost": most,
+        "overhead": solution.cost / once - 1,
+        "most_overhead": forward / once,
+    }
 
 
 def timed(step: Callable[[], Any], plain: Callable[[], Any], spend_s: float) -> Row:

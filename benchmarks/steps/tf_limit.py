@@ -30,8 +30,16 @@ NETWORKS: dict[str, tuple[str, Row]] = {
 """Network of :mod:`zoo.small_keras` or ``keras.applications``, and its sizes."""
 MIB = 2**20
 _STEPS = 3
-_FIRST_REGION = 2
+FIRST_REGION = 2
 """MiB that TensorFlow has taken before: a region of its own for the smallest tensors."""
+
+
+def taken() -> int:
+    """Take all memory of the limit and give it back to the allocator; the limit in MiB, 0 = there is none."""
+    limit = int(os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB", 0))
+    if limit:
+        tf.raw_ops.Empty(shape=[(limit - FIRST_REGION) * MIB], dtype=tf.uint8)
+    return limit
 
 
 def measure(task: Row) -> Row:
@@ -41,15 +49,13 @@ def measure(task: Row) -> Row:
         task: ``network``; ``method``, "plain", "checkmate" or, for the memory that both need, "needs";
             ``counts`` of the budget, which is the limit; ``time_limit`` of the solver, in seconds.
     """
-    limit = int(os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB", 0))
-    if limit:
-        tf.raw_ops.Empty(shape=[(limit - _FIRST_REGION) * MIB], dtype=tf.uint8)
+    limit = taken()
     name, sizes = NETWORKS[task["network"]]
     case = zoo.CASES[name](**sizes) if name in zoo.CASES else zoo.application(name, **sizes)
     settings = {
         "counts": task["counts"],
         "time_limit": task["time_limit"],
-        "reserve": _FIRST_REGION * MIB,
+        "reserve": FIRST_REGION * MIB,
     }
     if task["method"] == "needs":
         return _needs(case, settings)

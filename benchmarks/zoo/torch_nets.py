@@ -5,7 +5,8 @@ stride in the first convolution, as in the paper, and ResNet's convolutions have
 activation directly after a convolution or a dense layer runs in place: it is part of that layer. All end in
 logits.
 
-``small`` networks have narrow layers, few blocks, and images of a quarter of the side or less.
+``small`` networks have narrow layers, few blocks, and images of a quarter of the side or less. ``side`` is
+that of a square image for VGG, in place of the usual one; the other networks take images of any size.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-__all__ = ["NETS", "SEGMENTING"]
+__all__ = ["NETS", "SEGMENTING", "Checkpointed", "in_blocks"]
 
 _SEGMENTS = 19
 """Classes of the segmentations: those of Cityscapes."""
 
 
-def vgg16(small: bool) -> nn.Module:
+def vgg16(small: bool, side: int | None = None) -> nn.Module:
     """Configuration D."""
-    return _vgg((2, 2, 3, 3, 3), small)
+    return _vgg((2, 2, 3, 3, 3), small, side)
 
 
-def vgg19(small: bool) -> nn.Module:
+def vgg19(small: bool, side: int | None = None) -> nn.Module:
     """Configuration E."""
-    return _vgg((2, 2, 4, 4, 4), small)
+    return _vgg((2, 2, 4, 4, 4), small, side)
 
 
 def mobilenet(small: bool) -> nn.Module:
@@ -111,13 +113,60 @@ def segnet(small: bool) -> nn.Module:
     return nn.Sequential(*_encoder(width)[:4], *up, nn.Conv2d(width, _SEGMENTS, 3, padding=1))
 
 
-NETS: dict[str, Callable[[bool], nn.Module]] = {
+NETS: dict[str, Callable[..., nn.Module]] = {
     one.__name__: one for one in (vgg16, vgg19, mobilenet, resnet50, unet, fcn8, segnet, densenet121)
 }
 """By name; the argument is ``small``."""
 
 SEGMENTING = {"unet": 2, "fcn8": 1, "segnet": 2}
 """Networks that predict a class for each pixel, and the factor by which their output is smaller."""
+
+_BLOCKS: dict[str, Sequence[int]] = {
+    "vgg19": [1] * 5,
+    "mobilenet": [3] + [6] * 13,
+    "resnet50": [4] + [1] * 16,
+    "segnet": [1, 1, 1, 1, 3, 4, 4, 4],
+}
+"""Numbers of successive layers that form a block; those after the last block are in none."""
+
+
+class Checkpointed(nn.Module):
+    """f, recomputed in the backward pass by ``torch.utils.checkpoint``."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply f."""
+        return checkpoint(self.block, x, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+def in_blocks(name: str, model: nn.Module) -> nn.Module:
+    """The network with each block recomputed; what comes after the last block is not.
+
+    Blocks are the stages of an encoder or a decoder, MobileNet's pairs of convolutions, ResNet's bottlenecks.
+
+    Args:
+        name: of one of the paper's six networks.
+        model: the network, not small; its parts are used, and may be replaced.
+    """
+    if isinstance(model, _UNet):
+        for stages in (model.encoder, model.up):
+            for k, stage in enumerate(stages):
+                stages[k] = Checkpointed(stage)
+        model.bottom = Checkpointed(model.bottom)
+        return model
+    if isinstance(model, _FCN8):
+        model.third = nn.Sequential(*map(Checkpointed, model.third))
+        model.fourth, model.fifth = Checkpointed(model.fourth), Checkpointed(model.fifth)
+        return model
+    layers = list(model.children())
+    blocks: list[nn.Module] = []
+    for count in _BLOCKS[name]:
+        blocks.append(Checkpointed(nn.Sequential(*layers[:count])))
+        del layers[:count]
+    return nn.Sequential(*blocks, *layers)
 
 
 class _Bottleneck(nn.Module):
@@ -201,12 +250,13 @@ class _FCN8(nn.Module):
         return self.up_3(x + self.score_3(third))  # type: ignore[no-any-return]
 
 
-def _vgg(counts: Sequence[int], small: bool) -> nn.Module:
+def _vgg(counts: Sequence[int], small: bool, side: int | None) -> nn.Module:
     width, hidden = (4, 64) if small else (64, 4096)
+    pixels = ((side or (32 if small else 224)) // 32) ** 2
     return nn.Sequential(
         *_encoder(width, counts),
         nn.Flatten(),
-        *(nn.Linear(8 * width * (1 if small else 49), hidden), nn.ReLU(inplace=True)),
+        *(nn.Linear(8 * width * pixels, hidden), nn.ReLU(inplace=True)),
         *(nn.Linear(hidden, hidden), nn.ReLU(inplace=True)),
         nn.Linear(hidden, 1000),
     )

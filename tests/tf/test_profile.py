@@ -54,6 +54,22 @@ def test_the_code_for_gpus_finds_the_workspace_on_a_cpu() -> None:
     assert exact <= found.workspace <= 2 * exact
 
 
+def test_several_ops_need_no_more_memory_than_one() -> None:
+    softmax = only("Softmax", tf.nn.softmax, [1024, 512])
+
+    def peak(ops: int) -> int:
+        before = tf.config.experimental.get_memory_info("CPU:0")["current"]
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        profile_in_turn([softmax] * ops, "CPU:0")
+        return int(tf.config.experimental.get_memory_info("CPU:0")["peak"]) - before
+
+    try:
+        tf.config.experimental.reset_memory_stats("CPU:0")
+    except ValueError as error:  # TF_ENABLE_ONEDNN_OPTS=0
+        pytest.skip(str(error))
+    assert peak(3) < peak(1) + 2**20
+
+
 def test_paddings_keep_their_values() -> None:
     padding = only("Pad", lambda x: tf.pad(x, [[0, 0], [1, 1]]), [64, 64])
     assert profile_op(padding).seconds > 0

@@ -40,3 +40,22 @@ def test_ops_and_layers_count_the_same_flops_and_have_about_the_same_peak() -> N
     assert ops.n_ops > layers.n_ops
     assert layers.ideal_cost == pytest.approx(ops.ideal_cost, rel=0.1)
     assert keep_all_peak(layers) == pytest.approx(keep_all_peak(ops), rel=0.3)
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("vgg19", 5), ("unet", 8), ("segnet", 8), ("fcn8", 5)])
+def test_a_network_in_blocks_is_the_same_function(name: str, blocks: int) -> None:
+    import keras
+    import numpy as np
+
+    from zoo.keras_nets import NETS, in_blocks
+
+    wrapped = []
+
+    def wrap(block: keras.Model) -> keras.Model:
+        wrapped.append(block)
+        return block
+
+    model = NETS[name](True, side=32)
+    x = np.random.default_rng(0).standard_normal((2, 32, 32, 3)).astype(np.float32)
+    assert np.array_equal(in_blocks(model, wrap)(x), model(x))
+    assert len(wrapped) == blocks

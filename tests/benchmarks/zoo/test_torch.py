@@ -141,3 +141,24 @@ def test_the_command_writes_readable_files_and_lists_skipped_networks(
 def test_unknown_arguments_are_named(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         zoo.graph(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("vgg19", 5), ("unet", 8), ("segnet", 8), ("fcn8", 5), ("mobilenet", 14)]
+)
+def test_a_network_in_blocks_has_the_same_loss_and_gradients(name: str, blocks: int) -> None:
+    torch = pytest.importorskip("torch")
+    from zoo.torch_nets import NETS, Checkpointed, in_blocks
+
+    results = []
+    for way in (lambda model: model, lambda model: in_blocks(name, model)):
+        torch.manual_seed(0)
+        model = way(NETS[name](name != "mobilenet"))
+        x = torch.randn(2, 3, 32, 32)
+        torch.manual_seed(1)  # of dropout
+        model(x).square().mean().backward()
+        results.append({p.grad for p in model.parameters()})
+        found = sum(isinstance(part, Checkpointed) for part in model.modules())
+    assert found == blocks
+    plain, ours = (sorted(float(g.double().square().sum()) for g in gradients) for gradients in results)
+    assert ours == plain
