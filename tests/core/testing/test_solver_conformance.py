@@ -367,9 +367,7 @@ def _idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformance, "slowdown", lambda: 1.0)
 
 
-def checked(
-    solver: Solver, spoil: Spoil | None = None, count: int = SolverConformance.examples
-) -> SolverConformance:
+def checked(solver: Solver, spoil: Spoil | None = None, count: int = 150) -> SolverConformance:
     class Case(SolverConformance):
         guarantee = "exact" if spoil is None or spoil in EXACT else "heuristic"
         features = frozenset({"monotone"}) if spoil is None or spoil in MONOTONE else frozenset()
