@@ -193,7 +193,8 @@ def test_a_built_model_is_traced_once(metrics: list[str], monkeypatch: pytest.Mo
     monkeypatch.setattr(type(model), "call", lambda self, *a, **k: calls.append(a[0]) or call(self, *a, **k))
     enable(model)
     after(model, X, Y, batch_size=40)
-    assert len(calls) == 1
+    makes_metrics = bool(metrics) and keras.__version__.startswith("3.3.")  # in the step, for the first batch
+    assert len(calls) == 1 + makes_metrics
 
 
 def test_a_loss_scale_that_changes_is_followed_from_the_first_step_on() -> None:
@@ -206,7 +207,7 @@ def test_a_loss_scale_that_changes_is_followed_from_the_first_step_on() -> None:
         if enabled:
             enable(model)
         after(model, X, Y, batch_size=40, epochs=12)
-        scales.append(float(scaling.dynamic_scale))
+        scales.append(float(scaling.dynamic_scale.numpy()))
     assert scales[0] == scales[1] > 2.0 ** (30 - 24)  # halved until the gradients were finite
 
 
