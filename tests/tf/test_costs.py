@@ -13,7 +13,7 @@ import tensorflow as tf
 import checkmate
 from checkmate.cost import DEVICES, OpProfile
 from checkmate.framework import measuring
-from checkmate_tf import costs
+from checkmate_tf import costs, profile
 from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.events import ProfilerBusyError, TraceRecorder
 
@@ -189,3 +189,16 @@ def test_measuring_inside_a_profiler_is_refused_with_the_way_out(
 ) -> None:
     with TraceRecorder(), pytest.raises(ProfilerBusyError, match="run one step of the compiled model before"):
         profile_ops(ops)
+
+
+def test_an_op_that_finds_no_room_to_be_measured_is_warned_of(
+    ops: list[tf.Operation], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def exhausted(op: tf.Operation, name: str) -> object:
+        raise tf.errors.ResourceExhaustedError(None, None, "no memory is left")
+
+    monkeypatch.setattr(profile, "_ready", exhausted)
+    found = profile_ops([op for op in ops if op.type == "MatMul"][:1], on_disk=False)
+    assert [known.workspace for known in found.values()] == [0]
+    (said,) = (record.message for record in caplog.records if record.levelname == "WARNING")
+    assert "without a workspace: MatMul alone, on made-up inputs, runs out of memory" in said

@@ -21,7 +21,7 @@ from checkmate.plugins import CostModel
 from checkmate_tf.device import device_of_this_machine, machine_of, memory_limit
 from checkmate_tf.flops import flops_of, number_format
 from checkmate_tf.private import called_code, is_stateful
-from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in_turn
+from checkmate_tf.profile import NoRoomError, NotMeasurableError, constant_inputs, profile_in_turn
 from checkmate_tf.storages import calls_functions, is_compiled, lender
 
 __all__ = ["price", "profile_ops"]
@@ -125,7 +125,8 @@ def _profiled(ops: Iterable[tf.Operation], device: str) -> Iterator[OpProfile]:
     found = profile_in_turn(taking(), device)
     for op, profile in zip(taken, found, strict=True):
         if isinstance(profile, NotMeasurableError):
-            _log.info("%s can't be profiled, charging its bytes: %s", op.name, profile)
+            level = logging.WARNING if isinstance(profile, NoRoomError) else logging.INFO
+            _log.log(level, "%s is charged for its bytes, without a workspace: %s", op.name, profile)
         yield profile if isinstance(profile, OpProfile) else _by_bytes(op)
 
 

@@ -26,7 +26,7 @@ from checkmate_tf.events import Execution, Trace, TraceRecorder
 from checkmate_tf.private import FuncGraph, copy_functions, emit_op, grappler_off, resource_spec, runnable
 from checkmate_tf.storages import is_compiled, lender, nbytes
 
-__all__ = ["NotMeasurableError", "constant_inputs", "profile_in_turn", "profile_op"]
+__all__ = ["NoRoomError", "NotMeasurableError", "constant_inputs", "profile_in_turn", "profile_op"]
 
 _SPENT_S = 0.006
 _LEAST_RUNS = 3
@@ -43,6 +43,10 @@ _NOTHING = OpProfile(seconds=0.0, workspace=0)
 
 class NotMeasurableError(ValueError):
     """An op can't run alone on made-up inputs; the message says why."""
+
+
+class NoRoomError(NotMeasurableError):
+    """The memory that is left is not enough to run an op alone."""
 
 
 def profile_op(op: tf.Operation, device: str = "CPU:0") -> OpProfile:
@@ -100,6 +104,8 @@ def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile 
                     _repeat(run)
             except NotMeasurableError as error:
                 found.append(error)
+            except tf.errors.ResourceExhaustedError:
+                found.append(NoRoomError(f"{op.type} alone, on made-up inputs, runs out of memory"))
             except (tf.errors.OpError, ValueError, TypeError, NotImplementedError, KeyError) as error:
                 found.append(NotMeasurableError(f"{op.type} can't run alone: {error}"))
     if isinstance(recorder, TraceRecorder):
