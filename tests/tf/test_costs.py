@@ -197,6 +197,7 @@ def test_an_op_that_finds_no_room_to_be_measured_is_warned_of(
     def exhausted(op: tf.Operation, name: str) -> object:
         raise tf.errors.ResourceExhaustedError(None, None, "no memory is left")
 
+    monkeypatch.setattr(measuring, "_memory", {})
     monkeypatch.setattr(profile, "_ready", exhausted)
     found = profile_ops([op for op in ops if op.type == "MatMul"][:1], on_disk=False)
     assert [known.workspace for known in found.values()] == [0]
