@@ -54,6 +54,8 @@ def draw(tensorflow: Results, torch: Results) -> Figure:
 
 
 def _panel(axes: Axes, results: Results) -> None:
+    from matplotlib.patheffects import withStroke
+
     networks = [name for name in PUBLISHED if ratios_of(results, name)["stock"]]
     for k, method in enumerate(METHODS):
         label, colour = _BARS[method]
@@ -61,7 +63,8 @@ def _panel(axes: Axes, results: Results) -> None:
         heights = [ratios_of(results, network)[method] for network in networks]
         bars = axes.bar(places, heights, width=0.92 * _WIDTH, color=colour, label=label, zorder=2)
         sizes = [_batch(results, network, method) for network in networks]
-        axes.bar_label(bars, sizes, fontsize=6.5, padding=2, color="0.25")
+        halo = [withStroke(linewidth=2, foreground="white")]
+        axes.bar_label(bars, sizes, fontsize=6.5, padding=2, color="0.25", path_effects=halo, zorder=4)
     for place, network in enumerate(networks):
         middle, height = place + _WIDTH, paper_ratio(network, "ours")
         ends = middle - 0.62 * _WIDTH, middle + 0.62 * _WIDTH
