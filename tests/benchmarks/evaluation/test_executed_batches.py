@@ -103,12 +103,12 @@ def test_all_networks_are_tried_and_a_quick_run_asks_fewer(one: Experiment) -> N
     assert asked == {(network, method) for network in PUBLISHED for method in (*METHODS, "losses")}
 
 
-def test_a_quick_run_trains_a_larger_batch_in_the_same_memory() -> None:
+def test_a_batch_that_pytorch_has_no_memory_for_trains_at_less_than_one_more_forward_pass() -> None:
     pytest.importorskip("torch")
-    rows = {
-        task["method"]: TORCH.measure(task)
-        for task in TORCH.tasks(True)
-        if task["method"] in ("stock", "ours")
-    }
-    assert 0 < rows["stock"]["batch"] < rows["ours"]["batch"]
-    assert rows["ours"]["cost"] <= rows["ours"]["most_cost"]
+    task = {"network": "mobilenet", "side": 64, "batch": 30, "time_limit": 1.0, "limit": 128}
+    stock, ours = (
+        executed_batches._tried("torch_batch", task | {"method": method}) for method in ("stock", "ours")
+    )
+    assert stock == {"failed": "out of memory"}
+    assert ours["cost"] <= ours["most_cost"]
+    assert ours["loss"] > 0
