@@ -100,7 +100,7 @@ def executed(
         for k in after[op]:
             waits[k].remove(op)
         workers[w].add([k for k in after[op] if not waits[k]])
-        idle.insert(0, w)  # it goes on at once; others take what is left
+        idle.insert(0, w)  # it goes on at once; other threads take the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,8 @@ def price_step(
 ) -> tuple[Settled, Account]:
     """The step that a plan would be made for, and the account of its bytes; arguments as above."""
     planner = _Planner(traced=trace(captured), options=options, optimizer=optimizer, least=0)
-    settled = planner.settled(planner.profiles())
+    profiles = planner.profiles()
+    settled = planner.settled(profiles, workspaces_of(planner.traced, profiles))
     return settled, planner.account(settled.graph)
 
 
@@ -139,7 +140,7 @@ class _Planner:
         profiles = self.profiles()
         self.options.report("counting bytes")
         workspaces = workspaces_of(self.traced, profiles)
-        settled = self.settled(profiles)
+        settled = self.settled(profiles, workspaces)
         graph = settled.graph
         as_traced = _as_traced(graph, settled.order)
         counts = self.options.counts
@@ -222,14 +223,16 @@ class _Planner:
         ops = list(dict.fromkeys([*self.traced.heavy, *inside]))
         return profile_ops(ops, on_disk=self.options.cache, on_progress=self.options.listener())
 
-    def settled(self, profiles: Mapping[tf.Operation, OpProfile]) -> Settled:
+    def settled(
+        self, profiles: Mapping[tf.Operation, OpProfile], workspaces: Mapping[tf.Operation, int]
+    ) -> Settled:
         """The step with costs, workspaces and the tensors that ops reuse."""
-        settled = settle(self.traced, self.priced(profiles))
-        return with_reuses(settled, workspaces_of(self.traced, profiles))
+        return with_reuses(settle(self.traced, self.priced(profiles, workspaces)), workspaces)
 
-    def priced(self, profiles: Mapping[tf.Operation, OpProfile]) -> DFGraph:
+    def priced(
+        self, profiles: Mapping[tf.Operation, OpProfile], needs: Mapping[tf.Operation, int]
+    ) -> DFGraph:
         groups, options = self.traced.groups, self.options
-        needs = workspaces_of(self.traced, profiles)
         graph = replace(self.traced.graph, tensors=_with_lent(self.traced, needs))
         ops = []
         for op, group in zip(graph.ops, groups, strict=True):
