@@ -64,6 +64,22 @@ def test_a_plan_names_the_first_victims() -> None:
         assert evicting_sequence(graph, 9, moments={3: keep}) == [0, 1, 2, 3, victim, 4]
 
 
+def test_what_cannot_be_computed_again_is_not_gained() -> None:
+    """A moment may keep a gradient that an earlier one did not: a relaxed programme decides so at times."""
+    graph = DFGraph(
+        ops=(
+            Op(name="gradient", inputs=(), outputs=(0,), cost=1, recomputable=False),
+            Op(name="update", inputs=(0,), outputs=(1,), cost=1, recomputable=False),
+            Op(name="wide", inputs=(), outputs=(2,), cost=1),
+            Op(name="narrow", inputs=(2,), outputs=(3,), cost=1),
+        ),
+        tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([4, 1, 8, 1])),
+        outputs=(1, 3),
+    )
+    at = {2: np.zeros(4, dtype=bool), 3: np.ones(4, dtype=bool)}
+    assert evicting_sequence(graph, 10, moments=at) == [0, 1, 2, 3]
+
+
 def test_keys_are_kept_while_they_can_recompute_others() -> None:
     """A tiny seed that only the forward pass reads: without it, the large mask could never be evicted."""
     graph = DFGraph(

@@ -62,7 +62,7 @@ def evicting_sequence(
         moments: for some ops of the base order, the tensors to keep when they first run, shape
             ``[n_tensors]``. Until a moment, tensors that are not kept at it and are next used after it are
             evicted first: they have to be recomputed anyway. Tensors kept at a moment but not at the moment
-            before are recomputed there.
+            before are recomputed there, if their ops may run again.
         ceiling: the cost at which to give up.
         deadline: the time at which to give up.
 
@@ -130,7 +130,7 @@ class _Machine:
         kept = [keep for at, keep in self.moments if at <= moment]
         if len(kept) > 1 and any(at == moment for at, _ in self.moments):
             for t in np.flatnonzero(kept[-1] & ~kept[-2]).tolist():
-                if t in self.lost and not self.present[t]:
+                if t in self.lost and not self.present[t] and self._can_return(t, set()):
                     yield self.producer[t]
 
     def _compute(self, v: int) -> bool:
