@@ -156,6 +156,30 @@ def test_the_branch_that_holds_most_is_counted_branches_of_branches_included() -
     assert peaks[0] >= peaks[1] + 2**20
 
 
+def test_constants_of_a_branch_are_counted() -> None:
+    """Grappler makes a constant of the zeros to which an accumulator is reset; it stays when others come."""
+    w, total = (tf.Variable(tf.zeros([512, 512])) for _ in range(2))
+
+    def update() -> None:
+        w.assign_sub(total)
+        total.assign(tf.zeros([512, 512]))
+
+    def step(x: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+        total.assign_add(tf.matmul(x, x))
+        tf.cond(last, lambda: [update(), x[0, 0]][1], lambda: x[0, 0])
+        return tf.reduce_sum(x)
+
+    x = tf.ones([512, 512])
+    planned = checkmate.tf2.function(step, budget="8MiB", cost_model="flops")
+    plan = planned.plan(x, tf.constant(True))
+    for last in (True, False):
+        with checkmate.tf2.memory_meter(w, total, x) as meter:
+            planned(x, tf.constant(last))
+    assert plan.graph.fixed_size >= 4 * 512 * 512
+    assert meter.peak == pytest.approx(plan.expected, rel=0.02)
+    assert meter.peak <= plan.expected
+
+
 def test_effects_in_a_branch_happen_once_and_in_order(capfd: pytest.CaptureFixture[str]) -> None:
     noted: list[str] = []
     w = tf.Variable(tf.ones([64, 64]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +20,7 @@ from checkmate import CheckmateError
 from checkmate_tf import private
 from checkmate_tf.branches import branch_arguments, branch_functions, has_branches
 from checkmate_tf.loops import LOOPS, Loop, loop_arguments, loop_functions
+from checkmate_tf.storages import nbytes
 
 __all__ = ["Captured", "UnsupportedFunctionError", "capture"]
 
@@ -58,6 +60,13 @@ class Captured:
     def arguments(self) -> tuple[tf.Tensor, ...]:
         """The placeholders of the arguments."""
         return self.inputs[: len(self.inputs) - len(self.captured)]
+
+    @property
+    def constants(self) -> int:
+        """Bytes of the constants, with those of branches and loops: TensorFlow holds them all the time."""
+        inside = (*chain(*self.branches.values()), *chain(*self.loops.values()))
+        own = sum(nbytes(op.outputs[0]) for op in self.ops if op.type == "Const")
+        return own + sum(function.constants for function in inside)
 
 
 def capture(function: Any) -> Captured:

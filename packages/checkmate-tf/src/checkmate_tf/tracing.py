@@ -98,7 +98,7 @@ def trace(captured: Captured, *, name: str = "") -> TracedGraph:
         tensors=tuple(builder.tensors),
         inputs=tuple(inputs),
         outputs=tuple(builder.outputs),
-        fixed_size=sum(nbytes(op.outputs[0]) for op in captured.ops if op.type == "Const"),
+        fixed_size=captured.constants,
         name=name,
     )
     return TracedGraph(
