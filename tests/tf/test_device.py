@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import tensorflow as tf
 
 import checkmate
-from checkmate_tf.device import memory_limit, obtainable_bytes
+import checkmate.tf2
+from checkmate_tf.device import is_limited, memory_limit, obtainable_bytes
 
 
 def test_obtainable_bytes_of_the_cpu_are_those_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,3 +36,23 @@ def test_the_limit_of_a_device_is_looked_up_by_its_name() -> None:
     assert memory_limit("CPU:0") > 0
     with pytest.raises(StopIteration):
         memory_limit("GPU:99")
+
+
+def test_chunks_count_where_the_allocator_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, and on a CPU by its environment; the user may choose otherwise."""
+
+    def counted(**settings: Any) -> str:
+        x = tf.ones([64, 64])
+        step = checkmate.tf2.function(
+            lambda x: tf.reduce_sum(x @ x), budget="1MiB", cost_model="flops", workspaces=False, **settings
+        )
+        return str(step.plan(x).counts)
+
+    assert is_limited("GPU:1")
+    monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
+    monkeypatch.delenv("TF_CPU_BFC_MEM_LIMIT_IN_MB", raising=False)
+    assert counted() == "live"
+    assert counted(counts="allocator") == "allocator"
+    monkeypatch.setenv("TF_CPU_BFC_MEM_LIMIT_IN_MB", "512")
+    assert counted() == "allocator"
+    assert counted(counts="live") == "live"

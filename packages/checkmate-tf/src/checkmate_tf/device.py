@@ -9,7 +9,7 @@ import tensorflow as tf
 from checkmate.cost import processor
 from checkmate.framework import available_memory, unknown_memory
 
-__all__ = ["device_of_this_machine", "machine_of", "memory_limit", "obtainable_bytes"]
+__all__ = ["device_of_this_machine", "is_limited", "machine_of", "memory_limit", "obtainable_bytes"]
 
 
 def device_of_this_machine() -> str:
@@ -31,6 +31,17 @@ def machine_of(device: str) -> dict[str, str]:
         "threads": str(tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count()),
         **{setting: os.environ.get(setting, "") for setting in settings},
     }
+
+
+def is_limited(device: str) -> bool:
+    """Whether a step runs out of memory where TensorFlow's allocator on a device has no chunk for it.
+
+    That is so on a GPU. On a CPU the operating system lends more, unless the environment limits the allocator.
+    """
+    return device.startswith("GPU") or all(
+        os.environ.get(name, "0") not in ("", "0")
+        for name in ("TF_CPU_ALLOCATOR_USE_BFC", "TF_CPU_BFC_MEM_LIMIT_IN_MB")
+    )
 
 
 def memory_limit(device: str) -> int:

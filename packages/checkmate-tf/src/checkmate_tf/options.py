@@ -18,13 +18,14 @@ class Settings(CommonSettings, total=False):
     """Keyword settings of the entry points that solve: those of every framework, and this one.
 
     Attributes:
-        counts: the bytes that the budget bounds. ``"live"`` (the default): those of all tensors and
-            workspaces that are alive at once. ``"allocator"``: the memory that TensorFlow's allocator needs
-            for them, which is 3 to 30 % more, because chunks are larger than tensors and free memory is in
-            pieces: for a physical limit, such as that of a GPU.
+        counts: the bytes that the budget bounds. ``"live"``: those of all tensors and workspaces that are
+            alive at once. ``"allocator"``: the memory that TensorFlow's allocator needs for them, which is 3
+            to 30 % more, because chunks are larger than tensors and free memory is in pieces. By default
+            ``"allocator"`` where that memory has a physical limit: on a GPU, and on a CPU with
+            ``TF_CPU_BFC_MEM_LIMIT_IN_MB``; ``"live"`` elsewhere.
     """
 
-    counts: Counts
+    counts: Counts | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +36,15 @@ class Options(CommonOptions):
         counts: as in :class:`Settings`.
     """
 
-    counts: Counts = "live"
+    counts: Counts | None = None
 
     @classmethod
-    def parse(cls, *, counts: Counts = "live", **settings: Any) -> Self:
+    def parse(cls, *, counts: Counts | None = None, **settings: Any) -> Self:
         """Read settings as users write them, so that a mistake shows before anything is traced.
 
         Raises:
             ValueError: if ``counts`` is neither.
         """
-        if counts not in get_args(Counts):
+        if counts not in (None, *get_args(Counts)):
             raise ValueError(f"counts is {counts!r}, must be one of {', '.join(map(repr, get_args(Counts)))}")
         return super(Options, cls).parse(counts=counts, **settings)  # explicit: slots make a new class

@@ -36,7 +36,7 @@ from checkmate.units import format_bytes, parse_budget
 from checkmate_tf.account import kinds_of
 from checkmate_tf.capture import Captured
 from checkmate_tf.costs import price, profile_ops
-from checkmate_tf.device import device_of_this_machine, obtainable_bytes
+from checkmate_tf.device import device_of_this_machine, is_limited, obtainable_bytes
 from checkmate_tf.expected import expected_bytes
 from checkmate_tf.needs import SMALL, Buffer
 from checkmate_tf.options import Counts, Options
@@ -135,6 +135,12 @@ class _Planner:
     optimizer: Collection[int]
     least: int
 
+    @property
+    def counts(self) -> Counts:
+        """The bytes that the budget bounds."""
+        limited = is_limited(device_of_this_machine())
+        return self.options.counts or ("allocator" if limited else "live")
+
     def plan(self) -> StepPlan:
         """The plan for the budget."""
         profiles = self.profiles()
@@ -143,7 +149,7 @@ class _Planner:
         settled = self.settled(profiles, workspaces)
         graph = settled.graph
         as_traced = _as_traced(graph, settled.order)
-        counts = self.options.counts
+        counts = self.counts
         _, needed = _expected(settled, Schedule.from_sequence(graph, as_traced.order), workspaces, counts)
         traced_peak = max(as_traced.peak(graph), needed)
         plain_peak = _plain_peak(settled, workspaces, profiles, counts)
@@ -193,7 +199,7 @@ class _Planner:
                 small = task.budget - (least.solution.peak or 0)
             else:
                 break
-            _log.info("%s reserved: %s", format_bytes(small), _BESIDES[self.options.counts][0])
+            _log.info("%s reserved: %s", format_bytes(small), _BESIDES[self.counts][0])
             if small <= 0:
                 break
         return self._otherwise(task, solution, small, least)
@@ -258,7 +264,7 @@ class _Planner:
 
     def account(self, graph: DFGraph, small: int = 0) -> Account:
         """The use of each byte, ``small`` of them for what the simulator does not count."""
-        constants, kind = graph.fixed_size - self.options.reserve, _BESIDES[self.options.counts][0]
+        constants, kind = graph.fixed_size - self.options.reserve, _BESIDES[self.counts][0]
         fixed = {Kind.CONSTANTS: constants, Kind.RESERVE: self.options.reserve, kind: small}
         kinds = kinds_of(self.traced, graph, self.optimizer)
         return Account(kinds=kinds, fixed={kind: size for kind, size in fixed.items() if size})
@@ -275,7 +281,7 @@ class _Planner:
     def _infeasible(self, task: _Task, solution: Solution, small: int, minimum: int) -> InfeasibleBudgetError:
         """The error; a proof that holds with bytes reserved does not hold without them."""
         size, op = floor(task.graph)
-        reason = f"{_BESIDES[self.options.counts][1]} every schedule found over the budget"
+        reason = f"{_BESIDES[self.counts][1]} every schedule found over the budget"
         error = InfeasibleBudgetError(
             budget=task.budget,
             minimum=minimum,

@@ -14,6 +14,7 @@ import tensorflow as tf
 from checkmate import DFGraph, Op, Tensor
 from checkmate_tf.capture import Captured
 from checkmate_tf.grouping import groups_of, in_sequence, results_first
+from checkmate_tf.labels import Labels
 from checkmate_tf.lists import Lists, Run, lists_of
 from checkmate_tf.needs import Buffer, Heavy, Needs, needs_of
 from checkmate_tf.storages import calls_functions, is_compiled, nbytes
@@ -89,8 +90,12 @@ def trace(captured: Captured, *, name: str = "") -> TracedGraph:
     needs = needs_of(captured.ops, captured.outputs, lists)
     returned = frozenset(b for t in captured.outputs for b in needs.of(t))
     groups = results_first(groups_of(needs.heavy, returned), returned)
-    builder = _Builder(returned=returned)
-    inputs = [builder.add_tensor(b, b.maker, size) for b, size in _inputs(captured, needs).items()]
+    builder = _Builder(returned=returned, labels=Labels.of(captured))
+    named = builder.labels.variables
+    inputs = [
+        builder.add_tensor(b, named.get(b.maker, b.maker), size)
+        for b, size in _inputs(captured, needs).items()
+    ]
     for group in groups:
         builder.add_group(group)
     graph = DFGraph(
@@ -120,6 +125,7 @@ class _Builder:
 
     Attributes:
         returned: the buffers that the step returns.
+        labels: what messages call ops and variables.
         tensors: of the graph, so far; likewise below.
         tensor_of: buffer → its tensor.
         ops: their costs 0.
@@ -128,6 +134,7 @@ class _Builder:
     """
 
     returned: Set[Buffer]
+    labels: Labels
     tensors: list[Tensor] = field(default_factory=list)
     tensor_of: dict[Buffer, int] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
@@ -144,7 +151,7 @@ class _Builder:
         """Add the op that a group is, and the tensors that it makes."""
         made = []
         for b, size in _outliving(group).items():
-            made.append(self.add_tensor(b, _label(b), size))
+            made.append(self.add_tensor(b, self._label(b, group[-1].op), size))
             if b in self.returned or b.kind != "output":
                 self.outputs.append(made[-1])
         inside = {b for h in group for b in h.makes}
@@ -153,13 +160,20 @@ class _Builder:
             self.writes[len(self.ops)] = tuple(t for t in overwritten if t not in made)
         self.ops.append(
             Op(
-                name=group[-1].op.name,
+                name=self.labels(group[-1].op),
                 inputs=tuple(self.tensor_of[b] for b in _read(group) if b not in inside),
                 outputs=tuple(made),
                 cost=0,
                 recomputable=not any(h.once for h in group),
             )
         )
+
+    def _label(self, b: Buffer, op: tf.Operation) -> str:
+        """What messages call a tensor that ``op`` makes, or an effect."""
+        if b.kind == "output":
+            return self.labels(op) + (f":{b.number}" if b.number else "")
+        name = self.labels.variables.get(b.maker, b.maker)
+        return f"{name} {b.kind}" + (f" {b.number}" if b.kind == "version" else "")
 
 
 def _inputs(captured: Captured, needs: Needs) -> dict[Buffer, int]:
@@ -177,12 +191,6 @@ def _outliving(group: Sequence[Heavy]) -> dict[Buffer, int]:
     """The buffers that outlive a group, with bytes: those of its last op, and the effects of the others."""
     effects = {b: size for h in group[:-1] for b, size in h.makes.items() if b.kind != "output"}
     return {**effects, **group[-1].makes}
-
-
-def _label(b: Buffer) -> str:
-    if b.kind == "output":
-        return f"{b.maker}:{b.number}"
-    return f"{b.maker} {b.kind}" + (f" {b.number}" if b.kind == "version" else "")
 
 
 def _returned_scalars(captured: Captured, needs: Needs) -> Iterator[Buffer]:

@@ -1,0 +1,82 @@
+"""What messages call the ops of a step: the layer, and what the op is to it.
+
+    gradient_tape/block2/conv/convolution/Conv2DBackpropFilter    block2/conv, gradient of weights
+    gradient_tape/block2/bn/moments/Mul                           block2/bn/moments, gradient (Mul)
+    AddN_4, a sum that a gradient of block2/conv reads            block2/conv, gradient of output (AddN_4)
+    adam/AssignSubVariableOp_8                                    conv/kernel, adam/AssignSubVariableOp_8
+
+Other ops keep their names: TensorFlow writes the layer into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from checkmate_tf.capture import Captured
+from checkmate_tf.storages import ALIASES
+
+__all__ = ["Labels"]
+
+_TAPE = "gradient_tape/"
+_ROLES = {
+    "BiasAddGrad": "gradient of bias",
+    "Conv2DBackpropFilter": "gradient of weights",
+    "Conv2DBackpropInput": "gradient of input",
+    "Conv3DBackpropFilterV2": "gradient of weights",
+    "Conv3DBackpropInputV2": "gradient of input",
+    "DepthwiseConv2dNativeBackpropFilter": "gradient of weights",
+    "DepthwiseConv2dNativeBackpropInput": "gradient of input",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """The labels of the ops of one step.
+
+    Attributes:
+        names: of all ops.
+        variables: placeholder of a captured handle → the name of its variable.
+    """
+
+    names: Set[str]
+    variables: Mapping[str, str]
+
+    @classmethod
+    def of(cls, captured: Captured) -> Labels:
+        """The labels of a captured step, or of a branch of it."""
+        names = {id(v.handle): v.name.removesuffix(":0") for v in captured.variables}
+        placeholders = captured.inputs[len(captured.arguments) :]
+        handles = zip(placeholders, captured.captured, strict=True)
+        return cls(
+            names={op.name for op in captured.ops},
+            variables={t.op.name: names[id(h)] for t, h in handles if id(h) in names},
+        )
+
+    def __call__(self, op: tf.Operation) -> str:
+        """What messages call an op."""
+        name = str(op.name)
+        if name.startswith(_TAPE):
+            of, _, last = name.removeprefix(_TAPE).rpartition("/")
+            role = _ROLES.get(op.type)
+            known = f"{self._layer(of)}, {role}" if role else f"{of}, gradient ({last})"
+            return known if of else name
+        if op.type.startswith("Assign") and (variable := self.variables.get(op.inputs[0].op.name)):
+            return f"{variable}, {name}"
+        layer = next(self._reading(op), "") if op.type == "AddN" else ""
+        return f"{layer}, gradient of output ({name})" if layer else name
+
+    def _layer(self, path: str) -> str:
+        """The layer of an op; a path that is no op's is a layer's."""
+        return path.rpartition("/")[0] if path in self.names and "/" in path else path
+
+    def _reading(self, total: tf.Operation) -> Iterator[str]:
+        """The layers whose gradients read a sum."""
+        for reader in total.outputs[0].consumers():
+            if reader.name.startswith(_TAPE):
+                if of := reader.name.removeprefix(_TAPE).rpartition("/")[0]:
+                    yield self._layer(of)
+            elif reader.type in ALIASES:
+                yield from self._reading(reader)
