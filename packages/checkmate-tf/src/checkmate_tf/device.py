@@ -36,7 +36,7 @@ def machine_of(device: str) -> dict[str, str]:
 def is_limited(device: str) -> bool:
     """Whether a step runs out of memory where TensorFlow's allocator on a device has no chunk for it.
 
-    That is so on a GPU. On a CPU the operating system lends more, unless the environment limits the allocator.
+    That is so on a GPU. A CPU has more to lend, unless the environment limits the allocator.
     """
     return device.startswith("GPU") or all(
         os.environ.get(name, "0") not in ("", "0")
