@@ -50,7 +50,5 @@ def _gradients(traced: TracedGraph) -> set[int]:
 def _kinds_of_variables(captured: Captured, optimizer: Collection[int]) -> dict[str, Kind]:
     """Placeholder of a captured handle → the kind of its variable."""
     trained = {id(v.handle) for v in captured.variables if v.trainable}
-    placeholders = captured.inputs[len(captured.arguments) :]
-    handles = {t.op.name: id(h) for t, h in zip(placeholders, captured.captured, strict=True)}
     kinds = dict.fromkeys(trained, Kind.PARAMETERS) | dict.fromkeys(optimizer, Kind.OPTIMIZER)
-    return {name: kinds[handle] for name, handle in handles.items() if handle in kinds}
+    return {name: kinds[handle] for name, handle in captured.handles.items() if handle in kinds}

@@ -62,6 +62,12 @@ class Captured:
         return self.inputs[: len(self.inputs) - len(self.captured)]
 
     @property
+    def handles(self) -> dict[str, int]:
+        """Name of the placeholder of a captured tensor → the id of that tensor; a branch captures none."""
+        placeholders = self.inputs[len(self.arguments) :]
+        return {t.op.name: id(h) for t, h in zip(placeholders, self.captured, strict=True)}
+
+    @property
     def constants(self) -> int:
         """Bytes of the constants, with those of branches and loops: TensorFlow holds them all the time."""
         inside = (*chain(*self.branches.values()), *chain(*self.loops.values()))

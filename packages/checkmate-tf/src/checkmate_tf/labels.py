@@ -48,12 +48,14 @@ class Labels:
     def of(cls, captured: Captured) -> Labels:
         """The labels of a captured step, or of a branch of it."""
         names = {id(v.handle): v.name.removesuffix(":0") for v in captured.variables}
-        placeholders = captured.inputs[len(captured.arguments) :]
-        handles = zip(placeholders, captured.captured, strict=True)
         return cls(
             names={op.name for op in captured.ops},
-            variables={t.op.name: names[id(h)] for t, h in handles if id(h) in names},
+            variables={name: names[handle] for name, handle in captured.handles.items() if handle in names},
         )
+
+    def source(self, placeholder: str) -> str:
+        """What messages call the variable, or else the argument, behind a placeholder."""
+        return self.variables.get(placeholder, placeholder)
 
     def __call__(self, op: tf.Operation) -> str:
         """What messages call an op."""

@@ -91,9 +91,8 @@ def trace(captured: Captured, *, name: str = "") -> TracedGraph:
     returned = frozenset(b for t in captured.outputs for b in needs.of(t))
     groups = results_first(groups_of(needs.heavy, returned), returned)
     builder = _Builder(returned=returned, labels=Labels.of(captured))
-    named = builder.labels.variables
     inputs = [
-        builder.add_tensor(b, named.get(b.maker, b.maker), size)
+        builder.add_tensor(b, builder.labels.source(b.maker), size)
         for b, size in _inputs(captured, needs).items()
     ]
     for group in groups:
@@ -172,8 +171,7 @@ class _Builder:
         """What messages call a tensor that ``op`` makes, or an effect."""
         if b.kind == "output":
             return self.labels(op) + (f":{b.number}" if b.number else "")
-        name = self.labels.variables.get(b.maker, b.maker)
-        return f"{name} {b.kind}" + (f" {b.number}" if b.kind == "version" else "")
+        return f"{self.labels.source(b.maker)} {b.kind}" + (f" {b.number}" if b.kind == "version" else "")
 
 
 def _inputs(captured: Captured, needs: Needs) -> dict[Buffer, int]:
