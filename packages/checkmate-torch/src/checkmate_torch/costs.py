@@ -28,7 +28,7 @@ from checkmate_torch.safety import is_random, may_run_twice, takes_library_state
 from checkmate_torch.symbols import largest, typical
 from checkmate_torch.workspaces import guessed_workspace
 
-__all__ = ["Workspaces", "price", "profile_node"]
+__all__ = ["Workspaces", "price", "profile_node", "real_like"]
 
 _log = logging.getLogger(__name__)
 _FREE = OpProfile(seconds=0.0, workspace=0)
@@ -117,7 +117,7 @@ def profile_node(node: Node) -> OpProfile:
         return by_bytes(_bytes_of(tensors))
     try:
         with unfaked():
-            real_args, real_kwargs = tree_map(_real, args)
+            real_args, real_kwargs = tree_map(real_like, args)
             return profile_op(partial(_as_function(node), *real_args, **real_kwargs), _device_of(node))
     except ProfilerBusyError:
         raise
@@ -229,7 +229,7 @@ def _layout(value: object) -> object:
     return typical(value)
 
 
-def _real(value: object) -> object:
+def real_like(value: object) -> object:
     """A real tensor in the layout of a fake one; anything else as it is."""
     if not isinstance(value, torch.Tensor):
         return typical(value)

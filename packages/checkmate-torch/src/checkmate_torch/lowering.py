@@ -1,23 +1,22 @@
-"""From an emitted graph to a callable: generated Python code, or Inductor's.
+"""The ways to run a schedule, and from an emitted graph to a callable.
 
-    "eager"      runs in the graph's order, so that recomputations and frees are exactly the schedule's
-    "inductor"   runs fused kernels; keeps recomputations, but orders and frees in its own way
+    "eager"      each op is a kernel of PyTorch, with the same bits as without a budget
+    "inductor"   neighbouring ops are fused into kernels that Inductor compiles; equal up to rounding
 
-Either callable takes its arguments in one list and empties it, so that each argument is freed after its last
-use.
+Both follow the schedule, recomputations and frees included. The callable takes its arguments in one list and
+empties it, so that each argument is freed after its last use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Literal
 
 from torch.fx import GraphModule
 
-from checkmate_torch.private import Boxed, boxed_code, compile_with_inductor
+from checkmate_torch.private import Boxed, boxed_code
 
-__all__ = ["Lowering", "boxed", "checked_lowering", "lowered"]
+__all__ = ["Lowering", "boxed", "checked_lowering"]
 
 Lowering = Literal["eager", "inductor"]
 _LOWERINGS: tuple[Lowering, ...] = ("eager", "inductor")
@@ -33,13 +32,6 @@ def checked_lowering(lowering: str) -> Lowering:
         if lowering == known:
             return known
     raise ValueError(f"no lowering {lowering!r}: there are {list(_LOWERINGS)}")
-
-
-def lowered(lowering: Lowering) -> tuple[Callable[..., Boxed], Callable[..., Boxed]]:
-    """The compilers of the forward and of the backward graph: (graph, example inputs) ↦ callable."""
-    if lowering == "eager":
-        return boxed, boxed
-    return partial(compile_with_inductor, is_backward=False), partial(compile_with_inductor, is_backward=True)
 
 
 def boxed(gm: GraphModule, _example_inputs: Sequence[object]) -> Boxed:

@@ -25,15 +25,22 @@ from checkmate_torch.account import Holdings, named
 from checkmate_torch.attention import with_kernels_of_target
 from checkmate_torch.calls import Call, Calls
 from checkmate_torch.captured_graph import CapturedGraph
-from checkmate_torch.deciding import budget_bytes, decide_step, log_plan, price_step, refuse_nested
+from checkmate_torch.deciding import (
+    budget_bytes,
+    decide_step,
+    fuse_step,
+    log_plan,
+    price_step,
+    refuse_nested,
+)
 from checkmate_torch.distributed import bucket_bytes
 from checkmate_torch.double_backward import refusing_double_backward
 from checkmate_torch.eager import eager_step
 from checkmate_torch.emit import emit
-from checkmate_torch.lowering import lowered
 from checkmate_torch.options import Options
 from checkmate_torch.outer_loss import returns_loss
-from checkmate_torch.private import Boxed, compile_joint, graph_break
+from checkmate_torch.fusing import fused_prices, with_channels_last
+from checkmate_torch.private import Boxed, boxed_code, compile_joint, graph_break
 from checkmate_torch.recurrent import with_recurrent_ops
 from checkmate_torch.retained import decide_for_repeats
 from checkmate_torch.settling import settle
@@ -128,7 +135,6 @@ class Planner:
         continues = graph_break(gm) is not None
         if continues or (loss is None and returns_loss(gm)):
             loss = 0
-        forward, backward = lowered(self.options.lowering)
         progress = self.options.planning("tracing forward and backward pass")
         with progress, planning_for(shown, self.sizes):
             captured = CapturedGraph(
@@ -137,13 +143,15 @@ class Planner:
                 plain=eager_step(gm, example_inputs, loss=loss) if self.given is None else None,
                 continues=continues,
             )
+            if self.options.lowering == "inductor":
+                gm = with_channels_last(gm)
             try:
                 call = compile_joint(
                     gm,
                     example_inputs,
                     partition=partial(self._partition, captured=captured),
-                    forward=partial(self._forward, forward, captured=captured),
-                    backward=partial(self._backward, backward, captured=captured),
+                    forward=partial(self._forward, captured=captured),
+                    backward=partial(self._backward, captured=captured),
                 )
             finally:
                 captured.inputs = ()  # AOTAutograd keeps the compilers, which must not keep the batch
@@ -158,30 +166,19 @@ class Planner:
         self.sizes[:] = [known for known in self.sizes if known not in (sizes, *outgrown)] + [sizes]
 
     def _forward(
-        self,
-        compile_graph: Callable[..., Boxed],
-        gm: GraphModule,
-        inputs: Sequence[object],
-        *,
-        captured: CapturedGraph,
+        self, gm: GraphModule, _inputs: Sequence[object], *, captured: CapturedGraph
     ) -> Boxed:
         """Compile a forward graph. One that has a backward graph remembers what it keeps for that."""
-        run = compile_graph(gm, inputs)
-        call = captured.call
+        run, call = boxed_code(gm), captured.call
         if call is None or self.given is not None:
             return run
         return self.calls.noting(call, run, captured.n_outputs, self._warn_of_excess)
 
     def _backward(
-        self,
-        compile_graph: Callable[..., Boxed],
-        gm: GraphModule,
-        inputs: Sequence[object],
-        *,
-        captured: CapturedGraph,
+        self, gm: GraphModule, _inputs: Sequence[object], *, captured: CapturedGraph
     ) -> Boxed:
         """Compile a backward graph, which notes that it has run."""
-        run, call = compile_graph(gm, inputs), captured.call
+        run, call = boxed_code(gm), captured.call
         if call is None or self.given is not None:
             return run
         return self.calls.noting_backward(call, run, self._warn_of_repeat)
@@ -217,7 +214,8 @@ class Planner:
         graph = named(traced, inputs, self.module)
         given = self.given
         priced = price_step(options, graph, traced.nodes) if given is None else given.priced(graph)
-        traced = replace(traced, graph=priced)
+        fuses = options.lowering == "inductor" and given is None
+        traced = replace(traced, graph=fused_prices(priced, traced.nodes) if fuses else priced)
         account = holdings.account(traced)
         plain_peak = None
         if captured.plain is not None:
@@ -230,11 +228,14 @@ class Planner:
             solution, known = self._decided(traced, account, holdings, whole, captured)
         else:
             solution, known = given.solution(priced), True
+        fusion = None
+        if fuses:
+            fusion, solution = fuse_step(options, traced, priced, solution)
         plan = StepPlan(
             traced=traced,
             solution=solution,
             account=account,
-            lowering=options.lowering,
+            fusion=fusion,
             plain_peak=plain_peak,
             loss_guess=traced.loss_bytes if captured.loss is None else 0,
             in_pieces=captured.continues or captured.depth > 0,
@@ -243,7 +244,7 @@ class Planner:
             traced,
             schedule_of(solution),
             given.watch if given is not None else None,
-            in_place=options.lowering == "eager",
+            fusion.kernels if fusion is not None else None,
         )
         captured.call = Call(
             traced=traced,

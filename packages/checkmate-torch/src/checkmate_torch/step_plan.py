@@ -19,8 +19,8 @@ from checkmate.framework import differences
 from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.account import module_of
-from checkmate_torch.emit import Watch
-from checkmate_torch.lowering import Lowering
+from checkmate_torch.passes import Watch
+from checkmate_torch.fusing import Fusion
 from checkmate_torch.options import Options
 from checkmate_torch.snapshot import Snapshot, predicted_snapshot
 from checkmate_torch.traced_graph import TracedGraph
@@ -35,7 +35,6 @@ _IN_PIECES = (
     "this is one of several calls of a step, which share the budget; it does not bound the tensors of the "
     "code between them",
 )
-_OF_INDUCTOR = ("Inductor orders and frees in its own way: the prediction is no bound; measure the peak",)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
@@ -46,7 +45,7 @@ class StepPlan:
         traced: the joint graph and its DFGraph.
         solution: the checked schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
         account: the use of each byte.
-        lowering: how its graphs run; only ``"eager"`` graphs follow the schedule to the letter.
+        fusion: the program of fused kernels that runs it; None = each op runs alone.
         plain_peak: predicted peak of plain PyTorch, in bytes; None = it is unknown, and that of the graph's
             base order takes its place.
         loss_guess: bytes that are charged for a loss outside of the model by a rule of thumb.
@@ -56,7 +55,7 @@ class StepPlan:
     traced: TracedGraph
     solution: Solution
     account: Account = field(default_factory=Account)
-    lowering: Lowering = "eager"
+    fusion: Fusion | None = None
     plain_peak: int | None = None
     loss_guess: int = 0
     in_pieces: bool = False
@@ -114,7 +113,7 @@ class StepPlan:
             )
         if self.in_pieces:
             unknown = (*unknown, *_IN_PIECES)
-        return (*_OF_INDUCTOR, *unknown) if self.lowering == "inductor" else unknown
+        return unknown
 
 
 class Viewable(HasPlans[StepPlan]):

@@ -20,7 +20,8 @@ from torch.fx.node import Argument
 from checkmate import DFGraph, Op, Schedule, Tensor, UnsupportedModelError, keep_all_peak
 from checkmate.analysis import late_reads, sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
-from checkmate_torch.emit import Watch, emit_unbroken
+from checkmate_torch.emit import emit_unbroken
+from checkmate_torch.passes import Watch
 from checkmate_torch.private import GradAOTOutput, PlainAOTInput, TangentAOTInput
 from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.traced_graph import TracedGraph

@@ -1,0 +1,15 @@
+"""Fused kernels within a schedule: neighbouring element-wise ops and reductions run as one, by Inductor.
+
+    schedule ↦ windows of ops that follow each other ↦ kernels ↦ a program that the simulator checks
+
+A fused kernel reads its inputs once and writes only what outlives it. The order of kernels, recomputations and
+frees between them stay the schedule's, so the budget bounds the program as it bounds the schedule.
+"""
+
+from checkmate_torch.fusing.fusible import is_fusible
+from checkmate_torch.fusing.kernel import Kernel
+from checkmate_torch.fusing.layout import with_channels_last
+from checkmate_torch.fusing.prices import fused_prices
+from checkmate_torch.fusing.program import Fusion, fused
+
+__all__ = ["Fusion", "Kernel", "fused", "fused_prices", "is_fusible", "with_channels_last"]

@@ -1,0 +1,197 @@
+"""From a schedule to a program of fused kernels that stays within the same budget.
+
+The program is a graph of its own, an op for each kernel and for each run that is alone. The simulator replays
+it, so its peak is that of the code that runs. A kernel that would exceed the budget, or that takes longer than
+its ops, is taken apart again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from checkmate import DFGraph, OnProgress, Op, Schedule, Timeline, simulate
+from checkmate.cost import OpProfile
+from checkmate.framework import measured_ops
+from checkmate_torch.device import machine_of
+from checkmate_torch.fusing.kernel import Kernel
+from checkmate_torch.fusing.windows import gathered
+from checkmate_torch.safety import is_new_statistic
+from checkmate_torch.traced_graph import TracedGraph
+
+__all__ = ["Fusion", "fused"]
+
+_LEAST_S = 5e-5
+"""Windows whose ops take less are not compiled: they could not gain more than that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fusion:
+    """A program of fused kernels.
+
+    Attributes:
+        schedule: the runs in the order of the program, each freed after its last reader.
+        kernels: number of a run → the kernel that computes it and the runs after it.
+        timeline: of the program; a step for each kernel and each run that is alone, and for each free.
+    """
+
+    schedule: Schedule
+    kernels: Mapping[int, Kernel]
+    timeline: Timeline
+
+    @property
+    def n_fused(self) -> int:
+        """Number of runs that are in kernels."""
+        return sum(len(kernel.ops) for kernel in self.kernels.values())
+
+
+def fused(
+    traced: TracedGraph,
+    schedule: Schedule,
+    budget: int,
+    *,
+    on_disk: bool = True,
+    on_progress: OnProgress | None = None,
+) -> Fusion:
+    """Fuse ops of a schedule wherever that stays within the budget and, in measured seconds, is faster.
+
+    Args:
+        traced: the step, priced.
+        schedule: of its graph, with a peak within the budget.
+        budget: bytes.
+        on_disk: whether measured kernels are read from disk and kept there.
+        on_progress: called before each distinct kernel that is measured.
+
+    Raises:
+        ProfilerBusyError: inside a profiler or a memory meter.
+    """
+    graph = traced.graph
+    windows = gathered(traced, schedule.sequence.tolist())
+    ordered = Schedule.from_sequence(graph, [op for window in windows for op in window])
+    if simulate(graph, ordered).peak <= budget:
+        schedule = ordered
+    else:
+        windows = [(op,) for op in schedule.sequence.tolist()]
+    program = _Program(traced, windows)
+    program.measure(on_disk, on_progress)
+    timeline = program.timeline()
+    while timeline.peak > budget and timeline.peak_op is not None and program.split(timeline.peak_op):
+        timeline = program.timeline()
+    return Fusion(schedule=schedule, kernels=program.by_run(), timeline=timeline)
+
+
+class _Program:
+    """Windows of a schedule, and kernels for some of them."""
+
+    def __init__(self, traced: TracedGraph, windows: Sequence[tuple[int, ...]]) -> None:
+        self.traced, self.windows = traced, list(windows)
+        self.kernels: dict[int, Kernel] = {}
+        self.profiles: dict[int, OpProfile] = {}
+        done: set[int] = set()
+        for w, (window, made) in enumerate(zip(windows, _outlasting(traced.graph, windows), strict=True)):
+            if len(window) > 1 and made and self._seconds(window) > _LEAST_S:
+                again = {t for v in window if v in done for t in traced.graph.ops[v].outputs}
+                kept = [t for t in made if t not in again or not is_new_statistic(traced.source_of[t])]
+                self.kernels[w] = Kernel(traced, window, done, kept)
+            done.update(window)
+
+    def _seconds(self, window: Sequence[int]) -> float:
+        """Of the ops one by one; endless if the costs are no seconds."""
+        graph = self.traced.graph
+        return sum(graph.ops[v].cost for v in window) if graph.cost_unit == "s" else float("inf")
+
+    def measure(self, on_disk: bool, on_progress: OnProgress | None) -> None:
+        """Compile and measure the kernels; those that are of no use are dropped."""
+        self.kernels = {w: kernel for w, kernel in self.kernels.items() if kernel.is_usable()}
+        for device in dict.fromkeys(kernel.device for kernel in self.kernels.values()):
+            here = {w: kernel for w, kernel in self.kernels.items() if kernel.device == device}
+            found = measured_ops(
+                machine_of(device),
+                {kernel.text: kernel for kernel in here.values()},
+                partial(map, Kernel.profile),
+                name=lambda kernel: f"{len(kernel.ops)} fused ops",
+                on_disk=on_disk,
+                on_progress=on_progress,
+            )
+            self.profiles |= {w: found[kernel.text] for w, kernel in here.items()}
+        for w, profile in self.profiles.items():
+            if profile.seconds >= self._seconds(self.windows[w]):
+                del self.kernels[w]
+
+    def split(self, number: int) -> bool:
+        """Take the kernel of an op of :meth:`timeline` apart; False if it is none."""
+        return self.kernels.pop(self._units()[number][0], None) is not None
+
+    def by_run(self) -> dict[int, Kernel]:
+        """Number of a run → the kernel that starts with it."""
+        found, run = {}, 0
+        for w, window in enumerate(self.windows):
+            if w in self.kernels:
+                found[run] = self.kernels[w]
+            run += len(window)
+        return found
+
+    def timeline(self) -> Timeline:
+        """The simulator's replay of the program."""
+        graph = self._graph()
+        return simulate(graph, Schedule.from_sequence(graph, range(graph.n_ops)))
+
+    def _units(self) -> list[tuple[int, tuple[int, ...]]]:
+        """What runs at once: the number of a window, and its ops, or one of them."""
+        return [
+            (w, part)
+            for w, window in enumerate(self.windows)
+            for part in ([window] if w in self.kernels else [(op,) for op in window])
+        ]
+
+    def _graph(self) -> DFGraph:
+        """The program as a graph: each run is an op of its own, each copy of a tensor is a tensor."""
+        graph, units = self.traced.graph, self._units()
+        tensors = [graph.tensors[t] for t in graph.inputs]
+        latest = {t: k for k, t in enumerate(graph.inputs)}  # tensor of the step → its latest copy
+        ops: list[Op] = []
+        for (w, part), outlasting in zip(units, _outlasting(graph, [part for _, part in units]), strict=True):
+            op = graph.ops[part[0]]
+            inputs = tuple(latest[t] for t in _read(graph, part))
+            if w in self.kernels:
+                made, reuses = outlasting, ()
+                cost, workspace, _ = self.profiles[w]
+            else:
+                made, reuses = op.outputs, tuple(latest[t] for t in op.reuses)
+                cost, workspace = op.cost, op.workspace
+            outputs = tuple(range(len(tensors), len(tensors) + len(made)))
+            tensors += [graph.tensors[t] for t in made]
+            latest |= zip(made, outputs, strict=True)
+            ops.append(
+                replace(op, inputs=inputs, outputs=outputs, reuses=reuses, cost=cost, workspace=workspace)
+            )
+        return replace(
+            graph,
+            ops=tuple(ops),
+            tensors=tuple(tensors),
+            inputs=tuple(range(len(graph.inputs))),
+            outputs=tuple(latest[t] for t in graph.outputs),
+        )
+
+
+def _read(graph: DFGraph, window: Sequence[int]) -> list[int]:
+    """The tensors that a window reads and does not make before."""
+    made: set[int] = set()
+    read: dict[int, None] = {}
+    for v in window:
+        read |= dict.fromkeys(t for t in graph.ops[v].inputs if t not in made)
+        made.update(graph.ops[v].outputs)
+    return [*read]
+
+
+def _outlasting(graph: DFGraph, windows: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """For each window the tensors that it makes and that are needed after it."""
+    needed = set(graph.outputs)
+    found: list[list[int]] = []
+    for window in reversed(windows):
+        made = list(dict.fromkeys(t for v in window for t in graph.ops[v].outputs))
+        found.append([t for t in made if t in needed])
+        needed.difference_update(made)
+        needed.update(_read(graph, window))
+    return found[::-1]
