@@ -28,12 +28,12 @@ from checkmate_torch.account import Holdings
 from checkmate_torch.costs import price
 from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.distributed import Ranks, decided_together, priced_together
-from checkmate_torch.fusing import Fusion, fused
+from checkmate_torch.fusing import Fusion, Measuring, fuse_chains, fused
 from checkmate_torch.options import Options
 from checkmate_torch.step_plan import StepPlan
 from checkmate_torch.traced_graph import TracedGraph
 
-__all__ = ["budget_bytes", "decide_step", "fuse_step", "log_plan", "price_step", "refuse_nested"]
+__all__ = ["budget_bytes", "chains_fused", "decide_step", "fuse_step", "log_plan", "price_step", "refuse_nested"]
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +61,15 @@ def price_step(options: Options, graph: DFGraph, nodes: Sequence[Node | None]) -
     return priced_together(Ranks.of(options.process_group), graph, measured)
 
 
+def chains_fused(options: Options, traced: TracedGraph) -> bool:
+    """Fuse chains of a priced joint graph in place; whether there are any, so that it must be traced again.
+
+    Raises:
+        ProfilerBusyError: inside a profiler or a memory meter.
+    """
+    return fuse_chains(traced, Measuring(on_disk=options.cache, on_progress=options.listener()))
+
+
 def fuse_step(
     options: Options, traced: TracedGraph, priced: DFGraph, solution: Solution
 ) -> tuple[Fusion, Solution]:
@@ -83,8 +92,7 @@ def fuse_step(
         replace(traced, graph=with_costs(problem.graph, priced.costs, priced.cost_unit)),
         schedule_of(solution),
         problem.budget,
-        on_disk=options.cache,
-        on_progress=options.listener(),
+        Measuring(on_disk=options.cache, on_progress=options.listener()),
     )
     return fusion, replace(solution, timeline=simulate(problem.graph, fusion.schedule))
 

@@ -27,6 +27,7 @@ from checkmate_torch.calls import Call, Calls
 from checkmate_torch.captured_graph import CapturedGraph
 from checkmate_torch.deciding import (
     budget_bytes,
+    chains_fused,
     decide_step,
     fuse_step,
     log_plan,
@@ -203,23 +204,32 @@ class Planner:
         if self.repeats:  # gradients of the first backward pass, held in the next
             more = sum(holdings.trained.values()) - holdings.fixed.get(Kind.EARLIER_GRADIENTS, 0)
             holdings = holdings.with_further(Kind.EARLIER_GRADIENTS, max(0, more))
-        traced = trace_joint(
-            joint,
-            n_primals=len(joint_inputs[0]),
-            n_forward_outputs=num_fwd_outputs,
-            reserve=holdings.size,
-            loss=captured.loss,
-            name=self.module.__class__.__name__ if self.module is not None else "",  # of a proxy, too
-        )
-        graph = named(traced, inputs, self.module)
         given = self.given
-        priced = price_step(options, graph, traced.nodes) if given is None else given.priced(graph)
-        fuses = options.lowering == "inductor" and given is None
-        traced = replace(traced, graph=fused_prices(priced, traced.nodes) if fuses else priced)
-        account = holdings.account(traced)
+
+        def priced_trace() -> TracedGraph:
+            traced = trace_joint(
+                joint,
+                n_primals=len(joint_inputs[0]),
+                n_forward_outputs=num_fwd_outputs,
+                reserve=holdings.size,
+                loss=captured.loss,
+                name=self.module.__class__.__name__ if self.module is not None else "",  # of a proxy, too
+            )
+            graph = named(traced, inputs, self.module)
+            priced = price_step(options, graph, traced.nodes) if given is None else given.priced(graph)
+            return replace(traced, graph=priced)
+
+        traced = priced_trace()
         plain_peak = None
         if captured.plain is not None:
-            plain_peak = captured.plain.peak_beside(priced, traced.nodes, holdings.size)
+            plain_peak = captured.plain.peak_beside(traced.graph, traced.nodes, holdings.size)
+        priced, fuses = traced.graph, options.lowering == "inductor" and given is None
+        if fuses:
+            if chains_fused(options, traced):
+                traced = priced_trace()
+            priced = traced.graph
+            traced = replace(traced, graph=fused_prices(priced, traced.nodes))
+        account = holdings.account(traced)
         if self.only_trace:
             raise TracingDone(traced, account, plain_peak)
         if given is None:

@@ -6,10 +6,12 @@ A fused kernel reads its inputs once and writes only what outlives it. The order
 frees between them stay the schedule's, so the budget bounds the program as it bounds the schedule.
 """
 
+from checkmate_torch.fusing.chains import fuse_chains
 from checkmate_torch.fusing.fusible import is_fusible
 from checkmate_torch.fusing.kernel import Kernel
 from checkmate_torch.fusing.layout import with_channels_last
+from checkmate_torch.fusing.measuring import Measuring
 from checkmate_torch.fusing.prices import fused_prices
 from checkmate_torch.fusing.program import Fusion, fused
 
-__all__ = ["Fusion", "Kernel", "fused", "fused_prices", "is_fusible", "with_channels_last"]
+__all__ = ["Fusion", "Kernel", "Measuring", "fuse_chains", "fused", "fused_prices", "is_fusible", "with_channels_last"]

@@ -8,7 +8,7 @@ import torch
 from torch.fx import Node
 
 from checkmate_torch.private import OpOverload, tree_leaves
-from checkmate_torch.safety import is_random, may_run_twice
+from checkmate_torch.safety import Pure, is_random, may_run_twice
 
 __all__ = ["is_fusible"]
 
@@ -56,7 +56,8 @@ _FUNCTIONS = (
 def is_fusible(node: Node) -> bool:
     """Whether a kernel can compute this node together with others: tensors of known sizes on one device."""
     op = node.target
-    if not isinstance(op, OpOverload) or not _is_fused(op) or is_random(node) or not may_run_twice(node):
+    known = isinstance(op, Pure) or (isinstance(op, OpOverload) and _is_fused(op))
+    if not known or is_random(node) or not may_run_twice(node):
         return False
     shown = [leaf for n in (node, *node.all_input_nodes) for leaf in tree_leaves(n.meta.get("val"))]
     tensors = [leaf for leaf in shown if leaf is not None]

@@ -6,6 +6,7 @@ functions on tensors of the same layouts are one, also in different models.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import operator
 from collections.abc import Collection, Sequence
@@ -21,17 +22,19 @@ from checkmate.cost import OpProfile
 from checkmate_torch.costs import real_like
 from checkmate_torch.private import Boxed, compile_with_inductor, unfaked
 from checkmate_torch.profile import profile_op
-from checkmate_torch.safety import as_copy
+from checkmate_torch.safety import Pure, as_copy
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = ["Kernel"]
 
 _log = logging.getLogger(__name__)
+_VERSION = 2
+"""Of the way to compile: measured seconds of another version are not those of this one."""
 _compiled: dict[str, Boxed | None] = {}
 """Text of a kernel → its code; None = it can't be used. As ops of PyTorch are, code is kept for good."""
 
 
-class Kernel:
+class Kernel(Pure):
     """A few ops of a joint graph as one function.
 
     Args:
@@ -59,20 +62,25 @@ class Kernel:
             builder.add(op, again=op in done)
         self.sources = tuple(builder.sources)
         builder.graph.output(tuple(map(builder.value, self.outputs)))
-        self._module = GraphModule({}, builder.graph)
+        self.module = GraphModule({}, builder.graph)
 
     @cached_property
     def text(self) -> str:
         """Functions, arguments and layouts, which decide the code."""
         names: dict[Node, str] = {}
         lines = []
-        for node in self._module.graph.nodes:
+        for node in self.module.graph.nodes:
             args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda n: names[n])
             names[node] = f"v{len(names)}"
             value = node.meta.get("val")
             layout = _layout(value) if node.op == "placeholder" else ""
             lines.append(f"{node.op} {node.target if node.op == 'call_function' else layout} {args} {kwargs}")
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """A short name by which costs are kept."""
+        text = f"{_VERSION} {self.text}"
+        return f"kernel {hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
     @property
     def device(self) -> torch.device:
@@ -110,7 +118,7 @@ class Kernel:
     def _checked(self) -> Boxed | None:
         """The compiled code; None if Inductor fails, or gives tensors of another layout, or not new ones."""
         try:
-            run = compile_with_inductor(self._module, [n.meta["val"] for n in self.sources], is_backward=False)
+            run = compile_with_inductor(self.module, [n.meta["val"] for n in self.sources])
             with unfaked(), torch.no_grad():
                 inputs = self._inputs()
                 found: Any = run(list(inputs))
@@ -144,17 +152,30 @@ class _Builder:
         node = self.traced.nodes[op]
         if node is None:
             raise RuntimeError("the loss boundary is no part of a kernel")
+        if isinstance(node.target, Kernel):
+            self.insert(node, node.target)
+            return
         target, given = as_copy(node) if again else (node.target, node.args)
         args, kwargs = map_arg((given, node.kwargs), self.value)
         made = self.graph.call_function(target, args, kwargs)  # type: ignore[arg-type]
         made.meta = dict(node.meta)
         self.values[node] = made
 
+    def insert(self, node: Node, kernel: Kernel) -> None:
+        """Append the ops of a node that is a kernel itself."""
+        inner, output = kernel.module.graph, kernel.module.graph.output_node()
+        copies = dict(zip(inner.find_nodes(op="placeholder"), map(self.value, node.args), strict=True))
+        for each in inner.nodes:
+            if each.op == "call_function":
+                copies[each] = self.graph.node_copy(each, copies.__getitem__)
+        for item in (user for user in node.users if user.target is operator.getitem):
+            self.values[item] = copies[output.args[0][item.args[1]]]
+
     def value(self, arg: Node) -> Argument:
         """The value of a joint node in the kernel."""
         if arg in self.values:
             return self.values[arg]
-        is_item = arg.target is operator.getitem and arg.args[0] in self.values
+        is_item = arg.target is operator.getitem and arg.args[0] in self.values  # of an op in the kernel
         if self.traced.sources(arg) == (arg,) and not is_item:
             self.sources.append(arg)
             self.values[arg] = self.graph.placeholder(arg.name)

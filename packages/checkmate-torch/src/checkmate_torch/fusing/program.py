@@ -9,22 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from checkmate import DFGraph, OnProgress, Op, Schedule, Timeline, simulate
-from checkmate.cost import OpProfile
-from checkmate.framework import measured_ops
-from checkmate_torch.device import machine_of
+from checkmate import DFGraph, Op, Schedule, Timeline, simulate
 from checkmate_torch.fusing.kernel import Kernel
+from checkmate_torch.fusing.measuring import Measuring
 from checkmate_torch.fusing.windows import gathered
 from checkmate_torch.safety import is_new_statistic
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = ["Fusion", "fused"]
-
-_LEAST_S = 5e-5
-"""Windows whose ops take less are not compiled: they could not gain more than that."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fusion:
@@ -50,18 +43,15 @@ def fused(
     traced: TracedGraph,
     schedule: Schedule,
     budget: int,
-    *,
-    on_disk: bool = True,
-    on_progress: OnProgress | None = None,
+    measuring: Measuring,
 ) -> Fusion:
     """Fuse ops of a schedule wherever that stays within the budget and, in measured seconds, is faster.
 
     Args:
-        traced: the step, priced.
+        traced: the step, with the cost of each op alone.
         schedule: of its graph, with a peak within the budget.
         budget: bytes.
-        on_disk: whether measured kernels are read from disk and kept there.
-        on_progress: called before each distinct kernel that is measured.
+        measuring: of the kernels.
 
     Raises:
         ProfilerBusyError: inside a profiler or a memory meter.
@@ -73,8 +63,7 @@ def fused(
         schedule = ordered
     else:
         windows = [(op,) for op in schedule.sequence.tolist()]
-    program = _Program(traced, windows)
-    program.measure(on_disk, on_progress)
+    program = _Program(traced, windows, measuring)
     timeline = program.timeline()
     while timeline.peak > budget and timeline.peak_op is not None and program.split(timeline.peak_op):
         timeline = program.timeline()
@@ -84,40 +73,29 @@ def fused(
 class _Program:
     """Windows of a schedule, and kernels for some of them."""
 
-    def __init__(self, traced: TracedGraph, windows: Sequence[tuple[int, ...]]) -> None:
-        self.traced, self.windows = traced, list(windows)
-        self.kernels: dict[int, Kernel] = {}
-        self.profiles: dict[int, OpProfile] = {}
-        done: set[int] = set()
-        for w, (window, made) in enumerate(zip(windows, _outlasting(traced.graph, windows), strict=True)):
-            if len(window) > 1 and made and self._seconds(window) > _LEAST_S:
-                again = {t for v in window if v in done for t in traced.graph.ops[v].outputs}
-                kept = [t for t in made if t not in again or not is_new_statistic(traced.source_of[t])]
-                self.kernels[w] = Kernel(traced, window, done, kept)
-            done.update(window)
+    def __init__(
+        self, traced: TracedGraph, windows: Sequence[tuple[int, ...]], measuring: Measuring
+    ) -> None:
+        self.traced, self.windows = traced, windows
+        found = self._kernels()
+        profiles = zip(found, measuring.worthy(traced.graph, [*found.values()]), strict=True)
+        self.profiles = {w: profile for w, profile in profiles if profile is not None}
+        self.kernels = {w: found[w] for w in self.profiles}
 
-    def _seconds(self, window: Sequence[int]) -> float:
-        """Of the ops one by one; endless if the costs are no seconds."""
+    def _kernels(self) -> dict[int, Kernel]:
+        """Number of a window → a kernel for it."""
         graph = self.traced.graph
-        return sum(graph.ops[v].cost for v in window) if graph.cost_unit == "s" else float("inf")
-
-    def measure(self, on_disk: bool, on_progress: OnProgress | None) -> None:
-        """Compile and measure the kernels; those that are of no use are dropped."""
-        self.kernels = {w: kernel for w, kernel in self.kernels.items() if kernel.is_usable()}
-        for device in dict.fromkeys(kernel.device for kernel in self.kernels.values()):
-            here = {w: kernel for w, kernel in self.kernels.items() if kernel.device == device}
-            found = measured_ops(
-                machine_of(device),
-                {kernel.text: kernel for kernel in here.values()},
-                partial(map, Kernel.profile),
-                name=lambda kernel: f"{len(kernel.ops)} fused ops",
-                on_disk=on_disk,
-                on_progress=on_progress,
-            )
-            self.profiles |= {w: found[kernel.text] for w, kernel in here.items()}
-        for w, profile in self.profiles.items():
-            if profile.seconds >= self._seconds(self.windows[w]):
-                del self.kernels[w]
+        kernels: dict[int, Kernel] = {}
+        done: set[int] = set()
+        for w, (window, outlasting) in enumerate(
+            zip(self.windows, _outlasting(graph, self.windows), strict=True)
+        ):
+            again = {t for v in window if v in done for t in graph.ops[v].outputs}
+            made = [t for t in outlasting if t not in again or not is_new_statistic(self.traced.source_of[t])]
+            if len(window) > 1 and made:
+                kernels[w] = Kernel(self.traced, window, done, made)
+            done.update(window)
+        return kernels
 
     def split(self, number: int) -> bool:
         """Take the kernel of an op of :meth:`timeline` apart; False if it is none."""

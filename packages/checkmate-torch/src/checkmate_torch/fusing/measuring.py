@@ -1,0 +1,62 @@
+"""Which kernels are worth it: those that work and take no longer than their ops one by one, as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from checkmate import DFGraph, OnProgress
+from checkmate.cost import OpProfile
+from checkmate.framework import measured_ops
+from checkmate_torch.device import machine_of
+from checkmate_torch.fusing.kernel import Kernel
+
+__all__ = ["Measuring", "seconds_alone"]
+
+_LEAST_S = 5e-5
+"""Kernels whose ops take less are not compiled: they could not gain more than that."""
+
+
+def seconds_alone(graph: DFGraph, ops: Sequence[int]) -> float:
+    """Seconds of some ops one by one; endless if the costs of the graph are no seconds."""
+    return sum(graph.ops[v].cost for v in ops) if graph.cost_unit == "s" else float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """How kernels are measured.
+
+    Attributes:
+        on_disk: whether measured kernels are read from disk and kept there.
+        on_progress: called before each distinct kernel that is measured.
+    """
+
+    on_disk: bool = True
+    on_progress: OnProgress | None = None
+
+    def worthy(self, graph: DFGraph, kernels: Sequence[Kernel]) -> list[OpProfile | None]:
+        """The profile of each kernel; None for one that is of no use.
+
+        Args:
+            graph: with the cost of each op alone.
+            kernels: of its ops.
+
+        Raises:
+            ProfilerBusyError: inside a profiler or a memory meter.
+        """
+        alone = [seconds_alone(graph, kernel.ops) for kernel in kernels]
+        tried = [k for s, k in zip(alone, kernels, strict=True) if s > _LEAST_S and k.is_usable()]
+        profiles: dict[str, OpProfile] = {}
+        for device in dict.fromkeys(kernel.device for kernel in tried):
+            found = measured_ops(
+                machine_of(device),
+                {str(kernel): kernel for kernel in tried if kernel.device == device},
+                partial(map, Kernel.profile),
+                name=lambda kernel: f"{len(kernel.ops)} fused ops",
+                on_disk=self.on_disk,
+                on_progress=self.on_progress,
+            )
+            profiles |= {str(k): found[str(k)] for k in tried if k.device == device}
+        known = (profiles.get(str(kernel)) for kernel in kernels)
+        return [p if p is not None and p.seconds < s else None for p, s in zip(known, alone, strict=True)]
