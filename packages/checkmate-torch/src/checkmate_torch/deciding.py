@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
 from torch.fx import Node
 
-from checkmate import (
-    DFGraph,
-    InfeasibleBudgetError,
-    Problem,
-    Solution,
-    UnsupportedModelError,
-    keep_all_peak,
-    simulate,
-)
-from checkmate.cost import with_costs
-from checkmate.framework import decide, in_bytes, schedule_of
+from checkmate import DFGraph, InfeasibleBudgetError, Problem, Solution, UnsupportedModelError, keep_all_peak
+from checkmate.framework import decide, in_bytes
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account
 from checkmate.units import parse_budget
@@ -28,12 +18,10 @@ from checkmate_torch.account import Holdings
 from checkmate_torch.costs import price
 from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.distributed import Ranks, decided_together, priced_together
-from checkmate_torch.fusing import Fusion, Measuring, fuse_chains, fused
 from checkmate_torch.options import Options
 from checkmate_torch.step_plan import StepPlan
-from checkmate_torch.traced_graph import TracedGraph
 
-__all__ = ["budget_bytes", "chains_fused", "decide_step", "fuse_step", "log_plan", "price_step", "refuse_nested"]
+__all__ = ["budget_bytes", "decide_step", "log_plan", "price_step", "refuse_nested"]
 
 _log = logging.getLogger(__name__)
 
@@ -59,42 +47,6 @@ def price_step(options: Options, graph: DFGraph, nodes: Sequence[Node | None]) -
         on_progress=options.listener(),
     )
     return priced_together(Ranks.of(options.process_group), graph, measured)
-
-
-def chains_fused(options: Options, traced: TracedGraph) -> bool:
-    """Fuse chains of a priced joint graph in place; whether there are any, so that it must be traced again.
-
-    Raises:
-        ProfilerBusyError: inside a profiler or a memory meter.
-    """
-    return fuse_chains(traced, Measuring(on_disk=options.cache, on_progress=options.listener()))
-
-
-def fuse_step(
-    options: Options, traced: TracedGraph, priced: DFGraph, solution: Solution
-) -> tuple[Fusion, Solution]:
-    """Fuse ops of a decided step within its budget.
-
-    Args:
-        options: how to plan.
-        traced: the step, with the costs that it was decided for.
-        priced: its graph with the cost of each op alone.
-        solution: with a schedule.
-
-    Returns:
-        the program, and the solution with its runs in the order of the program.
-
-    Raises:
-        ProfilerBusyError: inside a profiler or a memory meter.
-    """
-    problem = solution.problem
-    fusion = fused(
-        replace(traced, graph=with_costs(problem.graph, priced.costs, priced.cost_unit)),
-        schedule_of(solution),
-        problem.budget,
-        Measuring(on_disk=options.cache, on_progress=options.listener()),
-    )
-    return fusion, replace(solution, timeline=simulate(problem.graph, fusion.schedule))
 
 
 def decide_step(

@@ -25,22 +25,14 @@ from checkmate_torch.account import Holdings, named
 from checkmate_torch.attention import with_kernels_of_target
 from checkmate_torch.calls import Call, Calls
 from checkmate_torch.captured_graph import CapturedGraph
-from checkmate_torch.deciding import (
-    budget_bytes,
-    chains_fused,
-    decide_step,
-    fuse_step,
-    log_plan,
-    price_step,
-    refuse_nested,
-)
+from checkmate_torch.deciding import budget_bytes, decide_step, log_plan, refuse_nested
 from checkmate_torch.distributed import bucket_bytes
 from checkmate_torch.double_backward import refusing_double_backward
 from checkmate_torch.eager import eager_step
 from checkmate_torch.emit import emit
+from checkmate_torch.fused_step import Fuser
 from checkmate_torch.options import Options
 from checkmate_torch.outer_loss import returns_loss
-from checkmate_torch.fusing import fused_prices, with_channels_last
 from checkmate_torch.private import Boxed, boxed_code, compile_joint, graph_break
 from checkmate_torch.recurrent import with_recurrent_ops
 from checkmate_torch.retained import decide_for_repeats
@@ -144,13 +136,12 @@ class Planner:
                 plain=eager_step(gm, example_inputs, loss=loss) if self.given is None else None,
                 continues=continues,
             )
-            if self.options.lowering == "inductor":
-                gm = with_channels_last(gm)
+            fuser = Fuser(options=self.options, given=self.given)
             try:
                 call = compile_joint(
-                    gm,
+                    fuser.prepared(gm),
                     example_inputs,
-                    partition=partial(self._partition, captured=captured),
+                    partition=partial(self._partition, captured=captured, fuser=fuser),
                     forward=partial(self._forward, captured=captured),
                     backward=partial(self._backward, captured=captured),
                 )
@@ -191,6 +182,7 @@ class Planner:
         *,
         num_fwd_outputs: int,
         captured: CapturedGraph,
+        fuser: Fuser,
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
         """Split a joint graph so that the saved and the recomputed tensors follow the best schedule."""
@@ -206,7 +198,7 @@ class Planner:
             holdings = holdings.with_further(Kind.EARLIER_GRADIENTS, max(0, more))
         given = self.given
 
-        def priced_trace() -> TracedGraph:
+        def trace() -> TracedGraph:
             traced = trace_joint(
                 joint,
                 n_primals=len(joint_inputs[0]),
@@ -215,32 +207,26 @@ class Planner:
                 loss=captured.loss,
                 name=self.module.__class__.__name__ if self.module is not None else "",  # of a proxy, too
             )
-            graph = named(traced, inputs, self.module)
-            priced = price_step(options, graph, traced.nodes) if given is None else given.priced(graph)
-            return replace(traced, graph=priced)
+            return replace(traced, graph=named(traced, inputs, self.module))
 
-        traced = priced_trace()
+        traced, plain = fuser.traced(trace)
+        if given is not None:
+            traced = replace(traced, graph=given.priced(traced.graph))
         plain_peak = None
         if captured.plain is not None:
-            plain_peak = captured.plain.peak_beside(traced.graph, traced.nodes, holdings.size)
-        priced, fuses = traced.graph, options.lowering == "inductor" and given is None
-        if fuses:
-            if chains_fused(options, traced):
-                traced = priced_trace()
-            priced = traced.graph
-            traced = replace(traced, graph=fused_prices(priced, traced.nodes))
+            plain_peak = captured.plain.peak_beside(*plain, holdings.size)
         account = holdings.account(traced)
         if self.only_trace:
             raise TracingDone(traced, account, plain_peak)
         if given is None:
-            replays = priced.fixed_size - holdings.size  # bytes of the graph that a plan can't do without
+            replays = traced.graph.fixed_size - holdings.size  # bytes of the graph that a plan can't do without
             whole = None if plain_peak is None else plain_peak + replays
             solution, known = self._decided(traced, account, holdings, whole, captured)
         else:
-            solution, known = given.solution(priced), True
-        fusion = None
-        if fuses:
-            fusion, solution = fuse_step(options, traced, priced, solution)
+            solution, known = given.solution(traced.graph), True
+        fusion = fuser.program(traced, schedule_of(solution), solution.problem)
+        if fusion is not None:
+            solution = fusion.solution(solution)
         plan = StepPlan(
             traced=traced,
             solution=solution,

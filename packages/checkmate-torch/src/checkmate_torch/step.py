@@ -19,6 +19,7 @@ from checkmate import Budget, UnsupportedModelError
 from checkmate.framework import Settings
 from checkmate_torch.arguments import check_max_plans, check_step
 from checkmate_torch.distributed import GroupChoice, refuse_wrappers
+from checkmate_torch.lowering import Lowering
 from checkmate_torch.options import Options
 from checkmate_torch.separable import UnsupportedOptimizerError
 from checkmate_torch.step_plan import Given, StepPlan, Viewable
@@ -40,6 +41,7 @@ def compile_step(
     scaler: GradScaler | None = None,
     max_plans: int = 8,
     process_group: GroupChoice = "all",
+    lowering: Lowering = "eager",
     **settings: Unpack[Settings],
 ) -> CompiledStep:
     """Make a whole training step that stays within a byte budget.
@@ -79,6 +81,7 @@ def compile_step(
         max_plans: as for :func:`~checkmate_torch.compile`.
         process_group: as for :func:`~checkmate_torch.compile`. Gradients are not averaged over ranks: a DDP
             module is refused.
+        lowering: as for :func:`~checkmate_torch.compile`. The optimizer's updates run as they are.
         **settings: :class:`~checkmate.framework.Settings`.
 
     Raises:
@@ -99,7 +102,7 @@ def compile_step(
     >>> bool(losses[0] > losses[1] > losses[2])
     True
     """
-    options = Options.parse(budget=budget, process_group=process_group, **settings)
+    options = Options.parse(budget=budget, process_group=process_group, lowering=lowering, **settings)
     check_step(model, loss_fn, optimizer)
     check_max_plans(max_plans)
     updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)

@@ -66,6 +66,14 @@ class StepPlan:
         graph = self.solution.problem.graph
         return keep_all_peak(graph) if self.plain_peak is None else self.plain_peak
 
+    @property
+    def peak(self) -> int:
+        """The predicted peak of what runs: of the schedule, or of its program of fused kernels."""
+        if self.fusion is None:
+            return self.solution.peak or 0
+        charged = self.solution.problem.graph.fixed_size - self.fusion.timeline.graph.fixed_size
+        return self.fusion.timeline.peak + charged
+
     def charged(self, kind: Kind, size: int, options: Options) -> StepPlan | None:
         """The plan with at least ``size`` bytes of a kind held throughout; None if the budget has no room.
 
@@ -80,7 +88,7 @@ class StepPlan:
             return self
         problem, plain = self.solution.problem, self.plain_bytes + more
         budget = parse_budget(options.budget, plain) if options.is_share else problem.budget
-        if self.solution.schedule is None or (self.solution.peak or 0) + more > budget:
+        if self.solution.schedule is None or self.peak + more > budget:
             return None
         graph = replace(problem.graph, fixed_size=problem.graph.fixed_size + more)
         solution = replace(
@@ -113,6 +121,8 @@ class StepPlan:
             )
         if self.in_pieces:
             unknown = (*unknown, *_IN_PIECES)
+        if self.fusion is not None:
+            unknown = (*unknown, str(self.fusion))
         return unknown
 
 

@@ -19,8 +19,10 @@ from checkmate.report import Account, Kind
 from checkmate_torch.account import Holdings, named, optimizer_bytes
 from checkmate_torch.attention import with_kernels_of_target
 from checkmate_torch.capture import captured
-from checkmate_torch.deciding import decide_step, log_plan, price_step, refuse_nested
+from checkmate_torch.deciding import decide_step, log_plan, refuse_nested
 from checkmate_torch.eager import EagerStep, eager_step
+from checkmate_torch.emit import emit_unbroken
+from checkmate_torch.fused_step import Fuser, Plain
 from checkmate_torch.lowering import boxed
 from checkmate_torch.options import Options
 from checkmate_torch.private import TangentAOTInput, compile_joint, mark_boxed, tree_map_only
@@ -28,8 +30,9 @@ from checkmate_torch.recurrent import with_recurrent_ops
 from checkmate_torch.safety import is_new_statistic
 from checkmate_torch.step_plan import Given, StepPlan, TracingDone
 from checkmate_torch.storages import allocated_bytes
+from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.updates import ParameterUpdate, Updates
-from checkmate_torch.whole import WholeStep, emit_step, renamed, whole_step
+from checkmate_torch.whole import WholeStep, renamed, whole_step, without_late_reads
 
 __all__ = ["StepPlanner", "StepTraced", "captured_step"]
 
@@ -72,7 +75,11 @@ class StepPlanner:
         accumulates = self.updates.accumulate > 1
         eager = eager_step(gm, example_inputs, accumulates=accumulates) if self.given is None else None
         inputs = list(example_inputs)
-        partition = partial(self._partition, example_inputs=inputs, updated=updated, eager=eager)
+        fuser = Fuser(options=self.options, given=self.given)
+        gm = fuser.prepared(gm)
+        partition = partial(
+            self._partition, example_inputs=inputs, updated=updated, eager=eager, fuser=fuser
+        )
         with self.options.planning("tracing forward and backward pass"):
             try:
                 return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=boxed)
@@ -88,6 +95,7 @@ class StepPlanner:
         example_inputs: Sequence[object],
         updated: dict[int, nn.Parameter],
         eager: EagerStep | None,
+        fuser: Fuser,
         **_: object,
     ) -> tuple[GraphModule, GraphModule]:
         """Let the forward graph be the whole step; the backward graph, which never runs, is empty."""
@@ -95,12 +103,19 @@ class StepPlanner:
         options = self.options
         holdings = Holdings.of(self.module, example_inputs, options.fixed)
         backward = _nothing_left(joint, num_fwd_outputs)
+        bare: list[Plain] = []
+
+        def decidable(trace: Callable[[], TracedGraph]) -> TracedGraph:
+            traced, plain = fuser.traced(trace)
+            bare.append(plain)
+            return traced
+
         step = whole_step(
             joint,
             parameters={k: x for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter)},
             n_forward_outputs=num_fwd_outputs,
             updates=self.updates,
-            price=partial(price_step, options) if self.given is None else _unpriced,
+            decidable=decidable,
             profile=self._profile,
             reserve=holdings.size,
             name=type(self.module).__name__,
@@ -119,8 +134,7 @@ class StepPlanner:
         plain_peak = plain.peak(step.traced.graph)
         if eager is not None:
             plain_peak = eager.peak_beside(
-                step.traced.graph,
-                step.traced.nodes,
+                *bare[0],
                 holdings.size,
                 planned=plain_peak,
                 update=step.workspace,
@@ -140,10 +154,21 @@ class StepPlanner:
                 plain_peak=plain_peak + replays,
                 fixed_order=False,
             )
-        forward = emit_step(step, schedule_of(solution), given.watch if given is not None else None)
+        schedule = without_late_reads(step, schedule_of(solution))
+        fusion = fuser.program(step.traced, schedule, solution.problem)
+        if fusion is not None:
+            schedule, solution = fusion.schedule, fusion.solution(solution)
+        forward = emit_unbroken(
+            step.traced,
+            schedule,
+            given.watch if given is not None else None,
+            fusion.kernels if fusion is not None else None,
+        )
         updated.update(step.parameters)
         self.plans.append(
-            StepPlan(traced=step.traced, solution=solution, account=account, plain_peak=plain_peak)
+            StepPlan(
+                traced=step.traced, solution=solution, account=account, fusion=fusion, plain_peak=plain_peak
+            )
         )
         log_plan(self.plans, holdings, of="of a step ")
         return forward, backward
@@ -154,11 +179,6 @@ class StepPlanner:
         if self.given is not None or not (options.workspaces or options.cost_model == "profiled"):
             return update.counted()
         return update.profile()
-
-
-def _unpriced(graph: DFGraph, _nodes: Sequence[Node | None]) -> DFGraph:
-    """The graph as it is: a given schedule brings the costs of its own."""
-    return graph
 
 
 def captured_step(

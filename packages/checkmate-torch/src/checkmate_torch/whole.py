@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -20,15 +21,13 @@ from torch.fx.node import Argument
 from checkmate import DFGraph, Op, Schedule, Tensor, UnsupportedModelError, keep_all_peak
 from checkmate.analysis import late_reads, sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
-from checkmate_torch.emit import emit_unbroken
-from checkmate_torch.passes import Watch
 from checkmate_torch.private import GradAOTOutput, PlainAOTInput, TangentAOTInput
 from checkmate_torch.storages import allocated_bytes
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.tracing import trace_unbroken
 from checkmate_torch.updates import Accumulation, ParameterUpdate, Updates
 
-__all__ = ["WholeStep", "emit_step", "renamed", "whole_step"]
+__all__ = ["WholeStep", "renamed", "whole_step", "without_late_reads"]
 
 _WORTH_IT = 0.99
 """Backward ops run once if the peak without recomputation then falls below this share of it."""
@@ -73,7 +72,7 @@ def whole_step(
     parameters: Mapping[int, nn.Parameter],
     n_forward_outputs: int,
     updates: Updates,
-    price: Callable[[DFGraph, Sequence[Node | None]], DFGraph],
+    decidable: Callable[[Callable[[], TracedGraph]], TracedGraph],
     profile: Callable[[ParameterUpdate], OpProfile],
     reserve: int = 0,
     name: str = "",
@@ -85,7 +84,8 @@ def whole_step(
         parameters: index of a forward input → the parameter that it is.
         n_forward_outputs: how many of its outputs are forward's.
         updates: of the optimizer; gradients of other parameters are not computed.
-        price: gives a graph its costs and workspaces, from the nodes of its ops.
+        decidable: gets a function that traces the joint graph, which it may change; gives the traced graph
+            with its costs and workspaces.
         profile: gives seconds and workspace of an update; it is asked once for each layout.
         reserve: bytes that the step holds besides.
         name: of the graph.
@@ -95,13 +95,13 @@ def whole_step(
     """
     due = _gradients_only(joint, parameters, n_forward_outputs, updates)
     _make_tangent(joint)
-    traced = trace_unbroken(
-        joint,
-        n_forward_outputs=n_forward_outputs,
-        reserve=reserve,
-        name=name,
+    traced = decidable(
+        partial(
+            trace_unbroken, joint, n_forward_outputs=n_forward_outputs, reserve=reserve, name=name
+        )
     )
-    traced = replace(traced, graph=price(traced.graph, traced.nodes))
+    pairs = zip(due, traced.gradients, strict=True)
+    due = [replace(update, gradient=cast(Node, gradient)) for update, gradient in pairs]
     return _with_updates(traced, due, updates, profile)
 
 
@@ -117,18 +117,16 @@ def renamed(step: WholeStep, graph: DFGraph) -> WholeStep:
     return replace(step, traced=replace(step.traced, graph=graph))
 
 
-def emit_step(step: WholeStep, schedule: Schedule, watch: Watch | None = None) -> GraphModule:
-    """The graph that executes a valid schedule of ``step.traced.graph``; it returns the forward outputs.
-
-    Computes in vain are left out if one of them reads a parameter after its update.
+def without_late_reads(step: WholeStep, schedule: Schedule) -> Schedule:
+    """A valid schedule of a step; computes in vain are left out if one reads a parameter after its update.
 
     Raises:
         RuntimeError: if another op does.
     """
     graph, sequence = step.traced.graph, schedule.sequence.tolist()
     if late_reads(graph, sequence, step.writes):
-        schedule = Schedule.from_sequence(graph, sequence_to_run(graph, sequence, step.writes))
-    return emit_unbroken(step.traced, schedule, watch)
+        return Schedule.from_sequence(graph, sequence_to_run(graph, sequence, step.writes))
+    return schedule
 
 
 def _gradients_only(

@@ -9,9 +9,9 @@ frees between them stay the schedule's, so the budget bounds the program as it b
 from checkmate_torch.fusing.chains import fuse_chains
 from checkmate_torch.fusing.fusible import is_fusible
 from checkmate_torch.fusing.kernel import Kernel
-from checkmate_torch.fusing.layout import with_channels_last
 from checkmate_torch.fusing.measuring import Measuring
+from checkmate_torch.fusing.memory_format import in_plain_format, with_channels_last
 from checkmate_torch.fusing.prices import fused_prices
 from checkmate_torch.fusing.program import Fusion, fused
 
-__all__ = ["Fusion", "Kernel", "Measuring", "fuse_chains", "fused", "fused_prices", "is_fusible", "with_channels_last"]
+__all__ = ["Fusion", "Kernel", "Measuring", "fuse_chains", "fused", "fused_prices", "in_plain_format", "is_fusible", "with_channels_last"]

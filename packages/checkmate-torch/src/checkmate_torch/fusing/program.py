@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from checkmate import DFGraph, Op, Schedule, Timeline, simulate
+from checkmate import DFGraph, Op, Schedule, Solution, Timeline, simulate
+from checkmate.units import format_bytes
 from checkmate_torch.fusing.kernel import Kernel
 from checkmate_torch.fusing.measuring import Measuring
 from checkmate_torch.fusing.windows import gathered
@@ -33,10 +34,17 @@ class Fusion:
     kernels: Mapping[int, Kernel]
     timeline: Timeline
 
-    @property
-    def n_fused(self) -> int:
-        """Number of runs that are in kernels."""
-        return sum(len(kernel.ops) for kernel in self.kernels.values())
+    def __str__(self) -> str:
+        """A sentence for reports."""
+        n_fused = sum(len(kernel.ops) for kernel in self.kernels.values())
+        return (
+            f"{n_fused} of {len(self.schedule.sequence)} runs are in {len(self.kernels)} fused kernels: the peak "
+            f"of that program is {format_bytes(self.timeline.peak)}"
+        )
+
+    def solution(self, solution: Solution) -> Solution:
+        """A solution with its runs in the order of the program."""
+        return replace(solution, timeline=simulate(solution.problem.graph, self.schedule))
 
 
 def fused(
@@ -77,6 +85,8 @@ class _Program:
         self, traced: TracedGraph, windows: Sequence[tuple[int, ...]], measuring: Measuring
     ) -> None:
         self.traced, self.windows = traced, windows
+        shown = (traced.tensor_of[n] for n in traced.forward_outputs if n in traced.tensor_of)
+        self.held = {*shown}
         found = self._kernels()
         profiles = zip(found, measuring.worthy(traced.graph, [*found.values()]), strict=True)
         self.profiles = {w: profile for w, profile in profiles if profile is not None}
@@ -90,12 +100,23 @@ class _Program:
         for w, (window, outlasting) in enumerate(
             zip(self.windows, _outlasting(graph, self.windows), strict=True)
         ):
-            again = {t for v in window if v in done for t in graph.ops[v].outputs}
-            made = [t for t in outlasting if t not in again or not is_new_statistic(self.traced.source_of[t])]
+            made = [t for v in window for t in self._returned(v, {*outlasting}, again=v in done)]
             if len(window) > 1 and made:
                 kernels[w] = Kernel(self.traced, window, done, made)
             done.update(window)
         return kernels
+
+    def _returned(self, v: int, outlasting: set[int], *, again: bool) -> list[int]:
+        """The tensors that a kernel returns of an op; new running statistics only when the op runs first."""
+        returned = []
+        for t in self.traced.graph.ops[v].outputs:
+            node = self.traced.source_of.get(t)  # None: a token, which has no value
+            if node is not None and is_new_statistic(node):
+                if not again and t in self.held:
+                    returned.append(t)
+            elif node is not None and t in outlasting:
+                returned.append(t)
+        return returned
 
     def split(self, number: int) -> bool:
         """Take the kernel of an op of :meth:`timeline` apart; False if it is none."""

@@ -1,0 +1,111 @@
+"""Fused kernels in a planner: before it decides, chains of the joint graph; after it, windows of the schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+from torch.fx import GraphModule, Node
+
+from checkmate import DFGraph, Problem, Schedule
+from checkmate.cost import with_costs
+from checkmate_torch.deciding import price_step
+from checkmate_torch.fusing import (
+    Fusion,
+    Measuring,
+    fuse_chains,
+    fused,
+    fused_prices,
+    in_plain_format,
+    with_channels_last,
+)
+from checkmate_torch.options import Options
+from checkmate_torch.step_plan import Given
+from checkmate_torch.traced_graph import TracedGraph
+
+__all__ = ["Fuser", "Plain"]
+
+
+class Plain(NamedTuple):
+    """A step as PyTorch runs it, as far as workspaces are concerned.
+
+    Attributes:
+        graph: priced.
+        nodes: the node of each op.
+    """
+
+    graph: DFGraph
+    nodes: Sequence[Node | None]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Fuser:
+    """Traces, prices and fuses one step. Without ``lowering="inductor"`` nothing is fused.
+
+    Attributes:
+        options: of the planner.
+        given: a schedule that brings its own costs, and is followed op by op; None = the step is decided.
+        moved: whether convolutions got another memory format than the model gives them.
+        alone: node of an op → the cost of the op alone.
+    """
+
+    options: Options
+    given: Given | None
+    moved: bool = False
+    alone: dict[Node, float] = field(default_factory=dict)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether ops are fused at all."""
+        return self.options.lowering == "inductor" and self.given is None
+
+    def prepared(self, gm: GraphModule) -> GraphModule:
+        """A captured graph in the memory format that kernels are the fastest in."""
+        if self.is_on:
+            self.moved = with_channels_last(gm)
+        return gm
+
+    def traced(self, trace: Callable[[], TracedGraph]) -> tuple[TracedGraph, Plain]:
+        """The step to decide for, and the same step without fused ops.
+
+        Args:
+            trace: traces the joint graph, whose chains are fused in between, and does not price it.
+        """
+        unpriced = trace()
+        traced = self._priced(unpriced)
+        plain = Plain(traced.graph, traced.nodes)
+        if self.moved:
+            nodes = in_plain_format(traced.nodes)
+            plain = Plain(price_step(self.options, unpriced.graph, nodes), traced.nodes)
+        if self.is_on:
+            if fuse_chains(traced, self._measuring):
+                traced = self._priced(trace())
+            pairs = zip(traced.nodes, traced.graph.ops, strict=True)
+            self.alone = {node: op.cost for node, op in pairs if node is not None}
+            traced = replace(traced, graph=fused_prices(traced.graph, traced.nodes))
+        return traced, plain
+
+    def program(self, traced: TracedGraph, schedule: Schedule, problem: Problem) -> Fusion | None:
+        """The program of a decided step; None if ops are not fused.
+
+        Args:
+            traced: the step.
+            schedule: of its graph, within the budget.
+            problem: that was solved.
+        """
+        if not self.is_on:
+            return None
+        pairs = zip(traced.nodes, problem.graph.ops, strict=True)
+        costs = [op.cost if node is None else self.alone.get(node, op.cost) for node, op in pairs]
+        graph = with_costs(problem.graph, costs, problem.graph.cost_unit)
+        return fused(replace(traced, graph=graph), schedule, problem.budget, self._measuring)
+
+    def _priced(self, traced: TracedGraph) -> TracedGraph:
+        if self.given is not None:
+            return traced
+        return replace(traced, graph=price_step(self.options, traced.graph, traced.nodes))
+
+    @property
+    def _measuring(self) -> Measuring:
+        return Measuring(on_disk=self.options.cache, on_progress=self.options.listener())
