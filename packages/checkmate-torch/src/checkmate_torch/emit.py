@@ -125,9 +125,7 @@ def _repeated(schedule: Schedule) -> frozenset[int]:
     return frozenset(op for op, runs in Counter(schedule.sequence.tolist()).items() if runs > 1)
 
 
-def _saved_sources(
-    traced: TracedGraph, runs: Sequence[Run], forward: Pass
-) -> tuple[list[Node], list[Node]]:
+def _saved_sources(traced: TracedGraph, runs: Sequence[Run], forward: Pass) -> tuple[list[Node], list[Node]]:
     """The joint nodes whose forward values the runs from the boundary on use, in the order AOTAutograd needs.
 
     Tensors that an ``autograd.Function`` put on its ctx, without a version check, are last. Symbolic sizes

@@ -20,8 +20,8 @@ from checkmate.framework import ProgramError
 from checkmate.plugins import StepReport
 from checkmate_torch.ahead import TracedModel, WithLoss, made_by, trace
 from checkmate_torch.compiled import CompiledModule
-from checkmate_torch.passes import Watch
 from checkmate_torch.meter import memory_meter
+from checkmate_torch.passes import Watch
 from checkmate_torch.private import tree_leaves
 from checkmate_torch.separable import refuse_memoryless
 from checkmate_torch.step import CompiledStep

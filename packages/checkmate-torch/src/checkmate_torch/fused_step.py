@@ -1,10 +1,10 @@
-"""Fused kernels in a planner: before it decides, chains of the joint graph; after it, windows of the schedule."""
+"""Fused kernels in a planner: chains of the joint graph before it decides, windows of the schedule after."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from torch.fx import GraphModule, Node
 

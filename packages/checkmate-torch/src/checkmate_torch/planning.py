@@ -157,18 +157,14 @@ class Planner:
         self.n_outgrown += len(outgrown)
         self.sizes[:] = [known for known in self.sizes if known not in (sizes, *outgrown)] + [sizes]
 
-    def _forward(
-        self, gm: GraphModule, _inputs: Sequence[object], *, captured: CapturedGraph
-    ) -> Boxed:
+    def _forward(self, gm: GraphModule, _inputs: Sequence[object], *, captured: CapturedGraph) -> Boxed:
         """Compile a forward graph. One that has a backward graph remembers what it keeps for that."""
         run, call = boxed_code(gm), captured.call
         if call is None or self.given is not None:
             return run
         return self.calls.noting(call, run, captured.n_outputs, self._warn_of_excess)
 
-    def _backward(
-        self, gm: GraphModule, _inputs: Sequence[object], *, captured: CapturedGraph
-    ) -> Boxed:
+    def _backward(self, gm: GraphModule, _inputs: Sequence[object], *, captured: CapturedGraph) -> Boxed:
         """Compile a backward graph, which notes that it has run."""
         run, call = boxed_code(gm), captured.call
         if call is None or self.given is not None:
@@ -219,7 +215,9 @@ class Planner:
         if self.only_trace:
             raise TracingDone(traced, account, plain_peak)
         if given is None:
-            replays = traced.graph.fixed_size - holdings.size  # bytes of the graph that a plan can't do without
+            replays = (
+                traced.graph.fixed_size - holdings.size
+            )  # bytes of the graph that a plan can't do without
             whole = None if plain_peak is None else plain_peak + replays
             solution, known = self._decided(traced, account, holdings, whole, captured)
         else:

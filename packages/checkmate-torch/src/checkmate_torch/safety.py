@@ -61,6 +61,10 @@ _CUDA_STATE_BYTES = 16
 class Pure:
     """A function of our own that gives the same bits each time and changes nothing else."""
 
+    def __call__(self, *args: object) -> object:
+        """The results."""
+        raise NotImplementedError
+
 
 def may_run_twice(node: Node) -> bool:
     """Whether another run of this node, with the random state replayed, is safe."""

@@ -19,9 +19,9 @@ from checkmate.framework import differences
 from checkmate.report import Account, HasPlans, Kind
 from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.account import module_of
-from checkmate_torch.passes import Watch
 from checkmate_torch.fusing import Fusion
 from checkmate_torch.options import Options
+from checkmate_torch.passes import Watch
 from checkmate_torch.snapshot import Snapshot, predicted_snapshot
 from checkmate_torch.traced_graph import TracedGraph
 

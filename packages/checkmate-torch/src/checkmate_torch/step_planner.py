@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule
 
-from checkmate import DFGraph, UnsupportedModelError
+from checkmate import UnsupportedModelError
 from checkmate.cost import OpProfile
 from checkmate.framework import schedule_of
 from checkmate.heuristics import PlainOrder
@@ -77,9 +77,7 @@ class StepPlanner:
         inputs = list(example_inputs)
         fuser = Fuser(options=self.options, given=self.given)
         gm = fuser.prepared(gm)
-        partition = partial(
-            self._partition, example_inputs=inputs, updated=updated, eager=eager, fuser=fuser
-        )
+        partition = partial(self._partition, example_inputs=inputs, updated=updated, eager=eager, fuser=fuser)
         with self.options.planning("tracing forward and backward pass"):
             try:
                 return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=boxed)

@@ -96,9 +96,7 @@ def whole_step(
     due = _gradients_only(joint, parameters, n_forward_outputs, updates)
     _make_tangent(joint)
     traced = decidable(
-        partial(
-            trace_unbroken, joint, n_forward_outputs=n_forward_outputs, reserve=reserve, name=name
-        )
+        partial(trace_unbroken, joint, n_forward_outputs=n_forward_outputs, reserve=reserve, name=name)
     )
     pairs = zip(due, traced.gradients, strict=True)
     due = [replace(update, gradient=cast(Node, gradient)) for update, gradient in pairs]

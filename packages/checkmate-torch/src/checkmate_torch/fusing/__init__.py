@@ -2,8 +2,8 @@
 
     schedule ↦ windows of ops that follow each other ↦ kernels ↦ a program that the simulator checks
 
-A fused kernel reads its inputs once and writes only what outlives it. The order of kernels, recomputations and
-frees between them stay the schedule's, so the budget bounds the program as it bounds the schedule.
+A fused kernel reads its inputs once and writes only what outlives it. The order of kernels, recomputations
+and frees stays the schedule's, so the budget bounds the program as it bounds the schedule.
 """
 
 from checkmate_torch.fusing.chains import fuse_chains
@@ -14,4 +14,14 @@ from checkmate_torch.fusing.memory_format import in_plain_format, with_channels_
 from checkmate_torch.fusing.prices import fused_prices
 from checkmate_torch.fusing.program import Fusion, fused
 
-__all__ = ["Fusion", "Kernel", "Measuring", "fuse_chains", "fused", "fused_prices", "in_plain_format", "is_fusible", "with_channels_last"]
+__all__ = [
+    "Fusion",
+    "Kernel",
+    "Measuring",
+    "fuse_chains",
+    "fused",
+    "fused_prices",
+    "in_plain_format",
+    "is_fusible",
+    "with_channels_last",
+]

@@ -9,6 +9,7 @@ instead of y is as good.
 from __future__ import annotations
 
 import operator
+
 from torch.fx import Node
 
 from checkmate_torch.fusing.kernel import Kernel

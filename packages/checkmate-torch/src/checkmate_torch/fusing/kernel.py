@@ -11,12 +11,12 @@ import logging
 import operator
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import Argument, map_arg
+from torch.fx.node import map_arg
 
 from checkmate.cost import OpProfile
 from checkmate_torch.costs import real_like
@@ -48,6 +48,8 @@ class Kernel(Pure):
         ops: as above.
         sources: the ops, items, placeholders and constants of the joint graph that it reads.
         outputs: the ops and items of the joint graph whose values it returns.
+        module: its own graph.
+        results: the nodes of its own graph that are its outputs.
     """
 
     __name__: ClassVar[str] = "fused"
@@ -61,7 +63,8 @@ class Kernel(Pure):
         for op in ops:
             builder.add(op, again=op in done)
         self.sources = tuple(builder.sources)
-        builder.graph.output(tuple(map(builder.value, self.outputs)))
+        self.results = tuple(map(builder.value, self.outputs))
+        builder.graph.output(self.results)
         self.module = GraphModule({}, builder.graph)
 
     @cached_property
@@ -89,7 +92,7 @@ class Kernel(Pure):
         return found
 
     def is_usable(self) -> bool:
-        """Compile the kernel if need be, and run it once: whether it gives new tensors of the right layouts."""
+        """Compile the kernel if need be and run it: whether it gives new tensors of the right layouts."""
         if self.text not in _compiled:
             _compiled[self.text] = self._checked()
         return _compiled[self.text] is not None
@@ -113,7 +116,7 @@ class Kernel(Pure):
         return self._run(list(args))
 
     def _inputs(self) -> list[Tensor]:
-        return [real_like(node.meta["val"]) for node in self.sources]
+        return [cast(Tensor, real_like(node.meta["val"])) for node in self.sources]
 
     def _checked(self) -> Boxed | None:
         """The compiled code; None if Inductor fails, or gives tensors of another layout, or not new ones."""
@@ -127,7 +130,9 @@ class Kernel(Pure):
             return None
         storages = {x.untyped_storage().data_ptr() for x in (*inputs, *found)}
         wanted = [node.meta["val"] for node in self.outputs]
-        if len(storages) < len(inputs) + len(found) or list(map(_layout, found)) != list(map(_layout, wanted)):
+        if len(storages) < len(inputs) + len(found) or list(map(_layout, found)) != list(
+            map(_layout, wanted)
+        ):
             _log.info("a kernel of %d ops gives tensors in another layout: they run alone", len(self.ops))
             return None
         return run
@@ -135,7 +140,14 @@ class Kernel(Pure):
 
 def _layout(x: Tensor) -> tuple[object, ...]:
     """The part of a tensor that code depends on."""
-    return tuple(x.shape), x.stride(), x.storage_offset(), x.untyped_storage().nbytes(), x.dtype, x.device.type
+    return (
+        tuple(x.shape),
+        x.stride(),
+        x.storage_offset(),
+        x.untyped_storage().nbytes(),
+        x.dtype,
+        x.device.type,
+    )
 
 
 class _Builder:
@@ -163,15 +175,16 @@ class _Builder:
 
     def insert(self, node: Node, kernel: Kernel) -> None:
         """Append the ops of a node that is a kernel itself."""
-        inner, output = kernel.module.graph, kernel.module.graph.output_node()
-        copies = dict(zip(inner.find_nodes(op="placeholder"), map(self.value, node.args), strict=True))
-        for each in inner.nodes:
-            if each.op == "call_function":
-                copies[each] = self.graph.node_copy(each, copies.__getitem__)
+        inner = kernel.module.graph
+        copies: dict[Node, Node] = {}
+        for each, source in zip(inner.find_nodes(op="placeholder"), node.all_input_nodes, strict=True):
+            copies[each] = self.value(source)
+        for each in (n for n in inner.nodes if n.op == "call_function"):
+            copies[each] = self.graph.node_copy(each, copies.__getitem__)
         for item in (user for user in node.users if user.target is operator.getitem):
-            self.values[item] = copies[output.args[0][item.args[1]]]
+            self.values[item] = copies[kernel.results[cast(int, item.args[1])]]
 
-    def value(self, arg: Node) -> Argument:
+    def value(self, arg: Node) -> Node:
         """The value of a joint node in the kernel."""
         if arg in self.values:
             return self.values[arg]

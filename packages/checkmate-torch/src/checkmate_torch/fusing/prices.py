@@ -1,4 +1,4 @@
-"""What ops cost once they are fused: of their seconds, the share that moves bytes from or to other kernels."""
+"""The cost of ops once they are fused: the share of their time that moves bytes to or from other kernels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fused_prices(graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
 
     def stays(t: int, v: int) -> bool:
         """Whether a tensor that op v reads comes from the same kernel, as far as the graph shows."""
-        maker = graph.producer[t]
+        maker = int(graph.producer[t])
         return maker >= 0 and fusible[maker] and graph.ops[maker].backward == graph.ops[v].backward
 
     def is_inner(t: int) -> bool:

@@ -1,14 +1,16 @@
 """From a schedule to a program of fused kernels that stays within the same budget.
 
-The program is a graph of its own, an op for each kernel and for each run that is alone. The simulator replays
-it, so its peak is that of the code that runs. A kernel that would exceed the budget, or that takes longer than
-its ops, is taken apart again.
+The program is a graph of its own, an op for each kernel and for each run that is alone. The simulator
+replays it, so its peak is that of the code that runs. A kernel that would exceed the budget, or that takes
+longer than its ops, is taken apart again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from torch.fx import Node
 
 from checkmate import DFGraph, Op, Schedule, Solution, Timeline, simulate
 from checkmate.units import format_bytes
@@ -19,6 +21,7 @@ from checkmate_torch.safety import is_new_statistic
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = ["Fusion", "fused"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fusion:
@@ -38,8 +41,8 @@ class Fusion:
         """A sentence for reports."""
         n_fused = sum(len(kernel.ops) for kernel in self.kernels.values())
         return (
-            f"{n_fused} of {len(self.schedule.sequence)} runs are in {len(self.kernels)} fused kernels: the peak "
-            f"of that program is {format_bytes(self.timeline.peak)}"
+            f"{n_fused} of {len(self.schedule.sequence)} runs are in {len(self.kernels)} fused kernels: the "
+            f"peak of that program is {format_bytes(self.timeline.peak)}"
         )
 
     def solution(self, solution: Solution) -> Solution:
@@ -81,12 +84,10 @@ def fused(
 class _Program:
     """Windows of a schedule, and kernels for some of them."""
 
-    def __init__(
-        self, traced: TracedGraph, windows: Sequence[tuple[int, ...]], measuring: Measuring
-    ) -> None:
+    def __init__(self, traced: TracedGraph, windows: Sequence[tuple[int, ...]], measuring: Measuring) -> None:
         self.traced, self.windows = traced, windows
-        shown = (traced.tensor_of[n] for n in traced.forward_outputs if n in traced.tensor_of)
-        self.held = {*shown}
+        returned = (n for n in traced.forward_outputs if isinstance(n, Node))
+        self.held = {traced.tensor_of[n] for n in returned if n in traced.tensor_of}
         found = self._kernels()
         profiles = zip(found, measuring.worthy(traced.graph, [*found.values()]), strict=True)
         self.profiles = {w: profile for w, profile in profiles if profile is not None}
@@ -152,9 +153,11 @@ class _Program:
         ops: list[Op] = []
         for (w, part), outlasting in zip(units, _outlasting(graph, [part for _, part in units]), strict=True):
             op = graph.ops[part[0]]
+            made: tuple[int, ...]
+            reuses: tuple[int, ...]
             inputs = tuple(latest[t] for t in _read(graph, part))
             if w in self.kernels:
-                made, reuses = outlasting, ()
+                made, reuses = tuple(outlasting), ()
                 cost, workspace, _ = self.profiles[w]
             else:
                 made, reuses = op.outputs, tuple(latest[t] for t in op.reuses)

@@ -68,9 +68,7 @@ class _Window:
         return not (self.made | self.read).isdisjoint(tensors)
 
     def __or__(self, other: _Window) -> _Window:
-        return _Window(
-            tuple(sorted(self.runs + other.runs)), self.made | other.made, self.read | other.read
-        )
+        return _Window(tuple(sorted(self.runs + other.runs)), self.made | other.made, self.read | other.read)
 
 
 def _with(stretch: Sequence[_Window], new: _Window) -> list[_Window]:

@@ -100,5 +100,5 @@ def compile_with_inductor(gm: GraphModule, example_inputs: Sequence[Any]) -> Box
         decomposed = make_fx(gm, decomposition_table=select_decomp_table())(*example_inputs)
         joint_graph_passes(decomposed)
         output = decomposed.graph.output_node()
-        output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
+        output.meta["user_visible_output_idxs"] = list(range(len(output.all_input_nodes)))
         return compile_fx_inner(decomposed, example_inputs)
