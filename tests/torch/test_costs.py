@@ -166,7 +166,7 @@ def test_the_roofline_of_this_cpu_is_measured_once(
 @pytest.mark.parametrize("shape", [(0,), (), (5,), (3, 2**15), (2**16 + 1,)])
 def test_made_up_inputs_have_the_layout_and_are_random(shape: tuple[int, ...]) -> None:
     for shown in (torch.empty(shape, device="meta"), torch.empty(shape, device="meta", dtype=torch.int64)):
-        real = costs._real(torch.empty_like(shown, device="cpu"))
+        real = costs.real_like(torch.empty_like(shown, device="cpu"))
         assert (real.shape, real.stride(), real.dtype) == (shown.shape, shown.stride(), shown.dtype)
         if shown.is_floating_point() and shown.numel() > 100:
             assert real.std() == pytest.approx(1.0, abs=0.05)
@@ -174,7 +174,7 @@ def test_made_up_inputs_have_the_layout_and_are_random(shape: tuple[int, ...]) -
         elif not shown.is_floating_point():
             assert not real.any()
     transposed = torch.empty(4, 3).t()
-    assert costs._real(transposed).stride() == transposed.stride()
+    assert costs.real_like(transposed).stride() == transposed.stride()
 
 
 def test_a_cost_model_by_name_and_by_value(step: TracedGraph, bare: checkmate.DFGraph) -> None:

@@ -19,6 +19,7 @@ from checkmate.testing import ExecutorConformance
 from checkmate.testing.conformance import harness
 from checkmate_torch import UnsupportedModelError, bind, compile_step, emit, memory_meter, trace, trace_step
 from checkmate_torch.executor import Executor
+from checkmate_torch.passes import Pass
 from checkmate_torch.safety import is_batch_norm_training, is_random
 from checkmate_torch.trials import TRIALS
 from zoo.small_torch import perceptron
@@ -31,7 +32,7 @@ class TestTorch(ExecutorConformance):
     examples = 3
 
 
-class FreesTooLate(emit._Pass):
+class FreesTooLate(Pass):
     """Holds the inputs of each op until the next one is over."""
 
     before: Sequence[Node] = ()
@@ -48,7 +49,7 @@ class FreesTooLate(emit._Pass):
         return node.op == "placeholder"
 
 
-class ForgetsAFree(emit._Pass):
+class ForgetsAFree(Pass):
     """Holds the output of its second op to the end of the pass."""
 
     kept: Sequence[Node] = ()
@@ -66,7 +67,7 @@ class ForgetsAFree(emit._Pass):
             self.hold([node for node in self.kept if _is_tensor(node)])
 
 
-class SkipsAnOp(emit._Pass):
+class SkipsAnOp(Pass):
     """Does not compute again what has a value."""
 
     def compute(self, run: Any) -> None:
@@ -76,7 +77,7 @@ class SkipsAnOp(emit._Pass):
             super().compute(run)
 
 
-class ReadsAStaleCopy(emit._Pass):
+class ReadsAStaleCopy(Pass):
     """Computes again, and goes on reading the first copy."""
 
     def compute(self, run: Any) -> None:
@@ -87,35 +88,35 @@ class ReadsAStaleCopy(emit._Pass):
             self.values[node] = old
 
 
-class ForgetsTheRandomState(emit._Pass):
+class ForgetsTheRandomState(Pass):
     """Draws other random numbers in each run."""
 
     def __init__(self, traced: Any, repeated: frozenset[int], *args: Any, **kwargs: Any) -> None:
         super().__init__(traced, frozenset(), *args, **kwargs)
 
 
-class UpdatesAStatisticTwice(emit._Pass):
+class UpdatesAStatisticTwice(Pass):
     """Lets each further run of a batch norm update the running statistics too."""
 
-    def _run(self, op: int, node: Node) -> Node:
-        made = super()._run(op, node)
+    def _run(self, op: int, node: Node, *reused: Any) -> Node:
+        made = super()._run(op, node, *reused)
         if op in self.done and is_batch_norm_training(node):
             mean = next(n for n in self.graph.nodes if n.op == "placeholder" and n.name == node.args[3].name)
             self.graph.call_function(torch.ops.aten.add_.Scalar, (mean, 1.0))
         return made
 
 
-class AliasesAnOutput(emit._Pass):
+class AliasesAnOutput(Pass):
     """Writes a hyperbolic tangent over its input."""
 
-    def _run(self, op: int, node: Node) -> Node:
-        made = super()._run(op, node)
+    def _run(self, op: int, node: Node, *reused: Any) -> Node:
+        made = super()._run(op, node, *reused)
         if made.target is torch.ops.aten.tanh.default:
             made.target = torch.ops.aten.tanh_.default
         return made
 
 
-class SwapsRecomputations(emit._Pass):
+class SwapsRecomputations(Pass):
     """Puts each further run of an op before the run before, if it can."""
 
     last: Any = None
@@ -142,7 +143,7 @@ class SwapsRecomputations(emit._Pass):
         super().mark(op)
 
 
-class LeaksATensor(emit._Pass):
+class LeaksATensor(Pass):
     """Keeps one tensor of each step for ever."""
 
     leaked: ClassVar[list[Tensor]] = []
@@ -154,12 +155,12 @@ class LeaksATensor(emit._Pass):
             self.graph.call_function(_leak, (made[-1],))
 
 
-class TakesAWrongWorkspace(emit._Pass):
+class TakesAWrongWorkspace(Pass):
     """Allocates a megabyte while each op runs."""
 
-    def _run(self, op: int, node: Node) -> Node:
+    def _run(self, op: int, node: Node, *reused: Any) -> Node:
         self.graph.call_function(torch.empty, (2**18,))
-        return super()._run(op, node)
+        return super()._run(op, node, *reused)
 
 
 def _is_tensor(node: Node) -> bool:
@@ -197,7 +198,7 @@ def test_a_wrong_executor_is_caught_by_the_law_that_it_breaks(
     case = TestTorch()
     case.examples, case.trial = 20, next(t for t in TRIALS if t.name == trial)
     assert case.trial.traced().graph.n_ops  # before the fault
-    monkeypatch.setattr(emit, "_Pass", wrong)
+    monkeypatch.setattr(emit, "Pass", wrong)
     assert set(failing(case, only=law)) == {law}
     monkeypatch.undo()
 
