@@ -24,8 +24,8 @@ _SETTINGS = (0.5, 0.2)
 """Of ``activation_memory_budget``."""
 _OURS = ("eager", "fused")
 _MEANING = (
-    "“of plain”: the measured peak as a share of plain PyTorch's; “extra time”: median ratio of pairs of steps, "
-    "less one; “first step”: seconds that plan or compile, and run it."
+    "“of plain”: the measured peak as a share of plain PyTorch's; “extra time”: median ratio of pairs of "
+    "steps, less one; “first step”: seconds that plan or compile, and run it."
 )
 
 
@@ -84,12 +84,12 @@ def _summary(results: Results) -> str:
 
 def _pairs(results: Results) -> list[tuple[Row, Row]]:
     """The rows of single and of fused kernels within the same share."""
-    pairs = []
-    for fused in results.where(method="fused"):
-        for eager in results.where(method="eager", network=fused["network"], share=fused["share"]):
-            if eager["peak"] and fused["peak"]:
-                pairs.append((eager, fused))
-    return pairs
+    return [
+        (eager, fused)
+        for fused in results.where(method="fused")
+        for eager in results.where(method="eager", network=fused["network"], share=fused["share"])
+        if eager["peak"] and fused["peak"]
+    ]
 
 
 def _line(row: Row) -> list[str]:

@@ -78,7 +78,7 @@ def _prepared(model: nn.Module, inputs: Row, task: Row, plain_peak: int) -> tupl
 
 
 def _made(name: str, *, checkpoints: bool = False) -> tuple[nn.Module, Row]:
-    """A network that returns its loss, in training mode, and its inputs; the same random numbers each time."""
+    """A network that returns its loss, in training mode, and its inputs; the same ones each time."""
     torch.manual_seed(0)
     if name in ARCHITECTURES:
         architecture = ARCHITECTURES[name]
