@@ -17,7 +17,7 @@ __all__ = ["EXPERIMENT"]
 
 NETWORKS = (
     *("mlp", "resnet18", "unet", "gpt2"),
-    *("GPT-2", "Llama", "BERT", "T5", "SegFormer", "ResNet-10", "ConvNeXt", "ViT"),
+    *("GPT-2", "Llama", "BERT", "T5", "SegFormer", "ResNet-10", "ConvNeXt"),
 )
 _SHARES = (0.8, 0.6, 0.5, 0.4, LEAST)
 _SETTINGS = (0.5, 0.2)
@@ -39,8 +39,8 @@ def tasks(quick: bool) -> Sequence[Task]:
     effort = {"time_limit": 3.0, "spend_s": 1.0} if quick else {"time_limit": 10.0, "spend_s": 4.0}
     return [
         {"network": name, "method": method, "share": share, **effort}
-        for name in networks
         for method, share in ways
+        for name in networks
     ]
 
 
