@@ -58,9 +58,10 @@ class TrainingSettings(ModelSettings, total=False):
         process_group: the ranks that plan together where ``torch.distributed`` runs: rank 0 of the group
             times the ops, solves, and sends the answer to the others. ``"all"`` (the default) = those that
             train together, ``"alone"`` = each rank plans for itself.
-        lowering: ``"eager"`` (the default): the emitted code follows the schedule to the letter.
-            ``"inductor"``: each of the two graphs is compiled by Inductor: fused kernels, but it orders and
-            frees in its own way, so that the peak may depart from the prediction, either way: measure it.
+        lowering: ``"eager"`` (the default): each op is a kernel of PyTorch, with the same bits as without a
+            budget. ``"inductor"``: neighbouring ops are fused into kernels that Inductor compiles, and
+            convolutions on a CPU take images with the channels last; equal up to rounding. The budget bounds
+            both. The first step takes longer by the time to compile.
         loss: the loss, where it is computed outside the model: a function of the model's output to a scalar.
             It is traced and not run; its bytes are then known, and charged in the place of ``loss_bytes``.
     """

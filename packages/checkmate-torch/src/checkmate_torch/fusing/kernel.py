@@ -125,8 +125,10 @@ class Kernel(Pure):
             with unfaked(), torch.no_grad():
                 inputs = self._inputs()
                 found: Any = run(list(inputs))
-        except Exception as error:  # noqa: BLE001 - Inductor's failures are of every kind; the ops run alone
-            _log.info("a kernel of %d ops can't be compiled, they run alone: %s", len(self.ops), error)
+        except Exception as error:  # noqa: BLE001 - Inductor's failures are of every kind
+            level = logging.INFO if None in _compiled.values() else logging.WARNING
+            text = "Inductor can't compile a kernel, whose %d ops run alone: %s"
+            _log.log(level, text, len(self.ops), error)
             return None
         storages = {x.untyped_storage().data_ptr() for x in (*inputs, *found)}
         wanted = [node.meta["val"] for node in self.outputs]

@@ -116,8 +116,6 @@ class _Comparison:
         found = self._measured(seconds, last)
         facts = found.facts | {"budget": budget, "overhead": loop.last_plan.solution.overhead}
         verdict = last.verdict(budget)
-        if verdict == OVER and other.lowering == "inductor":
-            return replace(found, passed=None, verdict="over, as Inductor may be", facts=facts)
         return replace(found, passed=verdict != OVER, verdict=verdict, facts=facts)
 
     def _measured(self, seconds: float, last: Outcome) -> Answer:
