@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,14 @@ def test_only_rank_0_times_ops_and_solves(seen: dict[str, Seen]) -> None:
 )
 def test_gradients_are_those_of_the_plain_wrapper_to_the_bit(seen: dict[str, Seen], scene: str) -> None:
     assert [each["same"] for each in seen[scene]] == [True, True]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+def test_the_ranks_fuse_the_same_ops(seen: dict[str, Seen]) -> None:
+    first, second = seen["fused_inside_ddp"]
+    assert first == second
+    assert first["kernels"]
+    assert first["far"] < 1e-5
 
 
 @pytest.mark.parametrize("scene", ["compiled_around_ddp", "sharded_blocks"])

@@ -12,6 +12,7 @@ import datetime
 import gc
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -30,6 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 from checkmate import CheckmateError, Progress
 from checkmate_torch import CompiledModule, StepPlan, compile, compile_step, memory_meter
 from checkmate_torch.emit import emit
+from checkmate_torch.fusing import measuring
 from checkmate_torch.private import capture_errors
 
 # The second name is the one of PyTorch before 2.13.
@@ -148,6 +150,19 @@ def ddp_around_compiled(rank: int) -> dict[str, Any]:
         "measured": meter.peak + buckets,
         "same": same(mine, plain_ddp(rank, dropout=0.2)),
     }
+
+
+def fused_inside_ddp(rank: int) -> dict[str, Any]:
+    """Whatever can be fused is, if rank 0 says so: rank 1 measures that no kernel is worth it."""
+    measuring.seconds_alone = lambda _graph, _ops: (float("inf"), 0.0)[rank]
+    compiled = planned(Net(), lowering="inductor")
+    ddp = DistributedDataParallel(compiled)
+    mine = gradients(ddp, batch(rank))
+    fusion = compiled.plans[0].fusion
+    kernels = [] if fusion is None else [str(kernel) for kernel in fusion.kernels.values()]
+    nodes = [str(node and node.target) for node in compiled.plans[0].traced.nodes]
+    fused = kernels + [name for name in nodes if name.startswith("kernel")]
+    return {**about(compiled.plans[0]), "kernels": fused, "far": far_from_one_process(mine)}
 
 
 def compiled_around_ddp(rank: int) -> dict[str, Any]:
@@ -325,6 +340,7 @@ def wrapped_the_other_way(rank: int) -> dict[str, Any]:
 
 
 SCENES: tuple[Callable[[int], dict[str, Any]], ...] = (
+    *((fused_inside_ddp,) if shutil.which("g++") else ()),
     ddp_around_compiled,
     compiled_around_ddp,
     accumulation_under_no_sync,

@@ -34,6 +34,7 @@ from checkmate import (
     UnsupportedModelError,
     read_graph,
 )
+from checkmate.cost import OpProfile
 from checkmate.solving import claim_bytes, graph_bytes, judged, read_claim
 from checkmate_torch.private import active_ddp, splits_ddp_graphs, store_of
 
@@ -46,6 +47,7 @@ __all__ = [
     "decided_together",
     "inside_of",
     "priced_together",
+    "profiled_together",
     "refuse_parts",
     "refuse_split_graphs",
     "refuse_wrappers",
@@ -136,6 +138,27 @@ def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGrap
         return graph_bytes(price(replace(graph, fixed_size=largest)))
 
     return read_graph(_agreed(ranks, question, answer, _WORK_S))
+
+
+def profiled_together(
+    ranks: Ranks | None, names: Sequence[str], profile: Callable[[], list[OpProfile | None]]
+) -> list[OpProfile | None]:
+    """The profiles of some kernels: those of rank 0, on every rank.
+
+    Args:
+        ranks: the ranks that measure together; None = this process alone.
+        names: of the kernels, which must be the same on all ranks.
+        profile: measures them; None = a kernel is of no use.
+
+    Raises:
+        RankError: if not all ranks ask about these kernels.
+    """
+    if ranks is None or not names:
+        return profile()
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
+    question = _Question(asks=f"the times of {len(names)} fused kernels", digest=digest, size=0)
+    reply = _agreed(ranks, question, lambda _: msgspec.msgpack.encode(profile()), _WORK_S)
+    return msgspec.msgpack.decode(reply, type=list[OpProfile | None])
 
 
 def decided_together(ranks: Ranks | None, problem: Problem, solve: Callable[[int], Solution]) -> Solution:

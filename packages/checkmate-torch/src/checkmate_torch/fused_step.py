@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 from checkmate import DFGraph, Problem, Schedule
 from checkmate.cost import with_costs
 from checkmate_torch.deciding import price_step
+from checkmate_torch.distributed import Ranks
 from checkmate_torch.fusing import (
     Fusion,
     Measuring,
@@ -108,4 +109,6 @@ class Fuser:
 
     @property
     def _measuring(self) -> Measuring:
-        return Measuring(on_disk=self.options.cache, on_progress=self.options.listener())
+        options = self.options
+        ranks = Ranks.of(options.process_group)
+        return Measuring(on_disk=options.cache, on_progress=options.listener(), ranks=ranks)

@@ -10,6 +10,7 @@ from checkmate import DFGraph, OnProgress
 from checkmate.cost import OpProfile
 from checkmate.framework import measured_ops
 from checkmate_torch.device import machine_of
+from checkmate_torch.distributed import Ranks, profiled_together
 from checkmate_torch.fusing.kernel import Kernel
 
 __all__ = ["Measuring", "seconds_alone"]
@@ -30,10 +31,12 @@ class Measuring:
     Attributes:
         on_disk: whether measured kernels are read from disk and kept there.
         on_progress: called before each distinct kernel that is measured.
+        ranks: that plan together: rank 0 measures for all; None = this process plans alone.
     """
 
     on_disk: bool = True
     on_progress: OnProgress | None = None
+    ranks: Ranks | None = None
 
     def worthy(self, graph: DFGraph, kernels: Sequence[Kernel]) -> list[OpProfile | None]:
         """The profile of each kernel; None for one that is of no use.
@@ -44,12 +47,19 @@ class Measuring:
 
         Raises:
             ProfilerBusyError: inside a profiler or a memory meter.
+            RankError: if not all ranks that plan together ask about these kernels.
         """
+        names = [str(kernel) for kernel in kernels]
+        found = profiled_together(self.ranks, names, lambda: self._worthy(graph, kernels))
+        pairs = zip(kernels, found, strict=True)
+        return [profile if profile is not None and kernel.is_usable() else None for kernel, profile in pairs]
+
+    def _worthy(self, graph: DFGraph, kernels: Sequence[Kernel]) -> list[OpProfile | None]:
         alone = [seconds_alone(graph, kernel.ops) for kernel in kernels]
         tried = [k for s, k in zip(alone, kernels, strict=True) if s > _LEAST_S and k.is_usable()]
         profiles: dict[str, OpProfile] = {}
         for device in dict.fromkeys(kernel.device for kernel in tried):
-            found = measured_ops(
+            profiles |= measured_ops(
                 machine_of(device),
                 {str(kernel): kernel for kernel in tried if kernel.device == device},
                 partial(map, Kernel.profile),
@@ -57,6 +67,5 @@ class Measuring:
                 on_disk=self.on_disk,
                 on_progress=self.on_progress,
             )
-            profiles |= {str(k): found[str(k)] for k in tried if k.device == device}
         known = (profiles.get(str(kernel)) for kernel in kernels)
         return [p if p is not None and p.seconds < s else None for p, s in zip(known, alone, strict=True)]
