@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch.fx import GraphModule, Node
 
 from checkmate import DFGraph, Problem, Schedule
-from checkmate.cost import with_costs
 from checkmate_torch.deciding import price_step
 from checkmate_torch.distributed import Ranks
 from checkmate_torch.fusing import (
@@ -17,7 +16,6 @@ from checkmate_torch.fusing import (
     Measuring,
     fuse_chains,
     fused,
-    fused_prices,
     in_plain_format,
     with_channels_last,
 )
@@ -48,13 +46,11 @@ class Fuser:
         options: of the planner.
         given: a schedule that brings its own costs, and is followed op by op; None = the step is decided.
         moved: whether convolutions got another memory format than the model gives them.
-        alone: node of an op → the cost of the op alone.
     """
 
     options: Options
     given: Given | None
     moved: bool = False
-    alone: dict[Node, float] = field(default_factory=dict)
 
     @property
     def is_on(self) -> bool:
@@ -79,12 +75,8 @@ class Fuser:
         if self.moved:
             nodes = in_plain_format(traced.nodes)
             plain = Plain(price_step(self.options, unpriced.graph, nodes), traced.nodes)
-        if self.is_on:
-            if fuse_chains(traced, self._measuring):
-                traced = self._priced(trace())
-            pairs = zip(traced.nodes, traced.graph.ops, strict=True)
-            self.alone = {node: op.cost for node, op in pairs if node is not None}
-            traced = replace(traced, graph=fused_prices(traced.graph, traced.nodes))
+        if self.is_on and fuse_chains(traced, self._measuring):
+            traced = self._priced(trace())
         return traced, plain
 
     def program(self, traced: TracedGraph, schedule: Schedule, problem: Problem) -> Fusion | None:
@@ -97,10 +89,7 @@ class Fuser:
         """
         if not self.is_on:
             return None
-        pairs = zip(traced.nodes, problem.graph.ops, strict=True)
-        costs = [op.cost if node is None else self.alone.get(node, op.cost) for node, op in pairs]
-        graph = with_costs(problem.graph, costs, problem.graph.cost_unit)
-        return fused(replace(traced, graph=graph), schedule, problem.budget, self._measuring)
+        return fused(replace(traced, graph=problem.graph), schedule, problem.budget, self._measuring)
 
     def _priced(self, traced: TracedGraph) -> TracedGraph:
         if self.given is not None:

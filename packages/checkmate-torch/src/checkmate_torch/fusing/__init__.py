@@ -11,7 +11,6 @@ from checkmate_torch.fusing.fusible import is_fusible
 from checkmate_torch.fusing.kernel import Kernel
 from checkmate_torch.fusing.measuring import Measuring
 from checkmate_torch.fusing.memory_format import in_plain_format, with_channels_last
-from checkmate_torch.fusing.prices import fused_prices
 from checkmate_torch.fusing.program import Fusion, fused
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "Measuring",
     "fuse_chains",
     "fused",
-    "fused_prices",
     "in_plain_format",
     "is_fusible",
     "with_channels_last",

@@ -56,7 +56,8 @@ class Measuring:
 
     def _worthy(self, graph: DFGraph, kernels: Sequence[Kernel]) -> list[OpProfile | None]:
         alone = [seconds_alone(graph, kernel.ops) for kernel in kernels]
-        tried = [k for s, k in zip(alone, kernels, strict=True) if s > _LEAST_S and k.is_usable()]
+        pairs = zip(kernels, alone, strict=True)
+        tried = [k for k, s in pairs if s > _LEAST_S and k.sources and k.is_usable()]
         profiles: dict[str, OpProfile] = {}
         for device in dict.fromkeys(kernel.device for kernel in tried):
             profiles |= measured_ops(

@@ -87,14 +87,18 @@ def boxed_code(gm: GraphModule) -> Boxed:
 
 
 def compile_with_inductor(gm: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
-    """Compile a functional graph by Inductor; its results have the strides of the graph's fake tensors."""
+    """Compile a functional graph by Inductor; its results have the strides of the graph's fake tensors.
+
+    Asserts about sizes are left out, which cost more than small kernels, and so are CUDA graphs, which keep
+    their memory.
+    """
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    settings = {"size_asserts": False, "alignment_asserts": False}  # they cost more than small kernels
+    settings = {"size_asserts": False, "alignment_asserts": False, "triton.cudagraphs": False}
     mode = fake_mode_of(example_inputs)  # the graph's constants are real tensors
     with config.patch(settings), patch.object(mode, "allow_non_fake_inputs", True):
         decomposed = make_fx(gm, decomposition_table=select_decomp_table())(*example_inputs)
