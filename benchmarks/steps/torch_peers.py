@@ -26,8 +26,10 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 import checkmate
 from checkmate import DFGraph, Schedule
+from checkmate_torch.deciding import price_step
 from checkmate_torch.options import Options
-from checkmate_torch.tracing import Traced, trace_joint
+from checkmate_torch.traced_graph import TracedGraph
+from checkmate_torch.tracing import trace_joint
 from steps.process import Row, answer
 from zoo.small_torch import CASES
 
@@ -78,7 +80,7 @@ def points_of(model: str, budgets: list[float]) -> tuple[DFGraph, list[tuple[int
             loss=None if case.targets is not None else 0,
         )
         options = Options.parse(budget="100%")
-        traced = replace(traced, graph=options.priced(traced.graph, traced.nodes))
+        traced = replace(traced, graph=price_step(options, traced.graph, traced.nodes))
         points = []
         for (solver, budget), graphs in plans.items():
             timeline = checkmate.simulate(traced.graph, schedule_of(traced, *graphs))
@@ -94,7 +96,7 @@ def points_of(model: str, budgets: list[float]) -> tuple[DFGraph, list[tuple[int
     return found[0]
 
 
-def schedule_of(traced: Traced, forward: Any, backward: Any) -> Schedule:
+def schedule_of(traced: TracedGraph, forward: Any, backward: Any) -> Schedule:
     """The order of two graphs as a schedule; their nodes have the names of the joint graph's.
 
     An op whose output the caller holds is not recomputed: its value is resident.

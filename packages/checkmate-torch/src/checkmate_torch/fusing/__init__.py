@@ -7,7 +7,6 @@ and frees stays the schedule's, so the budget bounds the program as it bounds th
 """
 
 from checkmate_torch.fusing.chains import fuse_chains
-from checkmate_torch.fusing.fusible import is_fusible
 from checkmate_torch.fusing.kernel import Kernel
 from checkmate_torch.fusing.measuring import Measuring
 from checkmate_torch.fusing.memory_format import in_plain_format, with_channels_last
@@ -20,6 +19,5 @@ __all__ = [
     "fuse_chains",
     "fused",
     "in_plain_format",
-    "is_fusible",
     "with_channels_last",
 ]
