@@ -70,11 +70,15 @@ def _prepared(model: nn.Module, inputs: Row, task: Row, plain_peak: int) -> tupl
             raise
         run = checkmate_torch.compile(model, error.minimum, **settings)
         _step(run, inputs)
-    (plan,) = run.plans
-    kernels = plan.fusion.kernels.values() if plan.fusion is not None else ()
-    solution = plan.solution
-    facts: Row = {"budget": solution.problem.budget, "expected": plan.peak, "overhead": solution.overhead}
-    return run, facts | {"runs": len(solution.schedule.sequence), "fused": sum(len(k.ops) for k in kernels)}
+    fusions = [plan.fusion for plan in run.plans if plan.fusion is not None]
+    facts: Row = {
+        "budget": max(plan.solution.problem.budget for plan in run.plans),
+        "expected": max(plan.peak for plan in run.plans),
+        "overhead": max(plan.solution.overhead for plan in run.plans),
+        "runs": sum(len(plan.solution.schedule.sequence) for plan in run.plans),
+        "fused": sum(len(kernel.ops) for fusion in fusions for kernel in fusion.kernels.values()),
+    }
+    return run, facts
 
 
 def _made(name: str, *, checkpoints: bool = False) -> tuple[nn.Module, Row]:
