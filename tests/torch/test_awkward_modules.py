@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
+import shutil
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from checkmate.plugins import Solver
 from checkmate_torch import compile
+from checkmate_torch.fusing import measuring
 from checkmate_torch.private import tree_leaves
 from zoo.small_torch import perceptron
 
@@ -307,6 +310,23 @@ def test_awkward_models_train_the_same(name: str, forgetful: Solver) -> None:
         assert torch.equal(mine, theirs)
     (plan,) = compiled.plans
     assert plan.solution.timeline.recomputes > 0
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
+)
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_models_train_the_same_by_fused_kernels(
+    name: str, forgetful: Solver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "seconds_alone", lambda _graph, _ops: math.inf)  # fuse all
+    torch.manual_seed(3)
+    module = AWKWARD[name]()
+    reference = training(copy.deepcopy(module))
+    compiled = compile(module, 2**40, solver=forgetful, lowering="inductor")
+    for mine, theirs in zip(training(compiled), reference, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
 
 
 class Views(nn.Module):

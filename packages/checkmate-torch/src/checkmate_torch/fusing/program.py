@@ -112,10 +112,9 @@ class _Program:
         returned = []
         for t in self.traced.graph.ops[v].outputs:
             node = self.traced.source_of.get(t)  # None: a token, which has no value
-            if node is not None and is_new_statistic(node):
-                if not again and t in self.held:
-                    returned.append(t)
-            elif node is not None and t in outlasting:
+            statistic = node is not None and is_new_statistic(node)
+            needed = t in outlasting or (statistic and t in self.held)
+            if node is not None and needed and not (statistic and again):
                 returned.append(t)
         return returned
 
