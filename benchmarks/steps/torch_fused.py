@@ -62,7 +62,7 @@ def _prepared(model: nn.Module, inputs: Row, task: Row, plain_peak: int) -> tupl
         _step(run, inputs)
         return run, {}
     settings = {"time_limit": task["time_limit"], "lowering": LOWERINGS[method]}
-    run = checkmate_torch.compile(model, max(int(share * plain_peak), 1), **settings)
+    run = checkmate_torch.compile(model, max(int(share * plain_peak), 2**10), **settings)
     try:
         _step(run, inputs)
     except checkmate.InfeasibleBudgetError as error:

@@ -115,7 +115,7 @@ def checkmate_module(case: Case, task: Row, plain_peak: int, step: Callable[[Any
         checkmate_torch.compile, case.module, time_limit=task["time_limit"], loss_bytes=loss_bytes
     )
     start = time.perf_counter()
-    compiled = compile(max(int(task["share"] * plain_peak), 1))
+    compiled = compile(max(int(task["share"] * plain_peak), 2**10))
     try:
         step(compiled)
     except checkmate.InfeasibleBudgetError as error:
