@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from checkmate import DFGraph, OnProgress
+from checkmate import DFGraph, OnProgress, Progress
 from checkmate.cost import OpProfile
 from checkmate.framework import measured_ops
 from checkmate_torch.device import machine_of
@@ -57,16 +58,28 @@ class Measuring:
     def _worthy(self, graph: DFGraph, kernels: Sequence[Kernel]) -> list[OpProfile | None]:
         alone = [seconds_alone(graph, kernel.ops) for kernel in kernels]
         pairs = zip(kernels, alone, strict=True)
-        tried = [k for k, s in pairs if s > _LEAST_S and k.sources and k.is_usable()]
+        usable = self._usable({str(k): k for k, seconds in pairs if seconds > _LEAST_S and k.sources})
         profiles: dict[str, OpProfile] = {}
-        for device in dict.fromkeys(kernel.device for kernel in tried):
+        for device in dict.fromkeys(kernel.device for kernel in usable.values()):
             profiles |= measured_ops(
                 machine_of(device),
-                {str(kernel): kernel for kernel in tried if kernel.device == device},
+                {name: kernel for name, kernel in usable.items() if kernel.device == device},
                 partial(map, Kernel.profile),
                 name=lambda kernel: f"{len(kernel.ops)} fused ops",
                 on_disk=self.on_disk,
                 on_progress=self.on_progress,
             )
-        known = (profiles.get(str(kernel)) for kernel in kernels)
+        known = (profiles[name] if (name := str(kernel)) in usable else None for kernel in kernels)
         return [p if p is not None and p.seconds < s else None for p, s in zip(known, alone, strict=True)]
+
+    def _usable(self, kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
+        """Those of some distinct kernels that can be compiled and work."""
+        started = time.monotonic()
+        found = {}
+        for k, (name, kernel) in enumerate(kernels.items()):
+            if self.on_progress is not None:
+                step = f"compiling kernel {k + 1} of {len(kernels)}"
+                self.on_progress(Progress(None, 0.0, time.monotonic() - started, step))
+            if kernel.is_usable():
+                found[name] = kernel
+        return found
