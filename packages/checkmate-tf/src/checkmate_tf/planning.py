@@ -55,6 +55,8 @@ __all__ = ["plan_step", "price_step"]
 _TRIES = 5
 _ADVICE_SHARE = 0.3
 """Share of the time limit for finding a feasible budget, which the error names."""
+_AGAIN_SHARE = 0.3
+"""Share of the usual time for solving again from a schedule that is slightly over the budget."""
 _SLIGHT = 32 * SMALL
 """Bytes that small tensors may make up: the plain step is allowed as many more as its planned order needs, so
 that 100 % of a step of small tensors can be met."""
@@ -111,6 +113,7 @@ class _Task:
         budget: in bytes.
         as_traced: the order in which the step was traced.
         traced_peak: bytes that the traced order needs.
+        small: those of them that the simulator does not count.
         plain_peak: as in :class:`StepPlan`.
         made: (solution, account) ↦ plan.
     """
@@ -119,6 +122,7 @@ class _Task:
     budget: int
     as_traced: PlainOrder
     traced_peak: int
+    small: int
     plain_peak: int
     made: Callable[[Solution, Account], StepPlan]
 
@@ -151,7 +155,8 @@ class _Planner:
         as_traced = _as_traced(graph, settled.order)
         counts = self.counts
         _, needed = _expected(settled, Schedule.from_sequence(graph, as_traced.order), workspaces, counts)
-        traced_peak = max(as_traced.peak(graph), needed)
+        simulated = as_traced.peak(graph)
+        traced_peak = max(simulated, needed)
         plain_peak = _plain_peak(settled, workspaces, profiles, counts)
         if plain_peak < traced_peak <= plain_peak + _SLIGHT:
             plain_peak = traced_peak
@@ -177,6 +182,7 @@ class _Planner:
             budget=self._budget(graph, plain_peak),
             as_traced=as_traced,
             traced_peak=traced_peak,
+            small=max(needed - simulated, 0),
             plain_peak=plain_peak,
             made=made,
         )
@@ -184,15 +190,19 @@ class _Planner:
 
     def _within(self, task: _Task) -> StepPlan:
         """A plan whose program is expected within the budget, all bytes included."""
-        small, least = 0, None
+        small, least, known = task.small, None, None
         for attempt in range(1, _TRIES + 1):
-            solution, account = self._solved(task, small)
+            solution, account = self._solved(task, small, known)
             if solution.timeline is not None:
                 plan = task.made(solution, account)
                 if plan.expected <= task.budget:
                     return plan
+                known = solution.schedule
                 # Also the bytes that the schedule left free: else the same schedule would be found again.
                 small += task.budget - solution.timeline.peak + attempt * (plan.expected - task.budget)
+            elif attempt == 1 and small:
+                small = 0
+                continue
             elif small and least is None and task.traced_peak > task.budget:
                 # Fewer bytes must do: reserve those that the schedule of least known peak leaves free.
                 least = self._least(task, self.options.time_limit)
@@ -269,14 +279,30 @@ class _Planner:
         kinds = kinds_of(self.traced, graph, self.optimizer)
         return Account(kinds=kinds, fixed={kind: size for kind, size in fixed.items() if size})
 
-    def _solved(self, task: _Task, small: int, *, plain: bool = False) -> tuple[Solution, Account]:
-        """Solve with ``small`` bytes reserved; ``plain=True`` forces the traced order."""
+    def _solved(
+        self, task: _Task, small: int, known: Schedule | None = None, *, plain: bool = False
+    ) -> tuple[Solution, Account]:
+        """Solve with ``small`` bytes reserved; ``plain=True`` forces the traced order.
+
+        The solver gets little time if it can repair the schedule ``known``, more if that finds none.
+        """
         options = self.options
         account = self.account(task.graph, small)
         graph = replace(task.graph, fixed_size=task.graph.fixed_size + small)
         if plain:
             options = replace(options, solver=task.as_traced, cache=False)
-        return decide(graph, task.budget, options, plain=task.as_traced, throw=False), account
+        usual_s = options.usual_s(graph)
+        tries: dict[float, Schedule | None] = {usual_s: None}
+        if known is not None:
+            tries = {_AGAIN_SHARE * usual_s: known, **tries}
+        if known is not None or small != task.small or not small:  # else fewer bytes are reserved next
+            tries[options.time_limit] = None
+        for limit, start in tries.items():
+            timed = replace(options, time_limit=limit)
+            solution = decide(graph, task.budget, timed, plain=task.as_traced, start=start, throw=False)
+            if solution.timeline is not None or solution.status is Status.INFEASIBLE:
+                break
+        return solution, account
 
     def _infeasible(self, task: _Task, solution: Solution, small: int, minimum: int) -> InfeasibleBudgetError:
         """The error; a proof that holds with bytes reserved does not hold without them."""
