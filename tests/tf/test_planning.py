@@ -72,7 +72,7 @@ def test_a_schedule_that_is_over_the_budget_is_where_a_short_second_solve_starts
 
     monkeypatch.setattr(planning, "expected_bytes", more)
     plan = planned()
-    first, second = decisions.options
+    first, second, *_ = decisions.options
     assert second.time_limit < first.time_limit
     assert decisions.starts[0] is None
     assert decisions.starts[1] is not None
@@ -85,3 +85,22 @@ def test_only_the_default_time_limit_is_shortened(decisions: Decisions) -> None:
     planned(time_limit=7.0)
     assert decisions.options[0].time_limit < 7.0
     assert decisions.options[1].time_limit == 7.0
+
+
+def test_fewer_bytes_are_reserved_where_many_are_left_unused(
+    decisions: Decisions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = planned().solution.cost
+    expected, counted = planning.expected_bytes, list[int]()
+
+    def more(*args: Any) -> int:
+        counted.append(expected(*args))
+        return counted[-1] + 2**17 * (len(counted) == 1)  # of the traced order
+
+    monkeypatch.setattr(planning, "expected_bytes", more)
+    decisions.graphs.clear()
+    plan = planned()
+    first, second, *_ = decisions.graphs
+    assert second.fixed_size < first.fixed_size
+    assert plan.expected <= plan.solution.problem.budget
+    assert plan.solution.cost <= 1.1 * cost

@@ -48,13 +48,15 @@ from checkmate_tf.settled import Settled, settle
 from checkmate_tf.step_plan import StepPlan
 from checkmate_tf.storages import lender
 from checkmate_tf.sums import starts_of
-from checkmate_tf.tracing import TracedGraph, trace
+from checkmate_tf.tracing import TracedGraph, is_smaller, trace
 
 __all__ = ["plan_step", "price_step"]
 
 _TRIES = 5
 _ADVICE_SHARE = 0.3
 """Share of the time limit for finding a feasible budget, which the error names."""
+_REFINEMENTS, _UNUSED = 3, 0.01
+"""How often fewer bytes are reserved, while that may bring a larger share of the budget than this to use."""
 _AGAIN_SHARE = 0.3
 """Share of the usual time for solving again from a schedule that is slightly over the budget."""
 _SLIGHT = 32 * SMALL
@@ -86,7 +88,7 @@ def plan_step(
     """
     options.report("reading the graph")
     traced = trace(captured)
-    if like is not None and _is_smaller(traced, like.traced):
+    if like is not None and is_smaller(traced, like.traced):
         plan = _smaller(traced, like)
         if plan.expected <= plan.solution.problem.budget:  # smaller chunks may leave larger gaps
             return plan
@@ -190,14 +192,14 @@ class _Planner:
 
     def _within(self, task: _Task) -> StepPlan:
         """A plan whose program is expected within the budget, all bytes included."""
-        small, least, known = task.small, None, None
+        small, over, least, known = task.small, 0, None, None
         for attempt in range(1, _TRIES + 1):
             solution, account = self._solved(task, small, known)
             if solution.timeline is not None:
                 plan = task.made(solution, account)
                 if plan.expected <= task.budget:
-                    return plan
-                known = solution.schedule
+                    return self._refined(task, plan, small, over)
+                known, over = solution.schedule, small
                 # Also the bytes that the schedule left free: else the same schedule would be found again.
                 small += task.budget - solution.timeline.peak + attempt * (plan.expected - task.budget)
             elif attempt == 1 and small:
@@ -213,6 +215,21 @@ class _Planner:
             if small <= 0:
                 break
         return self._otherwise(task, solution, small, least)
+
+    def _refined(self, task: _Task, plan: StepPlan, small: int, over: int) -> StepPlan:
+        """A plan that leaves fewer bytes unused; with ``small`` bytes reserved it fits, with ``over`` not."""
+        for _ in range(_REFINEMENTS):
+            usable = min(small - over, task.budget - plan.expected)
+            if usable <= _UNUSED * task.budget or plan.solution.cost <= task.graph.ideal_cost:
+                break
+            middle = (small + over) // 2
+            solution, account = self._solved(task, middle, schedule_of(plan.solution))
+            found = plan if solution.timeline is None else task.made(solution, account)
+            if found.expected <= task.budget and found.solution.cost < plan.solution.cost:
+                plan, small = found, middle
+            else:
+                over = middle
+        return plan
 
     def _otherwise(self, task: _Task, solution: Solution, small: int, least: StepPlan | None) -> StepPlan:
         """The traced order, or the schedule of least known peak, if the budget allows one of them.
@@ -357,19 +374,6 @@ def _with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> t
         if t is not None:
             tensors[t] = replace(tensors[t], size=tensors[t].size + workspaces.get(before, 0))
     return tuple(tensors)
-
-
-def _is_smaller(traced: TracedGraph, than: TracedGraph) -> bool:
-    """Whether a step has the same ops as another one, on tensors that are not larger."""
-    a, b = traced.graph, than.graph
-    return (
-        (a.inputs, a.outputs, a.n_tensors) == (b.inputs, b.outputs, b.n_tensors)
-        and [(op.inputs, op.outputs, op.recomputable) for op in a.ops]
-        == [(op.inputs, op.outputs, op.recomputable) for op in b.ops]
-        and [len(group) for group in traced.groups] == [len(group) for group in than.groups]
-        and [op.type for op in traced.heavy] == [op.type for op in than.heavy]
-        and all(x.size <= y.size for x, y in zip(a.tensors, b.tensors, strict=True))
-    )
 
 
 def _smaller(traced: TracedGraph, plan: StepPlan) -> StepPlan:
