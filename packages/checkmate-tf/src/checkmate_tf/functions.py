@@ -22,7 +22,6 @@ from checkmate_tf import private
 from checkmate_tf.arguments import Signature
 from checkmate_tf.bound import BoundStep, Source, TracedFunction, as_written
 from checkmate_tf.capture import UnsupportedFunctionError, capture
-from checkmate_tf.collecting import rare_collections
 from checkmate_tf.events import other_profiler_runs
 from checkmate_tf.options import Options, Settings
 from checkmate_tf.planning import plan_step, price_step
@@ -162,7 +161,7 @@ class PlannedFunction(HasPlans[StepPlan]):
             if step is None or (step.provisional and not other_profiler_runs()):
                 if step is None and len(self._steps) == _MOST_KINDS:
                     del self._steps[min(self._steps, key=lambda key: self._steps[key].used)]
-                with self._options.planning("tracing"), rare_collections():
+                with self._options.planning("tracing"):
                     step = self._steps[signature.key] = self._planned(signature)
             step.used = next(self._uses)
             return step
@@ -233,8 +232,7 @@ class _Step:
             return self.bound.run(tensors)
         self.started = True
         with self.options.planning("building the function"):
-            with rare_collections():
-                _ = self.bound.replay
+            _ = self.bound.replay
             self.options.report("running the first step")
             if any(self.plan.traced.uncounted):
                 return measured_run(self.plan, self.bound.run, tensors)
