@@ -39,7 +39,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkmate import DFGraph, Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget, simulate
+from checkmate import (
+    DFGraph,
+    Problem,
+    Schedule,
+    Solution,
+    Timeline,
+    floor,
+    keep_all_peak,
+    minimum_budget,
+    simulate,
+)
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic, ChenSqrtN, FirstFit
 from checkmate.plugins import Solver
@@ -161,10 +171,7 @@ class Auto:
 
     def _first_schedule(self, best: Incumbent) -> None:
         """Step 2."""
-        problem = best.problem
-        known = None if problem.start is None else simulate(problem.graph, problem.start)
-        if known is not None and known.peak > problem.budget and has_machine_code(best):
-            mend(best, known.schedule.sequence.tolist(), _KNOWN)
+        problem, known = best.problem, _mended(best)
         chain = False
         if self._has("chains") and best.clock.has_time_to_judge(_RECOGNISING):
             chain = isinstance(recognise(problem.graph), Chain)
@@ -328,6 +335,17 @@ def _poll(best: Incumbent, worker: Worker, wait_s: float = 0.0) -> None:
         if finding.sequence is not None:
             best.keep_if_better(finding.sequence, finding.origin)
         best.raise_bound(finding.bound, finding.origin)
+
+
+def _mended(best: Incumbent) -> Timeline | None:
+    """The timeline of the schedule that the problem names; if it is over the budget, it is repaired, too."""
+    graph, start = best.problem.graph, best.problem.start
+    if start is None:
+        return None
+    known = simulate(graph, start)
+    if known.peak > best.problem.budget and has_machine_code(best):
+        mend(best, start.sequence.tolist(), _KNOWN)
+    return known
 
 
 def _segment(best: Incumbent) -> None:
