@@ -286,6 +286,18 @@ def test_a_known_schedule_that_is_cheaper_is_where_the_search_goes_on() -> None:
     assert Auto(local=LocalSearch(patience=4)).solve(dear).cost < plain.cost
 
 
+def test_a_known_schedule_that_is_slightly_over_the_budget_is_repaired() -> None:
+    graph = generators.residual(64)
+    roomy = Problem(graph=graph, budget=int(0.5 * keep_all_peak(graph)), time_limit=60)
+    known = Auto(without=("cut-milp", "local-search")).solve(roomy)
+    tight = replace(roomy, budget=(known.peak or 0) - 1, start=known.schedule)
+    repaired = Auto(without=STEPS).solve(tight)
+    assert repaired.origin["schedule"] == "known before"
+    assert repaired.peak is not None
+    assert repaired.peak <= tight.budget
+    assert Auto(without=STEPS).solve(replace(tight, start=None)).schedule is None
+
+
 _FOUND_BY = {
     "segments": {"chen-sqrt-n"},
     "eviction": {"eviction, repaired"},

@@ -4,8 +4,9 @@
    searched exhaustively: that ends with the optimum, unless there are very many states.
 2. A first schedule: static eviction for small graphs, Chen's √n segments for others. The budget is then
    tightened from the peak without recomputation downwards, in machine code: a schedule in milliseconds,
-   whatever the size. A schedule that the problem names is kept if it is cheaper. Of a chain, binomial
-   checkpointing gives a bound, and it or a dynamic programme a schedule.
+   whatever the size. A schedule that the problem names is kept if it is cheaper, or repaired at first if it
+   is over the budget. Of a chain, binomial checkpointing gives a bound, and it or a dynamic programme a
+   schedule.
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, and more if the gap is small, or wide; small graphs have their first in step 6.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
@@ -38,7 +39,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkmate import DFGraph, Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget, simulate
+from checkmate import (
+    DFGraph,
+    Problem,
+    Schedule,
+    Solution,
+    Timeline,
+    floor,
+    keep_all_peak,
+    minimum_budget,
+    simulate,
+)
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic, ChenSqrtN, FirstFit
 from checkmate.plugins import Solver
@@ -56,6 +67,7 @@ from checkmate_solvers.search import (
     follow,
     has_machine_code,
     is_small,
+    mend,
     offer,
 )
 from checkmate_solvers.tightening import tightened
@@ -159,23 +171,23 @@ class Auto:
 
     def _first_schedule(self, best: Incumbent) -> None:
         """Step 2."""
+        problem, known = best.problem, _mended(best)
         chain = False
         if self._has("chains") and best.clock.has_time_to_judge(_RECOGNISING):
-            chain = isinstance(recognise(best.problem.graph), Chain)
+            chain = isinstance(recognise(problem.graph), Chain)
         if is_small(best) and self._has("eviction"):
             follow(best, {}, "eviction")
         elif not is_small(best) and self._has("segments"):
             _segment(best)
         self._tighten(best, _SOON_SHARE if chain or not is_small(best) else _TIGHTENING_SHARE)
         if chain:
-            best.prove(binomial_bound(best.problem), "binomial checkpointing")
+            best.prove(binomial_bound(problem), "binomial checkpointing")
             for origin, solver in (("revolve", Revolve()), ("chain-dp", self.chains)):
                 if not best.done:
                     with best.clock.within(_CHAIN_SHARE):
-                        _ask(best, solver.solve, best.problem, origin)
+                        _ask(best, solver.solve, problem, origin)
             self._tighten(best, _TIGHTENING_SHARE)
-        if best.problem.start is not None:
-            known = simulate(best.problem.graph, best.problem.start)
+        if known is not None:
             best.keep_if_better(known, _KNOWN, seed=known.cost < best.cost)
 
     def _tighten(self, best: Incumbent, share: float) -> None:
@@ -323,6 +335,17 @@ def _poll(best: Incumbent, worker: Worker, wait_s: float = 0.0) -> None:
         if finding.sequence is not None:
             best.keep_if_better(finding.sequence, finding.origin)
         best.raise_bound(finding.bound, finding.origin)
+
+
+def _mended(best: Incumbent) -> Timeline | None:
+    """The timeline of the schedule that the problem names; if it is over the budget, it is repaired, too."""
+    graph, start = best.problem.graph, best.problem.start
+    if start is None:
+        return None
+    known = simulate(graph, start)
+    if known.peak > best.problem.budget and has_machine_code(best):
+        mend(best, start.sequence.tolist(), _KNOWN)
+    return known
 
 
 def _segment(best: Incumbent) -> None:

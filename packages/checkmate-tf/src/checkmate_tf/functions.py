@@ -20,7 +20,7 @@ from checkmate.framework import AUTO
 from checkmate.report import HasPlans
 from checkmate_tf import private
 from checkmate_tf.arguments import Signature
-from checkmate_tf.bound import BoundStep, Source, TracedFunction, as_written, bind
+from checkmate_tf.bound import BoundStep, Source, TracedFunction, as_written
 from checkmate_tf.capture import UnsupportedFunctionError, capture
 from checkmate_tf.events import other_profiler_runs
 from checkmate_tf.options import Options, Settings
@@ -189,7 +189,7 @@ class PlannedFunction(HasPlans[StepPlan]):
         _log.info("planned for %s: %s", signature, text)
         settled = plan.settled
         traced = TracedFunction(graph=settled.graph, account=plan.account, settled=settled, source=source)
-        bound = bind(traced, plan.schedule)
+        bound = BoundStep(traced, plan.program)
         return _Step(plan=plan, bound=bound, options=self._options, provisional=provisional)
 
     def _decided(self, source: Source, options: Options) -> StepPlan:

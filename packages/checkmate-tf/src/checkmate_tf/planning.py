@@ -48,13 +48,17 @@ from checkmate_tf.settled import Settled, settle
 from checkmate_tf.step_plan import StepPlan
 from checkmate_tf.storages import lender
 from checkmate_tf.sums import starts_of
-from checkmate_tf.tracing import TracedGraph, trace
+from checkmate_tf.tracing import TracedGraph, is_smaller, trace
 
 __all__ = ["plan_step", "price_step"]
 
 _TRIES = 5
 _ADVICE_SHARE = 0.3
 """Share of the time limit for finding a feasible budget, which the error names."""
+_REFINEMENTS, _UNUSED = 3, 0.01
+"""How often fewer bytes are reserved, while that may bring a larger share of the budget than this to use."""
+_AGAIN_SHARE = 0.3
+"""Share of the usual time for solving again from a schedule that is slightly over the budget."""
 _SLIGHT = 32 * SMALL
 """Bytes that small tensors may make up: the plain step is allowed as many more as its planned order needs, so
 that 100 % of a step of small tensors can be met."""
@@ -84,7 +88,7 @@ def plan_step(
     """
     options.report("reading the graph")
     traced = trace(captured)
-    if like is not None and _is_smaller(traced, like.traced):
+    if like is not None and is_smaller(traced, like.traced):
         plan = _smaller(traced, like)
         if plan.expected <= plan.solution.problem.budget:  # smaller chunks may leave larger gaps
             return plan
@@ -111,6 +115,7 @@ class _Task:
         budget: in bytes.
         as_traced: the order in which the step was traced.
         traced_peak: bytes that the traced order needs.
+        small: those of them that the simulator does not count.
         plain_peak: as in :class:`StepPlan`.
         made: (solution, account) ↦ plan.
     """
@@ -119,6 +124,7 @@ class _Task:
     budget: int
     as_traced: PlainOrder
     traced_peak: int
+    small: int
     plain_peak: int
     made: Callable[[Solution, Account], StepPlan]
 
@@ -151,7 +157,8 @@ class _Planner:
         as_traced = _as_traced(graph, settled.order)
         counts = self.counts
         _, needed = _expected(settled, Schedule.from_sequence(graph, as_traced.order), workspaces, counts)
-        traced_peak = max(as_traced.peak(graph), needed)
+        simulated = as_traced.peak(graph)
+        traced_peak = max(simulated, needed)
         plain_peak = _plain_peak(settled, workspaces, profiles, counts)
         if plain_peak < traced_peak <= plain_peak + _SLIGHT:
             plain_peak = traced_peak
@@ -177,6 +184,7 @@ class _Planner:
             budget=self._budget(graph, plain_peak),
             as_traced=as_traced,
             traced_peak=traced_peak,
+            small=max(needed - simulated, 0),
             plain_peak=plain_peak,
             made=made,
         )
@@ -184,15 +192,19 @@ class _Planner:
 
     def _within(self, task: _Task) -> StepPlan:
         """A plan whose program is expected within the budget, all bytes included."""
-        small, least = 0, None
+        small, over, least, known = task.small, 0, None, None
         for attempt in range(1, _TRIES + 1):
-            solution, account = self._solved(task, small)
+            solution, account = self._solved(task, small, known)
             if solution.timeline is not None:
                 plan = task.made(solution, account)
                 if plan.expected <= task.budget:
-                    return plan
+                    return self._refined(task, plan, small, over)
+                known, over = solution.schedule, small
                 # Also the bytes that the schedule left free: else the same schedule would be found again.
                 small += task.budget - solution.timeline.peak + attempt * (plan.expected - task.budget)
+            elif attempt == 1 and small:
+                small = 0
+                continue
             elif small and least is None and task.traced_peak > task.budget:
                 # Fewer bytes must do: reserve those that the schedule of least known peak leaves free.
                 least = self._least(task, self.options.time_limit)
@@ -203,6 +215,21 @@ class _Planner:
             if small <= 0:
                 break
         return self._otherwise(task, solution, small, least)
+
+    def _refined(self, task: _Task, plan: StepPlan, small: int, over: int) -> StepPlan:
+        """A plan that leaves fewer bytes unused; with ``small`` bytes reserved it fits, with ``over`` not."""
+        for _ in range(_REFINEMENTS):
+            usable = min(small - over, task.budget - plan.expected)
+            if usable <= _UNUSED * task.budget or plan.solution.cost <= task.graph.ideal_cost:
+                break
+            middle = (small + over) // 2
+            solution, account = self._solved(task, middle, schedule_of(plan.solution))
+            found = plan if solution.timeline is None else task.made(solution, account)
+            if found.expected <= task.budget and found.solution.cost < plan.solution.cost:
+                plan, small = found, middle
+            else:
+                over = middle
+        return plan
 
     def _otherwise(self, task: _Task, solution: Solution, small: int, least: StepPlan | None) -> StepPlan:
         """The traced order, or the schedule of least known peak, if the budget allows one of them.
@@ -269,14 +296,30 @@ class _Planner:
         kinds = kinds_of(self.traced, graph, self.optimizer)
         return Account(kinds=kinds, fixed={kind: size for kind, size in fixed.items() if size})
 
-    def _solved(self, task: _Task, small: int, *, plain: bool = False) -> tuple[Solution, Account]:
-        """Solve with ``small`` bytes reserved; ``plain=True`` forces the traced order."""
+    def _solved(
+        self, task: _Task, small: int, known: Schedule | None = None, *, plain: bool = False
+    ) -> tuple[Solution, Account]:
+        """Solve with ``small`` bytes reserved; ``plain=True`` forces the traced order.
+
+        The solver gets little time if it can repair the schedule ``known``, more if that finds none.
+        """
         options = self.options
         account = self.account(task.graph, small)
         graph = replace(task.graph, fixed_size=task.graph.fixed_size + small)
         if plain:
             options = replace(options, solver=task.as_traced, cache=False)
-        return decide(graph, task.budget, options, plain=task.as_traced, throw=False), account
+        usual_s = options.usual_s(graph)
+        tries: dict[float, Schedule | None] = {usual_s: None}
+        if known is not None:
+            tries = {_AGAIN_SHARE * usual_s: known, **tries}
+        if known is not None or small != task.small or not small:  # else fewer bytes are reserved next
+            tries[options.time_limit] = None
+        for limit, start in tries.items():
+            timed = replace(options, time_limit=limit)
+            solution = decide(graph, task.budget, timed, plain=task.as_traced, start=start, throw=False)
+            if solution.timeline is not None or solution.status is Status.INFEASIBLE:
+                break
+        return solution, account
 
     def _infeasible(self, task: _Task, solution: Solution, small: int, minimum: int) -> InfeasibleBudgetError:
         """The error; a proof that holds with bytes reserved does not hold without them."""
@@ -331,19 +374,6 @@ def _with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> t
         if t is not None:
             tensors[t] = replace(tensors[t], size=tensors[t].size + workspaces.get(before, 0))
     return tuple(tensors)
-
-
-def _is_smaller(traced: TracedGraph, than: TracedGraph) -> bool:
-    """Whether a step has the same ops as another one, on tensors that are not larger."""
-    a, b = traced.graph, than.graph
-    return (
-        (a.inputs, a.outputs, a.n_tensors) == (b.inputs, b.outputs, b.n_tensors)
-        and [(op.inputs, op.outputs, op.recomputable) for op in a.ops]
-        == [(op.inputs, op.outputs, op.recomputable) for op in b.ops]
-        and [len(group) for group in traced.groups] == [len(group) for group in than.groups]
-        and [op.type for op in traced.heavy] == [op.type for op in than.heavy]
-        and all(x.size <= y.size for x, y in zip(a.tensors, b.tensors, strict=True))
-    )
 
 
 def _smaller(traced: TracedGraph, plan: StepPlan) -> StepPlan:

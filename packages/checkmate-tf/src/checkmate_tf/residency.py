@@ -23,7 +23,7 @@ from checkmate_tf.branches import branch_arguments
 from checkmate_tf.lists import Lists
 from checkmate_tf.needs import Buffer
 from checkmate_tf.program import Copy, Program, Value, branch_programs
-from checkmate_tf.storages import ALIASES, aliased_input, lender, nbytes, takes_over
+from checkmate_tf.storages import ALIASES, aliased_input, lender, output_bytes, takes_over
 from checkmate_tf.tracing import TracedGraph
 
 __all__ = ["Changes", "changes", "held_by_group", "resident_bytes", "workspaces_of"]
@@ -167,7 +167,7 @@ class _Memory:
         """The values of variables that copy k overwrites, if they are still needed."""
         for old in self.buffers.overwritten.get(k, ()):
             if self.readers[old] or old in self.kept:
-                self.buffers.sizes[old] = nbytes(self.copies[old.copy].op.outputs[0])
+                self.buffers.sizes[old] = output_bytes(self.copies[old.copy].op)[0]
                 yield old
 
     def _own_workspace(self, k: int) -> int:
@@ -181,7 +181,7 @@ class _Memory:
         """
         copy, sizes = self.copies[k], self.buffers.sizes
         first = 2 if copy.op.type == "AddN" else len(copy.inputs)  # see checkmate_tf.sums
-        made = list(map(nbytes, copy.op.outputs))
+        made = output_bytes(copy.op)
         for v in (copy.inputs[i] for i in takes_over(copy.op) if i < first):
             b = self.buffers.of(v)
             if b is not None and b in dying and (sizes[b] in made or v in self.buffers.rows):
@@ -240,22 +240,22 @@ class _Buffers:
                 self._add_items(k, copy)
 
     def _add_outputs(self, k: int, copy: Copy) -> None:
-        for i, output in enumerate(copy.op.outputs):
+        for i, size in enumerate(output_bytes(copy.op)):
             source = aliased_input(copy.op, i)
             if source is not None:
                 self.aliases[Value(k, i)] = self.of(copy.inputs[source])
                 if copy.op.type not in ALIASES or copy.inputs[source] in self.rows:
                     self.rows.add(Value(k, i))
             elif copy.op.type != "Const":
-                self.sizes[Value(k, i)] = self.lists.sizes.get((copy.op.name, i), nbytes(output))
+                self.sizes[Value(k, i)] = self.lists.sizes.get((copy.op.name, i), size)
 
     def _add_items(self, k: int, copy: Copy) -> None:
         """Note in which buffers the items of the lists that copy k makes are."""
         for name, number in self.lists.shared(copy.op):
             self.sizes[Value(k, number)] = self.lists.sizes[name, number]
-        for i, _ in enumerate(copy.op.outputs):
-            items = self.lists.refers.get((copy.op.name, i), ())
-            self.items[Value(k, i)] = [Value(k, number) for number in items]
+        for i, _ in enumerate(output_bytes(copy.op)):
+            if items := self.lists.refers.get((copy.op.name, i)):
+                self.items[Value(k, i)] = [Value(k, number) for number in items]
 
     def behind(self, value: Value) -> Iterator[Value]:
         """The buffers of a value, with those of the items of a list."""

@@ -33,7 +33,7 @@ def with_reuses(settled: Settled, workspaces: Mapping[tf.Operation, int]) -> Set
         group = settled.traced.groups[original]
         if any(op.name in settled.starts for op in group) or not any(map(takes_over, group)):
             continue  # such a sum starts with another input
-        held = held_by_group(settled.traced, group, workspaces)
+        held = ops[v].workspace + sum(graph.tensors[t].size for t in ops[v].outputs)
         for t in _candidates(graph, v):
             dying = {t: graph.tensors[t].size}
             if held_by_group(settled.traced, group, workspaces, dying) <= held:

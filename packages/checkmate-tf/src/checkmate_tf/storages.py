@@ -9,6 +9,11 @@ All are properties of TensorFlow's kernels, found by comparing predicted with me
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
 import tensorflow as tf
 
 from checkmate_tf.private import resources
@@ -25,8 +30,11 @@ __all__ = [
     "is_source",
     "lender",
     "nbytes",
+    "output_bytes",
     "takes_over",
 ]
+
+_Found = TypeVar("_Found")
 
 _SOURCES = frozenset({"Placeholder", "PlaceholderWithDefault", "Const", "VarHandleOp"})
 _STRING = 24
@@ -80,6 +88,25 @@ def nbytes(tensor: tf.Tensor) -> int:
     return elements * (_STRING if tensor.dtype == tf.string else int(tensor.dtype.size))
 
 
+def _once(find: Callable[[tf.Operation], _Found]) -> Callable[[tf.Operation], _Found]:
+    """A function that finds each op's answer once: TensorFlow takes long to list tensors and shapes."""
+    known: WeakKeyDictionary[tf.Operation, _Found] = WeakKeyDictionary()
+
+    @wraps(find)
+    def found(op: tf.Operation) -> _Found:
+        if op not in known:
+            known[op] = find(op)
+        return known[op]
+
+    return found
+
+
+@_once
+def output_bytes(op: tf.Operation) -> tuple[int, ...]:
+    """Bytes of each output of an op of a captured step, as by :func:`nbytes`."""
+    return tuple(map(nbytes, op.outputs))
+
+
 def is_source(op: tf.Operation) -> bool:
     """Whether an op's output is resident from the start: an argument, a captured tensor, a constant."""
     return op.type in _SOURCES
@@ -100,6 +127,7 @@ def is_elementwise(op: tf.Operation) -> bool:
     return op.type in TAKE_OVER
 
 
+@_once
 def takes_over(op: tf.Operation) -> tuple[int, ...]:
     """The inputs that an op may write an output of the same size over, once no other op needs them."""
     if op.type in TAKE_OVER_SECOND:

@@ -19,7 +19,7 @@ from checkmate_tf.lists import Lists, Run, lists_of
 from checkmate_tf.needs import Buffer, Heavy, Needs, needs_of
 from checkmate_tf.storages import calls_functions, is_compiled, nbytes
 
-__all__ = ["TracedGraph", "trace"]
+__all__ = ["TracedGraph", "is_smaller", "trace"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -210,3 +210,16 @@ def _with_passes(ops: Sequence[Op], scalars: Sequence[int]) -> tuple[Op, ...]:
             needed.update(op.inputs)
         found.append(op if forward else replace(op, backward=True))
     return tuple(found[::-1])
+
+
+def is_smaller(traced: TracedGraph, than: TracedGraph) -> bool:
+    """Whether a step has the same ops as another one, on tensors that are not larger."""
+    a, b = traced.graph, than.graph
+    return (
+        (a.inputs, a.outputs, a.n_tensors) == (b.inputs, b.outputs, b.n_tensors)
+        and [(op.inputs, op.outputs, op.recomputable) for op in a.ops]
+        == [(op.inputs, op.outputs, op.recomputable) for op in b.ops]
+        and [len(group) for group in traced.groups] == [len(group) for group in than.groups]
+        and [op.type for op in traced.heavy] == [op.type for op in than.heavy]
+        and all(x.size <= y.size for x, y in zip(a.tensors, b.tensors, strict=True))
+    )

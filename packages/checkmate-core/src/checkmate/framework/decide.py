@@ -57,6 +57,7 @@ def decide(
     *,
     plain: PlainOrder | None = None,
     fixed_order: bool = False,
+    start: Schedule | None = None,
     throw: bool = True,
 ) -> Solution:
     """The best schedule of a priced graph within a budget.
@@ -68,6 +69,7 @@ def decide(
         plain: the framework's own order, if it is not the base order. Where it fits, no recomputation is
             needed, and it is taken although the base order may not fit.
         fixed_order: whether first runs keep the base order.
+        start: as in :func:`~checkmate.solve`.
         throw: False = without a schedule return a solution that says so, instead of raising.
 
     Raises:
@@ -83,6 +85,7 @@ def decide(
             fixed_order=fixed_order,
             on_progress=options.listener(_SOLVING),
             cache=ScheduleCache() if options.cache and not plain_fits else None,
+            start=start,
             throw=throw,
         )
 

@@ -7,6 +7,7 @@ from checkmate_solvers.search.decisions import (
     follow,
     has_machine_code,
     is_small,
+    mend,
     offer,
 )
 from checkmate_solvers.search.incumbent import Incumbent
@@ -19,5 +20,6 @@ __all__ = [
     "follow",
     "has_machine_code",
     "is_small",
+    "mend",
     "offer",
 ]

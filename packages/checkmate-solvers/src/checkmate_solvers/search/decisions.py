@@ -20,7 +20,15 @@ from checkmate.solving import sequence_from_moments
 from checkmate_solvers.machine.code import available, is_awaited
 from checkmate_solvers.search.incumbent import Incumbent
 
-__all__ = ["answer_easy_cases", "await_machine_code", "follow", "has_machine_code", "is_small", "offer"]
+__all__ = [
+    "answer_easy_cases",
+    "await_machine_code",
+    "follow",
+    "has_machine_code",
+    "is_small",
+    "mend",
+    "offer",
+]
 
 _SMALL = 100
 """Up to this many ops, evictions repair decisions, and no machine code is loaded for that."""
@@ -69,7 +77,7 @@ def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: s
     if not best.clock.has_time_to_judge(_JUDGED):
         return literal
     if has_machine_code(best):
-        _repair(best, literal, origin)
+        mend(best, literal, origin)
     elif not offer(best, literal, origin):
         for weights in _WEIGHTS:
             evicted = evicting_sequence(
@@ -100,7 +108,7 @@ def offer(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
     if not best.clock.has_time_to_judge(_JUDGED):
         best.keep_if_better(timeline, origin)
     elif has_machine_code(best):
-        _repair(best, sequence, origin)
+        mend(best, sequence, origin)
     else:
         if not is_small(best):
             best.keep_if_better(timeline, origin)
@@ -138,7 +146,7 @@ def await_machine_code(best: Incumbent) -> bool:
     return found
 
 
-def _repair(best: Incumbent, sequence: Sequence[int], origin: str) -> None:
+def mend(best: Incumbent, sequence: Sequence[int], origin: str) -> None:
     """Bring a sequence within the budget by machine code; keep the result if that succeeds."""
     best.driver.load(sequence)
     room = best.problem.budget - best.problem.graph.base_size

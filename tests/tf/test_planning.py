@@ -1,0 +1,106 @@
+"""How often a step is solved: bytes that the simulator does not count are reserved beforehand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import checkmate.tf2
+from checkmate import DFGraph, Solution
+from checkmate_tf import planning
+from checkmate_tf.options import Options
+
+SPEC = tf.TensorSpec([128, 128])
+
+
+def step(x: tf.Tensor) -> tf.Tensor:
+    """The gradient of a chain."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x
+        for _ in range(12):
+            y = tf.sin(tf.tanh(y))
+        loss = tf.reduce_sum(y * y)
+    return tape.gradient(loss, x)
+
+
+class Decisions:
+    """Calls ``decide``, and keeps the arguments."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.decide = planning.decide
+        self.graphs: list[DFGraph] = []
+        self.options: list[Options] = []
+        self.starts: list[object] = []
+        monkeypatch.setattr(planning, "decide", self)
+
+    def __call__(self, graph: DFGraph, budget: int, options: Options, **others: Any) -> Solution:
+        self.graphs.append(graph)
+        self.options.append(options)
+        self.starts.append(others["start"])
+        return self.decide(graph, budget, options, **others)
+
+
+@pytest.fixture
+def decisions(monkeypatch: pytest.MonkeyPatch) -> Decisions:
+    return Decisions(monkeypatch)
+
+
+def planned(budget: str = "60%", **settings: Any) -> checkmate.tf2.StepPlan:
+    return checkmate.tf2.function(step, budget=budget, cost_model="flops", cache=False, **settings).plan(SPEC)
+
+
+def test_a_step_is_solved_once_with_the_bytes_reserved_that_the_traced_order_needs(
+    decisions: Decisions,
+) -> None:
+    plan = planned()
+    (graph,) = decisions.graphs
+    assert graph.fixed_size > plan.settled.graph.fixed_size
+    assert plan.expected <= plan.solution.problem.budget
+
+
+def test_a_schedule_that_is_over_the_budget_is_where_a_short_second_solve_starts(
+    decisions: Decisions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, counted = planning.expected_bytes, list[int]()
+
+    def more(*args: Any) -> int:
+        counted.append(expected(*args))
+        return counted[-1] + 2**16 * (len(counted) == 3)  # after the traced and the plain order
+
+    monkeypatch.setattr(planning, "expected_bytes", more)
+    plan = planned()
+    first, second, *_ = decisions.options
+    assert second.time_limit < first.time_limit
+    assert decisions.starts[0] is None
+    assert decisions.starts[1] is not None
+    assert decisions.graphs[1].fixed_size > decisions.graphs[0].fixed_size
+    assert plan.expected <= plan.solution.problem.budget
+
+
+def test_only_the_default_time_limit_is_shortened(decisions: Decisions) -> None:
+    planned()
+    planned(time_limit=7.0)
+    assert decisions.options[0].time_limit < 7.0
+    assert decisions.options[1].time_limit == 7.0
+
+
+def test_fewer_bytes_are_reserved_where_many_are_left_unused(
+    decisions: Decisions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = planned().solution.cost
+    expected, counted = planning.expected_bytes, list[int]()
+
+    def more(*args: Any) -> int:
+        counted.append(expected(*args))
+        return counted[-1] + 2**17 * (len(counted) == 1)  # of the traced order
+
+    monkeypatch.setattr(planning, "expected_bytes", more)
+    decisions.graphs.clear()
+    plan = planned()
+    first, second, *_ = decisions.graphs
+    assert second.fixed_size < first.fixed_size
+    assert plan.expected <= plan.solution.problem.budget
+    assert plan.solution.cost <= 1.1 * cost
