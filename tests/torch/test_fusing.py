@@ -6,6 +6,7 @@ import itertools
 import logging
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -210,6 +211,44 @@ def test_images_are_moved_and_shares_are_of_the_plain_step() -> None:
         assert is_moved(plan) == (lowering == "inductor")
     assert peaks[1] == pytest.approx(peaks[0], rel=0.02)
     assert_close(results[1], results[0], rtol=1e-3)
+
+
+class Viewed(nn.Module):
+    """Convolutions, whose result is seen in another way."""
+
+    def __init__(self, seen: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layers, self.seen = nn.Conv2d(3, 8, 3), seen
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.seen(self.layers(x))
+
+
+def written_flat(y: Tensor) -> Tensor:
+    y.flatten(1).mul_(2.0)
+    return y.square()
+
+
+@pytest.mark.parametrize(
+    ("seen", "moved"),
+    [
+        (lambda y: y, True),
+        (lambda y: y.flatten(1), True),
+        (lambda y: y.view(len(y), -1), False),
+        (written_flat, False),
+    ],
+    ids=["returned", "flattened", "viewed", "written through a view"],
+)
+def test_results_do_not_depend_on_the_memory_format(seen: Any, moved: bool) -> None:
+    torch.manual_seed(0)
+    module, x = Viewed(seen), torch.randn(4, 3, 12, 12)
+    expected = module(x)
+    compiled = compile(module, ROOMY, lowering="inductor", solver="keep-all")
+    found = compiled(x)
+    torch.testing.assert_close(found, expected)
+    assert found.stride() == expected.stride()
+    found.square().mean().backward()
+    assert is_moved(compiled.plans[0]) == moved
 
 
 def test_images_with_random_numbers_stay_so_that_the_numbers_are_the_same() -> None:

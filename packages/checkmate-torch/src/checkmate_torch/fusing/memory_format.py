@@ -25,30 +25,45 @@ _RANDOM = frozenset(
     }
 )
 """Functions that draw a number for each element, in the order of memory."""
+_STRIDED = frozenset({"as_strided", "as_strided_", "is_contiguous", "stride", "view", "view_as"})
+"""Functions that depend on the order of memory."""
+_RESHAPING = frozenset({"flatten", "ravel", "reshape", "reshape_as", "unflatten"})
+"""Functions that give a view of a contiguous image, and a copy of another."""
 
 
 def with_channels_last(gm: GraphModule) -> bool:
     """Let the convolutions of a captured graph on the CPU take images with the channels last, in place.
 
     Results of convolutions, and of most ops that read them, keep that format, so that few images are copied.
-    A graph that draws random numbers for images stays as it is: the numbers would be of other elements.
+    What the graph returns has the format that the model gives it. A graph whose results depend on the format
+    stays as it is: for example, random numbers would be of other elements.
 
     Returns:
         whether there are such convolutions. Images that have that format already stay as they are.
     """
-    if any(_draws(node) for node in gm.graph.nodes):
+    if any(map(_depends_on_format, gm.graph.nodes)):
         return False
     found = [n for n in gm.graph.nodes if n.op == "call_function" and n.target in _FUNCTIONS]
     found = [node for node in found if node.args and _is_contiguous_image(node.args[0])]
     for node in found:
-        image = node.args[0]
         with gm.graph.inserting_before(node):
-            moved = gm.graph.call_method("contiguous", (image,), {"memory_format": torch.channels_last})
-        moved.meta.update(image.meta)
-        node.update_arg(0, moved)
+            node.update_arg(0, _formatted(node.args[0], torch.channels_last))
     if found:
+        output = gm.graph.output_node()
+        with gm.graph.inserting_before(output):
+            output.args = map_arg(
+                output.args,
+                lambda n: _formatted(n, torch.contiguous_format) if _is_contiguous_image(n) else n,
+            )
         gm.recompile()
     return bool(found)
+
+
+def _formatted(image: Node, memory_format: torch.memory_format) -> Node:
+    """The image in a memory format; itself where it has that already."""
+    moved = image.graph.call_method("contiguous", (image,), {"memory_format": memory_format})
+    moved.meta.update(image.meta)
+    return moved
 
 
 def in_plain_format(nodes: Sequence[Node | None]) -> list[Node | None]:
@@ -73,12 +88,31 @@ def _contiguous(value: object) -> object:
     return tree_map_only(Tensor, Tensor.contiguous, value)
 
 
-def _draws(node: Node) -> bool:
-    """Whether a node draws random numbers for images, whose order depends on their format."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    shown = [n.meta.get("example_value") for n in (node, *node.all_input_nodes)]
-    images = [x for x in shown if isinstance(x, Tensor) and x.dim() == 4]
-    return name in _RANDOM and any(x.shape[1] != 1 and x.shape[2:].numel() != 1 for x in images)
+def _depends_on_format(node: Node) -> bool:
+    """Whether the result of a node, or of what reads it, depends on the format of images."""
+    name, read = _name(node), node.all_input_nodes
+    if name in _RESHAPING:
+        readers = [*node.users, *(reader for each in read for reader in each.users)]
+        return any(map(_is_image, read)) and any(map(_may_write, readers))
+    return name in _RANDOM | _STRIDED and any(map(_is_image, (node, *read)))
+
+
+def _name(node: Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def _may_write(node: Node) -> bool:
+    """Whether a node may write to what it reads."""
+    name, given = _name(node), (*node.args, *node.kwargs.values())
+    return any(arg is True for arg in given) or (name.endswith("_") and not name.endswith("__"))
+
+
+def _is_image(arg: object) -> bool:
+    """Whether a node shows several channels of more than one pixel."""
+    value = arg.meta.get("example_value") if isinstance(arg, Node) else None
+    if not isinstance(value, Tensor) or value.dim() != 4:
+        return False
+    return value.shape[1] != 1 and value.shape[2:].numel() != 1
 
 
 def _is_contiguous_image(arg: object) -> bool:
