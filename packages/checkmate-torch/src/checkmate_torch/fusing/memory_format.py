@@ -94,7 +94,17 @@ def _depends_on_format(node: Node) -> bool:
     if name in _RESHAPING:
         readers = [*node.users, *(reader for each in read for reader in each.users)]
         return any(map(_is_image, read)) and any(map(_may_write, readers))
-    return name in _RANDOM | _STRIDED and any(map(_is_image, (node, *read)))
+    if name in _STRIDED:
+        return any(map(_is_image, read))
+    return name in _RANDOM and _draws(node) and any(map(_is_image, (node, *read)))
+
+
+def _draws(node: Node) -> bool:
+    """Whether a random function draws anything: dropout of nothing does not."""
+    _, p, training, *_ = (*node.args, None, None, None)
+    p, training = node.kwargs.get("p", p), node.kwargs.get("training", training)
+    draws_nothing = training is False or (isinstance(p, int | float) and p == 0)
+    return "dropout" not in _name(node) or not draws_nothing
 
 
 def _name(node: Node) -> str:
