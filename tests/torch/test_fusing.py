@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from checkmate import InfeasibleBudgetError, Schedule, simulate
 from checkmate.cost import OpProfile
-from checkmate_torch import compile, compile_step, fused_step, memory_meter
+from checkmate_torch import compile, compile_step, costs, fused_step, memory_meter
 from checkmate_torch.fusing import kernel, measuring, program
 from checkmate_torch.fusing.windows import gathered
 
@@ -256,6 +256,31 @@ def test_images_with_random_numbers_stay_so_that_the_numbers_are_the_same() -> N
     compiled = compile(module, "100%", **FUSED)
     trained(compiled, batch, steps=1)
     assert not is_moved(compiled.plans[0])
+
+
+def test_single_ops_are_tried_where_fused_ones_need_too_much(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Images with the channels last are made to need a huge workspace."""
+    x, plain = torch.randn(16, 3, 24, 24), images()
+    known = costs.profile_node
+
+    def greedy(node: Any) -> OpProfile:
+        image = node.target is torch.ops.aten.convolution.default and node.args[0].meta["val"]
+        moved = image is not False and image.is_contiguous(memory_format=torch.channels_last)
+        return known(node)._replace(workspace=2**30 if moved else 0)
+
+    monkeypatch.setattr(costs, "profile_node", greedy)
+    monkeypatch.setattr("checkmate.framework.measuring._memory", {})
+    compiled = compile(images(), "100%", cache=False, **FUSED)
+    with caplog.at_level(logging.INFO):
+        loss = compiled(x).square().mean()
+    loss.backward()
+    assert "trying single ops" in caplog.text
+    plan: Any = compiled.plans[0]
+    assert plan.fusion is None
+    assert not is_moved(plan)
+    assert torch.equal(loss, plain(x).square().mean())
 
 
 def wrong(_module: Any, _examples: Any) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch.fx import GraphModule, Node
 
-from checkmate import DFGraph, Problem, Schedule
+from checkmate import DFGraph, InfeasibleBudgetError, Problem, Schedule
 from checkmate_torch.deciding import price_step
 from checkmate_torch.distributed import Ranks
 from checkmate_torch.fusing import (
@@ -17,6 +19,7 @@ from checkmate_torch.fusing import (
     fuse_chains,
     fused,
     in_plain_format,
+    undo,
     with_channels_last,
 )
 from checkmate_torch.options import Options
@@ -24,6 +27,9 @@ from checkmate_torch.step_plan import Given
 from checkmate_torch.traced_graph import TracedGraph
 
 __all__ = ["Fuser", "Plain"]
+
+_Call = TypeVar("_Call")
+_log = logging.getLogger(__name__)
 
 
 class Plain(NamedTuple):
@@ -45,23 +51,45 @@ class Fuser:
     Attributes:
         options: of the planner.
         given: a schedule that brings its own costs, and is followed op by op; None = the step is decided.
-        moved: whether convolutions got another memory format than the model gives them.
+        moved: nodes of the captured graph that give images another memory format than the model does.
+        gave_up: whether fused ops need more memory than there is.
     """
 
     options: Options
     given: Given | None
-    moved: bool = False
+    moved: Sequence[Node] = ()
+    gave_up: bool = False
 
     @property
     def is_on(self) -> bool:
         """Whether ops are fused at all."""
-        return self.options.lowering == "inductor" and self.given is None
+        return self.options.lowering == "inductor" and self.given is None and not self.gave_up
 
-    def prepared(self, gm: GraphModule) -> GraphModule:
-        """A captured graph in the memory format that kernels are the fastest in."""
-        if self.is_on:
-            self.moved = with_channels_last(gm)
-        return gm
+    def planned(self, gm: GraphModule, compiled: Callable[[], _Call]) -> _Call:
+        """Compile a captured graph in the memory format that kernels are the fastest in.
+
+        If no schedule of fused ops is within the budget, it is compiled once more as it is, with single ops.
+
+        Args:
+            gm: what Dynamo captured.
+            compiled: plans and compiles it, and asks this fuser.
+
+        Raises:
+            InfeasibleBudgetError: if that fails, too: the error that names the smaller budget.
+        """
+        if not self.is_on:
+            return compiled()
+        self.moved = with_channels_last(gm)
+        try:
+            return compiled()
+        except InfeasibleBudgetError as error:
+            undo(gm, self.moved)
+            self.moved, self.gave_up = (), True
+            _log.warning("no schedule of fused ops is within the budget: trying single ops")
+            try:
+                return compiled()
+            except InfeasibleBudgetError as other:
+                raise min(error, other, key=lambda e: e.minimum or math.inf) from None
 
     def traced(self, trace: Callable[[], TracedGraph]) -> tuple[TracedGraph, Plain]:
         """The step to decide for, and the same step without fused ops.

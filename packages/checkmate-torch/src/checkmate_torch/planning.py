@@ -137,14 +137,16 @@ class Planner:
                 continues=continues,
             )
             fuser = Fuser(options=self.options, given=self.given)
+            compiled = partial(
+                compile_joint,
+                gm,
+                example_inputs,
+                partition=partial(self._partition, captured=captured, fuser=fuser),
+                forward=partial(self._forward, captured=captured),
+                backward=partial(self._backward, captured=captured),
+            )
             try:
-                call = compile_joint(
-                    fuser.prepared(gm),
-                    example_inputs,
-                    partition=partial(self._partition, captured=captured, fuser=fuser),
-                    forward=partial(self._forward, captured=captured),
-                    backward=partial(self._backward, captured=captured),
-                )
+                call = fuser.planned(gm, compiled)
             finally:
                 captured.inputs = ()  # AOTAutograd keeps the compilers, which must not keep the batch
             self._note_sizes(shown)

@@ -76,11 +76,13 @@ class StepPlanner:
         eager = eager_step(gm, example_inputs, accumulates=accumulates) if self.given is None else None
         inputs = list(example_inputs)
         fuser = Fuser(options=self.options, given=self.given)
-        gm = fuser.prepared(gm)
         partition = partial(self._partition, example_inputs=inputs, updated=updated, eager=eager, fuser=fuser)
+        compiled = partial(
+            compile_joint, gm, example_inputs, partition=partition, forward=forward, backward=boxed
+        )
         with self.options.planning("tracing forward and backward pass"):
             try:
-                return compile_joint(gm, example_inputs, partition=partition, forward=forward, backward=boxed)
+                return fuser.planned(gm, compiled)
             finally:
                 inputs.clear()  # AOTAutograd keeps the partition, which must not keep the batch
 

@@ -9,7 +9,7 @@ and frees stays the schedule's, so the budget bounds the program as it bounds th
 from checkmate_torch.fusing.chains import fuse_chains
 from checkmate_torch.fusing.kernel import Kernel
 from checkmate_torch.fusing.measuring import Measuring
-from checkmate_torch.fusing.memory_format import in_plain_format, with_channels_last
+from checkmate_torch.fusing.memory_format import in_plain_format, undo, with_channels_last
 from checkmate_torch.fusing.program import Fusion, fused
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "fuse_chains",
     "fused",
     "in_plain_format",
+    "undo",
     "with_channels_last",
 ]

@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 
 from checkmate_torch.private import tree_map_only
 
-__all__ = ["in_plain_format", "with_channels_last"]
+__all__ = ["in_plain_format", "undo", "with_channels_last"]
 
 _aten = torch.ops.aten
 _FUNCTIONS = frozenset({torch.conv2d, torch.nn.functional.conv2d})
@@ -31,7 +31,7 @@ _RESHAPING = frozenset({"flatten", "ravel", "reshape", "reshape_as", "unflatten"
 """Functions that give a view of a contiguous image, and a copy of another."""
 
 
-def with_channels_last(gm: GraphModule) -> bool:
+def with_channels_last(gm: GraphModule) -> list[Node]:
     """Let the convolutions of a captured graph on the CPU take images with the channels last, in place.
 
     Results of convolutions, and of most ops that read them, keep that format, so that few images are copied.
@@ -39,12 +39,13 @@ def with_channels_last(gm: GraphModule) -> bool:
     stays as it is: for example, random numbers would be of other elements.
 
     Returns:
-        whether there are such convolutions. Images that have that format already stay as they are.
+        the nodes that were added; images that have that format already stay as they are.
     """
     if any(map(_depends_on_format, gm.graph.nodes)):
-        return False
+        return []
     found = [n for n in gm.graph.nodes if n.op == "call_function" and n.target in _FUNCTIONS]
     found = [node for node in found if node.args and _is_contiguous_image(node.args[0])]
+    known = set(gm.graph.nodes)
     for node in found:
         with gm.graph.inserting_before(node):
             node.update_arg(0, _formatted(node.args[0], torch.channels_last))
@@ -56,7 +57,15 @@ def with_channels_last(gm: GraphModule) -> bool:
                 lambda n: _formatted(n, torch.contiguous_format) if _is_contiguous_image(n) else n,
             )
         gm.recompile()
-    return bool(found)
+    return [node for node in gm.graph.nodes if node not in known]
+
+
+def undo(gm: GraphModule, added: Sequence[Node]) -> None:
+    """Remove the nodes that :func:`with_channels_last` has added."""
+    for node in added:
+        node.replace_all_uses_with(node.all_input_nodes[0])
+        gm.graph.erase_node(node)
+    gm.recompile()
 
 
 def _formatted(image: Node, memory_format: torch.memory_format) -> Node:
