@@ -45,7 +45,8 @@ def fuse_chains(traced: TracedGraph, measuring: Measuring) -> bool:
     items: dict[Node, Node] = {}
     for kernel in kept:
         _replace(traced, kernel, items)
-    traced.joint.graph.eliminate_dead_code()  # what is in the kernels now
+    if kept:
+        traced.joint.graph.eliminate_dead_code()  # what is in the kernels now
     return bool(kept)
 
 
