@@ -20,7 +20,7 @@ NETWORKS = (
     *("GPT-2", "Llama", "BERT", "SegFormer", "ResNet-10", "ConvNeXt"),
 )
 _SHARES = (0.6, LEAST, 0.8, 0.4, 0.5)
-_SETTINGS = (0.5, 0.2)
+_SETTINGS = (0.5,)
 """Of ``activation_memory_budget``."""
 _OURS = ("eager", "fused")
 _MEANING = (
