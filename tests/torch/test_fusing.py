@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 from checkmate import InfeasibleBudgetError, Schedule, simulate
 from checkmate.cost import OpProfile
@@ -186,6 +187,16 @@ def test_sizes_may_change() -> None:
         assert_close(trained(compiled, batch), trained(plain, batch))
 
 
+def test_images_of_changing_sizes_stay() -> None:
+    module = Viewed(lambda y: y.square().mean())
+    compiled = compile(module, ROOMY, lowering="inductor", dynamic=True, solver="keep-all")
+    for n in (6, 4):
+        x = torch.randn(n, 3, 12, 12)
+        torch.testing.assert_close(compiled(x), module(x))
+        compiled(x).backward()
+    assert not is_moved(compiled.plans[0])
+
+
 def test_a_loss_takes_no_copy_of_its_logits() -> None:
     """The gradients of the two halves of cross entropy are one kernel."""
     peaks = []
@@ -236,8 +247,9 @@ def written_flat(y: Tensor) -> Tensor:
         (lambda y: y.flatten(1), True),
         (lambda y: y.view(len(y), -1), False),
         (written_flat, False),
+        (lambda y: checkpoint(lambda z: z.view(len(z), -1) * 2.0, y, use_reentrant=False), False),
     ],
-    ids=["returned", "flattened", "viewed", "written through a view"],
+    ids=["returned", "flattened", "viewed", "written through a view", "viewed inside a checkpoint"],
 )
 def test_results_do_not_depend_on_the_memory_format(seen: Any, moved: bool) -> None:
     torch.manual_seed(0)

@@ -36,12 +36,13 @@ def with_channels_last(gm: GraphModule) -> list[Node]:
 
     Results of convolutions, and of most ops that read them, keep that format, so that few images are copied.
     What the graph returns has the format that the model gives it. A graph whose results depend on the format
-    stays as it is: for example, random numbers would be of other elements.
+    stays as it is: for example, random numbers would be of other elements. So does one of changing sizes.
 
     Returns:
         the nodes that were added; images that have that format already stay as they are.
     """
-    if any(map(_depends_on_format, gm.graph.nodes)):
+    inside = [node for m in gm.modules() if isinstance(m, GraphModule) for node in m.graph.nodes]
+    if any(map(_changes_size, inside)) or any(map(_depends_on_format, inside)):
         return []
     found = [n for n in gm.graph.nodes if n.op == "call_function" and n.target in _FUNCTIONS]
     found = [node for node in found if node.args and _is_contiguous_image(node.args[0])]
@@ -95,6 +96,11 @@ def in_plain_format(nodes: Sequence[Node | None]) -> list[Node | None]:
 
 def _contiguous(value: object) -> object:
     return tree_map_only(Tensor, Tensor.contiguous, value)
+
+
+def _changes_size(node: Node) -> bool:
+    value = node.meta.get("example_value")
+    return isinstance(value, Tensor) and any(isinstance(n, torch.SymInt) for n in value.shape)
 
 
 def _depends_on_format(node: Node) -> bool:
