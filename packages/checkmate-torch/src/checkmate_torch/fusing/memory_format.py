@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +17,6 @@ __all__ = ["in_plain_format", "undo", "with_channels_last"]
 _aten = torch.ops.aten
 _FUNCTIONS = frozenset({torch.conv2d, torch.nn.functional.conv2d})
 _OPS = frozenset({_aten.convolution.default, _aten.convolution_backward.default})
-
-
 _RANDOM = frozenset(
     {
         *("alpha_dropout", "bernoulli", "bernoulli_", "dropout", "dropout_", "exponential_", "normal_"),
@@ -41,22 +40,14 @@ def with_channels_last(gm: GraphModule) -> list[Node]:
     Returns:
         the nodes that were added; images that have that format already stay as they are.
     """
-    inside = [node for m in gm.modules() if isinstance(m, GraphModule) for node in m.graph.nodes]
-    if any(map(_changes_size, inside)) or any(map(_depends_on_format, inside)):
+    if any(_changes_size(node) or _depends_on_format(node) for node in _all_nodes(gm)):
         return []
-    found = [n for n in gm.graph.nodes if n.op == "call_function" and n.target in _FUNCTIONS]
-    found = [node for node in found if node.args and _is_contiguous_image(node.args[0])]
     known = set(gm.graph.nodes)
-    for node in found:
-        with gm.graph.inserting_before(node):
-            node.update_arg(0, _formatted(node.args[0], torch.channels_last))
-    if found:
-        output = gm.graph.output_node()
-        with gm.graph.inserting_before(output):
-            output.args = map_arg(
-                output.args,
-                lambda n: _formatted(n, torch.contiguous_format) if _is_contiguous_image(n) else n,
-            )
+    for node in [node for node in gm.graph.nodes if node.target in _FUNCTIONS and node.args]:
+        node.update_arg(0, _formatted(node.args[0], torch.channels_last, before=node))
+    if len(gm.graph.nodes) > len(known):
+        end = gm.graph.output_node()
+        end.args = map_arg(end.args, lambda node: _formatted(node, torch.contiguous_format, before=end))
         gm.recompile()
     return [node for node in gm.graph.nodes if node not in known]
 
@@ -69,10 +60,13 @@ def undo(gm: GraphModule, added: Sequence[Node]) -> None:
     gm.recompile()
 
 
-def _formatted(image: Node, memory_format: torch.memory_format) -> Node:
-    """The image in a memory format; itself where it has that already."""
-    moved = image.graph.call_method("contiguous", (image,), {"memory_format": memory_format})
-    moved.meta.update(image.meta)
+def _formatted(value: Any, memory_format: torch.memory_format, *, before: Node) -> Any:
+    """A contiguous image in a memory format, by a new node before another; any other value itself."""
+    if not _is_contiguous_image(value):
+        return value
+    with before.graph.inserting_before(before):
+        moved = before.graph.call_method("contiguous", (value,), {"memory_format": memory_format})
+    moved.meta.update(value.meta)
     return moved
 
 
@@ -96,6 +90,11 @@ def in_plain_format(nodes: Sequence[Node | None]) -> list[Node | None]:
 
 def _contiguous(value: object) -> object:
     return tree_map_only(Tensor, Tensor.contiguous, value)
+
+
+def _all_nodes(gm: GraphModule) -> list[Node]:
+    """The nodes of a graph and of the graphs inside of it."""
+    return [node for inner in gm.modules() if isinstance(inner, GraphModule) for node in inner.graph.nodes]
 
 
 def _changes_size(node: Node) -> bool:
