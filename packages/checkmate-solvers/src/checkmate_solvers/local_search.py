@@ -41,6 +41,7 @@ _HOT, _LONG, _LONGEST = 3.0, 6, 24
 tensors altogether. They have more than half of all rounds."""
 _HOT_STARTS = ("in order", "scratch", "best")
 """Where successive ones start."""
+_STARTS, _SHORT = 4, 2
 _LONG_SHARE = 0.6
 """Share of the remaining time that a cycle may take."""
 _COOLED = 0.02
@@ -117,6 +118,7 @@ class _Cycles:
         self.walk = _Walk(settings, best, seed, fixed_order=problem.fixed_order)
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
+        self.starts = self.idle_starts = 0
         self.length = min(settings.rounds, _ROUNDS_PER_OP * problem.graph.n_ops)
 
     @cached_property
@@ -139,7 +141,13 @@ class _Cycles:
     def _cycle(self, turn: int) -> int:
         """Run one cycle; return its length, in those of a short one."""
         heat = _HEATS[turn % len(_HEATS)]
-        hot, place = divmod(turn - len(self.seeds), self.settings.fresh)
+        if turn >= len(self.seeds) and self.idle_starts < _STARTS:
+            before = self.cost
+            self.starts += 1
+            length = self._start(self.starts % 2 == 1 and not self.incumbent.problem.fixed_order)
+            self.idle_starts = 0 if self.cost < before else self.idle_starts + 1
+            return length
+        hot, place = divmod(turn - len(self.seeds) - self.starts, self.settings.fresh)
         if turn < len(self.seeds):
             return self._search(self.walk.load(self.seeds[turn]), heat)
         if place > 0 and len(self.best):
@@ -164,6 +172,18 @@ class _Cycles:
         """The rounds of a cycle, fewer if the time is short: a cycle that ends while it is hot is lost."""
         left_s = _LONG_SHARE * self.incumbent.clock.left_s
         return max(min(length * self.length, int(left_s / max(walk.driver.round_s, 1e-9))), 1)
+
+    def _start(self, in_order: bool) -> int:
+        walk = self.ordered if in_order and self.ordered else self.walk
+        if not walk.start_from_scratch():
+            return 1
+        walk.anneal(self._rounds(walk, _SHORT), 1.0, _COOLED)
+        if walk is not self.walk:
+            if not self.walk.load(walk.driver.best):
+                return 1
+            self.walk.anneal(self._rounds(self.walk, 1), 1.0, _COOLED)
+        self._keep()
+        return _SHORT
 
     def _search_in_order(self) -> bool:
         """Search from scratch, hot, with all first runs where they are; load what was found."""

@@ -38,8 +38,10 @@ from checkmate_solvers.machine.sequence import (
 __all__ = ["repair", "run_rounds", "trim"]
 
 _TINY = 1e-9
-_STRICT = 0.9
-"""Probability of undoing a step of a repair that does not reduce the bytes over the budget."""
+_WARM, _LEAST_WARM = 0.3, 0.02
+"""Temperature of a repair, relative to the bytes over the budget, and its least, relative to the budget."""
+_KICKS, _KICKING = 0.05, 0.3
+"""Probability that a step of a repair counts whatever it does, in a repair of which this share has such steps."""
 _CAREFUL, _MANY = 0.15, 8
 """Probability that a round compares more ways to free bytes, and by which factor."""
 
@@ -75,8 +77,13 @@ def overflow(s: State, budget: int) -> float:
 
 @compiled
 def repair(s: State, budget: int, most_cost: float, steps: int, samples: int) -> bool:
-    """Free bytes until all is within the budget; False if that fails or costs too much."""
+    """Free bytes until all is within the budget; False if that fails or costs too much.
+
+    A step may leave more bytes over the budget, summed over all nodes, than there were: by Metropolis's rule,
+    as if they were an energy.
+    """
     area = overflow(s, budget)
+    kicks = _KICKS if draw(s.random) < _KICKING else 0.0
     for _ in range(steps):
         p = _fullest(s, budget)
         excess = s.mem[p] + s.add[p >> SHIFT] - budget
@@ -89,10 +96,11 @@ def repair(s: State, budget: int, most_cost: float, steps: int, samples: int) ->
         if not make_room(s, p, excess, budget, samples, limit):
             return False
         left = overflow(s, budget)
-        if left >= area and draw(s.random) < _STRICT:
-            undo(s, logged)
-        else:
+        most = area - (_WARM * area + _LEAST_WARM * budget) * math.log(draw(s.random))
+        if left < most or draw(s.random) < kicks:
             area = left
+        else:
+            undo(s, logged)
     return peak(s) <= budget
 
 
