@@ -7,6 +7,7 @@
    whatever the size. A schedule that the problem names is kept if it is cheaper, or repaired at first if it
    is over the budget. Of a chain, binomial checkpointing gives a bound, and it or a dynamic programme a
    schedule.
+   If none is found, a part of the graph may prove that there is none (:mod:`checkmate_solvers.parts`).
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, and more if the gap is small, or wide; small graphs have their first in step 6.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
@@ -60,6 +61,7 @@ from checkmate_solvers.exhaustive import exhaust
 from checkmate_solvers.local_search import LocalSearch
 from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.moments.min_cut import MinCut
+from checkmate_solvers.parts import is_infeasible, least_peak_bound
 from checkmate_solvers.search import (
     Incumbent,
     answer_easy_cases,
@@ -81,6 +83,7 @@ STEPS = (
     "eviction",
     "chains",
     "tightening",
+    "parts",
     "first-cut",
     "first-cycle",
     "min-cut",
@@ -88,7 +91,7 @@ STEPS = (
     "local-search",
     "last-resort",
 )
-"""Steps that can be left out, to measure their use: one of step 1 and four of step 2, then steps 3 and 4, the
+"""Steps that can be left out, to measure their use: one of step 1 and five of step 2, then steps 3 and 4, the
 minimum cuts and the MILPs of step 5, and steps 6 and 7."""
 _FEW_OPS, _STATES, _EXHAUSTING_SHARE = 16, 200_000, 0.5
 """Up to how many ops exhaustive search is tried, the most states that it looks at, and its share of the
@@ -105,6 +108,8 @@ _WAIT_S = 0.1
 """Seconds between two looks at the clock while the second process works alone."""
 _CHAIN_SHARE = 0.2
 """Share of the remaining time that each of the solvers for chains may use."""
+_PARTS_SHARE = 0.1
+"""Share of the remaining time in which parts of the graph are looked at."""
 _SOON_SHARE, _TIGHTENING_SHARE = 0.1, 0.6
 """Shares of the remaining time that tightening may use: before the solvers for chains, or a first cycle of
 local search, which may be quicker; and else. The latter is twice the share that errors use to name the least
@@ -189,6 +194,9 @@ class Auto:
             self._tighten(best, _TIGHTENING_SHARE)
         if known is not None:
             best.keep_if_better(known, _KNOWN, seed=known.cost < best.cost)
+        soon = best.clock.current.part(_PARTS_SHARE)
+        if math.isinf(best.cost) and self._has("parts") and is_infeasible(problem, deadline=soon):
+            best.prove(math.inf, "a part of the graph")
 
     def _tighten(self, best: Incumbent, share: float) -> None:
         """Unless a better schedule than that in segments is known, tighten in a share of the time left."""
@@ -216,7 +224,7 @@ class Auto:
             self.local.improve(best, cycles=_MORE_CYCLES)
         elif able and large and best.gap > _WIDE:
             with best.clock.within(_WIDE_SHARE):
-                self.local.improve(best, cycles=_MORE_CYCLES, part=1)
+                self.local.improve(best, cycles=_MORE_CYCLES, part=1, starts=True)
 
     def _prove(self, best: Incumbent, worker: Worker | None) -> None:
         """Step 5; if a second process works on it, only the beginning, until that process is loaded."""
@@ -242,7 +250,7 @@ class Auto:
         if self._has("local-search") and await_machine_code(best):
             if worker is not None:
                 self.local.improve(best, cycles=_CYCLES_BEFORE)
-            self.local.improve(best, part=2)
+            self.local.improve(best, part=2, starts=is_small(best))
         if worker is None:
             return
         searched = best.cost
@@ -280,7 +288,9 @@ class Auto:
             rules = minimum_budget(graph, solver=FirstFit(), time_limit=share, fixed_order=fixed_order)
             found.append(rules.schedule)
         if compiled:
-            sequence = _tightened(problem, floor(graph).size, best.clock.patient)
+            patient = best.clock.patient
+            lowest = least_peak_bound(graph, fixed_order=fixed_order, deadline=patient.part(_PARTS_SHARE))
+            sequence = _tightened(problem, lowest, patient)
             found.append(Schedule.from_sequence(graph, sequence))
         judged = [Solution.found(problem, schedule) for schedule in found if schedule is not None]
         return min(judged, key=lambda solution: solution.peak or 0)

@@ -1,19 +1,24 @@
 """Local search in cycles: where each starts, how hot it runs, and when the search stops.
 
 A *cycle* loads a sequence, and runs rounds (:mod:`checkmate_solvers.machine.rounds`) while the temperature
-falls. The first cycles start from the best sequence so far and from those of other solvers. Most others start
-from the best; many of these first search with more room, and then tighten the budget in steps: strategic
-oscillation (Glover and Hao, "The case for strategic oscillation", Annals of Operations Research 183, 2011).
-Some are hot and long, and start from scratch: the budget is tightened from the peak without recomputation
-down to the problem's. Half of these first keep the first runs of all ops where they are. Where they may move,
-a search soon puts some off, at no cost, and hardly finds the way back; where they may not, it misses what
-moving them saves. All limits are counted in rounds; the clock only caps them.
+falls. The first cycles start from the best sequence so far and from those of other solvers. Without a good
+schedule, short cycles from scratch are next, until several in a row find nothing better: their results differ
+by more than a longer search gains. A cycle *from scratch* tightens the budget from the peak without
+recomputation down to the problem's. Half of them first keep the first runs of all ops where they are. Where
+they may move, a search soon puts some off, at no cost, and hardly finds the way back; where they may not, it
+misses what moving them saves.
+
+Most later cycles start from the best; many of these first search with more room, and then tighten the budget
+in steps: strategic oscillation (Glover and Hao, "The case for strategic oscillation", Annals of Operations
+Research 183, 2011). Some are hot and long, from the best or from scratch. All limits are counted in rounds;
+the clock only caps them.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,12 +41,15 @@ __all__ = ["LocalSearch"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
-_HOT, _LONG, _LONGEST = 3.0, 6, 24
-"""Some cycles start hotter, and have this many times the rounds of others, to find schedules that keep other
-tensors altogether. They have more than half of all rounds."""
-_HOT_STARTS = ("in order", "scratch", "best")
-"""Where successive ones start."""
-_STARTS, _SHORT = 4, 2
+_STARTS, _START_HEAT, _SHORT, _MISSES = ("in order", "scratch"), 1.0, 2, 4
+"""Where the short cycles from scratch start, their temperature, how many times the rounds of ordinary cycles
+they have, and how many in a row may find nothing better."""
+_WIDE = 0.03
+"""Relative gap down to which they are worth their time."""
+_HOT_STARTS = (("best", 3.0), ("in order", 3.0), ("best", 10.0), ("scratch", 3.0))
+"""Where hot cycles start, which find schedules that keep other tensors altogether, and their temperatures."""
+_LONG, _LONGEST = 6, 24
+"""How many times the rounds of ordinary cycles hot ones have: from scratch, and from the best sequence."""
 _LONG_SHARE = 0.6
 """Share of the remaining time that a cycle may take."""
 _COOLED = 0.02
@@ -92,20 +100,23 @@ class LocalSearch:
                     found = BestHeuristic().solve(problem).schedule
                     if found is not None:
                         offer(best, found.sequence.tolist(), "heuristics")
-                self.improve(best)
+                self.improve(best, starts=True)
         return best.solution()
 
-    def improve(self, best: Incumbent, *, cycles: int | None = None, part: int = 0) -> None:
+    def improve(
+        self, best: Incumbent, *, cycles: int | None = None, part: int = 0, starts: bool = False
+    ) -> None:
         """Look for cheaper sequences; none are found while there is no machine code.
 
         Args:
             best: receives the sequences; its schedule and its seeds are where the first cycles start.
             cycles: the most cycles; None = limited by patience alone.
             part: each part of a search draws other random numbers.
+            starts: whether short cycles from scratch come next, while the gap is wide.
         """
         able = best.clock.has_time_to_judge(_STARTING) and has_machine_code(best, even_if_small=True)
         if not best.done and able:
-            _Cycles(self, best, best.problem.seed + part * _APART).run(cycles)
+            _Cycles(self, best, best.problem.seed + part * _APART).run(cycles, starts=starts)
 
 
 class _Cycles:
@@ -118,7 +129,6 @@ class _Cycles:
         self.walk = _Walk(settings, best, seed, fixed_order=problem.fixed_order)
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
-        self.starts = self.idle_starts = 0
         self.length = min(settings.rounds, _ROUNDS_PER_OP * problem.graph.n_ops)
 
     @cached_property
@@ -128,37 +138,49 @@ class _Cycles:
             return None
         return _Walk(self.settings, self.incumbent, self.seed, fixed_order=True)
 
-    def run(self, cycles: int | None) -> None:
+    def run(self, most: int | None, *, starts: bool) -> None:
         """Cycle until the patience or the time is used up."""
-        idle = turn = 0
-        patience, most = self.settings.patience, math.inf if cycles is None else cycles
-        while not self.incumbent.done and idle < patience and turn < most:
+        idle, cycles = 0, self._cycles(starts)
+        for _ in itertools.count() if most is None else range(most):
+            if self.incumbent.done or idle >= self.settings.patience:
+                break
             before = self.cost
-            length = self._cycle(turn)
-            turn += 1
+            length = next(cycles)
             idle = 0 if self.cost < before else idle + length
 
-    def _cycle(self, turn: int) -> int:
-        """Run one cycle; return its length, in those of a short one."""
-        heat = _HEATS[turn % len(_HEATS)]
-        if turn >= len(self.seeds) and self.idle_starts < _STARTS:
+    def _cycles(self, starts: bool) -> Iterator[int]:
+        """Run one cycle after the other, without end; the length of each, in those of an ordinary one."""
+        heats, rooms = itertools.cycle(_HEATS), itertools.cycle(_ROOMS)
+        for seed in self.seeds:
+            yield self._search(self.walk.load(seed), next(heats))
+        if starts:
+            yield from self._starts()
+        for where, heat in itertools.cycle(_HOT_STARTS):
+            yield self._start(where, heat, _LONGEST if where == "best" else _LONG)
+            for _ in range(self.settings.fresh - 1 if len(self.best) else 0):
+                yield self._search(self._go_on(next(rooms)), next(heats))
+
+    def _starts(self) -> Iterator[int]:
+        """Run short cycles from scratch while they find better ones, and the gap is wide."""
+        misses = 0
+        for where in itertools.cycle(_STARTS):
+            if misses == _MISSES or self.incumbent.gap < _WIDE:
+                break
             before = self.cost
-            self.starts += 1
-            length = self._start(self.starts % 2 == 1 and not self.incumbent.problem.fixed_order)
-            self.idle_starts = 0 if self.cost < before else self.idle_starts + 1
-            return length
-        hot, place = divmod(turn - len(self.seeds) - self.starts, self.settings.fresh)
-        if turn < len(self.seeds):
-            return self._search(self.walk.load(self.seeds[turn]), heat)
-        if place > 0 and len(self.best):
-            return self._search(self._go_on(_ROOMS[turn % len(_ROOMS)]), heat)
-        match _HOT_STARTS[hot % len(_HOT_STARTS)]:
-            case "in order" if self._search_in_order():
-                return _LONG + self._search(True, heat)
-            case "best" if len(self.best):
-                return self._search(self.walk.load(self.best), _HOT, _LONGEST)
-        begun = self.walk.start_from_scratch() or (len(self.best) > 0 and self.walk.load(self.best))
-        return self._search(begun, _HOT, _LONG)
+            yield self._start(where, _START_HEAT, _SHORT)
+            misses = 0 if self.cost < before else misses + 1
+
+    def _start(self, where: str, heat: float, length: int) -> int:
+        """Search from the best sequence, if there is one, or from scratch; return the length."""
+        if where == "best" and len(self.best):
+            return self._search(self.walk.load(self.best), heat, length)
+        if where == "in order" and self.ordered is not None:
+            found = self.ordered.start_from_scratch()
+            if found:
+                self.ordered.anneal(self._rounds(self.ordered, length), heat, _COOLED)
+                found = self.walk.load(self.ordered.driver.best)
+            return length + self._search(found, _START_HEAT)
+        return self._search(self.walk.start_from_scratch(), heat, length)
 
     def _search(self, loaded: bool, heat: float, length: int = 1) -> int:
         """Search from the sequence that is loaded, if one is; return the length."""
@@ -172,25 +194,6 @@ class _Cycles:
         """The rounds of a cycle, fewer if the time is short: a cycle that ends while it is hot is lost."""
         left_s = _LONG_SHARE * self.incumbent.clock.left_s
         return max(min(length * self.length, int(left_s / max(walk.driver.round_s, 1e-9))), 1)
-
-    def _start(self, in_order: bool) -> int:
-        walk = self.ordered if in_order and self.ordered else self.walk
-        if not walk.start_from_scratch():
-            return 1
-        walk.anneal(self._rounds(walk, _SHORT), 1.0, _COOLED)
-        if walk is not self.walk:
-            if not self.walk.load(walk.driver.best):
-                return 1
-            self.walk.anneal(self._rounds(self.walk, 1), 1.0, _COOLED)
-        self._keep()
-        return _SHORT
-
-    def _search_in_order(self) -> bool:
-        """Search from scratch, hot, with all first runs where they are; load what was found."""
-        if self.ordered is None or not self.ordered.start_from_scratch():
-            return False
-        self.ordered.anneal(self._rounds(self.ordered, _LONG), _HOT, _COOLED)
-        return self.walk.load(self.ordered.driver.best)
 
     def _go_on(self, more: float) -> bool:
         """Load the best sequence; with more room, search around it, and take the room away again."""

@@ -82,7 +82,7 @@ def entry(folder: Path) -> Entry:
             load(s, sequence)
         if steps > 0:
             s.counts[LOGGED] = 0
-            if not repair(s, budget, np.inf, steps, samples):
+            if not repair(s, budget, steps, samples):
                 return False, 0
             s.counts[LOGGED] = 0
             trim(s, budget)

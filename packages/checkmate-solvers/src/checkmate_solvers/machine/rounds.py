@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from checkmate_solvers.machine.arrays import (
     BEST,
     BLOCKS,
@@ -38,10 +40,14 @@ from checkmate_solvers.machine.sequence import (
 __all__ = ["repair", "run_rounds", "trim"]
 
 _TINY = 1e-9
-_WARM, _LEAST_WARM = 0.3, 0.02
-"""Temperature of a repair, relative to the bytes over the budget, and its least, relative to the budget."""
+_WARMTH, _LEAST_WARMTH = 0.3, 0.02
+"""Temperature of a whole repair: relative to the bytes over the budget, plus a share of the budget."""
 _KICKS, _KICKING = 0.05, 0.3
-"""Probability that a step of a repair counts whatever it does, in a repair of which this share has such steps."""
+"""Probability that a step of a whole repair is kept whatever it does, in this share of the calls."""
+_COLD_KICKS = 0.1
+"""The same probability in a round, whose repair is cold."""
+_RESTORED = 24.0
+"""The most ops whose first runs are moved back together."""
 _CAREFUL, _MANY = 0.15, 8
 """Probability that a round compares more ways to free bytes, and by which factor."""
 
@@ -76,14 +82,29 @@ def overflow(s: State, budget: int) -> float:
 
 
 @compiled
-def repair(s: State, budget: int, most_cost: float, steps: int, samples: int) -> bool:
-    """Free bytes until all is within the budget; False if that fails or costs too much.
+def repair(s: State, budget: int, steps: int, samples: int) -> bool:
+    """Free bytes until all is within the budget, whatever that costs; False if that takes more steps.
 
-    A step may leave more bytes over the budget, summed over all nodes, than there were: by Metropolis's rule,
-    as if they were an energy.
+    The bytes over the budget, summed over all nodes, are treated as an energy: by Metropolis's rule, a step
+    may add to them. Near the least budget, nearly every way down leads over such steps.
     """
-    area = overflow(s, budget)
     kicks = _KICKS if draw(s.random) < _KICKING else 0.0
+    return _free(s, budget, np.inf, steps, samples, _WARMTH, _LEAST_WARMTH * budget, kicks)
+
+
+@compiled
+def _free(
+    s: State,
+    budget: int,
+    most_cost: float,
+    steps: int,
+    samples: int,
+    warmth: float,
+    least: float,
+    kicks: float,
+) -> bool:
+    """Free bytes at the fullest nodes, one after the other; False if that fails or costs too much."""
+    area = overflow(s, budget)
     for _ in range(steps):
         p = _fullest(s, budget)
         excess = s.mem[p] + s.add[p >> SHIFT] - budget
@@ -96,8 +117,7 @@ def repair(s: State, budget: int, most_cost: float, steps: int, samples: int) ->
         if not make_room(s, p, excess, budget, samples, limit):
             return False
         left = overflow(s, budget)
-        most = area - (_WARM * area + _LEAST_WARM * budget) * math.log(draw(s.random))
-        if left < most or draw(s.random) < kicks:
+        if left < area - (warmth * area + least) * math.log(draw(s.random)) or draw(s.random) < kicks:
             area = left
         else:
             undo(s, logged)
@@ -272,9 +292,30 @@ def _place_between(s: State, low: int, high: int) -> int:
 
 
 @compiled
+def _restore(s: State) -> None:
+    """Move the first runs of a few consecutive ops back to where the base order has them, in that order."""
+    end = len(s.head) - 1
+    first = int(draw(s.random) * end)
+    for v in range(first, min(end, first + 1 + int(_RESTORED * draw(s.random) ** 2))):
+        node, low = s.head[v], -1
+        for i in range(s.reads_at[v], s.reads_at[v + 1]):
+            low = max(low, s.pos[s.head[s.producer[s.reads[i]]]])
+        if node < 0 or low < 0 or s.must[v] or not has_room(s):
+            continue
+        successor = s.at[following(s, low)]
+        while s.op[successor] < v and s.prev[successor] < 0:
+            successor = s.at[following(s, s.pos[successor])]
+        if s.pos[successor] < s.pos[node]:
+            insert(s, v, successor)
+            remove(s, node)
+
+
+@compiled
 def _change(s: State, kind: float, budget: int, most_cost: float, samples: int) -> None:
     """Begin a round: make the change that the random number ``kind`` selects."""
-    if kind < 0.15:
+    if kind < 0.05:
+        _restore(s)
+    elif kind < 0.15:
         _shift(s, budget)
     elif kind < 0.35 or s.counts[REPEATED] == 0:
         _crowd(s, budget, most_cost, samples)
@@ -300,7 +341,7 @@ def run_rounds(s: State, budget: int, rounds: int, cooling: float, samples: int)
         if s.counts[LOGGED] == 0:
             continue
         many = _MANY * samples if draw(s.random) < _CAREFUL else 1 + int(draw(s.random) * samples)
-        fine = repair(s, budget, most_cost, 64, many)
+        fine = _free(s, budget, most_cost, 64, many, 0.0, 0.0, _COLD_KICKS)
         if fine:
             for _try in range(4 if kind >= 0.35 else 12):
                 if s.counts[REPEATED] > 0 and has_room(s):

@@ -1,0 +1,130 @@
+"""Lower bounds on the least budget, from small parts of a graph.
+
+Of any schedule, keep only the runs of a few ops: they are a schedule of these ops alone, of their *part*, and
+hold at most the bytes of the whole schedule. In a part, tensors that other ops make are workspace of the ops
+that read them. For a dozen ops, exhaustive search finds whether any schedule fits a budget: if none does, no
+schedule of the whole graph does. The floor (:func:`checkmate.floor`) is this bound for parts of one op. Larger
+parts know that some inputs of an op are held while others are computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from checkmate import DFGraph, Problem, floor
+from checkmate.analysis import needed_ops, working_sets
+from checkmate.graph import Op, Tensor
+from checkmate.solving import NEVER, Deadline
+from checkmate_solvers.exhaustive import exhaust
+
+__all__ = ["is_infeasible", "least_peak_bound"]
+
+_CENTRES, _OPS = 60, 12
+"""Parts grow around the ops with the largest working sets: around how many, and up to how many ops each."""
+_STATES = 5_000
+"""The most states that a search looks at."""
+_STEP = 1 / 256
+"""Relative step by which a bound is raised."""
+
+
+def is_infeasible(problem: Problem, *, deadline: Deadline = NEVER) -> bool:
+    """Whether a part of the graph proves that no schedule fits the budget.
+
+    Args:
+        problem: graph, budget, and whether the order is fixed.
+        deadline: give up when it has passed.
+    """
+    graph, budget, fixed_order = problem.graph, problem.budget, problem.fixed_order
+    return any(not _may_fit(part, budget, fixed_order, deadline) for part in _parts(graph, deadline))
+
+
+def least_peak_bound(graph: DFGraph, *, fixed_order: bool = False, deadline: Deadline = NEVER) -> int:
+    """A proved lower bound on the peak of every schedule, in bytes; at least the floor.
+
+    Args:
+        graph: the graph.
+        fixed_order: only schedules whose first runs keep the base order count.
+        deadline: stop when it has passed.
+
+    >>> graph = DFGraph.from_nodes(cost=[1] * 5, size=[4, 4, 4, 4, 1], deps=[[], [0], [], [2], [1, 3]])
+    >>> floor(graph).size, least_peak_bound(graph)
+    (9, 12)
+    """
+    bound = floor(graph).size
+    for part in _parts(graph, deadline):
+        while not _may_fit(part, bound, fixed_order, deadline):
+            bound = max(bound + 1, math.floor(bound * (1 + _STEP)))
+    return bound
+
+
+def _may_fit(part: DFGraph, budget: int, fixed_order: bool, deadline: Deadline) -> bool:
+    """Whether a schedule of the part may fit the budget, as far as a short search can tell."""
+    problem = Problem(graph=part, budget=max(budget, 1), fixed_order=fixed_order)
+    found = exhaust(problem, states=_STATES, deadline=deadline)
+    return found.sequence is not None or math.isfinite(found.bound)
+
+
+def _parts(graph: DFGraph, deadline: Deadline) -> Iterator[DFGraph]:
+    """Parts of the graph, each once, around the ops with the largest working sets."""
+    shared = _shared_bytes(graph)
+    sizes = np.where(needed_ops(graph), working_sets(graph), -1)
+    seen: set[frozenset[int]] = set()
+    for centre in np.argsort(-sizes, kind="stable")[:_CENTRES].tolist():
+        if deadline.passed:
+            return
+        ops, near = frozenset[int](), {centre: 0} if sizes[centre] >= 0 else {}
+        while near and len(ops) < _OPS:
+            nearest = max(near, key=lambda v: (near[v], -v))
+            ops |= {nearest}
+            for v, size in shared[nearest].items():
+                near[v] = near.get(v, 0) + size
+            near = {v: size for v, size in near.items() if v not in ops}
+            if ops not in seen:
+                seen.add(ops)
+                yield _part(graph, sorted(ops))
+
+
+def _shared_bytes(graph: DFGraph) -> list[dict[int, int]]:
+    """For each needed op: the needed ops that read what it makes, or the contrary, and how many bytes."""
+    needed = needed_ops(graph)
+    shared: list[dict[int, int]] = [defaultdict(int) for _ in graph.ops]
+    for v, op in enumerate(graph.ops):
+        for t in op.inputs:
+            maker = int(graph.producer[t])
+            if maker >= 0 and needed[v] and needed[maker]:
+                shared[v][maker] += graph.tensors[t].size
+                shared[maker][v] += graph.tensors[t].size
+    return shared
+
+
+def _part(graph: DFGraph, ops: list[int]) -> DFGraph:
+    """The graph of these ops; each also makes an output of no bytes, so that it has to run."""
+    ids: dict[int, int] = {}
+    tensors: list[Tensor] = []
+    outputs: list[int] = []
+    inside: list[Op] = []
+    for v in ops:
+        op, reuses = graph.ops[v], set(graph.reuses.row(v).tolist())
+        others = {t for t in op.inputs if t not in ids and graph.producer[t] >= 0}
+        ids |= {t: len(tensors) + i for i, t in enumerate(op.outputs)}
+        tensors += [*(graph.tensors[t] for t in op.outputs), Tensor(name=f"{op.name} ran", size=0)]
+        made = range(len(tensors) - len(op.outputs) - 1, len(tensors))
+        outputs += [*(ids[t] for t in op.outputs if t in graph.outputs), made[-1]]
+        inside.append(
+            Op(
+                name=op.name,
+                inputs=tuple(ids[t] for t in op.inputs if t in ids),
+                outputs=tuple(made),
+                cost=op.cost,
+                workspace=op.workspace + sum(graph.tensors[t].size for t in others - reuses),
+                recomputable=op.recomputable,
+                reuses=tuple(ids[t] for t in reuses if t in ids),
+            )
+        )
+    return DFGraph(
+        ops=tuple(inside), tensors=tuple(tensors), outputs=tuple(outputs), fixed_size=graph.base_size
+    )
