@@ -1,8 +1,8 @@
 """Deep budgets: 30 % of the peak without recomputation and less, on training steps traced op by op.
 
-``auto`` beside two of its parts, the local search and the cut MILP, each alone for the same time. Where the gap
-is wide, ``auto`` once more with thirty times the time: is the bound or the schedule at fault? And the least
-budget that it finds, beside a proved lower bound. Seconds are of CPU time.
+``auto`` beside two of its parts, the local search and the cut MILP, each alone for the same time. Where the
+gap is wide, ``auto`` once more with thirty times the time: is the bound or the schedule at fault? And the
+least budget that it finds, beside a proved lower bound. Seconds are of CPU time.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def markdown(results: Results) -> str:
         ]
     if least:
         parts += [
-            f"The least budget found in {_LEAST_S:.0f} s, beside the floor and the bound by parts of the graph, "
-            "both proved:",
+            f"The least budget found in {_LEAST_S:.0f} s; floor and bound, by parts of the graph, are "
+            "proved.",
             table(
                 ["trace", "ops", "floor", "bound", "least budget", "least / bound", "s"],
                 [

@@ -2,9 +2,9 @@
 
 Of any schedule, keep only the runs of a few ops: they are a schedule of these ops alone, of their *part*, and
 hold at most the bytes of the whole schedule. In a part, tensors that other ops make are workspace of the ops
-that read them. For a dozen ops, exhaustive search finds whether any schedule fits a budget: if none does, no
-schedule of the whole graph does. The floor (:func:`checkmate.floor`) is this bound for parts of one op. Larger
-parts know that some inputs of an op are held while others are computed.
+that read them. For a dozen ops, exhaustive search finds whether any schedule fits a budget. If none does, no
+schedule of the whole graph does. The floor (:func:`checkmate.floor`) is this bound for parts of one op; a
+larger part shows that some inputs of an op are held while others are computed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from checkmate import DFGraph, Problem, floor
+from checkmate import DFGraph, Op, Problem, Tensor, floor
 from checkmate.analysis import needed_ops, working_sets
-from checkmate.graph import Op, Tensor
 from checkmate.solving import NEVER, Deadline
 from checkmate_solvers.exhaustive import exhaust
 
