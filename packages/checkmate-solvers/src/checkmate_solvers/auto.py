@@ -238,12 +238,12 @@ class Auto:
             best: receives both.
             share: of the remaining time, for the cut MILP.
         """
-        strongest = None
+        hills: list[int] = []
         if not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING):
-            strongest = self.min_cut.improve(best)
+            hills = self.min_cut.improve(best)
         if not best.done and self._has("cut-milp"):
             with best.clock.within(share):
-                self.cut_milp.improve(best, first=strongest)
+                self.cut_milp.improve(best, hills=hills)
 
     def _search(self, best: Incumbent, worker: Worker | None) -> None:
         """Step 6; if a second process does step 5, until that has ended as well."""

@@ -85,24 +85,28 @@ class CutMilp:
                 self.improve(best)
         return best.solution()
 
-    def improve(self, best: Incumbent, *, first: int | None = None) -> None:
+    def improve(self, best: Incumbent, *, hills: Sequence[int] = ()) -> None:
         """Prove bounds, and follow the decisions that come with them.
 
         Args:
             best: receives both.
-            first: the op of the first moment; default the most crowded one.
+            hills: the op of the first moment, and others that are decided together with it; default the
+                most crowded one alone.
         """
         if best.done or not best.clock.has_time_to_judge(_BUILDING):
             return
-        at = first if first is not None else next(iter(crowded_ops(best.problem, 1)), None)
-        if at is None:
+        hills = hills or crowded_ops(best.problem, 1)
+        if not hills:
             return
         programs = _Programs(best, self.nodes)
-        self._decide(programs, [at], min(_SOON, self.moments))
-        self._decide(programs, programs.priced(at, self.priced), self.moments)
-        programs.finish([at])
+        self._decide(programs, hills[:1], min(_SOON, self.moments))
+        together = programs.in_line(hills)
+        if len(together) > 1:
+            self._decide(programs, together, self.moments)
+        self._decide(programs, programs.priced(hills[0], self.priced), self.moments)
+        programs.finish(together)
 
-    def _decide(self, programs: _Programs, chosen: list[int], most: int) -> None:
+    def _decide(self, programs: _Programs, chosen: Sequence[int], most: int) -> None:
         """Decide these moments, and add one after the other until that helps no more."""
         best, failures = programs.best, 0
         more = programs.decide(chosen)
@@ -179,7 +183,7 @@ class _Programs:
         if self.best.done:
             return [first]
         spread = crowded_ops(self.best.problem, _MOST_COLUMNS // self._columns + 1)
-        chosen = self._line([first, *spread])
+        chosen = self.in_line([first, *spread])
         bound, worth = self._relaxed(chosen)
         if not math.isfinite(bound):
             return [first]
@@ -229,7 +233,7 @@ class _Programs:
             self._seen[at] = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
         return self._seen[at]
 
-    def _line(self, candidates: Sequence[int]) -> list[int]:
+    def in_line(self, candidates: Sequence[int]) -> list[int]:
         """Of the candidates, the first ones that come in a certain order."""
         chosen: list[int] = []
         for at in dict.fromkeys(candidates):

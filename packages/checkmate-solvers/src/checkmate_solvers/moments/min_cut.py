@@ -16,6 +16,7 @@ the maximum in a few flows. As every vertex is integral, that maximum is the val
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from checkmate import Problem, Solution
+from checkmate.analysis import working_sets
 from checkmate_solvers.moments.moment import Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
 
@@ -39,6 +41,11 @@ _MOST_OPS = 20_000
 """Ops that the networks of all moments may have together; with more, moments are left out."""
 _JUDGED = 4
 """A minimum cut takes about as long as judging this many schedules."""
+_LARGE = 4
+"""Of this many moments, one is added where a large working set leaves little room."""
+_HILL_PARTS, _RISE = 16, 0.05
+"""Into how many parts the moments are divided to find hills, and the least rise of a second hill above the
+valley, relative to the highest bound."""
 _Values = npt.NDArray[np.number]
 _Ids = npt.NDArray[np.int64]
 
@@ -78,19 +85,21 @@ class MinCut:
                 self.improve(best)
         return best.solution()
 
-    def improve(self, best: Incumbent) -> int | None:
+    def improve(self, best: Incumbent) -> list[int]:
         """Prove bounds, and follow the strongest cuts.
 
         Args:
             best: receives both.
 
         Returns:
-            The op of the strongest moment; None if no moment is crowded.
+            The op of the strongest moment and, beyond a valley, that of a second hill; empty if no moment is
+            crowded.
         """
         cuts: dict[int, CutBound] = {}
-        crowded = crowded_ops(best.problem)
-        several = max(self.moments, _MOST_OPS // max(best.problem.graph.n_ops, 1)) if self.moments > 1 else 1
-        for at in crowded_ops(best.problem, several):
+        crowded, graph = crowded_ops(best.problem), best.problem.graph
+        several = max(self.moments, _MOST_OPS // max(graph.n_ops, 1)) if self.moments > 1 else 1
+        largest = sorted(crowded, key=(-working_sets(graph)).__getitem__)[: several // _LARGE]
+        for at in [*crowded_ops(best.problem, several), *largest]:
             _cut_at(best, cuts, at)
         step = len(crowded) // several if several > 1 else 0
         while step and cuts and not best.done:
@@ -103,17 +112,36 @@ class MinCut:
         for at in strongest[: self.plans]:
             if not best.done:
                 follow(best, {at: cuts[at].keep}, "min-cut")
-        return strongest[0] if strongest else None
+        return _hills({at: cuts[at].recompute for at in sorted(cuts)})
+
+
+def _hills(bounds: Mapping[int, float]) -> list[int]:
+    """The moment of the highest bound, and that of another hill, if any.
+
+    Side branches have low bounds everywhere. So the moments, in base order, are divided into a few parts, and
+    the highest bound of each counts.
+    """
+    if not bounds:
+        return []
+    parts = np.array_split(np.array(list(bounds)), min(_HILL_PARTS, len(bounds)))
+    tops = [max(part.tolist(), key=bounds.__getitem__) for part in parts]
+    highest = max(range(len(tops)), key=lambda i: bounds[tops[i]])
+    rises = [(_RISE * bounds[tops[highest]], -1)]
+    for i, top in enumerate(tops):
+        valley = min(bounds[between] for between in tops[min(i, highest) : max(i, highest) + 1])
+        if i != highest:
+            rises.append((bounds[top] - valley, top))
+    _, second = max(rises)
+    return [tops[highest], second] if second >= 0 else [tops[highest]]
 
 
 def _cut_at(best: Incumbent, cuts: dict[int, CutBound], at: int) -> None:
-    """Cut at one more moment while there is time; give up where the bound can't become the highest."""
-    if best.done or not best.clock.has_time_to_judge(_JUDGED):
+    """Cut at one more moment while there is time."""
+    if at in cuts or best.done or not best.clock.has_time_to_judge(_JUDGED):
         return
     problem = best.problem
-    highest = max((cut.recompute for cut in cuts.values()), default=0.0)
     moment = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
-    cuts[at] = min_cut(moment, beyond=highest)
+    cuts[at] = min_cut(moment)
     best.prove(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
 
 
@@ -125,13 +153,8 @@ class _Line(NamedTuple):
     keep: Mask
 
 
-def min_cut(moment: Moment, *, beyond: float = -math.inf) -> CutBound:
-    """Maximise L(λ) over λ ≥ 0.
-
-    Args:
-        moment: the moment.
-        beyond: give up as soon as the maximum is certainly not above this.
-    """
+def min_cut(moment: Moment) -> CutBound:
+    """Maximise L(λ) over λ ≥ 0."""
     network = _Network(moment)
     roomy, (proved, tight) = network.keep_all(), network.keep_least()
     if proved > 0:
@@ -144,7 +167,7 @@ def min_cut(moment: Moment, *, beyond: float = -math.inf) -> CutBound:
             break
         price = (tight.cost - roomy.cost) / (roomy.excess - tight.excess)
         met = roomy.cost + price * roomy.excess
-        if price <= 0 or met <= beyond:
+        if price <= 0:
             break
         value, line = network.cut(price)
         best = max(best, value)
