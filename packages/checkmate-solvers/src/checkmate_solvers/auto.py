@@ -157,6 +157,7 @@ class Auto:
             return best.solution()
         with best.interruptible(), self._with_worker(best) as worker:
             self._first_schedule(best)
+            self._refute(best)
             self._first_cut(best)
             self._first_cycle(best)
             self._prove(best, worker)
@@ -194,9 +195,6 @@ class Auto:
             self._tighten(best, _TIGHTENING_SHARE)
         if known is not None:
             best.keep_if_better(known, _KNOWN, seed=known.cost < best.cost)
-        soon = best.clock.current.part(_PARTS_SHARE)
-        if math.isinf(best.cost) and self._has("parts") and is_infeasible(problem, deadline=soon):
-            best.prove(math.inf, "a part of the graph")
 
     def _tighten(self, best: Incumbent, share: float) -> None:
         """Unless a better schedule than that in segments is known, tighten in a share of the time left."""
@@ -207,6 +205,12 @@ class Auto:
         if self._has("tightening") and able:
             sequence = _tightened(problem, problem.budget, best.clock.current.part(share))
             best.keep_if_better(sequence, "tightening")
+
+    def _refute(self, best: Incumbent) -> None:
+        """The last part of step 2: while no schedule is known, look for a proof that there is none."""
+        soon = best.clock.current.part(_PARTS_SHARE)
+        if math.isinf(best.cost) and self._has("parts") and is_infeasible(best.problem, deadline=soon):
+            best.prove(math.inf, "a part of the graph")
 
     def _first_cut(self, best: Incumbent) -> None:
         """Step 3."""
