@@ -28,9 +28,18 @@ def test_cases_are_counted_by_their_gap_and_by_parts_that_did_better() -> None:
     below_the_floor = Row(task={"trace": "net", "share": 0.2}, result={"ops": 400, "floor": 0.3})
     least = Row(
         task={"trace": "net", "share": "least"},
-        result={"ops": 400, "floor": 0.1, "least": 0.11, "least_s": 2.0},
+        result={"ops": 400, "floor": 0.1, "least": 0.11, "least_s": 2.0, "least_bound": 0.105},
     )
     text = EXPERIMENT.markdown(Results(experiment="deep", rows=(*cells, below_the_floor, least)))
     assert "| 30% | 4 | 3 | 1 | 2 | 2 | 1.96% | 2 | 0 |" in text
     assert "| net | 400 | 30% | 10.0% | – | 1.0000 | – |" in text
-    assert "| net | 400 | 10.0% | 11.0% | 1.100 | 2.0 |" in text
+    assert "| net | 400 | 10.0% | 10.5% | 11.0% | 1.048 | 2.0 |" in text
+
+
+def test_a_wide_gap_is_shown_after_both_time_limits() -> None:
+    short = cell(1.25, 1.3)
+    answer = {**short["auto"], "cost": 1.1}
+    long = Row(task={**short.task, "time_limit": 300.0}, result={"ops": 400, "floor": 0.1, "auto": answer})
+    text = EXPERIMENT.markdown(Results(experiment="deep", rows=(short, long)))
+    assert "| 30% | 1 | 1 | 0 |" in text  # the long run is no further case
+    assert "| net | 30% | 1.2500 | 1.1000 | 1.0000 | 1.0000 | 20.00% | 9.09% |" in text
