@@ -35,8 +35,8 @@ _SOLVERS = ("auto", "local-search", "cut-milp")
 _LIMIT_S, _QUICK_LIMIT_S, _LATE_S = 10.0, 1.0, 10.0
 _LEAST_S = 10.0
 _WIDE = (("convnext", 0.15), ("segformer", 0.2), ("denoiser", 0.2), ("mamba", 0.2))
-_WIDE_LIMIT_S = 300.0
 """Cases whose gap is above 5 % after :data:`_LIMIT_S`."""
+_WIDE_LIMIT_S = 300.0
 _FIELDS = ("ended", "cost", "bound", "first_s", "near_s", "final_s")
 _SLACK = 2e-3
 """Relative: how much dearer than a part of it ``auto`` may be by chance."""
@@ -102,11 +102,7 @@ def markdown(results: Results) -> str:
         parts += [
             f"Where the gap is above 5 %, `auto` with {_WIDE_LIMIT_S:.0f} s:",
             table(
-                [
-                    "trace",
-                    "budget",
-                    *(f"{what}, {s:.0f} s" for what in _ENDS for s in (_LIMIT_S, _WIDE_LIMIT_S)),
-                ],
+                ["trace", "budget", *(f"{what}, {s:.0f} s" for what in _ENDS for s in _LIMITS_S)],
                 [_compared(next(c for c in cells if _case(c) == _case(row)), row) for row in wide],
             ),
         ]

@@ -28,6 +28,16 @@ def test_no_schedule_needs_less_than_the_bound(problem: Problem) -> None:
     assert floor(graph).size <= least_peak_bound(graph, fixed_order=fixed_order) <= max(least, 1)
 
 
+@pytest.mark.parametrize("unit", [1, 1_000, 10**9])
+def test_the_bound_is_proved_to_the_byte(unit: int) -> None:
+    """The search goes up by many bytes at a time; only budgets that failed are proved too small."""
+    sizes = [size * unit for size in (4, 4, 4, 4, 1)]
+    graph = DFGraph.from_nodes(cost=[1] * 5, size=sizes, deps=[[], [0], [], [2], [1, 3]])
+    bound = least_peak_bound(graph)
+    assert 0.99 * 12 * unit < bound <= 12 * unit
+    assert is_infeasible(Problem(graph=graph, budget=bound - 1))
+
+
 @given(TINY)
 def test_a_problem_that_is_called_infeasible_is(oracle, problem: Problem) -> None:
     if is_infeasible(problem):

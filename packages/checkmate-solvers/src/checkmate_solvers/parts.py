@@ -27,7 +27,7 @@ _CENTRES, _OPS = 60, 12
 _STATES = 5_000
 """The most states that a search looks at."""
 _STEP = 1 / 256
-"""Relative step by which a bound is raised."""
+"""Relative step between two budgets for which a part is searched."""
 
 
 def is_infeasible(problem: Problem, *, deadline: Deadline = NEVER) -> bool:
@@ -55,8 +55,10 @@ def least_peak_bound(graph: DFGraph, *, fixed_order: bool = False, deadline: Dea
     """
     bound = floor(graph).size
     for part in _parts(graph, deadline):
-        while not _may_fit(part, bound, fixed_order, deadline):
-            bound = max(bound + 1, math.floor(bound * (1 + _STEP)))
+        budget = bound
+        while not _may_fit(part, budget, fixed_order, deadline):
+            bound = budget + 1  # no more is proved
+            budget = max(bound, math.floor(bound * (1 + _STEP)))
     return bound
 
 

@@ -105,7 +105,7 @@ class MinCut:
         while step and cuts and not best.done:
             middle = crowded.index(max(cuts, key=lambda at: cuts[at].recompute))
             for place in (middle - step, middle + step):
-                if 0 <= place < len(crowded) and crowded[place] not in cuts:
+                if 0 <= place < len(crowded):
                     _cut_at(best, cuts, crowded[place])
             step //= 2
         strongest = sorted(cuts, key=lambda at: -cuts[at].recompute)
