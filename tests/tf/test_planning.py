@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import checkmate.tf2
-from checkmate import DFGraph, Solution
+from checkmate import DFGraph, InfeasibleBudgetError, Problem, Schedule, Solution, keep_all_peak
 from checkmate_tf import planning
 from checkmate_tf.options import Options
 
@@ -104,3 +104,22 @@ def test_fewer_bytes_are_reserved_where_many_are_left_unused(
     assert second.fixed_size < first.fixed_size
     assert plan.expected <= plan.solution.problem.budget
     assert plan.solution.cost <= 1.1 * cost
+
+
+def test_the_budget_that_an_error_names_stays_the_least_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def everything_kept(graph: DFGraph, **settings: Any) -> Solution:
+        problem = Problem(graph=graph, budget=keep_all_peak(graph))
+        return Solution.found(problem, Schedule.from_sequence(graph, range(graph.n_ops)), solver="rules")
+
+    def least() -> int:
+        with pytest.raises(InfeasibleBudgetError) as caught:
+            planned("1 B")
+        assert caught.value.minimum is not None
+        return caught.value.minimum
+
+    known = least()
+    monkeypatch.setattr(planning, "minimum_budget", everything_kept)
+    assert least() == known
+    assert planned(f"{known} B").expected <= known

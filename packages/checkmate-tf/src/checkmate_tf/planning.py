@@ -24,12 +24,11 @@ from checkmate import (
     Schedule,
     Solution,
     Status,
-    Tensor,
     floor,
     minimum_budget,
 )
 from checkmate.cost import OpProfile
-from checkmate.framework import AUTO, decide, in_bytes, schedule_of
+from checkmate.framework import AUTO, Lowest, decide, in_bytes, schedule_of
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account, Kind
 from checkmate.units import format_bytes, parse_budget
@@ -38,15 +37,14 @@ from checkmate_tf.capture import Captured
 from checkmate_tf.costs import price, profile_ops
 from checkmate_tf.device import device_of_this_machine, is_limited, obtainable_bytes
 from checkmate_tf.expected import expected_bytes
-from checkmate_tf.needs import SMALL, Buffer
+from checkmate_tf.needs import SMALL
 from checkmate_tf.options import Counts, Options
 from checkmate_tf.plain import plain_program
 from checkmate_tf.program import Program
-from checkmate_tf.residency import held_by_group, workspaces_of
+from checkmate_tf.residency import held_by_group, with_lent, workspaces_of
 from checkmate_tf.reuses import with_reuses
 from checkmate_tf.settled import Settled, settle
 from checkmate_tf.step_plan import StepPlan
-from checkmate_tf.storages import lender
 from checkmate_tf.sums import starts_of
 from checkmate_tf.tracing import TracedGraph, is_smaller, trace
 
@@ -67,6 +65,7 @@ _BESIDES: Mapping[Counts, tuple[Kind, str]] = {
     "allocator": (Kind.CHUNKS, "the chunks of TensorFlow's allocator, which are larger than tensors, bring"),
 }
 """Bytes that the simulator does not count: their kind, and the beginning of a reason."""
+_lowest = Lowest()
 _log = logging.getLogger(__name__)
 
 
@@ -245,9 +244,15 @@ class _Planner:
         raise self._infeasible(task, solution, small, min(least.needed, task.traced_peak))
 
     def _least(self, task: _Task, seconds: float) -> StepPlan:
-        """The plan of the schedule of least known peak."""
+        """The plan that needs the fewest bytes, of the schedules of least peak that were found up to now."""
         self.options.report("finding the least budget")
-        return task.made(minimum_budget(task.graph, time_limit=seconds), self.account(task.graph))
+        solution, account = minimum_budget(task.graph, time_limit=seconds), self.account(task.graph)
+        plan = task.made(solution, account)
+        lowest = _lowest.remember((task.graph.digest, self.counts), plan.needed, schedule_of(solution))
+        if lowest is solution.schedule:
+            return plan
+        problem = replace(solution.problem, budget=plan.needed)
+        return task.made(Solution.found(problem, lowest, solver="known"), account)
 
     def profiles(self) -> Mapping[tf.Operation, OpProfile]:
         if not self.options.workspaces and self.options.cost_model != "profiled":
@@ -266,7 +271,7 @@ class _Planner:
         self, profiles: Mapping[tf.Operation, OpProfile], needs: Mapping[tf.Operation, int]
     ) -> DFGraph:
         groups, options = self.traced.groups, self.options
-        graph = replace(self.traced.graph, tensors=_with_lent(self.traced, needs))
+        graph = replace(self.traced.graph, tensors=with_lent(self.traced, needs))
         ops = []
         for op, group in zip(graph.ops, groups, strict=True):
             left = sum(graph.tensors[t].size for t in op.outputs)
@@ -366,23 +371,13 @@ def _plain_peak(
     return expected_bytes(found, needs, settled.graph, counts)
 
 
-def _with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
-    """The tensors of a step, each larger by the workspace that its op lends to a reader."""
-    tensors = list(traced.graph.tensors)
-    for before in {b for group in traced.groups for op in group if (b := lender(op)) is not None}:
-        t = traced.tensor_of.get(Buffer(before.name, "output", 0))
-        if t is not None:
-            tensors[t] = replace(tensors[t], size=tensors[t].size + workspaces.get(before, 0))
-    return tuple(tensors)
-
-
 def _smaller(traced: TracedGraph, plan: StepPlan) -> StepPlan:
     """A plan for the same step on smaller tensors; costs and workspaces stay, as upper bounds."""
     _log.info("the step equals an earlier one on smaller tensors: its schedule is used again")
     ops = zip(plan.traced.heavy, traced.heavy, strict=True)
     workspaces = {op: plan.workspaces.get(before, 0) for before, op in ops}
     known, problem = plan.settled, plan.solution.problem
-    tensors = (*_with_lent(traced, workspaces), *known.graph.tensors[traced.graph.n_tensors :])
+    tensors = (*with_lent(traced, workspaces), *known.graph.tensors[traced.graph.n_tensors :])
     graph = replace(known.graph, tensors=tensors)
     settled = Settled(traced=traced, graph=graph, order=known.order, starts=starts_of(traced))
     problem = replace(problem, graph=replace(problem.graph, tensors=tensors))

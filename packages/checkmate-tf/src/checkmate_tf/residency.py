@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from checkmate import Tensor
 from checkmate.cost import OpProfile
 from checkmate_tf.branches import branch_arguments
 from checkmate_tf.lists import Lists
@@ -26,7 +28,7 @@ from checkmate_tf.program import Copy, Program, Value, branch_programs
 from checkmate_tf.storages import ALIASES, aliased_input, lender, output_bytes, takes_over
 from checkmate_tf.tracing import TracedGraph
 
-__all__ = ["Changes", "changes", "held_by_group", "resident_bytes", "workspaces_of"]
+__all__ = ["Changes", "changes", "held_by_group", "resident_bytes", "with_lent", "workspaces_of"]
 
 _LENT = -1
 """Replaces the number of an output in the value that a copy lends to a later one."""
@@ -115,6 +117,16 @@ def workspaces_of(traced: TracedGraph, profiles: Mapping[tf.Operation, OpProfile
         inside = max((found.get(inner, 0) for inner in run.ops), default=0)
         found[op] = max(run.peak + inside - traced.lists.bytes_of(op), 0)
     return found
+
+
+def with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
+    """The tensors of a step, each larger by the workspace that its op lends to a reader."""
+    tensors = list(traced.graph.tensors)
+    for before in {b for group in traced.groups for op in group if (b := lender(op)) is not None}:
+        t = traced.tensor_of.get(Buffer(before.name, "output", 0))
+        if t is not None:
+            tensors[t] = replace(tensors[t], size=tensors[t].size + workspaces.get(before, 0))
+    return tuple(tensors)
 
 
 class _Memory:
