@@ -44,7 +44,7 @@ def small(**compiled: Any) -> Model:
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((64,)), layers.Dense(4)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss, **compiled)
+    model.compile(**({"optimizer": "sgd", "loss": loss} | compiled))
     return model
 
 
@@ -185,10 +185,13 @@ def test_a_custom_training_step_is_planned_and_may_create_the_variables() -> Non
     assert "norm" in results[0][0]
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("metrics", [[], ["accuracy"]])
-def test_a_built_model_is_traced_once(metrics: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_built_model_is_traced_once(
+    optimizer: str, metrics: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[tf.Tensor] = []
-    model = small(metrics=metrics)
+    model = small(optimizer=optimizer, metrics=metrics)
     call = type(model).call
     monkeypatch.setattr(type(model), "call", lambda self, *a, **k: calls.append(a[0]) or call(self, *a, **k))
     enable(model)

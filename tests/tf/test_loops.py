@@ -20,7 +20,7 @@ from checkmate_tf.emit import emit
 from checkmate_tf.lists import Lists, lists_of
 from checkmate_tf.loops import LOOPS
 from checkmate_tf.program import Program
-from checkmate_tf.tracing import TracedGraph
+from checkmate_tf.tracing import TracedGraph, trace
 
 WIDTH, STEPS = 64, 12
 Step = Callable[[tf.Tensor], Any]
@@ -147,6 +147,12 @@ def least(step: Step, x: tf.Tensor) -> int:
         planned(step, "1B").plan(x)
     assert caught.value.minimum is not None
     return caught.value.minimum
+
+
+def test_a_step_that_is_traced_again_is_the_same_graph(step: Step) -> None:
+    x = tf.TensorSpec([STEPS, 32, WIDTH])
+    first, again = (trace(capture(tf.function(step).get_concrete_function(x))).graph for _ in range(2))
+    assert first.digest == again.digest
 
 
 @pytest.mark.parametrize("budget", ["100%", "least"])

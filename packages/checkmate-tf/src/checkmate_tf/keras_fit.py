@@ -180,10 +180,10 @@ def _logs(model: keras.Model, data: Any) -> Any:
     optimizer = model.optimizer
     if type(model).train_step is not keras.Model.train_step or optimizer is None or not _is_built(model):
         return model.train_step(data)
-    if not optimizer.built and model.trainable_variables:
-        with tf.init_scope(), keras.name_scope(optimizer.name):
-            optimizer.build(model.trainable_variables)
     with made_at_once():
+        if not optimizer.built and model.trainable_variables:
+            with tf.init_scope(), keras.name_scope(optimizer.name):
+                optimizer.build(model.trainable_variables)
         return model.train_step(data)
 
 

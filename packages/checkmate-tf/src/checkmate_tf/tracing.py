@@ -160,7 +160,7 @@ class _Builder:
         self.ops.append(
             Op(
                 name=self.labels(group[-1].op),
-                inputs=tuple(self.tensor_of[b] for b in _read(group) if b not in inside),
+                inputs=tuple(sorted(self.tensor_of[b] for b in _read(group) - inside)),
                 outputs=tuple(made),
                 cost=0,
                 recomputable=not any(h.once for h in group),
@@ -180,9 +180,9 @@ def _inputs(captured: Captured, needs: Needs) -> dict[Buffer, int]:
     return arguments | {Buffer(handle, "version", 0): size for handle, size in needs.variables.items()}
 
 
-def _read(group: Sequence[Heavy]) -> dict[Buffer, None]:
-    """The buffers that the ops of a group read, each once."""
-    return dict.fromkeys(b for h in group for b in h.reads)
+def _read(group: Sequence[Heavy]) -> set[Buffer]:
+    """The buffers that the ops of a group read; those of a loop come in another order in each trace."""
+    return {b for h in group for b in h.reads}
 
 
 def _outliving(group: Sequence[Heavy]) -> dict[Buffer, int]:
