@@ -48,7 +48,7 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> Decisions:
     return Decisions(monkeypatch)
 
 
-def planned(budget: str = "60%", **settings: Any) -> checkmate.tf2.StepPlan:
+def planned(budget: str = "65%", **settings: Any) -> checkmate.tf2.StepPlan:
     return checkmate.tf2.function(step, budget=budget, cost_model="flops", cache=False, **settings).plan(SPEC)
 
 

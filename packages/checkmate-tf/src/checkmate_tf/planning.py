@@ -55,6 +55,8 @@ _ADVICE_SHARE = 0.3
 """Share of the time limit for finding a feasible budget, which the error names."""
 _REFINEMENTS, _UNUSED = 3, 0.01
 """How often fewer bytes are reserved, while that may bring a larger share of the budget than this to use."""
+_SPARE = 0.002
+"""Share of the budget that may be reserved beyond the small tensors of the traced order, to solve once."""
 _AGAIN_SHARE = 0.3
 """Share of the usual time for solving again from a schedule that is slightly over the budget."""
 _SLIGHT = 32 * SMALL
@@ -132,6 +134,12 @@ class _Task:
         """The graph of the step."""
         return self.settled.graph
 
+    @property
+    def reserved(self) -> int:
+        """The bytes to reserve at first; with recomputation, more small tensors are often alive at once."""
+        spare = min(self.small, int(_SPARE * self.budget)) if self.traced_peak > self.budget else 0
+        return self.small + spare
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planner:
@@ -143,8 +151,7 @@ class _Planner:
     @property
     def counts(self) -> Counts:
         """The bytes that the budget bounds."""
-        limited = is_limited(device_of_this_machine())
-        return self.options.counts or ("allocator" if limited else "live")
+        return self.options.counts or ("allocator" if is_limited(device_of_this_machine()) else "live")
 
     def plan(self) -> StepPlan:
         """The plan for the budget."""
@@ -191,7 +198,7 @@ class _Planner:
 
     def _within(self, task: _Task) -> StepPlan:
         """A plan whose program is expected within the budget, all bytes included."""
-        small, over, least, known = task.small, 0, None, None
+        small, over, least, known = task.reserved, 0, None, None
         for attempt in range(1, _TRIES + 1):
             solution, account = self._solved(task, small, known)
             if solution.timeline is not None:
@@ -317,7 +324,7 @@ class _Planner:
         tries: dict[float, Schedule | None] = {usual_s: None}
         if known is not None:
             tries = {_AGAIN_SHARE * usual_s: known, **tries}
-        if known is not None or small != task.small or not small:  # else fewer bytes are reserved next
+        if known is not None or small != task.reserved or not small:  # else fewer bytes are reserved next
             tries[options.time_limit] = None
         for limit, start in tries.items():
             timed = replace(options, time_limit=limit)
