@@ -34,6 +34,7 @@ def test_bottlenecks_are_named_by_layer() -> None:
     names = [op.name for op in found.graph.ops]
     sums = [name for name in names if "AddN" in name]
     assert {"net_1/inner_1, gradient of weights", "net_1/stem_1, gradient of bias"} <= {*names}
+    assert {f"net_1/head_1, gradient of {what}" for what in ("weights", "input")} <= {*names}
     assert sums
     assert all(name.startswith("net_1/") and "gradient of output (AddN" in name for name in sums)
     assert not any(name.startswith(("gradient_tape", "AddN")) for name in names)

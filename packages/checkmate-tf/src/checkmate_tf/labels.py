@@ -10,7 +10,7 @@ Other ops keep their names: TensorFlow writes the layer into them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -30,6 +30,9 @@ _ROLES = {
     "DepthwiseConv2dNativeBackpropFilter": "gradient of weights",
     "DepthwiseConv2dNativeBackpropInput": "gradient of input",
 }
+_VIEWS = ALIASES | {"Cast", "Transpose"}
+_PRODUCTS = frozenset({"MatMul", "BatchMatMulV2", "Einsum"})
+"""Types whose gradients are products, too: the gradient of the input reads the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +40,11 @@ class Labels:
     """The labels of the ops of one step.
 
     Attributes:
-        names: of all ops.
+        ops: all ops, by name.
         variables: placeholder of a captured handle → the name of its variable.
     """
 
-    names: Set[str]
+    ops: Mapping[str, tf.Operation]
     variables: Mapping[str, str]
 
     @classmethod
@@ -49,7 +52,7 @@ class Labels:
         """The labels of a captured step, or of a branch of it."""
         names = {id(v.handle): v.name.removesuffix(":0") for v in captured.variables}
         return cls(
-            names={op.name for op in captured.ops},
+            ops={op.name: op for op in captured.ops},
             variables={name: names[handle] for name, handle in captured.handles.items() if handle in names},
         )
 
@@ -62,7 +65,7 @@ class Labels:
         name = str(op.name)
         if name.startswith(_TAPE):
             of, _, last = name.removeprefix(_TAPE).rpartition("/")
-            role = _ROLES.get(op.type)
+            role = self._role(op, of)
             known = f"{self._layer(of)}, {role}" if role else f"{of}, gradient ({last})"
             return known if of else name
         if op.type.startswith("Assign") and (variable := self.variables.get(op.inputs[0].op.name)):
@@ -70,9 +73,15 @@ class Labels:
         layer = next(self._reading(op), "") if op.type == "AddN" else ""
         return f"{layer}, gradient of output ({name})" if layer else name
 
+    def _role(self, op: tf.Operation, of: str) -> str | None:
+        """What a gradient of the op ``of`` is to its layer, if we know."""
+        if op.type in _PRODUCTS and of in self.ops and _has_weights(self.ops[of]):
+            return "gradient of input" if _has_weights(op) else "gradient of weights"
+        return _ROLES.get(op.type)
+
     def _layer(self, path: str) -> str:
         """The layer of an op; a path that is no op's is a layer's."""
-        return path.rpartition("/")[0] if path in self.names and "/" in path else path
+        return path.rpartition("/")[0] if path in self.ops and "/" in path else path
 
     def _reading(self, total: tf.Operation) -> Iterator[str]:
         """The layers whose gradients read a sum."""
@@ -82,3 +91,9 @@ class Labels:
                     yield self._layer(of)
             elif reader.type in ALIASES:
                 yield from self._reading(reader)
+
+
+def _has_weights(op: tf.Operation) -> bool:
+    """Whether an op reads a variable, perhaps in another shape or type."""
+    sources = [t.op for t in op.inputs]
+    return any(o.type == "ReadVariableOp" or (o.type in _VIEWS and _has_weights(o)) for o in sources)
