@@ -5,12 +5,13 @@ AOTAutograd describes the inputs and outputs of its graphs in ``meta["desc"]``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._C import DispatchKey
 from torch._functorch._aot_autograd.descriptors import (
     GradAOTOutput,
     InputMutationAOTOutput,
@@ -54,17 +55,43 @@ def compile_joint(
 ) -> Callable[..., object]:
     """Trace forward and backward pass of a captured graph as one, split that graph, and compile both parts.
 
+    Ops that resample images stay one kernel each, as they are in eager PyTorch.
+
     ``partition`` gets the joint graph, its inputs, and the keyword ``num_fwd_outputs``; ``forward`` and
     ``backward`` get a part and its example inputs.
     """
     from torch._dynamo.backends.common import aot_autograd
 
     compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
-    with torch._functorch.config.patch(donated_buffer=False):  # so that retain_graph=True works
+    config = torch._functorch.config.patch(donated_buffer=False)  # so that retain_graph=True works
+    with config, _undecomposed("upsample_", "_upsample_"):
         call: Callable[..., object] = compiler(gm, example_inputs)
     if (about := TracingContext.get().fw_metadata) is not None:
         about.bw_donated_idxs = []  # None would mean "not collected", and be refused with retain_graph=True
     return call
+
+
+@contextmanager
+def _undecomposed(*names: str) -> Iterator[None]:
+    """Within the block, tracing does not decompose operators whose names begin so.
+
+    Decompositions in Python for autograd run even if no table of decompositions is given.
+    """
+    keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+    removed = []
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, full = name.partition("::")
+        if namespace == "aten" and full.startswith(names):
+            base, _, overload = full.partition(".")
+            op = getattr(getattr(torch.ops.aten, base), overload or "default")
+            removed += [(op, key, op.py_kernels.pop(key)) for key in keys if key in op.py_kernels]
+            op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, key, kernel in removed:
+            op.py_kernels[key] = kernel
+            op._dispatch_cache.clear()
 
 
 def activation_memory_budget(share: float) -> AbstractContextManager[object]:
