@@ -9,7 +9,8 @@
    schedule.
    If none is found, a part of the graph may prove that there is none (:mod:`checkmate_solvers.parts`).
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
-4. One cycle of local search, and more if the gap is small, or wide; small graphs have their first in step 6.
+4. One cycle of local search, several from scratch if no schedule is known, and more if the gap is small, or
+   wide; small graphs have their first in step 6.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
 6. Local search, from the best schedule and from those of the other steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
@@ -221,7 +222,8 @@ class Auto:
         """Step 4."""
         able, large = self._has("first-cycle"), not is_small(best)
         if able and large:
-            self.local.improve(best, cycles=1)
+            with best.clock.within(_WIDE_SHARE):
+                self.local.improve(best, cycles=1 if best.found_by else _MORE_CYCLES, starts=True)
         if large:
             self._tighten(best, _TIGHTENING_SHARE)
         if able and best.gap <= _NEARLY:
@@ -254,7 +256,7 @@ class Auto:
         if self._has("local-search") and await_machine_code(best):
             if worker is not None:
                 self.local.improve(best, cycles=_CYCLES_BEFORE)
-            self.local.improve(best, part=2, starts=is_small(best))
+            self.local.improve(best, part=2, starts=True)
         if worker is None:
             return
         searched = best.cost

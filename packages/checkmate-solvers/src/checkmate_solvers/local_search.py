@@ -44,7 +44,7 @@ _HEATS = (0.3, 0.1, 0.3, 0.03)
 _STARTS, _START_HEAT, _SHORT, _MISSES = ("in order", "scratch"), 1.0, 2, 4
 """Where the short cycles from scratch start, their temperature, how many times the rounds of ordinary cycles
 they have, and how many in a row may find nothing better."""
-_WIDE = 0.03
+_WIDE = 0.01
 """Relative gap down to which they are worth their time."""
 _HOT_STARTS = (("best", 3.0), ("in order", 3.0), ("best", 10.0), ("scratch", 3.0))
 """Where hot cycles start, which find schedules that keep other tensors altogether, and their temperatures."""
