@@ -102,9 +102,11 @@ _MILP_SHARE = 0.35
 _CYCLES_BEFORE = 24
 """Cycles of step 6 until the second process has found schedules to start from, if there is one."""
 _NEARLY, _MORE_CYCLES = 2e-3, 8
-"""Relative gap at which step 4 goes on, as the bound is good already, and for how many cycles."""
-_WIDE, _WIDE_SHARE = 0.03, 0.5
-"""Relative gap at which step 4 goes on, too, as the schedule is bad; and its share of the remaining time."""
+"""Relative gap at which step 4 goes on, as the bound is good already; and for how many cycles, as also where
+it finds the first schedule."""
+_WIDE, _CYCLES_SHARE = 0.03, 0.5
+"""Relative gap at which step 4 goes on, too, as the schedule is bad; and the share of the remaining time that
+its first cycles may use, and these."""
 _WAIT_S = 0.1
 """Seconds between two looks at the clock while the second process works alone."""
 _CHAIN_SHARE = 0.2
@@ -222,14 +224,14 @@ class Auto:
         """Step 4."""
         able, large = self._has("first-cycle"), not is_small(best)
         if able and large:
-            with best.clock.within(_WIDE_SHARE):
+            with best.clock.within(_CYCLES_SHARE):
                 self.local.improve(best, cycles=1 if best.found_by else _MORE_CYCLES, starts=True)
         if large:
             self._tighten(best, _TIGHTENING_SHARE)
         if able and best.gap <= _NEARLY:
             self.local.improve(best, cycles=_MORE_CYCLES)
         elif able and large and best.gap > _WIDE:
-            with best.clock.within(_WIDE_SHARE):
+            with best.clock.within(_CYCLES_SHARE):
                 self.local.improve(best, cycles=_MORE_CYCLES, part=1, starts=True)
 
     def _prove(self, best: Incumbent, worker: Worker | None) -> None:
