@@ -111,8 +111,8 @@ class AliasesAnOutput(Pass):
 
     def _run(self, op: int, node: Node, *reused: Any) -> Node:
         made = super()._run(op, node, *reused)
-        if made.target is torch.ops.aten.tanh.default:
-            made.target = torch.ops.aten.tanh_.default
+        if made.target is torch.tanh:
+            made.target = torch.tanh_
         return made
 
 

@@ -12,14 +12,16 @@ from typing import ClassVar, NamedTuple, cast
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import Argument, map_arg
+from torch.fx.node import Argument, Target, map_arg
 
+from checkmate_torch.functions import fastest
 from checkmate_torch.fusing import Kernel
 from checkmate_torch.in_place import overwrites
 from checkmate_torch.private import run_and_save_rng_state, run_with_rng_state, specialized
 from checkmate_torch.safety import as_copy, is_new_statistic, is_random, rng_state_like
 from checkmate_torch.symbols import is_symbol
 from checkmate_torch.traced_graph import TracedGraph
+from checkmate_torch.views import arguments_of_view, shortest
 
 __all__ = ["Pass", "Run", "Watch"]
 
@@ -181,12 +183,23 @@ class Pass:
             return specialized(arg.meta["val"])
         if self.traced.is_op(arg):
             raise RuntimeError(f"the schedule reads {arg.name!r} where it isn't resident")
-        copy = self.graph.node_copy(arg, self.value)
+        copy = self._view(arg)
         self.values[arg] = copy
         self.unread.append(copy)
         for source in self.traced.sources(arg):
             self.views.setdefault(source, []).append(arg)
         return copy
+
+    def _view(self, node: Node) -> Node:
+        """Make a view, or show a constant."""
+        if node.op != "call_function":
+            return self.graph.node_copy(node)
+        args, kwargs = map_arg((arguments_of_view(self.traced, node), node.kwargs), self._argument)
+        return self._call(node.target, args, kwargs, node)
+
+    def _argument(self, node: Node) -> Argument:
+        """The value of a node, by as few views as possible."""
+        return self.value(shortest(self.traced, node))
 
     def is_known(self, symbol: Node) -> bool:
         """Whether a size can be read from what is resident, or computed from sizes that can."""
@@ -211,9 +224,9 @@ class Pass:
     def _run(self, op: int, node: Node, reused: frozenset[int]) -> Node:
         for call in overwrites(node) if reused else ():
             if self.traced.tensor_of[call.operand] in reused:
-                return self._call(call.target, *map_arg((call.args, call.kwargs), self.value), node)
+                return self._call(call.target, *map_arg((call.args, call.kwargs), self._argument), node)
         target, given = as_copy(node) if op in self.done else (node.target, node.args)
-        args, kwargs = map_arg((given, node.kwargs), self.value)
+        args, kwargs = map_arg((given, node.kwargs), self._argument)
         if is_random(node) and op in self.repeated:
             if op in self.states:
                 replay = (self.states[op], target, *args)
@@ -224,8 +237,9 @@ class Pass:
             return self._with_meta(self.graph.call_function(operator.getitem, (pair, 1)), node)
         return self._call(target, args, kwargs, node)
 
-    def _call(self, target: object, args: object, kwargs: object, node: Node) -> Node:
-        return self._with_meta(self.graph.call_function(target, args, kwargs), node)  # type: ignore[arg-type]
+    def _call(self, target: Target, args: object, kwargs: object, node: Node) -> Node:
+        made = self.graph.call_function(fastest(target), args, kwargs)  # type: ignore[arg-type]
+        return self._with_meta(made, node)
 
     def _item(self, run: Node, k: object, item: Node) -> Node:
         copy = self._with_meta(self.graph.call_function(operator.getitem, (run, k)), item)  # type: ignore[arg-type]
