@@ -274,11 +274,15 @@ def _idling(s: State, p: int) -> tuple[int, int, int]:
     """A random tensor, the node of its copy at position p, that copy's last reader; −1 if there is none."""
     v = s.lots[int(draw(s.random) * len(s.lots))]
     x = latest(s, v, p)
-    if x < 0 or s.makes_at[v + 1] == s.makes_at[v]:
+    first, outputs = s.makes_at[v], s.makes_at[v + 1] - s.makes_at[v]
+    if x < 0 or outputs == 0:
         return -1, -1, -1
-    k = int(draw(s.random) * (s.makes_at[v + 1] - s.makes_at[v]))
-    t, death = s.makes[s.makes_at[v] + k], s.death[x, k]
-    if s.pos[death] <= p or s.size[t] == 0:
+    k = int(draw(s.random) * outputs) if outputs > 1 else 0
+    death = s.death[x, k]
+    if s.pos[death] <= p:
+        return -1, -1, -1
+    t = s.makes[first + k]
+    if s.size[t] == 0:
         return -1, -1, -1
     return t, x, death
 
