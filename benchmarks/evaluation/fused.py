@@ -11,7 +11,7 @@ from functools import partial
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, Task
 from pages import table
-from steps.process import LEAST, measured
+from steps.process import KEEPS_MEMORY, LEAST, measured
 
 __all__ = ["EXPERIMENT"]
 
@@ -24,8 +24,9 @@ _SETTINGS = (0.5,)
 """Of ``activation_memory_budget``."""
 _OURS = ("eager", "fused")
 _MEANING = (
-    "“of plain”: the measured peak as a share of plain PyTorch's; “extra time”: median ratio of pairs of "
-    "steps, less one; “first step”: seconds that plan or compile, and run it."
+    "“of plain”: the measured peak as a share of plain PyTorch's; “recomputed”: the cost of recomputation in "
+    "the plan, relative to all ops once; “extra time”: median ratio of pairs of steps, less one; “first step”: "
+    "seconds that plan or compile, and run it."
 )
 
 
@@ -53,6 +54,7 @@ def markdown(results: Results) -> str:
         "expected",
         "measured",
         "of plain",
+        "recomputed",
         "extra time",
         "first step s",
         "gradients",
@@ -98,13 +100,14 @@ def _pairs(results: Results) -> list[tuple[Row, Row]]:
 
 def _line(row: Row) -> list[str]:
     if row.error or row["failed"]:
-        return [_way(row), "", "", "", "", "failed", "", ""]
+        return [_way(row), "", "", "", "", "", "failed", "", ""]
     return [
         _way(row),
         _mib(row["budget"]),
         _mib(row["expected"]),
         _mib(row["peak"]),
         f"{row['peak'] / row['plain_peak']:.0%}",
+        f"{row['overhead']:.1%}" if row["method"] in _OURS else "",
         f"{row['time_overhead']:+.1%}",
         f"{row['first_s']:.1f}",
         "bits" if not row["gradient_error"] else f"{row['gradient_error']:.0e}",
@@ -127,7 +130,7 @@ EXPERIMENT = Experiment(
     title="Fused kernels within a budget",
     about="Peak and time of fused kernels within budgets, beside Inductor and PyTorch's own budgets",
     tasks=tasks,
-    measure=partial(measured, "torch_fused", own={"OMP_NUM_THREADS": "1"}),
+    measure=partial(measured, "torch_fused", own={"OMP_NUM_THREADS": "1", **KEEPS_MEMORY}),
     markdown=markdown,
     packages=("checkmate-core", "checkmate-solvers", "checkmate-torch", "torch", "transformers", "timm"),
     needs=("torch", "transformers", "timm"),
