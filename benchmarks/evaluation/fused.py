@@ -25,8 +25,8 @@ _SETTINGS = (0.5,)
 _OURS = ("eager", "fused")
 _MEANING = (
     "“of plain”: the measured peak as a share of plain PyTorch's; “recomputed”: the cost of recomputation in "
-    "the plan, relative to all ops once; “extra time”: median ratio of pairs of steps, less one; “first step”: "
-    "seconds that plan or compile, and run it."
+    "the plan, relative to all ops once; “extra time”: median ratio of pairs of steps, less one; “first "
+    "step”: seconds that plan or compile, and run it."
 )
 
 
