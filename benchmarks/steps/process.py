@@ -30,8 +30,8 @@ _SILENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TORCH_
 """With TensorFlow's own CPU allocator, the meter counts small buffers, too."""
 
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
-"""The C library keeps freed memory, as PyTorch does on a GPU. Where it returned memory and took it again, page
-faults took up to 15 % of a step, of plain PyTorch's as of ours, as the heap happened to lie."""
+"""The C library keeps freed memory, as PyTorch does on a GPU. Where it returned memory and took it again,
+page faults took up to 15 % of a step, of plain PyTorch's as of ours, as the heap happened to lie."""
 
 
 def measured(
