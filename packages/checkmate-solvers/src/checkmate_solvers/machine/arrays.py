@@ -199,5 +199,5 @@ def _lots(graph: DFGraph) -> Ints:
 
 
 def _generator(seed: int) -> Ints:
-    """The state of the generator of random numbers, two int64; ``jit.draw`` uses and changes it."""
-    return 1 + np.random.SeedSequence(seed).generate_state(2, np.uint64).view(np.int64) % 2_147_483_398
+    """The state of the generator of random numbers, which ``jit.draw`` uses and changes: never 0."""
+    return np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64) | 1
