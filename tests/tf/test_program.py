@@ -12,14 +12,17 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from checkmate import DFGraph
+import checkmate.tf2
+from checkmate import DFGraph, InfeasibleBudgetError
 from checkmate.analysis import sequence_to_run, with_writes_settled
 from checkmate_tf.capture import Captured, capture
 from checkmate_tf.emit import emit
+from checkmate_tf.events import TraceRecorder
 from checkmate_tf.program import Program, program
 from checkmate_tf.residency import resident_bytes
 from checkmate_tf.tracing import TracedGraph, trace
 
+CHEAP: dict[str, Any] = {"cost_model": "flops", "workspaces": False, "time_limit": 1, "cache": False}
 SIDE = 40  # so that the tensors of a layer are large: 4 * SIDE * SIDE bytes
 Unscheduled = Callable[[TracedGraph], Program]
 
@@ -148,3 +151,26 @@ def test_no_large_tensor_is_held_for_its_shape() -> None:
 
     captured = capture(tf.function(shape_only).get_concrete_function(tf.TensorSpec([SIDE, SIDE])))
     assert {op.type for op in captured.ops}.isdisjoint({"Shape", "ShapeN"})
+
+
+def test_every_op_runs_as_often_as_it_is_scheduled() -> None:
+    kernels = [tf.Variable(tf.random.stateless_normal([3, 3, 8, 8], [k, 1]) / 9) for k in range(6)]
+
+    def step(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            for k in kernels:
+                x = tf.nn.gelu(tf.nn.conv2d(x, k, 1, "SAME"))
+            loss = tf.reduce_sum(x**2)
+        return loss, tape.gradient(loss, kernels)
+
+    x = tf.random.stateless_normal([4, 16, 16, 8], [1, 1])
+    with pytest.raises(InfeasibleBudgetError) as caught:
+        checkmate.tf2.function(step, budget="1 B", **CHEAP).plan(x)
+    planned = checkmate.tf2.function(step, budget=str(caught.value.minimum), **CHEAP)
+    planned(x)
+    copies = [c.op for c in planned.plans[-1].program.copies if c.op.type == "Conv2D"]
+    with TraceRecorder() as recorder:
+        planned(x)
+    ran = sum(n for name, n in recorder.trace.counts.items() if name.split("/")[-1].startswith("Conv2D"))
+    assert len(copies) > 6
+    assert ran == len(copies) + 2 * 6 - 1  # with the gradients of kernels and inputs, except x
