@@ -48,7 +48,10 @@ def _reshaped(traced: TracedGraph, node: Node) -> Node:
     """The node that a reshaping view shows in another shape, without further ones between."""
     source = shortest(traced, _operand(node))
     while source.target in _RESHAPES and not traced.is_op(source):
-        source = shortest(traced, _operand(source))
+        before = shortest(traced, _operand(source))
+        if not _shows(before, node):
+            break
+        source = before
     return source
 
 
@@ -60,9 +63,22 @@ def _operand(node: Node) -> Node:
 
 
 def _same_layout(node: Node, source: Node) -> bool:
-    ours, other = node.meta.get("val"), source.meta.get("val")
-    if not (isinstance(ours, Tensor) and isinstance(other, Tensor)):
+    return _layout(node) is not None and _layout(node) == _layout(source)
+
+
+def _layout(node: Node) -> tuple[torch.Size, tuple[int, ...]] | None:
+    """Shape and strides of a node's tensor; None if it has none, or if a size may change."""
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor):
+        return None
+    known = not any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
+    return (value.shape, value.stride()) if known else None
+
+
+def _shows(source: Node, node: Node) -> bool:
+    """Whether a view of ``source`` has the layout of a node; strides of dimensions of size 1 may differ."""
+    given, wanted = _layout(source), _layout(node)
+    if given is None or wanted is None:
         return False
-    layouts = (*ours.shape, *ours.stride()), (*other.shape, *other.stride())
-    known = not any(isinstance(number, torch.SymInt) for layout in layouts for number in layout)
-    return known and layouts[0] == layouts[1]
+    view = torch.empty_strided(*given, device="meta").view(wanted[0])
+    return (view.shape, view.stride()) == wanted
