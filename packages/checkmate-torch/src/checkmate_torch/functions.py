@@ -44,7 +44,7 @@ def _replacements() -> Mapping[object, Callable[..., object]]:
 
 
 def _overloads(name: str) -> Iterator[OpOverload]:
-    """The forms of an op that return new tensors, or write to the first argument only."""
+    """The forms of an op, less those that write to a tensor named ``out``."""
     packet = getattr(_aten, name)
     return (getattr(packet, form) for form in packet.overloads() if "out" not in form)
 
@@ -71,5 +71,5 @@ def _scaled(x: Tensor, mask: Tensor, scale: float) -> Tensor:
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Whether results have the order of memory that those of the op have, and the mask is one of booleans."""
+    """Whether the faster way gives the op's strides, and the op a mask of booleans; an empty one isn't."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() and x.numel() > 0

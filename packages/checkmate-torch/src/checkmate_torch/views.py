@@ -76,7 +76,7 @@ def _layout(node: Node) -> tuple[torch.Size, tuple[int, ...]] | None:
 
 
 def _shows(source: Node, node: Node) -> bool:
-    """Whether a view of ``source`` has the layout of a node; strides of dimensions of size 1 may differ."""
+    """Whether a view of ``source`` in a node's shape has its strides, also those of dimensions of size 1."""
     given, wanted = _layout(source), _layout(node)
     if given is None or wanted is None:
         return False
