@@ -1,15 +1,18 @@
-"""Exhaustive search for small graphs: A* over the sets of tensors that are resident.
+"""Exhaustive search for small graphs: A* from the end of a schedule to its beginning.
 
-A state is the set of resident tensors, and which ops have run, as far as that matters: for ops that run only
-once, and for the base order. From a state any op may run whose inputs are resident; before it, or with it if
-it reuses them, a set of tensors is freed that makes room for it and of which no member can stay. That loses
-no optimum: a tensor that is resident can be freed later.
+A state is a moment of a schedule: the *live* tensors, which the runs after it still need, and the *due* ops,
+which have to run before it. At the end, the graph's outputs are live, and all needed ops are due. From a
+state, any due op may have been the last to run that makes a live tensor. Before its run its inputs are live
+instead of its outputs. An op that no other due op needs is due no more. With the base order fixed, due ops
+are always the first ones, and the last of them may also have run for nothing.
 
-Every op that makes a missing tensor which a graph output needs, directly or through other missing tensors,
-still has to run. Their costs are a lower bound on what is to come, so the first complete state that the
-search reaches is the optimum (Hart, Nilsson and Raphael, "A formal basis for the heuristic determination of
-minimum cost paths", IEEE Transactions on Systems Science and Cybernetics 4(2), 1968). If it is stopped
-before, the least estimate of an open state is a bound.
+All due ops run at least once. Their costs are a lower bound on what is still to pay, so the first state
+without due ops that the search reaches is the optimum (Hart, Nilsson and Raphael, "A formal basis for the
+heuristic determination of minimum cost paths", IEEE Transactions on Systems Science and Cybernetics 4(2),
+1968). If the search is stopped before, the least estimate of an open state is a bound.
+
+A run whose inputs are live anyway only takes tensors away. If it costs nothing, or its op is due no more, a
+schedule in which it is earlier can be changed for one in which it comes last. Then no other run is looked at.
 """
 
 from __future__ import annotations
@@ -46,20 +49,26 @@ class Search(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Resident tensors and ops that have run, as bits; the latter only where the past matters."""
+    """A moment of a schedule: live tensors and due ops, as bits."""
 
-    resident: int
-    ran: int
+    live: int
+    due: int
 
 
 def exhaust(
-    problem: Problem, *, ceiling: float = math.inf, states: int, deadline: Deadline = NEVER
+    problem: Problem,
+    *,
+    ceiling: float = math.inf,
+    any_cost: bool = False,
+    states: int,
+    deadline: Deadline = NEVER,
 ) -> Search:
     """Find the cheapest schedule.
 
     Args:
-        problem: the question; 2ⁿ states with n ops, and more if the order is fixed.
+        problem: the question; about 2ⁿ states with n ops.
         ceiling: the cost of a known schedule; only cheaper ones are looked for.
+        any_cost: whether any schedule will do; all ops then cost 0.
         states: the most states to look at.
         deadline: stop when it has passed.
 
@@ -68,28 +77,28 @@ def exhaust(
     >>> len(search.sequence), search.bound
     (11, 11.0)
     """
-    rules = _Rules(problem)
-    start = rules.start
+    rules = _Rules(problem, any_cost=any_cost)
     if problem.budget < problem.graph.base_size:
         return Search(None, math.inf)
-    paid, came = {start: 0.0}, dict[_State, tuple[_State, int]]()
-    heap = [(rules.remaining(start), 0, start)]
+    end = rules.end
+    paid, came = {end: 0.0}, dict[_State, tuple[_State, int]]()
+    heap = [(rules.cost(end.due), 0, end)]
     closed: set[_State] = set()
     while heap:
         estimate, _, state = heapq.heappop(heap)
-        if rules.is_complete(state):
+        if not state.due:
             return Search(_path(came, state), estimate)
         if state in closed:
             continue
         if len(closed) >= states or (len(closed) % _LOOK == 0 and deadline.passed):
             return Search(None, min(estimate, ceiling))
         closed.add(state)
-        for op, after in rules.moves(state):
-            cost = paid[state] + rules.costs[op]
-            if cost < paid.get(after, math.inf) and (total := cost + rules.remaining(after)) < ceiling:
-                paid[after], came[after] = cost, (state, op)
-                closed.discard(after)
-                heapq.heappush(heap, (total, -len(paid), after))
+        for op, before in rules.runs(state):
+            cost = paid[state] + op.cost
+            if cost < paid.get(before, math.inf) and (total := cost + rules.cost(before.due)) < ceiling:
+                paid[before], came[before] = cost, (state, op.index)
+                closed.discard(before)
+                heapq.heappush(heap, (total, -len(paid), before))
     return Search(None, ceiling)
 
 
@@ -98,7 +107,7 @@ def _path(came: dict[_State, tuple[_State, int]], state: _State) -> list[int]:
     while state in came:
         state, op = came[state]
         ops.append(op)
-    return ops[::-1]
+    return ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +116,8 @@ class _Op:
 
     Attributes:
         index: in the graph.
-        bit: its own.
-        before: the ops that must have run before its first run; none if the order is free.
+        bit: its own, by its place among the needed ops.
+        cost: of one run.
         reads, makes: tensors.
         stays: those of ``reads`` that are held while it runs, as it does not reuse them.
         bytes: of all outputs and the workspace.
@@ -117,7 +126,7 @@ class _Op:
 
     index: int
     bit: int
-    before: int
+    cost: float
     reads: int
     makes: int
     stays: int
@@ -128,81 +137,62 @@ class _Op:
 class _Rules:
     """What may happen in a problem, and what it costs."""
 
-    def __init__(self, problem: Problem) -> None:
-        graph = problem.graph
-        self.costs = [float(op.cost) for op in graph.ops]
-        self._sizes = [tensor.size for tensor in graph.tensors]
-        needed = np.flatnonzero(needed_ops(graph)).tolist()
+    def __init__(self, problem: Problem, *, any_cost: bool) -> None:
+        graph, sizes = problem.graph, [tensor.size for tensor in problem.graph.tensors]
         self._ops = [
             _Op(
                 index=v,
-                bit=1 << v,
-                before=_bits(needed[:i]) if problem.fixed_order else 0,
+                bit=1 << place,
+                cost=0.0 if any_cost else float(graph.ops[v].cost),
                 reads=_bits(graph.ops[v].inputs),
                 makes=_bits(graph.ops[v].outputs),
                 stays=_bits({*graph.ops[v].inputs} - {*graph.ops[v].reuses}),
-                bytes=sum(self._sizes[t] for t in graph.ops[v].outputs) + graph.ops[v].workspace,
+                bytes=sum(sizes[t] for t in graph.ops[v].outputs) + graph.ops[v].workspace,
                 again=graph.ops[v].recomputable,
             )
-            for i, v in enumerate(needed)
+            for place, v in enumerate(np.flatnonzero(needed_ops(graph)).tolist())
         ]
         self._room = problem.budget - graph.fixed_size
         self._fixed_order = problem.fixed_order
-        self._outputs, self._inputs = _bits(graph.outputs), _bits(graph.inputs)
-        self._held = cache(lambda resident: sum(self._sizes[t] for t in _members(resident)))
-        self.start = _State(self._inputs, 0)
+        self._inputs = _bits(graph.inputs)
+        self._size = cache(lambda tensors: sum(sizes[t] for t in _members(tensors)))
+        self._makers = cache(self._all_makers)
+        self.cost = cache(lambda due: sum(self._ops[place].cost for place in _members(due)))
+        self.end = _State(_bits(graph.outputs) | self._inputs, (1 << len(self._ops)) - 1)
 
-    def is_complete(self, state: _State) -> bool:
-        return self._outputs & ~state.resident == 0
-
-    def remaining(self, state: _State) -> float:
-        """Cost of the ops that still have to run, at least; infinite if one of them can't."""
-        resident, ran = state
-        missing, total = self._outputs & ~resident, 0.0
-        for op in reversed(self._ops):
-            first = not ran & op.bit
-            if op.makes & missing or (first and self._fixed_order):
-                if not first and not op.again:
-                    return math.inf
-                total += self.costs[op.index]
-                missing |= op.reads & ~resident
-        return total
-
-    def moves(self, state: _State) -> Iterator[tuple[int, _State]]:
-        """The ops that may run, each with every state that it can lead to."""
-        resident, ran = state
+    def runs(self, state: _State) -> list[tuple[_Op, _State]]:
+        """The ops that may run last before this moment, each with the moment before its run."""
+        live, due = state
+        found: list[tuple[_Op, _State]] = []
         for op in self._ops:
-            first = not ran & op.bit
-            if (
-                op.reads & ~resident
-                or not op.makes & ~resident
-                or op.before & ~ran
-                or not (first or op.again)
-            ):
+            if not op.bit & due:
                 continue
-            kept = resident & ~op.makes  # older copies of its outputs end with the run: free them before
-            excess = self._held(kept) + op.bytes - self._room
-            after = ran | op.bit if self._fixed_order or not op.again else ran
-            for freed in self._frees(kept & ~op.stays & ~self._inputs, excess):
-                yield op.index, _State(kept & ~freed | op.makes, after)
+            last = self._fixed_order and 2 * op.bit > due
+            if not (op.makes & live or last):
+                continue
+            kept = live & ~op.makes
+            if self._size(kept | op.stays) + op.bytes > self._room:
+                continue
+            if self._fixed_order:
+                before = _State(kept | op.reads, due & ~op.bit if last else due)
+            else:
+                before = _State(kept | op.reads, self._makers(kept | op.reads))
+            ended = not op.bit & before.due
+            if not (ended or op.again):
+                continue
+            if not op.reads & ~live and (ended or op.cost == 0):
+                return [(op, before)]
+            found.append((op, before))
+        return found
 
-    def _frees(self, tensors: int, excess: int) -> Iterator[int]:
-        """The sets of these tensors that hold ``excess`` bytes or more, and without any member do not."""
-        if excess <= 0:
-            yield 0
-            return
-        largest_first = sorted(
-            filter(self._sizes.__getitem__, _members(tensors)), key=lambda t: -self._sizes[t]
-        )
-        open_sets = [(0, 0, excess, self._held(tensors))]
-        while open_sets:
-            chosen, at, lacking, rest = open_sets.pop()
-            if lacking <= 0:  # the last member is the smallest, and the set lacks bytes without it
-                yield chosen
-            elif rest >= lacking:
-                t = largest_first[at]
-                open_sets.append((chosen, at + 1, lacking, rest - self._sizes[t]))
-                open_sets.append((chosen | 1 << t, at + 1, lacking - self._sizes[t], rest - self._sizes[t]))
+    def _all_makers(self, tensors: int) -> int:
+        """The ops that make these tensors, and those that make their inputs, and so on."""
+        makers = 0
+        for op in reversed(self._ops):
+            if op.makes & tensors:
+                makers |= op.bit
+                tensors |= op.reads
+        return makers
 
 
 def _bits(members: Iterable[int]) -> int:
