@@ -52,7 +52,7 @@ def test_unit_chains(layers: int, budget: int, optimum: int) -> None:
     assert solution.bound <= optimum
 
 
-@pytest.mark.parametrize(("layers", "budget"), [(16, 6), (32, 8), (100, 5)])
+@pytest.mark.parametrize(("layers", "budget"), [(31, 6), (32, 8), (100, 5)])
 def test_chains_are_proved_optimal_at_deep_budgets(layers: int, budget: int) -> None:
     solution = Auto().solve(Problem(graph=chain(layers), budget=budget, fixed_order=True))
     assert solution.status is Status.OPTIMAL

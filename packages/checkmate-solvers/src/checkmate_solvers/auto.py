@@ -1,7 +1,7 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
-1. The budget is below the floor: infeasible, proved. It has room for everything: done. Up to 16 ops are
-   searched exhaustively: that ends with the optimum, unless there are very many states.
+1. The budget is below the floor: infeasible, proved. It has room for everything: done. Up to 60 ops are
+   searched exhaustively: that mostly ends with the optimum.
 2. A first schedule: static eviction for small graphs, Chen's √n segments for others. The budget is then
    tightened from the peak without recomputation downwards, in machine code: a schedule in milliseconds,
    whatever the size. A schedule that the problem names is kept if it is cheaper, or repaired at first if it
@@ -94,7 +94,7 @@ STEPS = (
 )
 """Steps that can be left out, to measure their use: one of step 1 and five of step 2, then steps 3 and 4, the
 minimum cuts and the MILPs of step 5, and steps 6 and 7."""
-_FEW_OPS, _STATES, _EXHAUSTING_SHARE = 16, 200_000, 0.5
+_FEW_OPS, _STATES, _EXHAUSTING_SHARE = 60, 10_000, 0.5
 """Up to how many ops exhaustive search is tried, the most states that it looks at, and its share of the
 remaining time."""
 _MILP_SHARE = 0.35
@@ -283,7 +283,7 @@ class Auto:
     def minimum_budget(self, problem: Problem) -> Solution:
         """A schedule with as low a peak as possible: by tightening, and for small graphs by rules as well.
 
-        Up to 16 ops, exhaustive search ends with the least peak, unless there are very many states.
+        Up to 60 ops, exhaustive search mostly ends with the least peak.
         """
         best = Incumbent(problem)
         if self._has("exhaustive") and _is_tiny(problem.graph) and (least := _least_peak(best)) is not None:
@@ -337,7 +337,8 @@ def _least_peak(best: Incumbent) -> Solution | None:
     least = Solution.found(problem, Schedule.from_sequence(problem.graph, order))
     while (peak := least.peak or 0) > lowest:
         asked = replace(problem, budget=max((lowest + peak) // 2, 1))
-        found = exhaust(asked, states=_STATES, deadline=best.clock.patient.part(_EXHAUSTING_SHARE))
+        until = best.clock.patient.part(_EXHAUSTING_SHARE)
+        found = exhaust(asked, any_cost=True, states=_STATES, deadline=until)
         if found.sequence is not None:
             least = Solution.found(problem, Schedule.from_sequence(problem.graph, found.sequence))
         elif math.isinf(found.bound):

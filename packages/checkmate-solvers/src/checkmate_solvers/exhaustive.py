@@ -21,7 +21,8 @@ import heapq
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -119,6 +120,7 @@ class _Op:
         bit: its own, by its place among the needed ops.
         cost: of one run.
         reads, makes: tensors.
+        readers: the ops that read one of ``makes``.
         stays: those of ``reads`` that are held while it runs, as it does not reuse them.
         bytes: of all outputs and the workspace.
         again: whether it may run more than once.
@@ -129,6 +131,7 @@ class _Op:
     cost: float
     reads: int
     makes: int
+    readers: int
     stays: int
     bytes: int
     again: bool
@@ -139,6 +142,11 @@ class _Rules:
 
     def __init__(self, problem: Problem, *, any_cost: bool) -> None:
         graph, sizes = problem.graph, [tensor.size for tensor in problem.graph.tensors]
+        needed = np.flatnonzero(needed_ops(graph)).tolist()
+        readers = [0] * len(sizes)
+        for place, v in enumerate(needed):
+            for t in graph.ops[v].inputs:
+                readers[t] |= 1 << place
         self._ops = [
             _Op(
                 index=v,
@@ -146,17 +154,17 @@ class _Rules:
                 cost=0.0 if any_cost else float(graph.ops[v].cost),
                 reads=_bits(graph.ops[v].inputs),
                 makes=_bits(graph.ops[v].outputs),
+                readers=reduce(or_, (readers[t] for t in graph.ops[v].outputs)),
                 stays=_bits({*graph.ops[v].inputs} - {*graph.ops[v].reuses}),
                 bytes=sum(sizes[t] for t in graph.ops[v].outputs) + graph.ops[v].workspace,
                 again=graph.ops[v].recomputable,
             )
-            for place, v in enumerate(np.flatnonzero(needed_ops(graph)).tolist())
+            for place, v in enumerate(needed)
         ]
         self._room = problem.budget - graph.fixed_size
         self._fixed_order = problem.fixed_order
         self._inputs = _bits(graph.inputs)
         self._size = cache(lambda tensors: sum(sizes[t] for t in _members(tensors)))
-        self._makers = cache(self._all_makers)
         self.cost = cache(lambda due: sum(self._ops[place].cost for place in _members(due)))
         self.end = _State(_bits(graph.outputs) | self._inputs, (1 << len(self._ops)) - 1)
 
@@ -165,34 +173,18 @@ class _Rules:
         live, due = state
         found: list[tuple[_Op, _State]] = []
         for op in self._ops:
-            if not op.bit & due:
-                continue
-            last = self._fixed_order and 2 * op.bit > due
-            if not (op.makes & live or last):
+            last = self._fixed_order and due < 2 * op.bit
+            if not op.bit & due or not (op.makes & live or last):
                 continue
             kept = live & ~op.makes
-            if self._size(kept | op.stays) + op.bytes > self._room:
+            ended = last or not (self._fixed_order or op.readers & due)
+            if not (ended or op.again) or self._size(kept | op.stays) + op.bytes > self._room:
                 continue
-            if self._fixed_order:
-                before = _State(kept | op.reads, due & ~op.bit if last else due)
-            else:
-                before = _State(kept | op.reads, self._makers(kept | op.reads))
-            ended = not op.bit & before.due
-            if not (ended or op.again):
-                continue
+            before = _State(kept | op.reads, due & ~op.bit if ended else due)
             if not op.reads & ~live and (ended or op.cost == 0):
                 return [(op, before)]
             found.append((op, before))
         return found
-
-    def _all_makers(self, tensors: int) -> int:
-        """The ops that make these tensors, and those that make their inputs, and so on."""
-        makers = 0
-        for op in reversed(self._ops):
-            if op.makes & tensors:
-                makers |= op.bit
-                tensors |= op.reads
-        return makers
 
 
 def _bits(members: Iterable[int]) -> int:

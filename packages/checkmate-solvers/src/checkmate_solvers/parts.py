@@ -65,7 +65,7 @@ def least_peak_bound(graph: DFGraph, *, fixed_order: bool = False, deadline: Dea
 def _may_fit(part: DFGraph, budget: int, fixed_order: bool, deadline: Deadline) -> bool:
     """Whether a schedule of the part may fit the budget, as far as a short search can tell."""
     problem = Problem(graph=part, budget=max(budget, 1), fixed_order=fixed_order)
-    found = exhaust(problem, states=_STATES, deadline=deadline)
+    found = exhaust(problem, any_cost=True, states=_STATES, deadline=deadline)
     return found.sequence is not None or math.isfinite(found.bound)
 
 
