@@ -1,4 +1,4 @@
-"""Random graphs of a few ops, small enough for the exhaustive oracle."""
+"""Random graphs of a few ops, by default small enough for the exhaustive oracle."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from checkmate import DFGraph, Op, Problem, Tensor, floor, keep_all_peak
 __all__ = ["tiny_problems"]
 
 
-def tiny_problems(count: int, seed: int) -> list[Problem]:
-    """Problems of 4 to 14 ops, half of them with the base order fixed.
+def tiny_problems(count: int, seed: int, ops: tuple[int, int] = (4, 14)) -> list[Problem]:
+    """Problems of ``ops`` ops, at least and at most, half of them with the base order fixed.
 
     Keeping everything does not fit, and the floor does.
     """
     random, found = Random(seed), list[Problem]()
     while len(found) < count:
-        graph = irregular(random) if random.random() < 0.5 else training_step(random)
+        graph = irregular(random, ops) if random.random() < 0.5 else training_step(random, ops)
         low, high = floor(graph).size, keep_all_peak(graph)
         if low < high:
             budget = random.randint(low, high - 1)
@@ -24,11 +24,11 @@ def tiny_problems(count: int, seed: int) -> list[Problem]:
     return found
 
 
-def irregular(random: Random) -> DFGraph:
-    """Up to 14 ops: several outputs, workspace, ops that run only once, needless ops."""
+def irregular(random: Random, number: tuple[int, int]) -> DFGraph:
+    """Ops with several outputs, workspace, ops that run only once, needless ops."""
     ops: list[Op] = []
     sizes: list[int] = []
-    for i in range(random.randint(4, 14)):
+    for i in range(random.randint(*number)):
         near = range(max(0, len(sizes) - 4), len(sizes)) if random.random() < 0.6 else range(len(sizes))
         read = random.sample(near, min(len(near), random.choice([0, 1, 1, 2, 2, 3])))
         made = range(len(sizes), len(sizes) + (2 if random.random() < 0.15 else 1))
@@ -52,9 +52,9 @@ def irregular(random: Random) -> DFGraph:
     )
 
 
-def training_step(random: Random) -> DFGraph:
-    """Two to six unequal layers, a loss, and the mirrored backward pass; at times with a skip."""
-    layers = random.randint(2, 6)
+def training_step(random: Random, number: tuple[int, int]) -> DFGraph:
+    """Unequal layers, a loss, and the mirrored backward pass; at times with a skip."""
+    layers = random.randint(number[0] // 2, (number[1] - 1) // 2)
     n = 2 * layers + 1
     reads = [{i - 1} if i else set() for i in range(layers + 1)]
     if layers > 2 and random.random() < 0.5:
