@@ -95,5 +95,5 @@ def test_a_seed_that_fits_is_never_lost() -> None:
     best = Incumbent(problem)
     assert not answer_easy_cases(best)
     best.keep_if_better(found.schedule.sequence.tolist(), "known")
-    LocalSearch(rounds=1, patience=1).improve(best)
+    LocalSearch(rounds=1, patience=1).search(best).run()
     assert best.cost <= found.cost or found.status is Status.OPTIMAL

@@ -40,7 +40,7 @@ def test_the_cheapest_stays_and_every_origin_leaves_a_seed() -> None:
     best.keep_if_better(AGAIN, "expensive, too")
     best.keep_if_better(AGAIN, "no seed", seed=False)
     assert best.cost == 9
-    assert best.seeds == [ONCE, AGAIN, AGAIN]
+    assert [sequence for _, _, sequence in best.seeds] == [ONCE, AGAIN, AGAIN]
     assert best.solution().origin["schedule"] == best.found_by == "cheap"
 
 

@@ -59,7 +59,7 @@ from checkmate.solving import Deadline
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
 from checkmate_solvers.exhaustive import exhaust
-from checkmate_solvers.local_search import LocalSearch
+from checkmate_solvers.local_search import LocalSearch, Search
 from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.moments.min_cut import MinCut
 from checkmate_solvers.parts import is_infeasible, least_peak_bound
@@ -99,8 +99,6 @@ _FEW_OPS, _STATES, _EXHAUSTING_SHARE = 60, 10_000, 0.5
 remaining time."""
 _MILP_SHARE = 0.35
 """Share of the remaining time that the cut MILP may use, if there is one process."""
-_CYCLES_BEFORE = 24
-"""Cycles of step 6 until the second process has found schedules to start from, if there is one."""
 _NEARLY, _MORE_CYCLES = 2e-3, 8
 """Relative gap at which step 4 goes on, as the bound is good already; and for how many cycles, as also where
 it finds the first schedule."""
@@ -162,9 +160,10 @@ class Auto:
             self._first_schedule(best)
             self._refute(best)
             self._first_cut(best)
-            self._first_cycle(best)
+            search = self.local.search(best)
+            self._first_cycle(best, search)
             self._prove(best, worker)
-            self._search(best, worker)
+            self._search(best, search, worker)
             self._last_resort(best)
         return best.solution()
 
@@ -220,19 +219,19 @@ class Auto:
         if not best.done and self._has("first-cut") and best.clock.has_time_to_judge(_CUTTING):
             replace(self.min_cut, moments=1).improve(best)
 
-    def _first_cycle(self, best: Incumbent) -> None:
+    def _first_cycle(self, best: Incumbent, search: Search) -> None:
         """Step 4."""
         able, large = self._has("first-cycle"), not is_small(best)
         if able and large:
             with best.clock.within(_CYCLES_SHARE):
-                self.local.improve(best, cycles=1 if best.found_by else _MORE_CYCLES, starts=True)
+                search.run(1 if best.found_by else _MORE_CYCLES)
         if large:
             self._tighten(best, _TIGHTENING_SHARE)
         if able and best.gap <= _NEARLY:
-            self.local.improve(best, cycles=_MORE_CYCLES)
+            search.run(_MORE_CYCLES)
         elif able and large and best.gap > _WIDE:
             with best.clock.within(_CYCLES_SHARE):
-                self.local.improve(best, cycles=_MORE_CYCLES, part=1, starts=True)
+                search.run(_MORE_CYCLES)
 
     def _prove(self, best: Incumbent, worker: Worker | None) -> None:
         """Step 5; if a second process works on it, only the beginning, until that process is loaded."""
@@ -253,19 +252,18 @@ class Auto:
             with best.clock.within(share):
                 self.cut_milp.improve(best, hills=hills)
 
-    def _search(self, best: Incumbent, worker: Worker | None) -> None:
+    def _search(self, best: Incumbent, search: Search, worker: Worker | None) -> None:
         """Step 6; if a second process does step 5, until that has ended as well."""
-        if self._has("local-search") and await_machine_code(best):
-            if worker is not None:
-                self.local.improve(best, cycles=_CYCLES_BEFORE)
-            self.local.improve(best, part=2, starts=True)
+        able = self._has("local-search")
+        if able and await_machine_code(best):
+            search.run()
         if worker is None:
             return
         searched = best.cost
         while not best.done and worker.running:
             _poll(best, worker, _WAIT_S)
-        if best.cost < searched and self._has("local-search"):
-            self.local.improve(best)
+        if able and best.cost < searched:
+            search.run()
         if not worker.finished:  # it died
             self.prove(best)
 

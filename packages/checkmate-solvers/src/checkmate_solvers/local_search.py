@@ -1,9 +1,9 @@
 """Local search in cycles: where each starts, how hot it runs, and when the search stops.
 
 A *cycle* loads a sequence, and runs rounds (:mod:`checkmate_solvers.machine.rounds`) while the temperature
-falls. The first cycles start from the best sequence so far and from those of other solvers. Without a good
-schedule, short cycles from scratch are next, until several in a row find nothing better: their results differ
-by more than a longer search gains. A cycle *from scratch* tightens the budget from the peak without
+falls. Cycles start from the sequences of other solvers, as soon as there are some. Without a good schedule,
+short cycles from scratch are next, until several in a row find nothing better: their results differ by more
+than a longer search gains. A cycle *from scratch* tightens the budget from the peak without
 recomputation down to the problem's. Half of them first keep the first runs of all ops where they are. Where
 they may move, a search soon puts some off, at no cost, and hardly finds the way back; where they may not, it
 misses what moving them saves.
@@ -37,7 +37,7 @@ from checkmate_solvers.search import (
     offer,
 )
 
-__all__ = ["LocalSearch"]
+__all__ = ["LocalSearch", "Search"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
@@ -66,8 +66,7 @@ _STARTING = 5
 """The search starts in about the time that judging this many schedules takes."""
 _ROUNDS_PER_OP = 50
 """Limit of the rounds of a cycle."""
-_APART = 1_000_003
-"""Difference of the seeds of two parts of a search."""
+_ORIGIN = "local search"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,61 +99,78 @@ class LocalSearch:
                     found = BestHeuristic().solve(problem).schedule
                     if found is not None:
                         offer(best, found.sequence.tolist(), "heuristics")
-                self.improve(best, starts=True)
+                self.search(best).run()
         return best.solution()
 
-    def improve(
-        self, best: Incumbent, *, cycles: int | None = None, part: int = 0, starts: bool = False
-    ) -> None:
-        """Look for cheaper sequences; none are found while there is no machine code.
-
-        Args:
-            best: receives the sequences; its schedule and its seeds are where the first cycles start.
-            cycles: the most cycles; None = limited by patience alone.
-            part: each part of a search draws other random numbers.
-            starts: whether short cycles from scratch come next, while the gap is wide.
-        """
-        able = best.clock.has_time_to_judge(_STARTING) and has_machine_code(best, even_if_small=True)
-        if not best.done and able:
-            _Cycles(self, best, best.problem.seed + part * _APART).run(cycles, starts=starts)
+    def search(self, best: Incumbent) -> Search:
+        """A search that offers the sequences it finds to ``best``, and starts from those of other solvers."""
+        return Search(self, best)
 
 
-class _Cycles:
-    """One call of ``improve``."""
+class Search:
+    """A local search that can be interrupted: each :meth:`run` goes on where the last one stopped.
 
-    def __init__(self, settings: LocalSearch, best: Incumbent, seed: int) -> None:
-        self.settings, self.incumbent, self.seed = settings, best, seed
-        problem = best.problem
-        self.seeds = [] if best.sequence is None else [best.sequence, *best.seeds]
-        self.walk = _Walk(settings, best, seed, fixed_order=problem.fixed_order)
+    It finds nothing while there is no machine code.
+    """
+
+    def __init__(self, settings: LocalSearch, best: Incumbent) -> None:
+        """Run no cycle yet."""
+        self.settings, self.incumbent = settings, best
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
-        self.length = min(settings.rounds, _ROUNDS_PER_OP * problem.graph.n_ops)
+        self.length = min(settings.rounds, _ROUNDS_PER_OP * best.problem.graph.n_ops)
+        self._tried: dict[str, float] = {}
+        self._cycles = self._all_cycles()
+
+    def run(self, cycles: int | None = None) -> None:
+        """Cycle until the patience or the time is used up, at most so often.
+
+        Args:
+            cycles: the most cycles; None = limited by patience alone.
+        """
+        able = self.incumbent.clock.has_time_to_judge(_STARTING)
+        if self.incumbent.done or not able or not has_machine_code(self.incumbent, even_if_small=True):
+            return
+        idle = 0
+        for _ in itertools.count() if cycles is None else range(cycles):
+            if self.incumbent.done or idle >= self.settings.patience:
+                break
+            before = self.cost
+            length = next(self._cycles)
+            idle = 0 if self.cost < before else idle + length
+
+    @cached_property
+    def walk(self) -> _Walk:
+        """A walk within the rules of the problem."""
+        return _Walk(self.settings, self.incumbent, fixed_order=self.incumbent.problem.fixed_order)
 
     @cached_property
     def ordered(self) -> _Walk | None:
         """A walk that keeps all first runs where they are; None if the other one does."""
         if self.incumbent.problem.fixed_order:
             return None
-        return _Walk(self.settings, self.incumbent, self.seed, fixed_order=True)
+        return _Walk(self.settings, self.incumbent, fixed_order=True)
 
-    def run(self, most: int | None, *, starts: bool) -> None:
-        """Cycle until the patience or the time is used up."""
-        idle, cycles = 0, self._cycles(starts)
-        for _ in itertools.count() if most is None else range(most):
-            if self.incumbent.done or idle >= self.settings.patience:
-                break
-            before = self.cost
-            length = next(cycles)
-            idle = 0 if self.cost < before else idle + length
-
-    def _cycles(self, starts: bool) -> Iterator[int]:
+    def _all_cycles(self) -> Iterator[int]:
         """Run one cycle after the other, without end; the length of each, in those of an ordinary one."""
-        heats, rooms = itertools.cycle(_HEATS), itertools.cycle(_ROOMS)
-        for seed in self.seeds:
-            yield self._search(self.walk.load(seed), next(heats))
-        if starts:
-            yield from self._starts()
+        heats = itertools.cycle(_HEATS)
+        own = self._own_cycles(heats)
+        while True:
+            seed = self._next_seed()
+            yield next(own) if seed is None else self._search(self.walk.load(seed), next(heats))
+
+    def _next_seed(self) -> list[int] | None:
+        """The cheapest sequence of another solver that was not tried yet, if there is one."""
+        for cost, origin, sequence in self.incumbent.seeds:
+            if origin != _ORIGIN and cost < self._tried.get(origin, math.inf):
+                self._tried[origin] = cost
+                return sequence
+        return None
+
+    def _own_cycles(self, heats: Iterator[float]) -> Iterator[int]:
+        """Run the cycles that start from scratch, or from the best sequence of this search."""
+        rooms = itertools.cycle(_ROOMS)
+        yield from self._starts()
         for where, heat in itertools.cycle(_HOT_STARTS):
             yield self._start(where, heat, _LONGEST if where == "best" else _LONG)
             for _ in range(self.settings.fresh - 1 if len(self.best) else 0):
@@ -208,17 +224,17 @@ class _Cycles:
         """Offer the best sequence of the walk if it is new; it is within the budget."""
         if self.walk.driver.cost < self.cost:
             self.best, self.cost = self.walk.driver.best, self.walk.driver.cost
-            self.incumbent.keep_if_better(self.best.tolist(), "local search")
+            self.incumbent.keep_if_better(self.best.tolist(), _ORIGIN)
 
 
 class _Walk:
     """One sequence in machine code, and the ways to bring it within the budget and to search around it."""
 
-    def __init__(self, settings: LocalSearch, best: Incumbent, seed: int, *, fixed_order: bool) -> None:
+    def __init__(self, settings: LocalSearch, best: Incumbent, *, fixed_order: bool) -> None:
         self.settings, self.incumbent = settings, best
         self.graph = best.problem.graph
         self.budget = best.problem.budget - self.graph.base_size
-        self.driver = Driver(self.graph, fixed_order=fixed_order, seed=seed)
+        self.driver = Driver(self.graph, fixed_order=fixed_order, seed=best.problem.seed)
 
     def load(self, sequence: Sequence[int] | Ints) -> bool:
         """Load a sequence that fits, without the computes that it does not need."""

@@ -66,9 +66,9 @@ class Incumbent:
         return None if self._best is None else self._best.schedule.sequence.tolist()
 
     @property
-    def seeds(self) -> list[list[int]]:
-        """The best sequence within the budget of each step that found one, cheapest first."""
-        return [sequence for _, sequence in sorted(self._seeds.values())]
+    def seeds(self) -> list[tuple[float, str, list[int]]]:
+        """The best sequence within the budget of each step that found one: its cost, the step, and its ops."""
+        return sorted((cost, origin, sequence) for origin, (cost, sequence) in self._seeds.items())
 
     @property
     def gap(self) -> float:
