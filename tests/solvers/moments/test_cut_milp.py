@@ -21,11 +21,11 @@ def test_no_schedule_is_below_the_bound(oracle, problem: Problem) -> None:
     assert CutMilp().solve(problem).bound <= oracle.optimum(problem) * (1 + 1e-9)
 
 
-def test_several_priced_moments_prove_more_than_one() -> None:
+def test_several_moments_prove_more_than_one() -> None:
     graph = generators.chain(12, cost="random")
     problem = Problem(graph=graph, budget=keep_all_peak(graph) * 3 // 10, fixed_order=True, time_limit=60)
-    one = CutMilp(moments=0, priced=1).solve(problem)
-    several = CutMilp(moments=2, priced=4).solve(problem)
+    one = CutMilp(moments=0).solve(problem)
+    several = CutMilp(moments=4).solve(problem)
     assert several.bound > one.bound
 
 
@@ -45,20 +45,7 @@ def test_a_rejected_model_is_no_proof(monkeypatch) -> None:
     assert (decision.recompute, decision.keep) == (0.0, None)
 
 
-def test_a_linear_program_that_takes_too_long_chooses_no_moments(monkeypatch) -> None:
-    graph = generators.chain(8)
-    stopped = OptimizeResult(status=1, message="Time limit reached", x=None)
-    monkeypatch.setattr(highs, "linprog", lambda *_, **__: stopped)
-    solution = CutMilp().solve(Problem(graph=graph, budget=4, fixed_order=True))
-    assert 17 < solution.bound <= 26
-
-
 def test_a_moment_without_room_for_its_inputs_proves_that_nothing_fits() -> None:
     graph = DFGraph.from_nodes(cost=[1] * 3, size=[4, 4, 4], deps=[[], [0], [0, 1]])
     moments = [moment_at(graph, 8, at, fixed_order=True) for at in (1, 2)]
     assert solve_cuts(moments, time_limit=1, nodes=1).recompute == math.inf
-
-
-def test_at_least_one_moment_is_asked_for() -> None:
-    with pytest.raises(ValueError, match="priced"):
-        CutMilp(priced=0)

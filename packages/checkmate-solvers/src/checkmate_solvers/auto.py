@@ -235,7 +235,7 @@ class Auto:
 
     def _prove(self, best: Incumbent, worker: Worker | None) -> None:
         """Step 5; if a second process works on it, only the beginning, until that process is loaded."""
-        brief = replace(self, cut_milp=replace(self.cut_milp, moments=0, priced=1))
+        brief = replace(self, cut_milp=replace(self.cut_milp, moments=0))
         (self if worker is None else brief).prove(best, _MILP_SHARE)
 
     def prove(self, best: Incumbent, share: float = 1.0) -> None:

@@ -27,7 +27,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -93,15 +93,16 @@ class ChainDP:
                 return
 
 
-_Rule = Literal["turn", "pass", "checkpoint", "save", "leave"]
+class _Rule(NamedTuple):
+    """What an interval may begin with: run the forward ops up to section k, then do the rest.
 
+    The rest is on a stack, the last entry first: intervals (i, j, units that are kept meanwhile), and (j,) for
+    the backward ops of section j.
+    """
 
-class _Found(NamedTuple):
-    """A rule, its k, and the cost of the interval with it."""
-
-    cost: float
-    rule: _Rule
+    costs: _Floats
     k: int
+    rest: tuple[tuple[int, ...], ...]
 
 
 class NestedSchedules:
@@ -141,8 +142,8 @@ class NestedSchedules:
                 if time.monotonic() > deadline:
                     raise TimeoutError
                 best = self._value[i, i + length]
-                for cost, _ in self._rules(i, i + length, 0, columns):
-                    np.minimum(best, cost, out=best)
+                for rule in self._rules(i, i + length, 0, columns):
+                    np.minimum(best, rule.costs, out=best)
 
     @property
     def costs(self) -> _Floats:
@@ -155,87 +156,59 @@ class NestedSchedules:
         ops: list[int] = []
         stack: list[tuple[int, ...]] = [(0, len(self.rows), column)]
         while stack:
-            i, j, *rest = stack.pop()
-            if not rest:  # backward ops of section j
-                ops += self.rows[j - 1].backward
+            i, *interval = stack.pop()
+            if not interval:
+                ops += self.rows[i - 1].backward
                 continue
-            if i == j:
-                continue
-            m = rest[0]
-            found = self._best(i, j, m)
-            k, x = found.k, self._units(self._state[i])
-            saved = self._units(self.rows[k - 1].saved)
-            ops += (v for row in self.rows[i:k] for v in row.forward)
-            match found.rule:
-                case "pass":
-                    stack += [(i, j - 1, m), (i, j)]
-                case "turn":
-                    stack.append((i, j))
-                case "checkpoint":
-                    stack += [(i, k, m), (k, j, m - x)]
-                case "save":
-                    stack += [(i, k - 1, m), (i, k), (k, j, m - x - saved)]
-                case "leave":
-                    stack += [(i, k), (k, j, m - saved)]
+            j, m = interval
+            if i < j:
+                best = min(self._rules(i, j, m, m + 1), key=lambda rule: float(rule.costs[0]))
+                ops += (v for row in self.rows[i : best.k] for v in row.forward)
+                stack += [(*part[:2], m - part[2]) if len(part) > 1 else part for part in best.rest]
         return ops
 
-    def _best(self, i: int, j: int, m: int) -> _Found:
-        """The best rule for the interval; of equally good ones the first."""
-        found = [_Found(float(cost[0]), *which) for cost, which in self._rules(i, j, m, m + 1)]
-        return min(found, key=lambda each: each.cost)
+    def _rules(self, i: int, j: int, low: int, high: int) -> Iterator[_Rule]:
+        """The rules for an interval, with their costs for the budgets ``low`` … ``high`` − 1.
 
-    def _rules(self, i: int, j: int, low: int, high: int) -> Iterator[tuple[_Floats, tuple[_Rule, int]]]:
-        """The cost of each rule for the budgets ``low`` … ``high`` − 1, and its k.
-
-        Of all checkpoints together the least cost is given; the k is that of the first budget.
+        Of all checkpoints only one is given, with the least cost of all; its k is that of the first budget.
         """
-        first, last, n_rows = self.rows[i], self.rows[j - 1], j - i
-        x, gradients = self._state[i], last.gradients
-        kept = i > 0 and self.rows[i - 1].keeps_output  # for the sections behind this interval
-        finish = x + first.back if kept else first.finish
-        budgets = self.budgets[low:high]
-        if n_rows == 1:
-            need = max(x + first.save + gradients if first.saves else 0, finish)
-            run = first.cost if first.saves else 0.0
-            yield (
-                np.where(budgets >= max(need, x + gradients), run, np.inf),
-                ("turn", j if first.saves else i),
-            )
+
+        def rule(need: int, k: int, *rest: tuple[int, ...]) -> _Rule:
+            costs = sum((self._less(*part, low, high) for part in rest if len(part) > 1), self._run(i, k))
+            return _Rule(np.where(self.budgets[low:high] >= need, costs, np.inf), k, rest)
+
+        first, last = self.rows[i], self.rows[j - 1]
+        x, kept, gradients = self._state[i], self._units(self._state[i]), last.gradients
+        read_before = i > 0 and self.rows[i - 1].keeps_output  # by the sections behind this interval
+        finish = x + first.back if read_before else first.finish
+        finish = max(finish, x + first.save + gradients if first.saves else 0)
+        if j == i + 1:
+            yield rule(max(finish, x + gradients), j if first.saves else i, (j,))
             return
         if not (last.reads_input or last.saves):
-            fits = budgets >= x + last.back
-            yield np.where(fits, self._value[i, j - 1, low:high], np.inf), ("pass", i)
-        yield self._checkpoints(i, j, low, high)
-        need = x + first.save + gradients
-        if first.saves:
-            fits = budgets >= max(need, finish)
-            behind = self._less(i + 1, j, self._units(x) + self._units(first.saved), low, high)
-            yield np.where(fits, behind + first.cost, np.inf), ("save", i + 1)
-        if not (kept or first.reads_input):
-            fits = budgets >= max(need, finish)
-            behind = self._less(i + 1, j, self._units(first.saved), low, high)
-            yield np.where(fits, behind + first.cost, np.inf), ("leave", i + 1)
-        for k in range(i + 2, j + 1):
+            yield rule(x + last.back, i, (i, j - 1, 0), (j,))
+        yield self._checkpoint(i, j, low, high)
+        for k in range(i + 1, j + 1):
             row = self.rows[k - 1]
-            if row.saves and not row.reads_input:
+            if row.saves and (k == i + 1 or not row.reads_input):
                 peak = max(self._walk[i, k - 1], self._state[k - 1] + row.save) + gradients
-                fits = budgets >= x + max(peak, row.back)
-                behind = self._less(k, j, self._units(x) + self._units(row.saved), low, high)
-                cost = behind + self._value[i, k - 1, low:high] + self._run(i, k)
-                yield np.where(fits, cost, np.inf), ("save", k)
+                need = finish if k == i + 1 else x + max(peak, row.back)
+                yield rule(need, k, (i, k - 1, 0), (k,), (k, j, kept + self._units(row.saved)))
+        if not (read_before or first.reads_input):
+            need = max(finish, x + first.save + gradients)
+            yield rule(need, i + 1, (i + 1,), (i + 1, j, self._units(first.saved)))
 
-    def _checkpoints(self, i: int, j: int, low: int, high: int) -> tuple[_Floats, tuple[_Rule, int]]:
-        best = np.full(high - low, np.inf)
+    def _checkpoint(self, i: int, j: int, low: int, high: int) -> _Rule:
+        costs, k = np.full(high - low, np.inf), i + 1
         x = self._units(self._state[i])
         start = max(low, x)
-        if start >= high:
-            return best, ("checkpoint", i + 1)
-        cost = self._value[i + 1 : j, j, start - x : high - x] + self._value[i, i + 1 : j, start:high]
-        cost += self._run(i, slice(i + 1, j))[:, None]
-        need = self._state[i] + self._walk[i, i + 1 : j] + self.rows[j - 1].gradients
-        cost[self.budgets[start:high] < need[:, None]] = np.inf
-        best[start - low :] = cost.min(axis=0)
-        return best, ("checkpoint", i + 1 + int(cost[:, 0].argmin()))
+        if start < high:
+            each = self._value[i + 1 : j, j, start - x : high - x] + self._value[i, i + 1 : j, start:high]
+            each += self._run(i, slice(i + 1, j))[:, None]
+            need = self._state[i] + self._walk[i, i + 1 : j] + self.rows[j - 1].gradients
+            each[self.budgets[start:high] < need[:, None]] = np.inf
+            costs[start - low :], k = each.min(axis=0), i + 1 + int(each[:, 0].argmin())
+        return _Rule(costs, k, ((i, k, 0), (k, j, x)))
 
     def _run(self, i: int, k: int | slice) -> _Floats:
         """Cost of the forward ops of sections i + 1 … k."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -67,7 +66,7 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
     "only the first 3 of 67 ops are in a row: op 3 'layer0.attention.key' does not continue it"
     """
     order = np.flatnonzero(needed_ops(graph)).tolist()
-    reading = _Reading.of(graph, order)
+    reading = _Reading(graph, order)
     longest = reading.row()
     p = max((i for i in range(1, longest + 1) if reading.is_kept(i)), default=0)
     if p == 0:
@@ -95,23 +94,14 @@ def explained(solution: Solution) -> Solution:
     return solution
 
 
-@dataclass(slots=True)
 class _Reading:
     """The needed ops in base order, numbered from 1, and the readers of each tensor among them."""
 
-    graph: DFGraph
-    order: list[int]
-    number: dict[int, int]
-    readers: list[list[int]]
-
-    @classmethod
-    def of(cls, graph: DFGraph, order: list[int]) -> Self:
-        number = {v: i for i, v in enumerate(order, start=1)}
-        readers: list[list[int]] = [[] for _ in graph.tensors]
-        for v in order:
-            for t in graph.ops[v].inputs:
-                readers[t].append(number[v])
-        return cls(graph, order, number, readers)
+    def __init__(self, graph: DFGraph, order: list[int]) -> None:
+        self.graph, self.order = graph, order
+        self.number = {v: i for i, v in enumerate(order, start=1)}
+        rows = (graph.readers.row(t).tolist() for t in range(graph.n_tensors))
+        self.readers = [[self.number[v] for v in row if v in self.number] for row in rows]
 
     def row(self) -> int:
         """The number of ops from the first on that read only their predecessor, and may run again."""

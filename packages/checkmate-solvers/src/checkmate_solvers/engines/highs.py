@@ -95,7 +95,7 @@ def _linear(program: Program, time_limit: float) -> Outcome:
     prices[high] += upper
     prices[low] -= lower
     prices[equal] = result.eqlin.marginals
-    return Outcome(values=result.x, bound=_dual_bound(program, prices), finished=True, prices=prices)
+    return Outcome(values=result.x, bound=_dual_bound(program, prices), finished=True)
 
 
 def _dual_bound(program: Program, prices: npt.NDArray[np.float64]) -> float:

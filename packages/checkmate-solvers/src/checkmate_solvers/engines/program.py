@@ -62,14 +62,11 @@ class Outcome:
         bound: lower bound on the objective of any solution, the engine's tolerances taken off; −∞ if nothing
             is known, ∞ if there is no solution.
         finished: whether the engine came to its end: the requested gap is closed, or there is no solution.
-        prices: of the rows of a linear program: the gain of its bound for each unit by which both ends of the
-            row are raised, so negative where the upper one binds; None if the engine has none.
     """
 
     values: _Floats | None
     bound: float
     finished: bool
-    prices: _Floats | None = None
 
 
 class Backend(Protocol):
@@ -139,8 +136,7 @@ class Draft:
 
     def extend(self, rows: Ids, columns: Ids, coefficients: _Values) -> None:
         """Add terms to existing rows, position by position, but where the row or the column is −1."""
-        values = np.broadcast_to(np.asarray(coefficients, dtype=np.float64), columns.shape)
-        rows = np.broadcast_to(rows, columns.shape)
+        rows, columns, values = np.broadcast_arrays(rows, columns, np.asarray(coefficients, dtype=np.float64))
         present = (rows >= 0) & (columns >= 0) & (values != 0)
         self._entries.append((rows[present], columns[present], values[present]))
 

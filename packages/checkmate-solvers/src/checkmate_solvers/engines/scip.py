@@ -23,23 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Scip"]
 
-_MOST_SEED = 2**31
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scip:
     """SCIP, one thread. Linear programs go to :class:`Highs`, whose bounds are proved.
 
-    Attributes:
-        nodes: the most branch-and-bound nodes; None = limited by time alone.
-        seed: of its random choices, ≥ 0.
-
     Raises:
         MissingDistributionError: if OR-Tools is not installed.
     """
-
-    nodes: int | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Check for OR-Tools now, before there is a problem to solve."""
@@ -58,8 +49,6 @@ class Scip:
         settings = mathopt.SolveParameters(
             time_limit=datetime.timedelta(seconds=max(time_limit, LEAST_S)),
             relative_gap_tolerance=gap,
-            node_limit=self.nodes,
-            random_seed=self.seed % _MOST_SEED,
             threads=1,
         )
         try:

@@ -27,14 +27,6 @@ def native_output_on_stderr() -> Iterator[None]:
     Threads may be inside at the same time; the last one out restores it. Without the two descriptors, as in a
     program without a console, nothing is done.
     """
-    _enter()
-    try:
-        yield
-    finally:
-        _leave()
-
-
-def _enter() -> None:
     global _users, _saved
     with _lock:
         _users += 1
@@ -43,17 +35,16 @@ def _enter() -> None:
             with contextlib.suppress(OSError):
                 _saved = os.dup(1)
                 os.dup2(2, 1)
-
-
-def _leave() -> None:
-    global _users, _saved
-    with _lock:
-        _users -= 1
-        if _users == 0 and _saved >= 0:
-            _flush()
-            os.dup2(_saved, 1)
-            os.close(_saved)
-            _saved = -1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0 and _saved >= 0:
+                _flush()
+                os.dup2(_saved, 1)
+                os.close(_saved)
+                _saved = -1
 
 
 def _flush() -> None:

@@ -1,11 +1,9 @@
 """The cut MILP: a few moments of the schedule, decided exactly and together.
 
-:mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. More of them are
-stronger in whole numbers, but not in fractions: between two moments an op runs again or not, and a third one
-between them lets a half of it run before and a half after. So the relaxation is solved for many moments at
-once, and those at which memory has no price are dropped, which raises the bound, and shifts the prices. A few
-moments are left, where memory is short for reasons of their own, and with those the MILP comes far. Then the
-moment is added at which the last decision is most over the budget, until that helps no more.
+:mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that at
+which memory is scarcest, is nearly enough. Then the moment is added at which the last decision is most over the
+budget, until that helps no more. If a second hill of memory lies beyond a valley, both are decided together, with
+more moments added in the same way.
 """
 
 from __future__ import annotations
@@ -14,10 +12,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from checkmate import Problem, Schedule, Solution, simulate
+from checkmate import Problem, Solution
+from checkmate.analysis import liveness
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.moments.moment import Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments.program import Moments
@@ -27,16 +27,8 @@ __all__ = ["CutDecision", "CutMilp", "solve_cuts"]
 
 _GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
-_SLACK = 1e-3
-"""A moment has no price if its room is worth less than this, relative to the room of the highest price."""
-_MOST_COLUMNS = 20_000
-"""Columns of the first relaxation, about."""
-_MANY = 10
-"""From this many moments on, the rounded LP is followed: no MILP is solved for them."""
 _PART = 4
 """A program gets 1 / ``_PART`` of the remaining time."""
-_SOON = 2
-"""How many moments are added to the first one before prices are computed."""
 _BUILDING = 18
 """For each moment, building the MILP takes about as long as judging this many schedules."""
 _TRIES = 5
@@ -60,22 +52,15 @@ class CutDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutMilp:
-    """Solves the cut MILP for one moment, then for the moments of a price, and adds more to both.
+    """Solves the cut MILP for one moment, then for two hills together, and adds more to both.
 
     Attributes:
         moments: the most moments to add; more is slow and hardly stronger.
-        priced: the most moments to take for their price.
         nodes: the most branch-and-bound nodes of each MILP: a limit that does not depend on the machine.
     """
 
     moments: int = 4
-    priced: int = 10
     nodes: int = 2000
-
-    def __post_init__(self) -> None:
-        """Reject settings without any moment."""
-        if self.priced < 1:
-            raise ValueError(f"priced is {self.priced}, must be ≥ 1")
 
     def solve(self, problem: Problem) -> Solution:
         """Bounds and schedules, each schedule repaired."""
@@ -99,18 +84,17 @@ class CutMilp:
         if not hills:
             return
         programs = _Programs(best, self.nodes)
-        self._decide(programs, hills[:1], min(_SOON, self.moments))
-        together = programs.in_line(hills)
+        together = sorted(hills) if programs.in_line(hills) else hills[:1]
+        self._decide(programs, hills[:1])
         if len(together) > 1:
-            self._decide(programs, together, self.moments)
-        self._decide(programs, programs.priced(hills[0], self.priced), self.moments)
-        programs.finish(together)
+            self._decide(programs, together)
+        programs.decide(together, part=1)
 
-    def _decide(self, programs: _Programs, chosen: Sequence[int], most: int) -> None:
+    def _decide(self, programs: _Programs, chosen: Sequence[int]) -> None:
         """Decide these moments, and add one after the other until that helps no more."""
         best, failures = programs.best, 0
         more = programs.decide(chosen)
-        for _ in range(most):
+        for _ in range(self.moments):
             if more is None or (failures > 1 and not is_small(best)):
                 break
             before, chosen = best.bound, sorted([*chosen, more])
@@ -138,14 +122,13 @@ def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap:
 
 
 class _Programs:
-    """The MILPs and relaxations of one problem; moments are ops, each decision is kept."""
+    """The MILPs of one problem; moments are ops, each decision is kept."""
 
     def __init__(self, best: Incumbent, nodes: int) -> None:
         self.best, self.nodes = best, nodes
-        self._seen: dict[int, Moment] = {}
         self._decided: dict[tuple[int, ...], CutDecision] = {}
-        graph = best.problem.graph
-        self._columns = max((graph.n_ops + graph.n_tensors) // 2, 1)
+        graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
+        self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
 
     def decide(self, chosen: Sequence[int], part: int = _PART) -> int | None:
         """Solve the MILP of these moments in 1 / ``part`` of the remaining time, and follow the decision.
@@ -164,99 +147,26 @@ class _Programs:
                 nodes=self.nodes,
                 gap=best.recompute_gap(_GAP),
             )
-            self._prove(decision.recompute, len(chosen))
+            moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
+            best.prove(decision.recompute, f"cut-milp with {moments}")
         if decision.keep is None or best.done:
             return None
         literal = follow(best, decision.keep, "cut-milp")
         overfull = _overfull(best.problem, literal, chosen)
         likely = sorted(overfull, key=lambda at: (-overfull[at], -at))[:_TRIES]
-        return next((at for at in likely if self._in_line([*chosen, at])), None)
+        return next((at for at in likely if self.in_line([*chosen, at])), None)
 
-    def finish(self, chosen: Sequence[int]) -> None:
-        """Solve the MILP of these moments in all of the remaining time, if it was cut short."""
-        decision = self._decided.get(tuple(chosen))
-        if decision is None or not decision.finished:
-            self.decide(chosen, part=1)
-
-    def priced(self, first: int, most: int) -> list[int]:
-        """Drop moments whose memory row has (almost) no shadow price; return the rest, at most ``most``."""
-        if self.best.done:
-            return [first]
-        spread = crowded_ops(self.best.problem, _MOST_COLUMNS // self._columns + 1)
-        chosen = self.in_line([first, *spread])
-        bound, worth = self._relaxed(chosen)
-        if not math.isfinite(bound):
-            return [first]
-        while len(chosen) > 1 and not self.best.done:
-            least = max(_SLACK * max(worth), sorted(worth)[-min(most, len(worth))])
-            fewer = [at for at, value in zip(chosen, worth, strict=True) if value >= least and value > 0]
-            if not fewer or len(fewer) == len(chosen):
-                break
-            chosen = fewer
-            bound, worth = self._relaxed(chosen)
-        return self._without_needless([at for _, at in sorted(zip(worth, chosen, strict=True))], bound)
-
-    def _without_needless(self, cheapest_first: Sequence[int], bound: float) -> list[int]:
-        """Drop moments one by one where that does not lower the bound of the relaxation."""
-        chosen = sorted(cheapest_first)
-        for at in cheapest_first:
-            if len(chosen) > 1 and not self.best.done:
-                fewer = [other for other in chosen if other != at]
-                value, _ = self._relaxed(fewer)
-                if value >= bound:
-                    bound, chosen = value, fewer
-        return chosen
-
-    def _relaxed(self, chosen: Sequence[int]) -> tuple[float, list[float]]:
-        """Solve the linear relaxation; return its bound and the worth of the room at each moment."""
-        worthless = [0.0 for _ in chosen]
-        if not self.best.clock.has_time_to_judge(_BUILDING * len(chosen)):
-            return 0.0, worthless
-        model = Moments([self._moment(at) for at in chosen])
-        if not model.program.integral.any():
-            return 0.0, worthless
-        outcome = Highs().solve(model.program.relaxed(), time_limit=self.best.clock.left_s / _PART, gap=0.0)
-        self._prove(outcome.bound * model.unit, len(chosen))
-        if outcome.prices is None or outcome.values is None:
-            return outcome.bound, worthless
-        if len(chosen) > _MANY:
-            follow(self.best, model.kept(outcome.values), "cut-milp, rounded")
-        room = np.maximum(model.program.upper[model.memory], 1.0)
-        return outcome.bound, (-outcome.prices[model.memory] * room).tolist()
-
-    def _prove(self, recompute: float, count: int) -> None:
-        self.best.prove(recompute, f"cut-milp with {count} moment{'s' * (count > 1)}")
-
-    def _moment(self, at: int) -> Moment:
-        if at not in self._seen:
-            problem = self.best.problem
-            self._seen[at] = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
-        return self._seen[at]
-
-    def in_line(self, candidates: Sequence[int]) -> list[int]:
-        """Of the candidates, the first ones that come in a certain order."""
-        chosen: list[int] = []
-        for at in dict.fromkeys(candidates):
-            if self._in_line([*chosen, at]):
-                chosen.append(at)
-        return sorted(chosen)
-
-    def _in_line(self, chosen: Sequence[int]) -> bool:
+    def in_line(self, chosen: Sequence[int]) -> bool:
         """Whether it is certain in which order these moments come."""
         return all(self._moment(b).before[a] for a, b in itertools.pairwise(sorted(chosen)))
 
 
 def _overfull(problem: Problem, sequence: Sequence[int], known: Sequence[int]) -> dict[int, int]:
     """The most bytes before or in the first run of each op that is not ``known``, where over the budget."""
-    graph = problem.graph
-    timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
-    memory = timeline.memory[timeline.schedule.codes >= 0].tolist()
-    first = {v: i for i, v in reversed(list(enumerate(sequence)))}
-    sizes: dict[int, int] = {}
-    upcoming: int | None = None
-    for i in range(len(sequence) - 1, -1, -1):
-        if first[sequence[i]] == i:
-            upcoming = sequence[i]
-        if upcoming is not None and upcoming not in known and memory[i] > problem.budget:
-            sizes[upcoming] = max(sizes.get(upcoming, 0), memory[i])
-    return sizes
+    memory = liveness(problem.graph, sequence).memory
+    ops, first = np.unique(sequence, return_index=True)
+    order = np.argsort(first)
+    ends = first[order]
+    peaks = np.maximum.reduceat(memory[: ends[-1] + 1], np.append(0, ends[:-1] + 1))
+    sizes = zip(ops[order].tolist(), peaks.tolist(), strict=True)
+    return {v: size for v, size in sizes if size > problem.budget and v not in known}

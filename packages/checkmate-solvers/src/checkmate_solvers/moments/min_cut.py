@@ -47,7 +47,6 @@ _HILL_PARTS, _RISE = 16, 0.05
 """Into how many parts the moments are divided to find hills, and the least rise of a second hill above the
 valley, relative to the highest bound."""
 _Values = npt.NDArray[np.number]
-_Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,7 +188,8 @@ class _Network:
 
     def __init__(self, moment: Moment) -> None:
         self.moment, graph = moment, moment.graph
-        self.tensors, self.ops, self.late = _relevant(moment)
+        self.tensors = np.flatnonzero(moment.made & ~moment.pinned)
+        self.ops, self.late = np.flatnonzero(moment.before | moment.unsure), np.flatnonzero(moment.unsure)
         again = np.full(graph.n_ops, -1, dtype=np.int64)
         again[self.ops] = 2 + np.arange(len(self.ops))
         first = np.ones(graph.n_ops, dtype=np.int64)
@@ -272,20 +272,3 @@ class _Network:
         keep[self.tensors] = resident | late
         held = int(self.sizes[resident].sum()) + self.moment.pinned_size
         return _Line(float(self.costs[again].sum()), held - self.moment.room, keep)
-
-
-def _relevant(moment: Moment) -> tuple[_Ids, _Ids, _Ids]:
-    """The nodes of the network.
-
-    Returns:
-        Tensors that may be wanted after the moment, pinned ones left out; the ops that make them, with all
-        ops whose first run is not certainly before or after it; the latter alone.
-    """
-    graph, made = moment.graph, moment.made & ~moment.pinned
-    wanted = moment.needed & made
-    relevant = moment.unsure.copy()
-    for v in np.flatnonzero(moment.before | moment.unsure)[::-1].tolist():
-        relevant[v] |= wanted[graph.makes.row(v)].any()
-        if relevant[v] and (graph.ops[v].recomputable or moment.unsure[v]):
-            wanted[graph.reads.row(v)] = True
-    return np.flatnonzero(wanted & made), np.flatnonzero(relevant), np.flatnonzero(moment.unsure)

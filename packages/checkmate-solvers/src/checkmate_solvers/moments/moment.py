@@ -20,11 +20,12 @@ base order, and U is empty. If schedules may reorder, only ancestors and descend
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order
 
 from checkmate import DFGraph, Problem, Schedule, simulate
 from checkmate.analysis import needed_ops
@@ -80,11 +81,11 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
     if not needed[at]:
         raise ValueError(f"{graph.op_label(at)} is needed by no graph output: it has no moment")
     index = np.arange(graph.n_ops)
-    before = needed & (index < at if fixed_order else _ancestors(graph, at))
-    after = needed & (index > at if fixed_order else _descendants(graph, at))
+    early, late = (index < at, index > at) if fixed_order else _ancestors_and_descendants(graph, at)
+    before, after = needed & early & (index != at), needed & late & (index != at)
     unsure = needed & ~before & ~after & (index != at)
-    made = _outputs(graph, np.flatnonzero(before | unsure))
-    read = _inputs(graph, np.flatnonzero(after))
+    made = np.append(before | unsure, False)[graph.producer]
+    read = _inputs(graph, after)
     read[list(graph.outputs)] = True
     op = graph.ops[at]
     fresh = int(graph.sizes[list(op.outputs)].sum()) + op.workspace
@@ -96,7 +97,7 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
         after=after,
         unsure=unsure,
         needed=made & read,
-        pinned=made & _inputs(graph, [at]),
+        pinned=made & _inputs(graph, index == at),
         room=budget - graph.base_size - fresh,
     )
 
@@ -119,33 +120,20 @@ def crowded_ops(problem: Problem, most: int | None = None) -> list[int]:
     return list(dict.fromkeys([int(order[memory.argmax()]), *spread.tolist()]))[:most]
 
 
-def _ancestors(graph: DFGraph, at: int) -> Mask:
-    found, wanted = np.zeros(graph.n_ops, dtype=np.bool_), _inputs(graph, [at])
-    for v in range(at - 1, -1, -1):
-        if wanted[graph.makes.row(v)].any():
-            found[v] = True
-            wanted[graph.reads.row(v)] = True
-    return found
+def _ancestors_and_descendants(graph: DFGraph, at: int) -> tuple[Mask, Mask]:
+    """Which ops certainly run before op ``at``, and after it, in any order; itself in both."""
+    reader = np.repeat(np.arange(graph.n_ops), np.diff(graph.reads.indptr))
+    maker = graph.producer[graph.reads.indices]
+    inner = maker >= 0
+    edges = np.ones(np.count_nonzero(inner)), (maker[inner], reader[inner])
+    after = csr_array(edges, shape=(graph.n_ops, graph.n_ops))
+    found = np.zeros((2, graph.n_ops), dtype=np.bool_)
+    for mask, links in zip(found, (after.T.tocsr(), after), strict=True):
+        mask[breadth_first_order(links, at, return_predecessors=False)] = True
+    return found[0], found[1]
 
 
-def _descendants(graph: DFGraph, at: int) -> Mask:
-    found, reached = np.zeros(graph.n_ops, dtype=np.bool_), _outputs(graph, [at])
-    for v in range(at + 1, graph.n_ops):
-        if reached[graph.reads.row(v)].any():
-            found[v] = True
-            reached[graph.makes.row(v)] = True
-    return found
-
-
-def _inputs(graph: DFGraph, ops: Iterable[int]) -> Mask:
+def _inputs(graph: DFGraph, ops: Mask) -> Mask:
     mask = np.zeros(graph.n_tensors, dtype=np.bool_)
-    for v in ops:
-        mask[graph.reads.row(v)] = True
-    return mask
-
-
-def _outputs(graph: DFGraph, ops: Iterable[int]) -> Mask:
-    mask = np.zeros(graph.n_tensors, dtype=np.bool_)
-    for v in ops:
-        mask[graph.makes.row(v)] = True
+    mask[graph.reads.indices[np.repeat(ops, np.diff(graph.reads.indptr))]] = True
     return mask

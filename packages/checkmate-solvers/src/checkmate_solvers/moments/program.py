@@ -43,7 +43,6 @@ class Moments:
         x: columns of x, shape ``[n_moments, n_tensors]``; −1 = there is none.
         r: columns of r, shape ``[n_moments, n_ops]``.
         a: columns of a, shape ``[n_moments + 1, n_ops]``.
-        memory: the rows that hold each moment to its room, shape ``[n_moments]``.
         unit: cost unit of the objective, that of the most expensive op that may run again.
     """
 
@@ -59,9 +58,10 @@ class Moments:
         reads = self.graph.reads
         self._reader = np.repeat(np.arange(self.graph.n_ops), np.diff(reads.indptr))
         self._inner = self.graph.producer[reads.indices] >= 0
-        self._fixed = self._certainly_first()
-        self.memory = np.array([self._room(k) for k in range(len(moments))], dtype=np.int64)
+        never = np.zeros(self.graph.n_ops, dtype=np.bool_)
+        self._fixed = np.array([*(m.after for m in self.moments), never])  # certainly first run after t_k
         for k in range(len(moments)):
+            self._room(k)
             self._order(k)
             self._runs(k)
             self._carried(k)
@@ -89,11 +89,7 @@ class Moments:
         unsure = np.array([*(m.unsure for m in self.moments), np.zeros(graph.n_ops, dtype=np.bool_)])
         self.a = draft.columns(unsure, integral=True)
 
-    def _certainly_first(self) -> Mask:
-        """Which ops certainly run for the first time after t_k, shape ``[n_moments + 1, n_ops]``."""
-        return np.array([*(m.after for m in self.moments), np.zeros(self.graph.n_ops, dtype=np.bool_)])
-
-    def _room(self, k: int) -> int:
+    def _room(self, k: int) -> None:
         """Σ |T| x_T ≤ room, in whole numbers up to 2^18.
 
         An engine compares with tolerances, of 1e-6 and less: a row that is full to the byte must not depend
@@ -106,7 +102,6 @@ class Moments:
         divisor *= max(1, -(-(moment.room // divisor) // _MOST_UNITS))
         row = self._draft.rows((np.array([-1]), 1.0), upper=float(moment.room // divisor))
         self._draft.extend(row, np.where(there, self.x[k], -1), (sizes // divisor).astype(np.float64))
-        return int(row[0])
 
     def _order(self, k: int) -> None:
         """An op that has not run makes nothing, and its readers have not run; one that ran stays so."""

@@ -55,15 +55,10 @@ class Grid:
     def readers(self) -> dict[int, list[int]]:
         """For each tensor that is made and used, the ops that read it in base order; n = the end."""
         graph = self.graph
-        readers: dict[int, list[int]] = {}
-        for v, op in enumerate(graph.ops):
-            for u in op.inputs:
-                if graph.producer[u] >= 0:
-                    readers.setdefault(u, []).append(v)
-        for u in graph.outputs:
-            if graph.producer[u] >= 0:
-                readers.setdefault(u, []).append(graph.n_ops)
-        return readers
+        end = {u: [graph.n_ops] for u in graph.outputs}
+        made = np.flatnonzero(graph.producer >= 0).tolist()
+        readers = {u: [*graph.readers.row(u).tolist(), *end.get(u, [])] for u in made}
+        return {u: ops for u, ops in readers.items() if ops}
 
     @cached_property
     def last_stage(self) -> list[int]:

@@ -96,7 +96,7 @@ def _read(values: npt.NDArray[np.float64], columns: Ids) -> npt.NDArray[np.float
 def _run_once_only(draft: Draft, shape: Shape, compute: Ids) -> None:
     once = np.array([not op.recomputable for op in shape.graph.ops], dtype=np.bool_)
     rows = draft.rows((compute[0, once], 1.0), upper=1.0)
-    draft.extend(np.broadcast_to(rows, compute[1:, once].shape), compute[1:, once], 1.0)
+    draft.extend(rows, compute[1:, once], 1.0)
 
 
 def _memory(draft: Draft, shape: Shape, compute: Ids, here: Ids, free: Ids) -> None:
@@ -105,7 +105,7 @@ def _memory(draft: Draft, shape: Shape, compute: Ids, here: Ids, free: Ids) -> N
     running = compute >= 0
     held = draft.columns(np.column_stack([running[:, :1], running]), most=shape.limit)
     start = draft.rows((held[:, 0], -1.0), lower=0.0, upper=0.0)
-    draft.extend(np.broadcast_to(start[:, None], here.shape), here, shape.sizes)
+    draft.extend(start[:, None], here, shape.sizes)
     made = np.bincount(shape.maker, shape.sizes, n_ops).astype(np.float64)
     step = draft.rows(
         (held[:, :-1], 1.0), (compute, made), (held[:, 1:], -1.0), lower=0.0, upper=0.0, where=running

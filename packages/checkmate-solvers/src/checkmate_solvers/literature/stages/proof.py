@@ -23,13 +23,11 @@ import numpy as np
 
 from checkmate_solvers.engines.program import Backend, Draft, Program
 from checkmate_solvers.literature.stages.shape import Needed, Shape
-from checkmate_solvers.moments.min_cut import min_cut
-from checkmate_solvers.moments.moment import crowded_ops, moment_at
+from checkmate_solvers.moments.min_cut import MinCut
 from checkmate_solvers.search import Incumbent
 
 __all__ = ["proof_program", "prove"]
 
-_MOMENTS = 8
 _SHARE = 0.4
 """Of the remaining time, for the bound."""
 
@@ -48,9 +46,7 @@ def prove(best: Incumbent, needed: Needed, backend: Backend, *, gap: float | Non
     """
     problem = best.problem
     if not (problem.fixed_order or needed.in_one_order):
-        for at in crowded_ops(problem, _MOMENTS):
-            cut = min_cut(moment_at(problem.graph, problem.budget, at, fixed_order=False))
-            best.prove(cut.recompute, f"min-cut at {problem.graph.op_label(at)}")
+        MinCut(plans=0).improve(best)
         return
     deadline = best.clock.deadline.part(_SHARE)
     shape = Shape(graph=needed.graph, room=problem.budget - needed.graph.base_size)
@@ -89,14 +85,12 @@ def proof_program(shape: Shape) -> Program:
     ends = draft.rows((compute.diagonal(), needs), upper=shape.limit)
     touched = np.zeros((n_ops, len(shape.kept)), dtype=np.bool_)
     touched[shape.uses.op, shape.uses.tensor] = True
-    draft.extend(
-        np.broadcast_to(ends[:, None], touched.shape), np.where(touched, -1, following[:n_ops]), shape.sizes
-    )
+    draft.extend(ends[:, None], np.where(touched, -1, following[:n_ops]), shape.sizes)
 
     held = draft.columns(np.ones(shape.n_stages, dtype=np.bool_), most=shape.limit)
     total = draft.rows((held, -1.0), lower=0.0, upper=0.0)
-    draft.extend(np.broadcast_to(total[:, None], through.shape), through, shape.sizes)
+    draft.extend(total[:, None], through, shape.sizes)
     during = draft.rows((compute, needs), upper=shape.limit, where=compute >= 0)
-    draft.extend(during, np.broadcast_to(held[:, None], during.shape), 1.0)
+    draft.extend(during, held[:, None], 1.0)
     draft.extend(during[:, op], through[:, tensor], -shape.sizes[tensor])
     return draft.program()
