@@ -2,7 +2,7 @@
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done. Up to 60 ops are
    searched exhaustively: that mostly ends with the optimum.
-2. A first schedule: static eviction for small graphs, Chen's √n segments for others. The budget is then
+2. A first schedule: Chen's √n segments. The budget is then
    tightened from the peak without recomputation downwards, in machine code: a schedule in milliseconds,
    whatever the size. A schedule that the problem names is kept if it is cheaper, or repaired at first if it
    is over the budget. Of a chain, binomial checkpointing gives a bound, and it or a dynamic programme a
@@ -10,7 +10,7 @@
    If none is found, a part of the graph may prove that there is none (:mod:`checkmate_solvers.parts`).
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, several from scratch if no schedule is known, and more if the gap is small, or
-   wide; small graphs have their first in step 6.
+   wide.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
 6. Local search, from the best schedule and from those of the other steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
@@ -67,9 +67,7 @@ from checkmate_solvers.search import (
     Incumbent,
     answer_easy_cases,
     await_machine_code,
-    follow,
     has_machine_code,
-    is_small,
     mend,
     offer,
 )
@@ -81,7 +79,6 @@ __all__ = ["STEPS", "Auto", "prove"]
 STEPS = (
     "exhaustive",
     "segments",
-    "eviction",
     "chains",
     "tightening",
     "parts",
@@ -92,7 +89,7 @@ STEPS = (
     "local-search",
     "last-resort",
 )
-"""Steps that can be left out, to measure their use: one of step 1 and five of step 2, then steps 3 and 4, the
+"""Steps that can be left out, to measure their use: one of step 1 and four of step 2, then steps 3 and 4, the
 minimum cuts and the MILPs of step 5, and steps 6 and 7."""
 _FEW_OPS, _STATES, _EXHAUSTING_SHARE = 60, 10_000, 0.5
 """Up to how many ops exhaustive search is tried, the most states that it looks at, and its share of the
@@ -112,14 +109,12 @@ _CHAIN_SHARE = 0.2
 _PARTS_SHARE = 0.1
 """Share of the remaining time in which parts of the graph are looked at."""
 _SOON_SHARE, _TIGHTENING_SHARE = 0.1, 0.6
-"""Shares of the remaining time that tightening may use: before the solvers for chains, or a first cycle of
-local search, which may be quicker; and else. The latter is twice the share that errors use to name the least
-budget, so that a named budget also works."""
+"""Shares of the remaining time that tightening may use: before the solvers for chains and a first cycle of
+local search, which may be quicker; and after them. The latter is twice the share that errors use to name the
+least budget, so that a named budget also works."""
 _RECOGNISING, _SEGMENTING, _TIGHTENING, _CUTTING = 2, 4, 6, 7
 """Recognising a chain, and the least work of the next steps, take about as long as judging this many
 schedules: a step is left out where there is less time."""
-_RULES_SHARE = 1 / 3
-"""Share of the time limit that rules may use to find the least budget of a small graph."""
 _SEGMENTS, _KNOWN = "chen-sqrt-n", "known before"
 """The origins of the schedule in segments, and of that which the problem names."""
 
@@ -183,11 +178,9 @@ class Auto:
         chain = False
         if self._has("chains") and best.clock.has_time_to_judge(_RECOGNISING):
             chain = isinstance(recognise(problem.graph), Chain)
-        if is_small(best) and self._has("eviction"):
-            follow(best, {}, "eviction")
-        elif not is_small(best) and self._has("segments"):
+        if self._has("segments"):
             _segment(best)
-        self._tighten(best, _SOON_SHARE if chain or not is_small(best) else _TIGHTENING_SHARE)
+        self._tighten(best, _SOON_SHARE)
         if chain:
             best.prove(binomial_bound(problem), "binomial checkpointing")
             for origin, solver in (("revolve", Revolve()), ("chain-dp", self.chains)):
@@ -203,7 +196,7 @@ class Auto:
         problem = best.problem
         if best.found_by not in ("", _SEGMENTS) or (best.found_by and best.done):
             return
-        able = best.clock.has_time_to_judge(_TIGHTENING) and has_machine_code(best, even_if_small=True)
+        able = best.clock.has_time_to_judge(_TIGHTENING) and has_machine_code(best)
         if self._has("tightening") and able:
             sequence = _tightened(problem, problem.budget, best.clock.current.part(share))
             best.keep_if_better(sequence, "tightening")
@@ -221,15 +214,14 @@ class Auto:
 
     def _first_cycle(self, best: Incumbent, search: Search) -> None:
         """Step 4."""
-        able, large = self._has("first-cycle"), not is_small(best)
-        if able and large:
+        able = self._has("first-cycle")
+        if able:
             with best.clock.within(_CYCLES_SHARE):
                 search.run(1 if best.found_by else _MORE_CYCLES)
-        if large:
-            self._tighten(best, _TIGHTENING_SHARE)
+        self._tighten(best, _TIGHTENING_SHARE)
         if able and best.gap <= _NEARLY:
             search.run(_MORE_CYCLES)
-        elif able and large and best.gap > _WIDE:
+        elif able and best.gap > _WIDE:
             with best.clock.within(_CYCLES_SHARE):
                 search.run(_MORE_CYCLES)
 
@@ -279,7 +271,7 @@ class Auto:
                 _ask(best, ask, asked, origin)
 
     def minimum_budget(self, problem: Problem) -> Solution:
-        """A schedule with as low a peak as possible: by tightening, and for small graphs by rules as well.
+        """A schedule with as low a peak as possible: by tightening, or by rules without machine code.
 
         Up to 60 ops, exhaustive search mostly ends with the least peak.
         """
@@ -288,12 +280,12 @@ class Auto:
             return least
         graph, fixed_order = problem.graph, problem.fixed_order
         found = [problem.start]
-        compiled = has_machine_code(best, even_if_small=True)
-        if is_small(best) or not compiled:
-            share = problem.time_limit * (_RULES_SHARE if compiled else 1.0)
-            rules = minimum_budget(graph, solver=FirstFit(), time_limit=share, fixed_order=fixed_order)
+        compiled = has_machine_code(best)
+        if not compiled:
+            limit = problem.time_limit
+            rules = minimum_budget(graph, solver=FirstFit(), time_limit=limit, fixed_order=fixed_order)
             found.append(rules.schedule)
-        if compiled:
+        else:
             patient = best.clock.patient
             lowest = least_peak_bound(graph, fixed_order=fixed_order, deadline=patient.part(_PARTS_SHARE))
             sequence = _tightened(problem, lowest, patient)

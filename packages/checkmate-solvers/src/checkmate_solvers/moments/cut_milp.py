@@ -21,7 +21,7 @@ from checkmate.analysis import liveness
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.moments.moment import Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments.program import Moments
-from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, is_small
+from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
 
 __all__ = ["CutDecision", "CutMilp", "solve_cuts"]
 
@@ -95,7 +95,7 @@ class CutMilp:
         best, failures = programs.best, 0
         more = programs.decide(chosen)
         for _ in range(self.moments):
-            if more is None or (failures > 1 and not is_small(best)):
+            if more is None or failures > 1:
                 break
             before, chosen = best.bound, sorted([*chosen, more])
             more = programs.decide(chosen)

@@ -1,7 +1,7 @@
 """From a decision to a schedule: follow it to the letter, and repair the sequence where it does not fit.
 
-A decision says which tensors survive some moments. Repair needs machine code; without it, and in small
-graphs, where eviction is quick enough, evictions follow the decision within the budget instead.
+A decision says which tensors survive some moments. Repair needs machine code; without it, evictions follow
+the decision within the budget instead.
 """
 
 from __future__ import annotations
@@ -25,20 +25,17 @@ __all__ = [
     "await_machine_code",
     "follow",
     "has_machine_code",
-    "is_small",
     "mend",
     "offer",
 ]
 
-_SMALL = 100
-"""Up to this many ops, evictions repair decisions, and no machine code is loaded for that."""
 _STEPS = 500
 """Most steps of a repair: a longer one mostly never ends, or ends at a high cost."""
 _WORSE = 1.2
 """Evictions give up at this multiple of the incumbent's cost."""
 _WEIGHTS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
 _SHARE = 0.2
-"""Share of the remaining time that one eviction may use in a larger graph; pruning half of it."""
+"""Share of the remaining time that one eviction may use; pruning half of it."""
 _JUDGED = 8
 """Following a decision takes about as long as judging this many schedules."""
 _PAUSE_S = 0.1
@@ -56,7 +53,7 @@ def answer_easy_cases(best: Incumbent) -> bool:
         best.prove(math.inf, "floor")
         return True
     if not needed.all() or keep_all_peak(problem.graph) <= problem.budget:
-        offer(best, np.flatnonzero(needed).tolist(), "keep-all")
+        best.keep_if_better(np.flatnonzero(needed).tolist(), "keep-all")
     return best.done
 
 
@@ -86,7 +83,7 @@ def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: s
                 weights,
                 keep,
                 ceiling=_WORSE * best.cost,
-                deadline=best.clock.deadline.part(1.0 if is_small(best) else _SHARE),
+                deadline=best.clock.deadline.part(_SHARE),
             )
             if evicted is not None:
                 offer(best, evicted, f"{origin}, repaired")
@@ -110,29 +107,19 @@ def offer(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
     elif has_machine_code(best):
         mend(best, sequence, origin)
     else:
-        if not is_small(best):
-            best.keep_if_better(timeline, origin)
-        until = best.clock.deadline.part(1.0 if is_small(best) else _SHARE / 2)
+        best.keep_if_better(timeline, origin)
+        until = best.clock.deadline.part(_SHARE / 2)
         for fixed_order in {best.problem.fixed_order, True}:
             lean = pruned(graph, sequence, budget, fixed_order=fixed_order, deadline=until)
             best.keep_if_better(lean, origin)
     return True
 
 
-def is_small(best: Incumbent) -> bool:
-    """Whether steps without machine code are quick enough."""
-    return best.problem.graph.n_ops <= _SMALL
-
-
-def has_machine_code(best: Incumbent, *, even_if_small: bool = False) -> bool:
+def has_machine_code(best: Incumbent) -> bool:
     """Whether the machine code of the local search is loaded, or can be in the time that is left.
 
-    Args:
-        best: the search; it is marked as provisional if the answer is no.
-        even_if_small: ask for a small graph, too; else the answer for small graphs is no.
+    If not, the search is marked as provisional.
     """
-    if is_small(best) and not even_if_small:
-        return False
     found = available(best.clock.current.left_s) is not None
     if not found:
         best.provisional = _NO_MACHINE_CODE
@@ -141,7 +128,7 @@ def has_machine_code(best: Incumbent, *, even_if_small: bool = False) -> bool:
 
 def await_machine_code(best: Incumbent) -> bool:
     """Wait while the machine code is being compiled and time is left; return whether it is available."""
-    while not (found := has_machine_code(best, even_if_small=True)) and not best.done and is_awaited():
+    while not (found := has_machine_code(best)) and not best.done and is_awaited():
         time.sleep(_PAUSE_S)
     return found
 
