@@ -2,15 +2,14 @@
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done. Up to 60 ops are
    searched exhaustively: that mostly ends with the optimum.
-2. A first schedule: Chen's √n segments. The budget is then
-   tightened from the peak without recomputation downwards, in machine code: a schedule in milliseconds,
-   whatever the size. A schedule that the problem names is kept if it is cheaper, or repaired at first if it
-   is over the budget. Of a chain, binomial checkpointing gives a bound, and it or a dynamic programme a
-   schedule.
-   If none is found, a part of the graph may prove that there is none (:mod:`checkmate_solvers.parts`).
+2. A first schedule: Chen's √n segments. The budget is then tightened from the peak without recomputation
+   downwards, in machine code: a schedule in milliseconds, whatever the size. A schedule that the problem
+   names is kept if it is cheaper, or repaired at first if it is over the budget. Of a chain, binomial
+   checkpointing gives a bound, and it or a dynamic programme a schedule. If none is found, a part of the
+   graph may prove that there is none (:mod:`checkmate_solvers.parts`).
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
-4. One cycle of local search, several from scratch if no schedule is known, and more if the gap is small, or
-   wide.
+4. One cycle of local search, several from scratch if no schedule is known, and more if the gap is small
+   or wide.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
 6. Local search, from the best schedule and from those of the other steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the

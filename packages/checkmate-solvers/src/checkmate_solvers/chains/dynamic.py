@@ -96,8 +96,8 @@ class ChainDP:
 class _Rule(NamedTuple):
     """What an interval may begin with: run the forward ops up to section k, then do the rest.
 
-    The rest is on a stack, the last entry first: intervals (i, j, units that are kept meanwhile), and (j,) for
-    the backward ops of section j.
+    The rest is on a stack, the last entry first: intervals (i, j, units that are kept meanwhile), and (j,)
+    for the backward ops of section j.
     """
 
     costs: _Floats

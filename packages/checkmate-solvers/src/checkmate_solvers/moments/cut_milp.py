@@ -1,9 +1,9 @@
 """The cut MILP: a few moments of the schedule, decided exactly and together.
 
-:mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that at
-which memory is scarcest, is nearly enough. Then the moment is added at which the last decision is most over the
-budget, until that helps no more. If a second hill of memory lies beyond a valley, both are decided together, with
-more moments added in the same way.
+:mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that
+at which memory is scarcest, is nearly enough. Then the moment is added at which the last decision is most
+over the budget, until that helps no more. If a second hill of memory lies beyond a valley, both are decided
+together, with more moments added in the same way.
 """
 
 from __future__ import annotations

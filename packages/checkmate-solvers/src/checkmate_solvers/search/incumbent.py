@@ -67,7 +67,7 @@ class Incumbent:
 
     @property
     def seeds(self) -> list[tuple[float, str, list[int]]]:
-        """The best sequence within the budget of each step that found one: its cost, the step, and its ops."""
+        """Cost, step and ops of the best sequence within the budget of each step, cheapest first."""
         return sorted((cost, origin, sequence) for origin, (cost, sequence) in self._seeds.items())
 
     @property
