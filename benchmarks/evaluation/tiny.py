@@ -1,4 +1,4 @@
-"""Random graphs of up to 60 ops: how many ``auto`` solves to proof, and how fast; an oracle judges the tiny."""
+"""Random graphs of up to 60 ops: how many ``auto`` solves to proof, how fast; an oracle judges the tiny."""
 
 from __future__ import annotations
 

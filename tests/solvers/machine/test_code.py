@@ -16,11 +16,11 @@ import pytest
 from checkmate import DFGraph, Problem, SolverError, generators, keep_all_peak
 from checkmate_solvers.auto import Auto
 from checkmate_solvers.local_search import LocalSearch
-from checkmate_solvers.machine import code, compilation, sources
+from checkmate_solvers.machine import code, compilation
 from checkmate_solvers.machine.arrays import ANY_BUDGET, state_of
 from checkmate_solvers.machine.code import available, is_awaited, machine_code
 
-COMPILED = pytest.mark.skipif(sources.is_interpreted(), reason="nothing is compiled")
+COMPILED = pytest.mark.skipif(compilation.is_interpreted(), reason="nothing is compiled")
 HITS = """
 from checkmate_solvers.machine.code import machine_code
 stats = machine_code().stats

@@ -34,9 +34,9 @@ FILLED = 32
 SHIFT, INSIDE = 6, BLOCK - 1
 """``position >> SHIFT`` is the block, ``position & INSIDE`` the index in it."""
 
-LENGTH, BLOCKS, FREE, LOGGED, REPEATED, MARK, ROUND, BEST_LENGTH = range(8)
-"""Entries of ``State.counts``: nodes in the sequence, blocks in use, free node ids, entries of the log, ops
-that run several times, the last mark given out, rounds of the search, length of ``State.best``."""
+BLOCKS, FREE, LOGGED, REPEATED, MARK, BEST_LENGTH = range(6)
+"""Entries of ``State.counts``: blocks in use, free node ids, entries of the log, ops that run several times, the
+last mark given out, length of ``State.best``."""
 COST, BEST, LITTLE, TEMPERATURE = range(4)
 """Entries of ``State.totals``: the cost of the sequence, and of ``State.best`` (infinite if there is none); a
 small cost, so that of two drops without cost the one that frees more bytes wins; the temperature."""
@@ -179,7 +179,7 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         stack=np.zeros(nodes + len(reads_of), dtype=np.int64),
         order=per_node.copy(),
         best=per_node.copy(),
-        counts=np.array([0, 0, nodes, 0, 0, 0, 0, 0]),
+        counts=np.array([0, nodes, 0, 0, 0, 0]),
         totals=np.array([0.0, np.inf, 1e-3 * float(graph.costs.mean()) if n else 0.0, 0.0]),
         random=_generator(seed),
     )

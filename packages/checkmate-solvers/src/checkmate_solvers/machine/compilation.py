@@ -30,13 +30,17 @@ from pathlib import Path
 import platformdirs
 
 from checkmate_solvers.isolation import isolated_python
-from checkmate_solvers.machine.sources import digest, is_interpreted
 
-__all__ = ["discard", "folder", "is_compiled", "is_compiling", "serve", "start"]
+__all__ = ["discard", "folder", "is_compiled", "is_compiling", "is_interpreted", "serve", "start"]
 
 _PROGRAM = "from checkmate_solvers.machine.compilation import serve; serve()"
 _log = logging.getLogger(__name__)
 _started: list[subprocess.Popen[bytes]] = []
+
+
+def is_interpreted() -> bool:
+    """Whether ``NUMBA_DISABLE_JIT`` turns compilation off: the same functions run as plain Python."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 def is_compiled() -> bool:
@@ -110,7 +114,8 @@ def _key() -> str:
     stamp = f"{entry} {entry.stat().st_mtime_ns} {entry.stat().st_size}"
     parts = (metadata.version("numba"), sys.implementation.cache_tag, platform.machine(), features, stamp)
     stamps = "\n".join([*parts, binding.get_host_cpu_name()])
-    return hashlib.sha256(digest() + stamps.encode()).hexdigest()[:20]
+    sources = [path.read_bytes() for path in sorted(entry.parent.glob("*.py"))]
+    return hashlib.sha256(b"".join(sources) + stamps.encode()).hexdigest()[:20]
 
 
 def _make_private(path: Path) -> None:

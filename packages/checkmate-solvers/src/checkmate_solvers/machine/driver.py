@@ -15,15 +15,7 @@ import numpy as np
 
 from checkmate import DFGraph
 from checkmate.solving import NEVER, Deadline
-from checkmate_solvers.machine.arrays import (
-    ANY_BUDGET,
-    BEST,
-    BEST_LENGTH,
-    COST,
-    TEMPERATURE,
-    Ints,
-    state_of,
-)
+from checkmate_solvers.machine.arrays import ANY_BUDGET, BEST, BEST_LENGTH, TEMPERATURE, Ints, state_of
 from checkmate_solvers.machine.code import machine_code
 
 __all__ = ["Driver"]
@@ -44,6 +36,9 @@ class Driver:
         graph: the graph.
         fixed_order: first runs of needed ops stay where they are.
         seed: of every random choice.
+
+    Attributes:
+        round_s: seconds that a round took lately; 0 before the first.
     """
 
     def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int) -> None:
@@ -52,7 +47,7 @@ class Driver:
         self._arrays = partial(state_of, graph, fixed_order=fixed_order, seed=seed)
         self._state = self._arrays()
         self._costs = graph.costs
-        self._piece, self._round_s = _FIRST_ROUNDS, 0.0
+        self._piece, self.round_s = _FIRST_ROUNDS, 0.0
 
     @property
     def best(self) -> Ints:
@@ -63,11 +58,6 @@ class Driver:
     def cost(self) -> float:
         """Cost of the best sequence."""
         return float(self._state.totals[BEST])
-
-    @property
-    def round_s(self) -> float:
-        """Seconds that a round took lately; 0 before the first."""
-        return self._round_s
 
     @property
     def repeat_cost(self) -> float:
@@ -82,11 +72,7 @@ class Driver:
         if len(ops) + 2 * len(self._costs) > len(self._state.op):
             random = self._state.random
             self._state = self._arrays(longest=len(ops))._replace(random=random)
-        state = self._state
-        self._work(state, ops, ANY_BUDGET, 0, 0, 1.0, 1)
-        state.best[: len(ops)] = ops
-        state.counts[BEST_LENGTH] = len(ops)
-        state.totals[BEST] = state.totals[COST]
+        self._work(self._state, ops, ANY_BUDGET, 0, 0, 1.0, 1)
 
     def repair(self, budget: int, steps: int, *, samples: int = 4, deadline: Deadline = NEVER) -> bool:
         """Free bytes where most are held until everything fits; then drop computes that became needless.
@@ -134,8 +120,8 @@ class Driver:
         while rounds > 0 and not deadline.passed:
             piece, started = min(rounds, self._piece), time.monotonic()
             _, better = self._work(self._state, _NOTHING, budget, 0, piece, cooling, samples)
-            self._round_s = (time.monotonic() - started) / piece
-            self._piece = max(1, min(int(_PIECE_S / max(self._round_s, 1e-9)), 2 * piece))
+            self.round_s = (time.monotonic() - started) / piece
+            self._piece = max(1, min(int(_PIECE_S / max(self.round_s, 1e-9)), 2 * piece))
             rounds -= piece
             if better:
                 on_better()

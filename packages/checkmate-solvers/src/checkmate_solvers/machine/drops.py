@@ -9,7 +9,7 @@ may still be there. If nothing reads the old copies, their compute goes: the dro
 
 from __future__ import annotations
 
-from checkmate_solvers.machine.arrays import FREE, LITTLE, LOGGED, MARK, SHIFT, Ints, State
+from checkmate_solvers.machine.arrays import FREE, LITTLE, LOGGED, MARK, SHIFT, State
 from checkmate_solvers.machine.jit import compiled, draw
 from checkmate_solvers.machine.sequence import (
     exceeds,
@@ -106,20 +106,9 @@ def _closure(s: State, v: int, y: int, budget: int, limit: float) -> tuple[int, 
 
 
 @compiled
-def _sort(values: Ints, n: int) -> None:
-    """Sort the first n values by insertion: they are few."""
-    for i in range(1, n):
-        value, j = values[i], i
-        while j > 0 and values[j - 1] > value:
-            values[j] = values[j - 1]
-            j -= 1
-        values[j] = value
-
-
-@compiled
 def _drop(s: State, n: int, y: int) -> None:
     """Run the n ops of ``found`` just before node y, and remove nodes whose outputs are no longer read."""
-    _sort(s.found, n)
+    s.found[:n].sort()
     for i in range(n):
         insert(s, s.found[i], y)
     for i in range(n):

@@ -1,13 +1,10 @@
-"""The one compiled function that Python calls, kept on disk once compiled.
-
-Numba notices when the file of a cached function changes, but not when a function that it calls does. So the
-entry closes over a digest of the sources of this package, which then is part of its key.
-"""
+"""The one compiled function that Python calls, kept on disk once compiled."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numba
 import numpy as np
@@ -18,7 +15,6 @@ from checkmate import DFGraph
 from checkmate_solvers.machine.arrays import ANY_BUDGET, BLOCKS, LOGGED, Ints, State, state_of
 from checkmate_solvers.machine.load import keep_best, load
 from checkmate_solvers.machine.rounds import repair, run_rounds, trim
-from checkmate_solvers.machine.sources import digest, is_interpreted
 
 __all__ = ["Entry", "entry", "try_out"]
 
@@ -36,24 +32,27 @@ _untyped.register(_HeldType)
 _untyped.define_proxy(_Held, _HeldType, list(State._fields))
 
 
-class Entry(Protocol):
-    """Machine code for the whole search, in pieces of any size."""
+Entry = Callable[[State, Ints, int, int, int, float, int], tuple[bool, int]]
+"""Machine code for the whole search, in pieces of any size: ``work`` below."""
 
-    def __call__(
-        self,
-        state: State,
-        sequence: Ints,
-        budget: int,
-        steps: int,
-        rounds: int,
-        cooling: float,
-        samples: int,
+
+def entry(folder: Path) -> Entry:
+    """Make the entry; its first call compiles it, or loads what was compiled before.
+
+    Args:
+        folder: where the machine code is kept. Numba unpickles what it finds there.
+    """
+    configured: Any = numba.config
+    held: Any = State if configured.DISABLE_JIT else _Held
+
+    def work(
+        state: State, sequence: Ints, budget: int, steps: int, rounds: int, cooling: float, samples: int
     ) -> tuple[bool, int]:
         """Load a sequence, repair it, run rounds; each step is optional.
 
         Args:
             state: the arrays.
-            sequence: to load first, valid; empty = go on with the current one.
+            sequence: to load first, valid, and the best then; empty = go on with the current one.
             budget: bytes beside the base bytes.
             steps: the most steps of a repair, whose result, trimmed, becomes the best. 0 = no repair.
             rounds: how many rounds follow; the sequence is within the budget then.
@@ -63,23 +62,10 @@ class Entry(Protocol):
         Returns:
             Whether the repair succeeded, and how many rounds found a new best.
         """
-
-
-def entry(folder: Path) -> Entry:
-    """Make the entry; its first call compiles it, or loads what was compiled before.
-
-    Args:
-        folder: where the machine code is kept. Numba unpickles what it finds there.
-    """
-    version = int.from_bytes(digest()[:7], "big")
-    held: Any = State if is_interpreted() else _Held
-
-    def work(
-        state: State, sequence: Ints, budget: int, steps: int, rounds: int, cooling: float, samples: int
-    ) -> tuple[bool, int]:
         s = held(*state)
-        if version == 0 or len(sequence) > 0 or s.counts[BLOCKS] == 0:
+        if len(sequence) > 0 or s.counts[BLOCKS] == 0:
             load(s, sequence)
+            keep_best(s)
         if steps > 0:
             s.counts[LOGGED] = 0
             if not repair(s, budget, steps, samples):
@@ -90,7 +76,6 @@ def entry(folder: Path) -> Entry:
         return True, run_rounds(s, budget, rounds, cooling, samples)
 
     where = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": ""}
-    configured: Any = numba.config
     before = {name: getattr(configured, name, "") for name in where}
     vars(configured).update(where)  # overrides the environment and files
     try:

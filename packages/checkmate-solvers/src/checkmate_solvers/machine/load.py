@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from checkmate_solvers.machine.arrays import (
     BEST,
     BEST_LENGTH,
     BLOCKS,
     COST,
     FREE,
-    LENGTH,
     LOGGED,
     REPEATED,
     SHIFT,
@@ -18,7 +19,7 @@ from checkmate_solvers.machine.arrays import (
 from checkmate_solvers.machine.jit import compiled
 from checkmate_solvers.machine.sequence import add_bytes, insert, last_counted, latest, lay_out
 
-__all__ = ["keep_best", "load", "read_out"]
+__all__ = ["keep_best", "load"]
 
 
 @compiled
@@ -26,21 +27,13 @@ def load(s: State, sequence: Ints) -> None:
     """Make the arrays hold this sequence, which must be valid; the log is empty afterwards."""
     end = len(s.head) - 1
     s.head[:], s.tail[:], s.runs[:] = -1, -1, 0
-    s.counts[LENGTH], s.counts[REPEATED], s.counts[LOGGED], s.counts[BLOCKS] = 1, 0, 0, 1
+    s.counts[REPEATED], s.counts[LOGGED], s.counts[BLOCKS] = 0, 0, 1
     s.totals[COST] = 0.0
-    for node in range(len(s.free)):
-        s.free[len(s.free) - 1 - node] = node
+    s.free[:] = np.arange(len(s.free) - 1, -1, -1)
     s.counts[FREE] = len(s.free) - 1
     s.filled[0], s.add[0], s.at[0], s.mem[0] = 1, 0, 0, 0
     s.op[0], s.pos[0], s.prev[0], s.next[0] = end, 0, -1, -1
     s.head[end], s.tail[end], s.runs[end] = 0, 0, 1
-    _replay(s, sequence)
-
-
-@compiled
-def _replay(s: State, sequence: Ints) -> None:
-    """Insert the ops before the end, and let the end read the outputs."""
-    end = len(s.head) - 1
     for v in sequence:
         insert(s, v, 0)
         s.counts[LOGGED] = 0
@@ -53,19 +46,11 @@ def _replay(s: State, sequence: Ints) -> None:
 
 
 @compiled
-def read_out(s: State, into: Ints) -> int:
-    """Write the ops in order, the end left out; return their number."""
+def keep_best(s: State) -> None:
+    """Remember this sequence as the cheapest, the end left out."""
     n = 0
     for block in range(s.counts[BLOCKS]):
         for p in range(block << SHIFT, (block << SHIFT) + s.filled[block]):
-            into[n] = s.op[s.at[p]]
+            s.best[n] = s.op[s.at[p]]
             n += 1
-    return n - 1
-
-
-@compiled
-def keep_best(s: State) -> None:
-    """Remember this sequence as the cheapest."""
-    s.counts[BEST_LENGTH] = read_out(s, s.order)
-    s.best[: s.counts[BEST_LENGTH]] = s.order[: s.counts[BEST_LENGTH]]
-    s.totals[BEST] = s.totals[COST]
+    s.counts[BEST_LENGTH], s.totals[BEST] = n - 1, s.totals[COST]

@@ -17,7 +17,6 @@ from checkmate_solvers.machine.arrays import (
     FILLED,
     FREE,
     INSIDE,
-    LENGTH,
     LOGGED,
     REPEATED,
     SHIFT,
@@ -214,7 +213,6 @@ def _link(s: State, node: int) -> None:
     else:
         s.prev[after] = node
     s.totals[COST] += s.cost[v]
-    s.counts[LENGTH] += 1
     s.runs[v] += 1
     if s.runs[v] == 2:
         s.rank[v] = s.counts[REPEATED]
@@ -281,7 +279,6 @@ def _unlink(s: State, node: int) -> None:
     else:
         s.prev[after] = before
     s.totals[COST] -= s.cost[v]
-    s.counts[LENGTH] -= 1
     s.runs[v] -= 1
     if s.runs[v] == 1:
         s.counts[REPEATED] -= 1
