@@ -35,6 +35,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -106,8 +107,10 @@ _CHAIN_SHARE = 0.2
 """Share of the remaining time that each of the solvers for chains may use."""
 _PARTS_SHARE = 0.1
 """Share of the remaining time in which parts of the graph are looked at."""
-_TIGHTENING_SHARE = 0.1
-"""Share of the remaining time that tightening may use: local search may be quicker."""
+_SOON_SHARE, _TIGHTENING_SHARE = 0.1, 0.6
+"""Shares of the remaining time that tightening may use: before the solvers for chains and a first cycle of
+local search, which may be quicker; and after them. The latter is twice the share that errors use to name the
+least budget, so that a named budget also works."""
 _RECOGNISING, _SEGMENTING, _TIGHTENING, _CUTTING = 2, 4, 6, 7
 """Recognising a chain, and the least work of the next steps, take about as long as judging this many
 schedules: a step is left out where there is less time."""
@@ -176,24 +179,25 @@ class Auto:
             chain = isinstance(recognise(problem.graph), Chain)
         if self._has("segments"):
             _segment(best)
-        self._tighten(best)
+        self._tighten(best, _SOON_SHARE)
         if chain:
             best.prove(binomial_bound(problem), "binomial checkpointing")
             for origin, solver in (("revolve", Revolve()), ("chain-dp", self.chains)):
                 if not best.done:
                     with best.clock.within(_CHAIN_SHARE):
                         _ask(best, solver.solve, problem, origin)
+            self._tighten(best, _TIGHTENING_SHARE)
         if known is not None:
             best.keep_if_better(known, _KNOWN, seed=known.cost < best.cost)
 
-    def _tighten(self, best: Incumbent) -> None:
+    def _tighten(self, best: Incumbent, share: float) -> None:
         """Unless a better schedule than that in segments is known, tighten in a share of the time left."""
         problem = best.problem
         if best.found_by not in ("", _SEGMENTS) or (best.found_by and best.done):
             return
         able = best.clock.has_time_to_judge(_TIGHTENING) and has_machine_code(best)
         if self._has("tightening") and able:
-            sequence = _tightened(problem, problem.budget, best.clock.current.part(_TIGHTENING_SHARE))
+            sequence = _tightened(problem, problem.budget, best.clock.current.part(share))
             best.keep_if_better(sequence, "tightening")
 
     def _refute(self, best: Incumbent) -> None:
@@ -213,6 +217,7 @@ class Auto:
         if able:
             with best.clock.within(_CYCLES_SHARE):
                 search.run(1 if best.found_by else _MORE_CYCLES)
+        self._tighten(best, _TIGHTENING_SHARE)
         if able and best.gap <= _NEARLY:
             search.run(_MORE_CYCLES)
         elif able and best.gap > _WIDE:
@@ -247,7 +252,7 @@ class Auto:
             return
         searched = best.cost
         while not best.done and worker.running:
-            worker.poll(_WAIT_S)
+            _poll(best, worker, _WAIT_S)
         if able and best.cost < searched:
             search.run()
         if not worker.finished:  # it died
@@ -297,15 +302,15 @@ class Auto:
             yield None
             return
         problem = replace(best.problem, time_limit=max(best.clock.left_s, _WAIT_S))
-        worker = Worker(best, problem, self.without)
-        best.poll = worker.poll
+        worker = Worker(problem, f"{__name__}:{prove.__name__}", {"without": list(self.without)})
+        best.poll = partial(_poll, best, worker)
         try:
             yield worker
         finally:
             worker.stop()
 
 
-def prove(best: Incumbent, without: Sequence[str]) -> None:
+def prove(best: Incumbent, *, without: Sequence[str]) -> None:
     """Step 5 alone, as the second process runs it."""
     Auto(without=tuple(without)).prove(best)
 
@@ -330,6 +335,14 @@ def _least_peak(best: Incumbent) -> Solution | None:
         else:
             return None
     return least
+
+
+def _poll(best: Incumbent, worker: Worker, wait_s: float = 0.0) -> None:
+    """Take over the findings of the second process; wait at most that long for the first."""
+    for finding in worker.findings(min(wait_s, max(best.clock.left_s, 0.0))):
+        if finding.sequence is not None:
+            best.keep_if_better(finding.sequence, finding.origin)
+        best.raise_bound(finding.bound, finding.origin)
 
 
 def _mended(best: Incumbent) -> Timeline | None:

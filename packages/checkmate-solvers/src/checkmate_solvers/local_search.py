@@ -129,7 +129,7 @@ class Search:
             cycles: the most cycles; None = limited by patience alone.
         """
         able = self.incumbent.clock.has_time_to_judge(_STARTING)
-        if self.incumbent.done or not able or not has_machine_code(self.incumbent):
+        if not able or not has_machine_code(self.incumbent):
             return
         idle = 0
         for _ in itertools.count() if cycles is None else range(cycles):

@@ -174,7 +174,7 @@ class NestedSchedules:
         """
 
         def rule(need: int, k: int, *rest: tuple[int, ...]) -> _Rule:
-            costs = sum((self._less(*part, low, high) for part in rest if len(part) > 1), self._run(i, k))
+            costs = sum((self._less(part, low, high) for part in rest if len(part) > 1), self._run(i, k))
             return _Rule(np.where(self.budgets[low:high] >= need, costs, np.inf), k, rest)
 
         first, last = self.rows[i], self.rows[j - 1]
@@ -215,8 +215,9 @@ class NestedSchedules:
         cost: _Floats = self._cost_before[k] - self._cost_before[i]
         return cost
 
-    def _less(self, i: int, j: int, units: int, low: int, high: int) -> _Floats:
-        """V(i, j) for the budgets ``low`` … ``high`` − 1, each less ``units``."""
+    def _less(self, part: tuple[int, ...], low: int, high: int) -> _Floats:
+        """V(i, j) for the budgets ``low`` … ``high`` − 1, each less the units of the part (i, j, units)."""
+        i, j, units = part
         value = np.full(high - low, np.inf)
         start = max(low, units)
         if start < high:

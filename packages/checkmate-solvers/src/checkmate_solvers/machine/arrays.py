@@ -35,8 +35,8 @@ SHIFT, INSIDE = 6, BLOCK - 1
 """``position >> SHIFT`` is the block, ``position & INSIDE`` the index in it."""
 
 BLOCKS, FREE, LOGGED, REPEATED, MARK, BEST_LENGTH = range(6)
-"""Entries of ``State.counts``: blocks in use, free node ids, entries of the log, ops that run several times, the
-last mark given out, length of ``State.best``."""
+"""Entries of ``State.counts``: blocks in use, free node ids, entries of the log, ops that run several times,
+the last mark given out, length of ``State.best``."""
 COST, BEST, LITTLE, TEMPERATURE = range(4)
 """Entries of ``State.totals``: the cost of the sequence, and of ``State.best`` (infinite if there is none); a
 small cost, so that of two drops without cost the one that frees more bytes wins; the temperature."""
