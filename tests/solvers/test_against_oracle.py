@@ -11,6 +11,7 @@ import math
 
 from checkmate import DFGraph, Problem, Status
 from checkmate_solvers.auto import Auto
+from checkmate_solvers.exhaustive import exhaust
 from checkmate_solvers.local_search import LocalSearch
 from zoo.tiny import tiny_problems
 
@@ -47,3 +48,11 @@ def test_all_small_training_steps_with_skips_are_solved_to_the_optimum(oracle) -
         graph = DFGraph.from_nodes(cost=[*costs, *reversed(costs), 1], size=[1] * 9, deps=reads)
         problem = Problem(graph=graph, budget=budget, fixed_order=True)
         assert SEARCHING.solve(problem).cost == oracle.optimum(problem)
+
+
+def test_exhaustive_search_and_the_other_steps_agree_on_larger_graphs() -> None:
+    for problem in tiny_problems(20, seed=0, ops=(15, 40)):
+        exact, searched = exhaust(problem, states=20_000), SEARCHING.solve(problem)
+        assert exact.sequence is not None or math.isinf(exact.bound)
+        assert searched.bound <= exact.bound * (1 + 1e-9)
+        assert searched.cost >= exact.bound * (1 - 1e-9)
