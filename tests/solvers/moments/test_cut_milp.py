@@ -12,6 +12,7 @@ from checkmate.testing.strategies import problems
 from checkmate_solvers.engines import highs
 from checkmate_solvers.moments.cut_milp import CutMilp, solve_cuts
 from checkmate_solvers.moments.moment import crowded_ops, moment_at
+from checkmate_solvers.search import Incumbent
 
 
 @settings(max_examples=50)
@@ -26,6 +27,14 @@ def test_several_moments_prove_more_than_one() -> None:
     one = CutMilp(moments=0).solve(problem)
     several = CutMilp(moments=4).solve(problem)
     assert several.bound > one.bound
+
+
+def test_alone_it_starts_with_the_moment_of_the_highest_minimum_cut() -> None:
+    graph = generators.unet(4)
+    problem = Problem(graph=graph, budget=keep_all_peak(graph) * 45 // 100)
+    most_crowded = Incumbent(problem)
+    CutMilp(moments=0).improve(most_crowded)
+    assert CutMilp(moments=0).solve(problem).bound > most_crowded.bound
 
 
 def test_one_more_moment_at_a_time_until_nothing_is_over_the_budget() -> None:

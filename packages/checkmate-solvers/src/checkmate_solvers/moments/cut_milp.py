@@ -19,6 +19,7 @@ import numpy as np
 from checkmate import Problem, Solution
 from checkmate.analysis import liveness
 from checkmate_solvers.engines import Highs
+from checkmate_solvers.moments.min_cut import MinCut
 from checkmate_solvers.moments.moment import Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments.program import Moments
 from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
@@ -67,7 +68,7 @@ class CutMilp:
         best = Incumbent(problem)
         if not answer_easy_cases(best):
             with best.interruptible():
-                self.improve(best)
+                self.improve(best, hills=MinCut(plans=0).improve(best))
         return best.solution()
 
     def improve(self, best: Incumbent, *, hills: Sequence[int] = ()) -> None:
