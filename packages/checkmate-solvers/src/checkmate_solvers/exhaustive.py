@@ -163,10 +163,9 @@ class _Rules:
         ]
         self._room = problem.budget - graph.fixed_size
         self._fixed_order = problem.fixed_order
-        self._inputs = _bits(graph.inputs)
         self._size = cache(lambda tensors: sum(sizes[t] for t in _members(tensors)))
         self.cost = cache(lambda due: sum(self._ops[place].cost for place in _members(due)))
-        self.end = _State(_bits(graph.outputs) | self._inputs, (1 << len(self._ops)) - 1)
+        self.end = _State(_bits({*graph.outputs, *graph.inputs}), (1 << len(self._ops)) - 1)
 
     def runs(self, state: _State) -> list[tuple[_Op, _State]]:
         """The ops that may run last before this moment, each with the moment before its run."""
