@@ -13,7 +13,7 @@ from checkmate import DFGraph, Op, Problem, Status, Tensor, floor, keep_all_peak
 from checkmate.generators import chain, random_layered, transformer
 from checkmate.testing import SolverConformance
 from checkmate.testing.strategies import problems, training_steps
-from checkmate_solvers.local_search import LocalSearch
+from checkmate_solvers.local_search import Cycles, LocalSearch
 from checkmate_solvers.search import Incumbent, answer_easy_cases
 
 INTERPRETED = bool(vars(numba.config)["DISABLE_JIT"])
@@ -95,5 +95,5 @@ def test_a_seed_that_fits_is_never_lost() -> None:
     best = Incumbent(problem)
     assert not answer_easy_cases(best)
     best.keep_if_better(found.schedule.sequence.tolist(), "known")
-    LocalSearch(rounds=1, patience=1).search(best).run()
+    Cycles(LocalSearch(rounds=1, patience=1), best).run()
     assert best.cost <= found.cost or found.status is Status.OPTIMAL

@@ -58,7 +58,7 @@ from checkmate.solving import Deadline
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
 from checkmate_solvers.exhaustive import exhaust
-from checkmate_solvers.local_search import LocalSearch, Search
+from checkmate_solvers.local_search import Cycles, LocalSearch
 from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.moments.min_cut import MinCut
 from checkmate_solvers.parts import is_infeasible, least_peak_bound
@@ -154,10 +154,10 @@ class Auto:
             self._first_schedule(best)
             self._refute(best)
             self._first_cut(best)
-            search = self.local.search(best)
-            self._first_cycle(best, search)
+            cycles = Cycles(self.local, best)
+            self._first_cycle(best, cycles)
             self._prove(best, worker)
-            self._search(best, search, worker)
+            self._search(best, cycles, worker)
             self._last_resort(best)
         return best.solution()
 
@@ -211,18 +211,18 @@ class Auto:
         if not best.done and self._has("first-cut") and best.clock.has_time_to_judge(_CUTTING):
             replace(self.min_cut, moments=1).improve(best)
 
-    def _first_cycle(self, best: Incumbent, search: Search) -> None:
+    def _first_cycle(self, best: Incumbent, cycles: Cycles) -> None:
         """Step 4."""
         able = self._has("first-cycle")
         if able:
             with best.clock.within(_CYCLES_SHARE):
-                search.run(1 if best.found_by else _MORE_CYCLES)
+                cycles.run(1 if best.found_by else _MORE_CYCLES)
         self._tighten(best, _TIGHTENING_SHARE)
         if able and best.gap <= _NEARLY:
-            search.run(_MORE_CYCLES)
+            cycles.run(_MORE_CYCLES)
         elif able and best.gap > _WIDE:
             with best.clock.within(_CYCLES_SHARE):
-                search.run(_MORE_CYCLES)
+                cycles.run(_MORE_CYCLES)
 
     def _prove(self, best: Incumbent, worker: Worker | None) -> None:
         """Step 5; if a second process works on it, only the beginning, until that process is loaded."""
@@ -243,18 +243,18 @@ class Auto:
             with best.clock.within(share):
                 self.cut_milp.improve(best, hills=hills)
 
-    def _search(self, best: Incumbent, search: Search, worker: Worker | None) -> None:
+    def _search(self, best: Incumbent, cycles: Cycles, worker: Worker | None) -> None:
         """Step 6; if a second process does step 5, until that has ended as well."""
         able = self._has("local-search")
         if able and await_machine_code(best):
-            search.run()
+            cycles.run()
         if worker is None:
             return
         searched = best.cost
         while not best.done and worker.running:
             _poll(best, worker, _WAIT_S)
         if able and best.cost < searched:
-            search.run()
+            cycles.run()
         if not worker.finished:  # it died
             self.prove(best)
 

@@ -37,7 +37,7 @@ from checkmate_solvers.search import (
     offer,
 )
 
-__all__ = ["LocalSearch", "Search"]
+__all__ = ["Cycles", "LocalSearch"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
@@ -99,18 +99,15 @@ class LocalSearch:
                     found = BestHeuristic().solve(problem).schedule
                     if found is not None:
                         offer(best, found.sequence.tolist(), "heuristics")
-                self.search(best).run()
+                Cycles(self, best).run()
         return best.solution()
 
-    def search(self, best: Incumbent) -> Search:
-        """A search that offers the sequences it finds to ``best``, and starts from those of other solvers."""
-        return Search(self, best)
 
+class Cycles:
+    """The cycles of one local search: each :meth:`run` goes on where the last one stopped.
 
-class Search:
-    """A local search that can be interrupted: each :meth:`run` goes on where the last one stopped.
-
-    It finds nothing while there is no machine code.
+    They offer the sequences that they find to the incumbent, and start from those of other solvers. They find
+    nothing while there is no machine code.
     """
 
     def __init__(self, settings: LocalSearch, best: Incumbent) -> None:
@@ -122,17 +119,17 @@ class Search:
         self._tried: dict[str, float] = {}
         self._cycles = self._all_cycles()
 
-    def run(self, cycles: int | None = None) -> None:
-        """Cycle until the patience or the time is used up, at most so often.
+    def run(self, most: int | None = None) -> None:
+        """Run cycles until the patience or the time is used up.
 
         Args:
-            cycles: the most cycles; None = limited by patience alone.
+            most: the most cycles to run now; None = limited by patience and time alone.
         """
         able = self.incumbent.clock.has_time_to_judge(_STARTING)
         if not able or not has_machine_code(self.incumbent):
             return
         idle = 0
-        for _ in itertools.count() if cycles is None else range(cycles):
+        for _ in itertools.count() if most is None else range(most):
             if self.incumbent.done or idle >= self.settings.patience:
                 break
             before = self.cost

@@ -107,6 +107,11 @@ def serve() -> None:
 
 
 def _key() -> str:
+    """A digest of all that the machine code depends on.
+
+    Numba notices when the file of a cached function changes, but not when a function that it calls does: so
+    all sources of this folder are part of the key.
+    """
     from llvmlite import binding
 
     features = binding.get_host_cpu_features().flatten()

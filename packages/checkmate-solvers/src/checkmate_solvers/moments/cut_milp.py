@@ -123,11 +123,11 @@ def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap:
 
 
 class _Programs:
-    """The MILPs of one problem; moments are ops, each decision is kept."""
+    """The MILPs of one problem; moments are ops, and none is solved again once it is finished."""
 
     def __init__(self, best: Incumbent, nodes: int) -> None:
         self.best, self.nodes = best, nodes
-        self._decided: dict[tuple[int, ...], CutDecision] = {}
+        self._finished: set[tuple[int, ...]] = set()
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
 
@@ -135,21 +135,24 @@ class _Programs:
         """Solve the MILP of these moments in 1 / ``part`` of the remaining time, and follow the decision.
 
         Returns:
-            One more moment, at which the decision is over the budget; None if there is none.
+            One more moment, at which the decision is over the budget; None if there is none, or if these
+            moments were decided and followed before.
         """
         best = self.best
-        decision = self._decided.get(tuple(chosen))
-        if decision is None or not decision.finished:
-            if best.done or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
-                return None
-            decision = self._decided[tuple(chosen)] = solve_cuts(
-                [self._moment(at) for at in chosen],
-                time_limit=best.clock.left_s / part,
-                nodes=self.nodes,
-                gap=best.recompute_gap(_GAP),
-            )
-            moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
-            best.prove(decision.recompute, f"cut-milp with {moments}")
+        if tuple(chosen) in self._finished:
+            return None
+        if best.done or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
+            return None
+        decision = solve_cuts(
+            [self._moment(at) for at in chosen],
+            time_limit=best.clock.left_s / part,
+            nodes=self.nodes,
+            gap=best.recompute_gap(_GAP),
+        )
+        if decision.finished:
+            self._finished.add(tuple(chosen))
+        moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
+        best.prove(decision.recompute, f"cut-milp with {moments}")
         if decision.keep is None or best.done:
             return None
         literal = follow(best, decision.keep, "cut-milp")
