@@ -1,7 +1,7 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
 1. The budget is below the floor: infeasible, proved. It has room for everything: done. Up to 60 ops are
-   searched exhaustively: that mostly ends with the optimum.
+   searched exhaustively: that often ends with the optimum, and else after a fraction of a second.
 2. A first schedule: Chen's √n segments. The budget is then tightened from the peak without recomputation
    downwards, in machine code: a schedule in milliseconds, whatever the size. A schedule that the problem
    names is kept if it is cheaper, or repaired at first if it is over the budget. Of a chain, binomial
@@ -90,9 +90,9 @@ STEPS = (
 )
 """Steps that can be left out, to measure their use: one of step 1 and four of step 2, then steps 3 and 4, the
 minimum cuts and the MILPs of step 5, and steps 6 and 7."""
-_FEW_OPS, _STATES, _EXHAUSTING_SHARE = 60, 10_000, 0.5
-"""Up to how many ops exhaustive search is tried, the most states that it looks at, and its share of the
-remaining time."""
+_STATES, _EXHAUSTING_SHARE = ((30, 10_000), (60, 2_000)), 0.5
+"""How many states exhaustive search looks at, at most, up to a number of ops; and its share of the remaining
+time."""
 _MILP_SHARE = 0.35
 """Share of the remaining time that the cut MILP may use, if there is one process."""
 _NEARLY, _MORE_CYCLES = 2e-3, 8
@@ -163,9 +163,9 @@ class Auto:
 
     def _exhausted(self, best: Incumbent) -> bool:
         """The last part of step 1; whether it answers the problem."""
-        if self._has("exhaustive") and _is_tiny(best.problem.graph):
+        if self._has("exhaustive") and (states := _states(best.problem.graph)):
             deadline = best.clock.current.part(_EXHAUSTING_SHARE)
-            found = exhaust(best.problem, ceiling=best.cost, states=_STATES, deadline=deadline)
+            found = exhaust(best.problem, ceiling=best.cost, states=states, deadline=deadline)
             if found.sequence is not None:
                 best.keep_if_better(found.sequence, "exhaustive search")
             best.raise_bound(found.bound, "exhaustive search")
@@ -272,10 +272,10 @@ class Auto:
     def minimum_budget(self, problem: Problem) -> Solution:
         """A schedule with as low a peak as possible: by tightening, or by rules without machine code.
 
-        Up to 60 ops, exhaustive search mostly ends with the least peak.
+        Up to 60 ops, exhaustive search often ends with the least peak.
         """
         best = Incumbent(problem)
-        if self._has("exhaustive") and _is_tiny(problem.graph) and (least := _least_peak(best)) is not None:
+        if self._has("exhaustive") and (least := _least_peak(best)) is not None:
             return least
         graph, fixed_order = problem.graph, problem.fixed_order
         found = [problem.start]
@@ -315,19 +315,23 @@ def prove(best: Incumbent, *, without: Sequence[str]) -> None:
     Auto(without=tuple(without)).prove(best)
 
 
-def _is_tiny(graph: DFGraph) -> bool:
-    return int(needed_ops(graph).sum()) <= _FEW_OPS
+def _states(graph: DFGraph) -> int:
+    """How many states exhaustive search looks at, at most; 0 = the graph is too large for it."""
+    n_ops = int(needed_ops(graph).sum())
+    return next((states for most, states in _STATES if n_ops <= most), 0)
 
 
 def _least_peak(best: Incumbent) -> Solution | None:
     """The schedule with the least peak, by exhaustive searches; None if that takes too long."""
     problem, lowest = best.problem, floor(best.problem.graph).size
+    if not (states := _states(problem.graph)):
+        return None
     order = np.flatnonzero(needed_ops(problem.graph)).tolist()
     least = Solution.found(problem, Schedule.from_sequence(problem.graph, order))
     while (peak := least.peak or 0) > lowest:
         asked = replace(problem, budget=max((lowest + peak) // 2, 1))
         until = best.clock.patient.part(_EXHAUSTING_SHARE)
-        found = exhaust(asked, any_cost=True, states=_STATES, deadline=until)
+        found = exhaust(asked, any_cost=True, states=states, deadline=until)
         if found.sequence is not None:
             least = Solution.found(problem, Schedule.from_sequence(problem.graph, found.sequence))
         elif math.isinf(found.bound):
