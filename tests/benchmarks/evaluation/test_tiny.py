@@ -28,13 +28,17 @@ def found(bound: float) -> Solution:
         (Solution.infeasible(PROBLEM), math.inf, "infeasible"),
         (Solution.infeasible(PROBLEM), 2.0, "wrong"),
         (Solution.unknown(PROBLEM), math.inf, "open"),
+        (found(3.0), None, "optimal"),
+        (found(2.0), None, "open"),
     ],
 )
-def test_an_answer_is_compared_with_the_optimum(solution: Solution, optimum: float, kind: str) -> None:
+def test_an_answer_is_compared_with_the_optimum(solution: Solution, optimum: float | None, kind: str) -> None:
     assert _kind(solution, optimum) == kind
 
 
 def test_the_table_adds_the_tasks_up() -> None:
     rows = tuple(Row(task=task, result=dict(EXPERIMENT.measure(task))) for task in EXPERIMENT.tasks(True))
     assert sum(row["optimal"] + row["infeasible"] for row in rows) == 40
-    assert "| 40 |" in EXPERIMENT.markdown(Results(experiment="tiny", rows=rows))
+    page = EXPERIMENT.markdown(Results(experiment="tiny", rows=rows))
+    assert "| 4 to 14 | 20 |" in page
+    assert "| 15 to 30 | 20 |" in page
