@@ -13,7 +13,6 @@ from numba.experimental import structref
 
 from checkmate import DFGraph
 from checkmate_solvers.machine.arrays import ANY_BUDGET, BLOCKS, LOGGED, Ints, State, state_of
-from checkmate_solvers.machine.compilation import is_interpreted
 from checkmate_solvers.machine.load import keep_best, load
 from checkmate_solvers.machine.rounds import repair, run_rounds, trim
 
@@ -43,7 +42,8 @@ def entry(folder: Path) -> Entry:
     Args:
         folder: where the machine code is kept. Numba unpickles what it finds there.
     """
-    held: Any = State if is_interpreted() else _Held
+    configured: Any = numba.config
+    held: Any = State if configured.DISABLE_JIT else _Held
 
     def work(
         state: State, sequence: Ints, budget: int, steps: int, rounds: int, cooling: float, samples: int
@@ -76,7 +76,6 @@ def entry(folder: Path) -> Entry:
         return True, run_rounds(s, budget, rounds, cooling, samples)
 
     where = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": ""}
-    configured: Any = numba.config
     before = {name: getattr(configured, name, "") for name in where}
     vars(configured).update(where)  # overrides the environment and files
     try:
