@@ -95,6 +95,19 @@ def test_greedy_on_articulation_points_waits_for_the_end_of_the_block() -> None:
     assert twice(spared) == {1, 2, 4, 5, 7, 8, 0}
 
 
+def test_without_a_sweep_the_next_length_is_tried_where_blocks_divide_the_root_of_n() -> None:
+    """66 blocks of 3 ops, √199 ≈ 15: each cut then lies at the same op of a block, inside the skip."""
+    graph = residual(66)
+    budget = keep_all_peak(graph) * 6 // 10
+    root = answer(ChenSqrtN(segment=15), graph, budget)
+    assert root.cost > 4 * graph.ideal_cost
+    assert (
+        answer(ChenSqrtN(sweep=False), graph, budget).cost
+        == answer(ChenSqrtN(segment=16), graph, budget).cost
+    )
+    assert answer(ChenSqrtN(sweep=False), graph, budget).cost < 1.5 * graph.ideal_cost
+
+
 @pytest.mark.parametrize("segment", [1, 2, 3])
 @pytest.mark.parametrize("blocks", [1, 2, 7])
 def test_on_articulation_points_no_cut_lies_within_a_residual_block(blocks: int, segment: int) -> None:

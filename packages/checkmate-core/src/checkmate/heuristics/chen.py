@@ -63,7 +63,8 @@ class ChenSqrtN:
     Attributes:
         candidates: the possible cuts, ``"linearized"`` or ``"articulation"``.
         segment: k; None tries ⌈√(number of candidates)⌉ first and then up to 32 lengths.
-        sweep: False = without ``segment``, only that one length, and its first schedule that fits.
+        sweep: False = without ``segment``, only that length and the next, which repeats of equal blocks do
+            not share, and the first schedule that fits.
 
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
     >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps, backward=[False] * 4 + [True] * 4)
@@ -86,7 +87,7 @@ class ChenSqrtN:
         graph, turn = problem.graph, _turn(problem.graph)
         places = _places(graph, self.candidates, turn)
         root = max(math.ceil(math.sqrt(len(places))), 1)
-        more = _sweep(1, len(places)) if self.sweep else []
+        more = _sweep(1, len(places)) if self.sweep else [root + 1]
         lengths = [root, *more] if self.segment is None else [self.segment]
         cuts = (places[k - 1 :: k] for k in lengths)
         longest = math.inf if self.sweep else _LONGEST * graph.n_ops
