@@ -18,8 +18,7 @@ from checkmate.testing.strategies import graphs, problems, training_steps
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.literature.stages.checkmate_milp import CheckmateMilp
 from checkmate_solvers.literature.stages.paper import paper_program
-from checkmate_solvers.literature.stages.proof import proof_program
-from checkmate_solvers.literature.stages.shape import Needed, Shape
+from checkmate_solvers.literature.stages.shape import Shape
 
 from .space import best_in_stages
 
@@ -48,19 +47,6 @@ def test_it_is_exact_in_its_space(solver: CheckmateMilp, problem: Problem) -> No
     assert solver.solve(problem).cost == pytest.approx(best_in_stages(problem), rel=1e-6)
 
 
-@settings(max_examples=60)
-@given(problem=problems(SMALL, fixed_order=True))
-def test_the_relaxation_in_stages_is_below_every_schedule(problem: Problem) -> None:
-    needed = Needed.of(problem.graph)
-    room = problem.budget - needed.graph.base_size
-    best = optimum(problem)
-    if needed.ops and room >= 0 and math.isfinite(best):
-        shape = Shape(graph=needed.graph, room=room)
-        for program in (proof_program(shape), proof_program(shape).relaxed()):
-            bound = Highs().solve(program, time_limit=10, gap=0.0).bound
-            assert needed.graph.ideal_cost + bound * shape.cost_unit <= best * (1 + 1e-9)
-
-
 @pytest.mark.parametrize(
     ("budget", "plain", "tight", "best"), [(4, 22, 23, 26), (5, 21, 22, 22), (6, 20, 21, 21), (8, 18, 19, 19)]
 )
@@ -76,7 +62,7 @@ def test_the_chain_of_the_paper(budget: int, plain: int, tight: int, best: int) 
     bound = Highs().solve(loose.program.relaxed(), time_limit=60, gap=0.0).bound
     assert bound == pytest.approx(1.206, abs=5e-4)
     solution = CheckmateMilp().solve(Problem(graph=graph, budget=budget, time_limit=120))
-    assert (solution.status, solution.cost) == (Status.OPTIMAL, best)
+    assert (solution.bound, solution.cost) == (tight, best)
     assert "best in its stages" in solution.origin["schedule"]
 
 

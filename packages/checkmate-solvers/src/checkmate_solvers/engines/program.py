@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 __all__ = ["Backend", "Draft", "Ids", "Outcome", "Program"]
 
@@ -42,15 +42,6 @@ class Program:
     def relaxed(self) -> Self:
         """The linear relaxation: no column has to be whole."""
         return replace(self, integral=np.zeros_like(self.integral))
-
-    def costing(self, least: float) -> Self:
-        """This program with one more row: the objective is at least ``least``."""
-        return replace(
-            self,
-            matrix=csr_array(vstack([self.matrix, csr_array(self.objective[None, :])])),
-            lower=np.append(self.lower, least),
-            upper=np.append(self.upper, np.inf),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

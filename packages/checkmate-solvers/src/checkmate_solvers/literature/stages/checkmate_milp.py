@@ -3,8 +3,8 @@
 Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, section
 4; :mod:`checkmate_solvers.literature.stages.paper` has the rows. It is exact *in its space*: ops in base
 order within a stage, each at most once, the first runs in base order. Cheaper schedules may exist outside, so
-its own bound proves nothing about the problem. The reported bound comes from another program, which every
-schedule of the problem satisfies (:mod:`checkmate_solvers.literature.stages.proof`).
+its own bound proves nothing about the problem. The reported bound comes from another program
+(:mod:`checkmate_solvers.literature.stages.proof`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class CheckmateMilp:
         partitioned: frontier-advancing stages (the paper's section 4.6); False = its first formulation, in
             which any stage may compute anything: hopeless beyond a few ops, for comparison only. Problems
             with a fixed order are always partitioned.
-        strengthened: with rows that cut off fractional solutions only, and with the best known bound as a
-            row.
+        strengthened: with rows that cut off fractional solutions only.
         proof: look for a bound that holds for all schedules first.
         gap: relative to the cost of the whole schedule, at which to stop.
         backend: solves the programs.
@@ -57,7 +56,7 @@ class CheckmateMilp:
         )
         if shape.fits_in(problem.time_limit):
             if self.proof:
-                prove(best, needed, self.backend, gap=self.gap)
+                prove(best)
             self._improve(best, needed, shape)
         return best.solution()
 
@@ -66,12 +65,8 @@ class CheckmateMilp:
         if best.done:
             return
         model = paper_program(shape, strengthened=self.strengthened)
-        program = model.program
-        if self.strengthened:
-            known = best.bound - (best.base if shape.partitioned else 0.0)
-            program = program.costing(known / shape.cost_unit * (1 - 1e-9))
         gap = best.recompute_gap(self.gap) if shape.partitioned else self.gap
-        outcome = self.backend.solve(program, time_limit=best.clock.left_s, gap=gap)
+        outcome = self.backend.solve(model.program, time_limit=best.clock.left_s, gap=gap)
         if outcome.values is None:
             return
         origin = (

@@ -66,7 +66,7 @@ class LpRounding:
         needed = Needed.of(problem.graph)
         room = problem.budget - needed.graph.base_size
         if Shape(graph=needed.graph, room=room).fits_in(problem.time_limit):
-            prove(best, needed, self.backend)
+            prove(best)
             random = np.random.default_rng(problem.seed)
             for margin in self.margins:
                 shape = Shape(graph=needed.graph, room=int(room * (1 - margin)))

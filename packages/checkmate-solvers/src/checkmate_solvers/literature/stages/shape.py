@@ -40,14 +40,11 @@ class Needed:
         graph: of the needed ops alone, in base order.
         ops: for each of them, its index in the whole graph.
         tensors: for each of its tensors, the same.
-        in_one_order: whether every valid schedule first runs them in base order, as each reads something
-            that the one before it makes.
     """
 
     graph: DFGraph
     ops: tuple[int, ...]
     tensors: tuple[int, ...]
-    in_one_order: bool
 
     @classmethod
     def of(cls, whole: DFGraph) -> Self:
@@ -69,9 +66,7 @@ class Needed:
             outputs=moved(whole.outputs),
             fixed_size=whole.fixed_size,
         )
-        makers = [set(graph.producer[list(op.inputs)].tolist()) for op in graph.ops]
-        in_one_order = all(v - 1 in makers[v] for v in range(1, graph.n_ops))
-        return cls(graph, ops, tuple(tensors), in_one_order)
+        return cls(graph, ops, tuple(tensors))
 
     def sequence(self, plan: Plan) -> list[int]:
         """The computes of a stage plan of this part, as ops of the whole graph."""
@@ -170,14 +165,6 @@ class Shape:
         made = np.repeat(np.arange(graph.n_ops), np.diff(graph.makes.indptr))
         sizes = self._units(graph.sizes[graph.makes.indices])
         return np.bincount(made, sizes, graph.n_ops) + self._units(graph.workspaces)
-
-    @cached_property
-    def least_fresh(self) -> npt.NDArray[np.float64]:
-        """The same, at least: without what inputs hold that the op reuses; for bounds, shape ``[n_ops]``."""
-        graph = self.graph
-        reusing = np.repeat(np.arange(graph.n_ops), np.diff(graph.reuses.indptr))
-        sizes = -(-graph.sizes[graph.reuses.indices] // self._unit)
-        return self.fresh - np.bincount(reusing, sizes, graph.n_ops)
 
     @property
     def limit(self) -> float:
