@@ -57,7 +57,7 @@ def test_the_chain_of_the_paper(budget: int, plain: int, tight: int, best: int) 
     for strengthened, value in ((False, plain), (True, tight)):
         program = paper_program(shape, strengthened=strengthened).program.relaxed()
         bound = Highs().solve(program, time_limit=60, gap=0.0).bound
-        assert graph.ideal_cost + bound == pytest.approx(value, abs=1e-6)
+        assert graph.ideal_cost + bound == pytest.approx(value, abs=1e-4)
     loose = paper_program(Shape(graph=graph, room=budget, partitioned=False), strengthened=False)
     bound = Highs().solve(loose.program.relaxed(), time_limit=60, gap=0.0).bound
     assert bound == pytest.approx(1.206, abs=5e-4)
