@@ -69,9 +69,7 @@ class CheckmateMilp:
         outcome = self.backend.solve(model.program, time_limit=best.clock.left_s, gap=gap)
         if outcome.values is None:
             return
-        origin = (
-            "checkmate-milp, best in its stages" if outcome.finished and shape.exact else "checkmate-milp"
-        )
+        origin = "checkmate-milp" + ", best in its stages" * (outcome.finished and shape.exact)
         try:
             sequence = needed.sequence(model.plan(outcome.values))
         except PlanError:  # whole only within the engine's tolerance

@@ -14,8 +14,8 @@ of op k. In a stage ops run in base order, each at most once.
 
 The last as in the paper, with κ the most hazards: 1 − F ≤ hazards ≤ κ (1 − F). *Strengthened*, it is
 
-    F[t, u, k] ≤ R[t, k],   Σ_k F[t, u, k] + S[t + 1, u] ≤ 1,   Σ_{k < j} F[t, u, k] + R[t, j] ≤ 1, Σ_k F[t,
-    u, k] + S[t + 1, u] ≤ R[t, p(u)] + S[t, u]             only a resident tensor can be freed or kept
+    F[t, u, k] ≤ R[t, k],   Σ_k F[t, u, k] + S[t + 1, u] ≤ 1,   Σ_{k < j} F[t, u, k] + R[t, j] ≤ 1
+    Σ_k F[t, u, k] + S[t + 1, u] ≤ R[t, p(u)] + S[t, u]    only a resident tensor can be freed or kept
 
 which leaves the same schedules, cuts off fractional points, and needs no whole F. Numbers of equations: Jain
 et al., "Checkmate", MLSys 2020.
@@ -68,35 +68,30 @@ def paper_program(shape: Shape, *, strengthened: bool = True) -> PaperProgram:
     draft = Draft()
     compute, retain = shape.computes(draft), shape.retains(draft)
     here, following = retain[:-1], retain[1:]
-    reads = shape.reads
+    tensor, op = (ids[shape.uses[1] != shape.maker[shape.uses[0]]] for ids in shape.uses)  # reads
     draft.rows(
-        (compute[:, shape.maker[reads.tensor]], 1.0),
-        (here[:, reads.tensor], 1.0),
-        (compute[:, reads.op], -1.0),
+        (compute[:, shape.maker[tensor]], 1.0),
+        (here[:, tensor], 1.0),
+        (compute[:, op], -1.0),
         lower=0.0,
-        where=compute[:, reads.op] >= 0,
+        where=compute[:, op] >= 0,
     )
     there = draft.rows(
         (compute[:, shape.maker], 1.0), (here, 1.0), (following, -1.0), lower=0.0, where=following >= 0
     )
     if not shape.partitioned:
-        _run_once_only(draft, shape, compute)
-    free = draft.columns(compute[:, shape.uses.op] >= 0, integral=not strengthened)
+        once = np.array([not op.recomputable for op in shape.graph.ops], dtype=np.bool_)
+        draft.extend(draft.rows((compute[0, once], 1.0), upper=1.0), compute[1:, once], 1.0)
+    free = draft.columns(compute[:, shape.uses[1]] >= 0, integral=not strengthened)
     _memory(draft, shape, compute, here, free)
     if strengthened:
-        draft.extend(there[:, shape.uses.tensor], free, -1.0)
+        draft.extend(there[:, shape.uses[0]], free, -1.0)
     (_strong_frees if strengthened else _frees)(draft, shape, compute, following, free)
     return PaperProgram(shape=shape, program=draft.program(), compute=compute, retain=retain)
 
 
 def _read(values: npt.NDArray[np.float64], columns: Ids) -> npt.NDArray[np.float64]:
     return np.where(columns >= 0, values[columns], 0.0)
-
-
-def _run_once_only(draft: Draft, shape: Shape, compute: Ids) -> None:
-    once = np.array([not op.recomputable for op in shape.graph.ops], dtype=np.bool_)
-    rows = draft.rows((compute[0, once], 1.0), upper=1.0)
-    draft.extend(rows, compute[1:, once], 1.0)
 
 
 def _memory(draft: Draft, shape: Shape, compute: Ids, here: Ids, free: Ids) -> None:
@@ -110,7 +105,8 @@ def _memory(draft: Draft, shape: Shape, compute: Ids, here: Ids, free: Ids) -> N
     step = draft.rows(
         (held[:, :-1], 1.0), (compute, made), (held[:, 1:], -1.0), lower=0.0, upper=0.0, where=running
     )
-    draft.extend(step[:, shape.uses.op], free, -shape.sizes[shape.uses.tensor])
+    tensor, op = shape.uses
+    draft.extend(step[:, op], free, -shape.sizes[tensor])
     draft.rows((held[:, :-1], 1.0), (compute, shape.fresh), upper=shape.limit, where=running)
 
 
@@ -141,9 +137,6 @@ def _strong_frees(draft: Draft, shape: Shape, compute: Ids, following: Ids, free
 
 def _later(shape: Shape) -> Ids:
     """Pairs of uses of one tensor, the earlier one first; shape ``[pairs, 2]``."""
-    tensor = shape.uses.tensor
-    ends = np.searchsorted(tensor, tensor, side="right")
-    counts = ends - np.arange(len(tensor)) - 1
-    first = np.repeat(np.arange(len(tensor)), counts)
-    offset = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.column_stack([first, first + 1 + offset])
+    ends = np.searchsorted(shape.uses[0], shape.uses[0], side="right").tolist()
+    pairs = [(first, later) for first, end in enumerate(ends) for later in range(first + 1, end)]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)

@@ -1,4 +1,4 @@
-r"""Stages, and which cells of R and S there are: the part that all programs in stages share.
+"""Stages, and which cells of R and S there are.
 
 Stages t = 0 … T − 1 follow each other. R[t, k] = 1 if stage t computes op k; S[t, u] = 1 if tensor u is held
 from stage t − 1 into stage t, or for t = T at the end. *Frontier-advancing* stages (Jain et al., "Checkmate",
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from checkmate import DFGraph, Plan, lower
 from checkmate.analysis import needed_ops
 from checkmate_solvers.engines.program import Draft, Ids
 
-__all__ = ["NEEDED", "Needed", "Shape", "Uses"]
+__all__ = ["NEEDED", "Needed", "Shape"]
 
 NEEDED = 6
 """A graph is cut to its needed part in about the time that judging this many schedules takes."""
@@ -29,7 +29,6 @@ NEEDED = 6
 _MOST_UNITS = 2**18
 _MOST_ENTRIES = 3_000_000
 _ENTRIES_PER_S = 500_000
-_Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,18 +72,6 @@ class Needed:
         return [self.ops[v] for v in lower(plan).sequence.tolist()]
 
 
-class Uses(NamedTuple):
-    """Where a tensor of :attr:`Shape.kept` is made or read: sorted by tensor, then by op.
-
-    Attributes:
-        tensor: positions in ``kept``.
-        op: the op that makes it, first, or reads it.
-    """
-
-    tensor: Ids
-    op: Ids
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shape:
     """The stages of one graph, and how bytes and costs are counted in them.
@@ -108,9 +95,8 @@ class Shape:
     @cached_property
     def n_stages(self) -> int:
         """T."""
-        graph = self.graph
-        early = any(0 <= graph.producer[u] < graph.n_ops - 1 for u in graph.outputs)
-        return graph.n_ops + (self.partitioned and early)
+        n_ops, producer = self.graph.n_ops, self.graph.producer
+        return n_ops + (self.partitioned and any(0 <= producer[u] < n_ops - 1 for u in self.graph.outputs))
 
     @cached_property
     def kept(self) -> Ids:
@@ -126,27 +112,12 @@ class Shape:
         return self.graph.producer[self.kept]
 
     @cached_property
-    def asked(self) -> _Mask:
-        """Which of them are graph outputs, shape ``[m]``."""
-        return np.isin(self.kept, self.graph.outputs)
-
-    @cached_property
-    def uses(self) -> Uses:
-        """The ops that make and read them."""
-        reads = self.graph.reads
-        readers = np.repeat(np.arange(self.graph.n_ops), np.diff(reads.indptr))
-        place = np.full(self.graph.n_tensors, -1, dtype=np.int64)
-        place[self.kept] = np.arange(len(self.kept))
-        tensor = np.concatenate([np.arange(len(self.kept)), place[reads.indices]])
-        op = np.concatenate([self.maker, readers])
-        order = np.lexsort((op, tensor))
-        return Uses(*(x[order][tensor[order] >= 0] for x in (tensor, op)))
-
-    @cached_property
-    def reads(self) -> Uses:
-        """The ops that read them."""
-        reading = self.uses.op != self.maker[self.uses.tensor]
-        return Uses(self.uses.tensor[reading], self.uses.op[reading])
+    def uses(self) -> tuple[Ids, Ids]:
+        """Positions in ``kept`` of the tensors that ops make or read, and these ops; in this order."""
+        users = [(maker, *self.graph.readers.row(u)) for u, maker in zip(self.kept, self.maker, strict=True)]
+        pairs = [(i, v) for i, ops in enumerate(users) for v in ops]
+        tensor, op = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return tensor, op
 
     @cached_property
     def exact(self) -> bool:
@@ -161,10 +132,8 @@ class Shape:
     @cached_property
     def fresh(self) -> npt.NDArray[np.float64]:
         """Units that an op needs beside its inputs while it runs: outputs, workspace; shape ``[n_ops]``."""
-        graph = self.graph
-        made = np.repeat(np.arange(graph.n_ops), np.diff(graph.makes.indptr))
-        sizes = self._units(graph.sizes[graph.makes.indices])
-        return np.bincount(made, sizes, graph.n_ops) + self._units(graph.workspaces)
+        graph, sizes = self.graph, self._units(self.graph.sizes)
+        return np.array([sizes[list(op.outputs)].sum() for op in graph.ops]) + self._units(graph.workspaces)
 
     @property
     def limit(self) -> float:
@@ -177,15 +146,11 @@ class Shape:
         priced = [op.cost for op in self.graph.ops if op.recomputable or not self.partitioned]
         return max(priced, default=0.0) or 1.0
 
-    @cached_property
-    def entries(self) -> int:
-        """About how many entries the largest program in stages has."""
-        per_stage = 8 * len(self.uses.op) + 6 * self.graph.n_ops + 4 * len(self.kept)
-        return per_stage * self.n_stages // (2 if self.partitioned else 1)
-
     def fits_in(self, seconds: float) -> bool:
         """Whether the program is small enough to be built in a part of that time, and in little memory."""
-        return self.entries <= min(_MOST_ENTRIES, _ENTRIES_PER_S * seconds)
+        per_stage = 8 * len(self.uses[0]) + 6 * self.graph.n_ops + 4 * len(self.kept)
+        entries = per_stage * self.n_stages // (2 if self.partitioned else 1)
+        return entries <= min(_MOST_ENTRIES, _ENTRIES_PER_S * seconds)
 
     def computes(self, draft: Draft) -> Ids:
         """Columns R, shape ``[n_stages, n_ops]``; objective: the cost of recomputation, or of all runs."""
@@ -202,12 +167,12 @@ class Shape:
     def retains(self, draft: Draft) -> Ids:
         """Columns S, shape ``[n_stages + 1, m]``; the last row holds the graph outputs and nothing else."""
         stage = np.arange(self.n_stages + 1)[:, None]
-        last = stage == self.n_stages
+        last, asked = stage == self.n_stages, np.isin(self.kept, self.graph.outputs)
         free = self.partitioned & (self.graph.sizes[self.kept] == 0)  # held for nothing
         return draft.columns(
             stage > (self.maker if self.partitioned else np.zeros_like(self.maker)),
-            least=np.where(last, self.asked, free),
-            most=~last | self.asked,
+            least=np.where(last, asked, free),
+            most=~last | asked,
             integral=True,
         )
 
