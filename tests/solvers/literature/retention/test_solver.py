@@ -17,9 +17,8 @@ from checkmate.testing.strategies import graphs, problems, training_steps
 from ..stages.space import best_in_stages  # noqa: TID252 - there is no package to import it from
 
 pytest.importorskip("ortools")
-from checkmate_solvers.literature.retention import RetentionIntervals
-from checkmate_solvers.literature.retention.grid import Grid
-from checkmate_solvers.literature.retention.model import Model
+from checkmate_solvers.literature import RetentionIntervals
+from checkmate_solvers.literature.retention.model import Grid, Model
 
 SMALL = st.one_of(graphs(max_ops=5), training_steps(max_layers=3))
 

@@ -1,31 +1,138 @@
 r"""The model: when each op runs, at most C times, and until when each copy of its outputs is held.
 
+Stage k ends with the first run of op k; before it, ops 0 … k − 1 may run again, in base order. So op v in
+stage k ≥ v has the number k (k + 1) / 2 + v, its *event*. The end of the schedule counts as one more op, of
+number n, that reads the graph outputs.
+
 Run r of op v starts at event s[v, r], if it takes place: a[v, r]. Run 0 does, at event(v, v); the others run
 again. A copy of tensor u, made by run r of its producer p, is held during [s[p, r], e[u, r]).
 
-    min Σ c_v Σ_{r ≥ 1} a[v, r] a[v, r + 1] ≤ a[v, r],   s[v, r] < s[v, r + 1],   e[u, r] ≤ s[p, r + 1]
-    each if the later one runs Σ_r b[u, j, i, r] = a[j, i]                                    each reader j of
-    u, and each of its runs i b[u, j, i, r] ⇒ a[p, r],  s[p, r] < s[j, i] < e[u, r]          it reads the copy
-    r Σ of the sizes of copies held, and of passing bytes of running ops, ≤ room        at all events:
-    cumulative
+    min Σ c_v Σ_{r ≥ 1} a[v, r]
+    a[v, r + 1] ≤ a[v, r],   s[v, r] < s[v, r + 1],   e[u, r] ≤ s[p, r + 1]         each if the later one runs
+    Σ_r b[u, j, i, r] = a[j, i]                          each reader j of u, and each of its runs i
+    b[u, j, i, r] ⇒ a[p, r],  s[p, r] < s[j, i] < e[u, r]          it reads the copy of run r
+    Σ of the sizes of copies held, and of passing bytes of running ops, ≤ room    at all events: cumulative
 
-Bartan et al. (ICML 2023) write the reads as one reservoir constraint per edge; the literals b are equivalent,
-and were two to five times as fast here. New are ops with several outputs, each held as long as it is needed;
+Bartan, Li, Teague, Lott and Dilkina, "Moccasin: Efficient Tensor Rematerialization for Neural Networks", ICML
+2023, section 2, write the reads as one reservoir constraint per edge; the literals b are equivalent, and were
+two to five times as fast here. New are ops with several outputs, each held as long as it is needed;
 workspace; outputs that come back after the last op; ops that run once only.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from checkmate_solvers.literature.retention.grid import Grid, event
+import numpy as np
+
+from checkmate import DFGraph
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["Model"]
+__all__ = ["Grid", "Model", "event"]
+
+_SAFE = 2**60
+
+
+def event(stage: int, op: int) -> int:
+    """The number of the moment at which an op runs in a stage.
+
+    >>> [event(stage, op) for stage in range(3) for op in range(stage + 1)]
+    [0, 1, 2, 3, 4, 5]
+    """
+    return stage * (stage + 1) // 2 + op
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Grid:
+    """The ops, bytes and costs of the model, in whole numbers.
+
+    Bytes are counted in units of their greatest common divisor, exactly. Only where bytes × events might
+    overflow 64 bits, the unit is larger, and bytes are rounded up.
+
+    Attributes:
+        graph: all of its ops are needed.
+        room: bytes beside graph inputs and ``fixed_size``.
+    """
+
+    graph: DFGraph
+    room: int
+
+    @property
+    def end(self) -> int:
+        """The event of the end."""
+        return event(self.graph.n_ops, self.graph.n_ops)
+
+    @cached_property
+    def readers(self) -> dict[int, list[int]]:
+        """For each tensor that is made and used, the ops that read it in base order; n = the end."""
+        graph = self.graph
+        end = {u: [graph.n_ops] for u in graph.outputs}
+        made = np.flatnonzero(graph.producer >= 0).tolist()
+        readers = {u: [*graph.readers.row(u).tolist(), *end.get(u, [])] for u in made}
+        return {u: ops for u, ops in readers.items() if ops}
+
+    @cached_property
+    def last_stage(self) -> list[int]:
+        """For each op, the last stage in which running it can be of use."""
+        last = list(range(self.graph.n_ops + 1))
+        for v, op in reversed([*enumerate(self.graph.ops)]):
+            last[v] = max([v, *(last[j] for u in op.outputs for j in self.readers.get(u, []))])
+        return last
+
+    def again(self, v: int) -> list[int]:
+        """The events at which op ``v`` may run again, ascending."""
+        if not self.graph.ops[v].recomputable:
+            return []
+        return [event(k, v) for k in range(v + 1, self.last_stage[v] + 1)]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Units of each tensor."""
+        return [self._units(size) for size in self.graph.sizes.tolist()]
+
+    @cached_property
+    def passing(self) -> list[int]:
+        """Units that an op needs only while it runs: workspace, and outputs without a reader."""
+        unread = [sum(self.sizes[u] for u in op.outputs if u not in self.readers) for op in self.graph.ops]
+        return [self._units(op.workspace) + size for op, size in zip(self.graph.ops, unread, strict=True)]
+
+    @property
+    def capacity(self) -> int:
+        """Units of the room."""
+        return self.room // self._unit
+
+    @cached_property
+    def costs(self) -> list[int]:
+        """Cost of each op in whole units: exactly if the highest is at most 2^20, else that is 2^20."""
+        costs = self.graph.costs
+        highest = float(costs.max(initial=0.0)) or 1.0
+        if highest <= 2**20 and all(cost.is_integer() for cost in costs.tolist()):
+            return [int(cost) for cost in costs]
+        return [int(cost) for cost in np.rint(costs / highest * 2**20)]
+
+    def runs(self, sequence: Sequence[int]) -> list[list[int]]:
+        """The events at which a sequence of ops runs each of them; two runs in one stage count as one."""
+        stage, runs = self.graph.n_ops, [*(set[int]() for _ in self.graph.ops), {self.end}]
+        first = {v: i for i, v in reversed([*enumerate(sequence)])}
+        for i, v in reversed([*enumerate(sequence)]):
+            stage = v if first[v] == i else stage
+            if stage >= v:
+                runs[v].add(event(stage, v))
+        return [sorted(events) for events in runs]
+
+    def _units(self, size: int) -> int:
+        return -(-size // self._unit)
+
+    @cached_property
+    def _unit(self) -> int:
+        divisor = math.gcd(*self.graph.sizes.tolist(), *self.graph.workspaces.tolist()) or 1
+        return divisor * max(1, -(-(self.room // divisor) * (self.end + 1) // _SAFE))
 
 
 class Model:
@@ -47,7 +154,6 @@ class Model:
         self._starts: list[list[cp_model.IntVar]] = []
         self._active: list[list[cp_model.IntVar]] = []
         self._ends: dict[tuple[int, int], cp_model.IntVar] = {}
-        self._reads: dict[tuple[int, int, int, int], cp_model.IntVar] = {}
         self._held: list[tuple[cp_model.IntervalVar, int]] = []
         for v in range(grid.graph.n_ops + 1):
             self._run(v, copies)
@@ -66,14 +172,18 @@ class Model:
     def start_from(self, sequence: Sequence[int]) -> None:
         """Look for nothing more expensive than a sequence of ops; start there if it is in the model.
 
-        A partial hint misleads CP-SAT: if the sequence is not in the model, no hint is given.
+        A hint that is no solution misleads CP-SAT: if the sequence is not in the model, no hint is given.
         """
         costs, events = self.grid.costs, self.grid.runs(sequence)
         self.cp.add(self._cost <= sum(costs[v] for v in sequence) - sum(costs))
         in_order = [v for _, v in sorted((s, v) for v, runs in enumerate(events[:-1]) for s in runs)]
         few = all(len(runs) <= len(starts) for runs, starts in zip(events, self._starts, strict=True))
         if few and in_order == list(sequence):
-            self._hint(events)
+            for runs, starts, active in zip(events, self._starts, self._active, strict=True):
+                for r in range(1, len(starts)):
+                    self.cp.add_hint(active[r], r < len(runs))
+                    if r < len(runs):
+                        self.cp.add_hint(starts[r], runs[r])
 
     def sequence(self, value: Callable[[cp_model.IntVar], int]) -> list[int]:
         """The ops in order, for the values of a solution."""
@@ -126,23 +236,5 @@ class Model:
                 cp.add_implication(copy, made)
                 cp.add(making < reading).only_enforce_if(copy)
                 cp.add(reading < self._ends[u, r]).only_enforce_if(copy)
-                self._reads[u, j, i, r] = copy
                 copies.append(copy)
             cp.add(sum(copies) == reads)
-
-    def _hint(self, events: Sequence[Sequence[int]]) -> None:
-        for v, (starts, active) in enumerate(zip(self._starts, self._active, strict=True)):
-            for r in range(1, len(starts)):
-                again = r < len(events[v])
-                self.cp.add_hint(active[r], again)
-                self.cp.add_hint(starts[r], events[v][r] if again else event(v + 1, v))
-        producer = self.grid.graph.producer
-        for (u, r), end in self._ends.items():
-            made = events[int(producer[u])]
-            if r < len(made):
-                until = made[r + 1] if r + 1 < len(made) else self.grid.end + 1
-                reads = (s for j in self.grid.readers[u] for s in events[j] if made[r] < s < until)
-                self.cp.add_hint(end, max(reads, default=made[r]) + 1)
-        for (u, j, i, r), read in self._reads.items():
-            made = events[int(producer[u])]
-            self.cp.add_hint(read, i < len(events[j]) and bisect_left(made, events[j][i]) - 1 == r)
