@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["register"]
+__all__ = ["warm_up"]
 
 
-def register(cli: click.Group) -> None:
-    """Add the command."""
-    cli.add_command(_warm_up)
-
-
-@click.command("warm-up")
-def _warm_up() -> None:
+@click.command
+def warm_up() -> None:
     """Compile the local search of 'auto', unless this machine has it compiled.
 
     It takes about half a minute. Without this command, the first solves work without the local search while

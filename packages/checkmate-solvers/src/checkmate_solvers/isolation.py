@@ -25,14 +25,7 @@ def _path() -> list[str]:
     A relative or empty entry means the folder in which a program happens to run, which may hold a hostile
     ``json.py``. That folder is taken only if our own packages lie there, and then last.
     """
-    given = [os.fsdecode(folder) for folder in sys.path]
+    given = [folder for folder in map(os.fsdecode, sys.path) if os.path.isabs(folder)]
+    taken = [folder for folder in given if not (os.path.exists(folder) and os.path.samefile(folder, "."))]
     ours = [str(Path(file).parents[1]) for file in (__file__, checkmate.__file__)]
-    taken = [folder for folder in given if os.path.isabs(folder) and not _is_here(folder)]
     return [folder for folder in dict.fromkeys([*taken, *ours]) if os.pathsep not in folder]
-
-
-def _is_here(folder: str) -> bool:
-    try:
-        return os.path.samefile(folder, os.curdir)
-    except OSError:  # it is not there, or may not be read
-        return False

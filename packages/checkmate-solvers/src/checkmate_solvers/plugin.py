@@ -7,7 +7,6 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from checkmate.plugins import Solver, SolverSpec, hookimpl
-from checkmate_solvers.extra import ORTOOLS
 
 if TYPE_CHECKING:
     import click
@@ -75,7 +74,7 @@ def checkmate_register_solvers() -> list[SolverSpec]:
             summary="the same, solved by SCIP",
             load=_checkmate_milp_scip,
             guarantee="bound",
-            requires=ORTOOLS,
+            requires=("checkmate-solvers[ortools]",),
             cite=_JAIN,
         ),
         SolverSpec(
@@ -90,7 +89,7 @@ def checkmate_register_solvers() -> list[SolverSpec]:
             summary="MOCCASIN: CP-SAT over the stretches of time for which tensors are held, two each",
             load=_of("literature:RetentionIntervals"),
             features=frozenset({"anytime"}),
-            requires=ORTOOLS,
+            requires=("checkmate-solvers[ortools]",),
             cite="Bartan, Li, Teague, Lott & Dilkina, Moccasin: Efficient Tensor Rematerialization for "
             "Neural Networks, ICML 2023, arXiv:2304.14463",
         ),
@@ -100,9 +99,9 @@ def checkmate_register_solvers() -> list[SolverSpec]:
 @hookimpl
 def checkmate_register_commands(cli: click.Group) -> None:
     """Add ``checkmate warm-up``."""
-    from checkmate_solvers.command import register
+    from checkmate_solvers.command import warm_up
 
-    register(cli)
+    cli.add_command(warm_up)
 
 
 def _of(name: str) -> Callable[[], Solver]:
