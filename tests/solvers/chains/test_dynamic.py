@@ -40,9 +40,9 @@ def _tables(draw: st.DrawFn) -> tuple[Chain, NestedSchedules, int]:
     assert isinstance(found, Chain)
     inner = st.sets(st.integers(1, found.length))
     cuts = sorted(draw(inner) | {found.length})
-    rows = sections(found, cuts)
-    room = max(keep_all_peak(found.graph) - rows.base_size, 0)
-    return found, NestedSchedules(rows, room, draw(st.sampled_from([5, 10_000]))), rows.base_size
+    rows, base_size = sections(found, cuts)
+    room = max(keep_all_peak(found.graph) - base_size, 0)
+    return found, NestedSchedules(rows, room, draw(st.sampled_from([5, 10_000]))), base_size
 
 
 @given(_tables())

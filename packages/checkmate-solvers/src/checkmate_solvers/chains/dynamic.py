@@ -23,8 +23,6 @@ without that rule is NP-hard (same paper). So V is no bound, and the solver clai
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,11 +30,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkmate import Problem, Schedule, Solution, simulate
-from checkmate.analysis import needed_ops
-from checkmate.heuristics import cheapest
-from checkmate_solvers.chains.sections import Sections, sections
-from checkmate_solvers.chains.structure import Chain, NoChain, explained, recognise
+from checkmate import Problem, Solution
+from checkmate.analysis import liveness
+from checkmate.solving import NEVER, Deadline
+from checkmate_solvers.chains.sections import Section, common_unit, sections
+from checkmate_solvers.chains.structure import Chain, solve_chain
 
 __all__ = ["ChainDP", "NestedSchedules"]
 
@@ -53,9 +51,9 @@ class ChainDP:
     """The dynamic programme, for chains of any length.
 
     A chain of more layers than ``sections`` is cut into that many sections, first into 32. Bytes are counted
-    in units: their greatest common divisor if the budget has at most ``units`` of them, so that nothing is
-    rounded; else a larger unit, and kept bytes are rounded up. For a graph that is no chain the answer is
-    unknown, unless the base order fits as it is.
+    in units: their greatest common divisor if the budget has at most ``units`` of them, more if there are
+    fewer sections, so that nothing is rounded; else a larger unit, and kept bytes are rounded up. For a graph
+    that is no chain the answer is unknown, unless the base order fits as it is.
 
     Attributes:
         sections: the most; time grows with its third power.
@@ -76,33 +74,39 @@ class ChainDP:
 
     def solve(self, problem: Problem) -> Solution:
         """The cheapest schedule of the programme within the budget; with few sections if the time is up."""
-        return explained(cheapest(problem, self._sequences(problem)))
+        return solve_chain(problem, self._schedules)
 
-    def _sequences(self, problem: Problem) -> Iterator[Sequence[int]]:
-        deadline = time.monotonic() + problem.time_limit
-        base_order = np.flatnonzero(needed_ops(problem.graph)).tolist()
-        yield base_order
-        keep_all = simulate(problem.graph, Schedule.from_sequence(problem.graph, base_order)).peak
-        chain = recognise(problem.graph)
-        if isinstance(chain, NoChain) or keep_all <= problem.budget:
-            return
-        for most in sorted({min(_FEW_SECTIONS, self.sections), self.sections}):
-            units = self.units * max(1, self.sections // most)
-            yield from _schedules(problem, chain, most, units, keep_all, deadline)
-            if chain.length <= most:
-                return
+    def _schedules(self, problem: Problem, chain: Chain) -> Iterator[Sequence[int]]:
+        deadline, p = Deadline(problem.time_limit), chain.length
+        for n in sorted({min(most, self.sections, p) for most in (_FEW_SECTIONS, self.sections)}):
+            rows, base_size = sections(chain, [round(p * k / n) for k in range(1, n + 1)])
+            room, units = problem.budget - base_size, self.units * (self.sections // n)
+            exact = room // common_unit(rows) <= units
+            if not exact:
+                keep_all = liveness(problem.graph, chain.order).peak
+                room = int(min(problem.budget * _MORE_BYTES, keep_all)) - base_size
+            if room < 0:
+                continue
+            table = NestedSchedules(rows, room, units, deadline=deadline)
+            fitting = np.flatnonzero(np.isfinite(table.costs))
+            _, first = np.unique(table.costs[fitting], return_index=True)  # of equal costs the least memory
+            for column in fitting[first[: 1 if exact else _ROUNDED_TRIES]].tolist():
+                yield table.sequence(column)
 
 
 class _Rule(NamedTuple):
-    """What an interval may begin with: run the forward ops up to section k, then do the rest.
+    """How to begin with the interval (i, j), and its costs from column ``first`` on.
 
-    The rest is on a stack, the last entry first: intervals (i, j, units that are kept meanwhile), and (j,)
-    for the backward ops of section j.
+    Run the forward ops of the sections i + 1 … ``run``; do the interval (``k``, j) with ``units`` less; run
+    the backward ops of the sections ``k`` … ``then`` + 1; do the interval (i, ``then``).
     """
 
+    first: int
     costs: _Floats
+    run: int
     k: int
-    rest: tuple[tuple[int, ...], ...]
+    units: int
+    then: int
 
 
 class NestedSchedules:
@@ -110,156 +114,103 @@ class NestedSchedules:
 
     Args:
         rows: the sections.
-        room: bytes for everything but ``rows.base_size``.
+        room: bytes for everything that a choice can free.
         most_units: the most different budgets.
-        deadline: give up at this time, as ``time.monotonic()`` counts.
-
-    Raises:
-        TimeoutError: if the time is up.
+        deadline: when to give up: then no schedule is known.
 
     Attributes:
         budgets: bytes of each column of the table, ascending, the last being ``room``.
-        exact: whether no number of bytes is rounded.
     """
 
-    def __init__(self, rows: Sections, room: int, most_units: int, *, deadline: float = math.inf) -> None:
+    def __init__(
+        self, rows: Sequence[Section], room: int, most_units: int, *, deadline: Deadline = NEVER
+    ) -> None:
         """Fill the table: shorter intervals first."""
-        self.rows = rows.rows
-        gcd = rows.unit
-        self.unit = gcd * -(-(room // gcd) // most_units) if room >= gcd else gcd
-        self.exact = self.unit == gcd
-        columns = room // self.unit + 1
-        self.budgets = room - self.unit * np.arange(columns, dtype=np.int64)[::-1]
-        n = len(self.rows)
-        self._cost_before = np.cumsum([0.0, *(row.cost for row in self.rows)])
-        self._state = [0, *(row.state for row in self.rows)]
-        self._walk = self._walks(n)
+        self._rows, n = rows, len(rows)
+        gcd = common_unit(rows)
+        self._unit = gcd * max(1, -(-(room // gcd) // most_units))
+        columns = room // self._unit + 1
+        self.budgets = room - self._unit * np.arange(columns, dtype=np.int64)[::-1]
+        self._cost_before = np.cumsum([0.0, *(row.cost for row in rows)])
+        self._state = [0, *(row.state for row in rows)]
+        self._walk = np.zeros(
+            (n + 1, n + 1), dtype=np.int64
+        )  # of sections i + 1 … k, only state i being kept
+        for i, row in enumerate(rows):
+            self._walk[i, i + 1 :] = np.maximum.accumulate(
+                [row.walk, *(later.leave for later in rows[i + 1 :])]
+            )
         self._value = np.full((n + 1, n + 1, columns), np.inf)
-        for i in range(n + 1):
-            self._value[i, i] = 0.0
-        for length in range(1, n + 1):
-            for i in range(n + 1 - length):
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-                best = self._value[i, i + length]
-                for rule in self._rules(i, i + length, 0, columns):
-                    np.minimum(best, rule.costs, out=best)
+        self._value[range(n + 1), range(n + 1)] = 0.0
+        for i, j in ((j - length, j) for length in range(1, n + 1) for j in range(length, n + 1)):
+            if deadline.passed:
+                return
+            best = self._value[i, j]
+            for rule in self._rules(i, j, 0, columns):
+                np.minimum(best[rule.first :], rule.costs, out=best[rule.first :])
 
     @property
     def costs(self) -> _Floats:
         """Cost of all forward ops for each budget; infinite where it is too small."""
-        costs: _Floats = self._value[0, len(self.rows)]
+        costs: _Floats = self._value[0, -1]
         return costs
 
     def sequence(self, column: int) -> list[int]:
         """The ops of a schedule of that cost, in order."""
         ops: list[int] = []
-        stack: list[tuple[int, ...]] = [(0, len(self.rows), column)]
+        stack: list[tuple[int, ...]] = [(0, len(self._rows), column)]
         while stack:
             i, *interval = stack.pop()
             if not interval:
-                ops += self.rows[i - 1].backward
+                ops += self._rows[i - 1].backward
                 continue
             j, m = interval
             if i < j:
-                best = min(self._rules(i, j, m, m + 1), key=lambda rule: float(rule.costs[0]))
-                ops += (v for row in self.rows[i : best.k] for v in row.forward)
-                stack += [(*part[:2], m - part[2]) if len(part) > 1 else part for part in best.rest]
+                rules = [rule for rule in self._rules(i, j, m, m + 1) if rule.first == m]
+                best = min(rules, key=lambda rule: float(rule.costs[0]))
+                ops += (v for row in self._rows[i : best.run] for v in row.forward)
+                backward = ((q,) for q in range(best.then + 1, best.k + 1))
+                stack += [(i, best.then, m), *backward, (best.k, j, m - best.units)]
         return ops
 
     def _rules(self, i: int, j: int, low: int, high: int) -> Iterator[_Rule]:
-        """The rules for an interval, with their costs for the budgets ``low`` … ``high`` − 1.
+        """The rules for an interval, with their costs up to column ``high`` − 1, from ``low`` on or later.
 
-        Of all checkpoints only one is given, with the least cost of all; its k is that of the first budget.
+        Of all checkpoints only one is given, with the least cost of all; its k is that of its first column.
         """
+        value, run_cost = self._value, self._cost_before - self._cost_before[i]
 
-        def rule(need: int, k: int, *rest: tuple[int, ...]) -> _Rule:
-            costs = sum((self._less(part, low, high) for part in rest if len(part) > 1), self._run(i, k))
-            return _Rule(np.where(self.budgets[low:high] >= need, costs, np.inf), k, rest)
+        def rule(need: int, run: int, k: int, units: int, then: int) -> _Rule:
+            start = min(max(low, units, int(np.searchsorted(self.budgets, need))), high)
+            costs = run_cost[run] + value[k, j, start - units : high - units] + value[i, then, start:high]
+            return _Rule(start, costs, run, k, units, then)
 
-        first, last = self.rows[i], self.rows[j - 1]
+        first, last = self._rows[i], self._rows[j - 1]
         x, kept, gradients = self._state[i], self._units(self._state[i]), last.gradients
-        read_before = i > 0 and self.rows[i - 1].keeps_output  # by the sections behind this interval
+        read_before = i > 0 and self._rows[i - 1].keeps_output  # by the sections behind this interval
         finish = x + first.back if read_before else first.finish
         finish = max(finish, x + first.save + gradients if first.saves else 0)
         if j == i + 1:
-            yield rule(max(finish, x + gradients), j if first.saves else i, (j,))
+            yield rule(max(finish, x + gradients), j if first.saves else i, j, 0, i)
             return
         if not (last.reads_input or last.saves):
-            yield rule(x + last.back, i, (i, j - 1, 0), (j,))
-        yield self._checkpoint(i, j, low, high)
+            yield rule(x + last.back, i, j, 0, j - 1)
+        if (start := max(low, kept)) < high:
+            inner = slice(i + 1, j)
+            each = value[inner, j, start - kept : high - kept] + value[i, inner, start:high]
+            each += run_cost[inner, None]
+            each[self.budgets[start:high] < x + self._walk[i, inner, None] + gradients] = np.inf
+            k = i + 1 + int(each[:, 0].argmin())
+            yield _Rule(start, each.min(axis=0), k, k, kept, k)
         for k in range(i + 1, j + 1):
-            row = self.rows[k - 1]
+            row = self._rows[k - 1]
             if row.saves and (k == i + 1 or not row.reads_input):
                 peak = max(self._walk[i, k - 1], self._state[k - 1] + row.save) + gradients
                 need = finish if k == i + 1 else x + max(peak, row.back)
-                yield rule(need, k, (i, k - 1, 0), (k,), (k, j, kept + self._units(row.saved)))
+                yield rule(need, k, k, kept + self._units(row.saved), k - 1)
         if not (read_before or first.reads_input):
             need = max(finish, x + first.save + gradients)
-            yield rule(need, i + 1, (i + 1,), (i + 1, j, self._units(first.saved)))
-
-    def _checkpoint(self, i: int, j: int, low: int, high: int) -> _Rule:
-        costs, k = np.full(high - low, np.inf), i + 1
-        x = self._units(self._state[i])
-        start = max(low, x)
-        if start < high:
-            each = self._value[i + 1 : j, j, start - x : high - x] + self._value[i, i + 1 : j, start:high]
-            each += self._run(i, slice(i + 1, j))[:, None]
-            need = self._state[i] + self._walk[i, i + 1 : j] + self.rows[j - 1].gradients
-            each[self.budgets[start:high] < need[:, None]] = np.inf
-            costs[start - low :], k = each.min(axis=0), i + 1 + int(each[:, 0].argmin())
-        return _Rule(costs, k, ((i, k, 0), (k, j, x)))
-
-    def _run(self, i: int, k: int | slice) -> _Floats:
-        """Cost of the forward ops of sections i + 1 … k."""
-        cost: _Floats = self._cost_before[k] - self._cost_before[i]
-        return cost
-
-    def _less(self, part: tuple[int, ...], low: int, high: int) -> _Floats:
-        """V(i, j) for the budgets ``low`` … ``high`` − 1, each less the units of the part (i, j, units)."""
-        i, j, units = part
-        value = np.full(high - low, np.inf)
-        start = max(low, units)
-        if start < high:
-            value[start - low :] = self._value[i, j, start - units : high - units]
-        return value
-
-    def _walks(self, n: int) -> npt.NDArray[np.int64]:
-        """Peak of running sections i + 1 … k with nothing kept but state i, which is not counted; [i, k]."""
-        walks = np.zeros((n + 1, n + 1), dtype=np.int64)
-        for i in range(n):
-            peaks = [self.rows[i].walk, *(row.leave for row in self.rows[i + 1 :])]
-            walks[i, i + 1 :] = np.maximum.accumulate(peaks)
-        return walks
+            yield rule(need, i + 1, i + 1, self._units(first.saved), i)
 
     def _units(self, size: int) -> int:
-        return -(-size // self.unit)
-
-
-def _schedules(
-    problem: Problem, chain: Chain, most: int, units: int, keep_all: int, deadline: float
-) -> Iterator[Sequence[int]]:
-    """Schedules of the programme with at most ``most`` sections."""
-    rows = sections(chain, _cuts(chain, most))
-    room = problem.budget - rows.base_size
-    if room < 0:
-        return
-    try:
-        table = NestedSchedules(rows, room, units, deadline=deadline)
-        if not table.exact:
-            room = int(min(problem.budget * _MORE_BYTES, keep_all)) - rows.base_size
-            table = NestedSchedules(rows, room, units, deadline=deadline)
-    except TimeoutError:
-        return
-    fitting = np.flatnonzero(np.isfinite(table.costs))
-    _, first = np.unique(table.costs[fitting], return_index=True)  # of equal costs the least memory
-    tries = 1 if table.exact else _ROUNDED_TRIES
-    for column in fitting[first[:tries]].tolist():
-        yield table.sequence(column)
-
-
-def _cuts(chain: Chain, most: int) -> list[int]:
-    """The ends of sections: evenly spread, at most ``most``, and at most one for each layer."""
-    p = chain.length
-    n = min(p, most)
-    return [round(p * (k + 1) / n) for k in range(n)]
+        return -(-size // self._unit)

@@ -18,17 +18,15 @@ The choice of k among equally good ones is ours.
 
 from __future__ import annotations
 
+import itertools
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from checkmate import Problem, Schedule, Solution, simulate
-from checkmate.analysis import needed_ops
-from checkmate.heuristics import cheapest
-from checkmate_solvers.chains.structure import Chain, NoChain, explained, recognise
+from checkmate import Problem, Solution
+from checkmate.analysis import liveness
+from checkmate.solving import Deadline
+from checkmate_solvers.chains.structure import Chain, solve_chain
 
 __all__ = ["Revolve", "binomial_sequence", "forward_steps"]
 
@@ -60,17 +58,27 @@ class Revolve:
 
     def solve(self, problem: Problem) -> Solution:
         """The schedule with the most slots that fits."""
-        return explained(cheapest(problem, self._sequences(problem)))
+        return solve_chain(problem, self._schedules)
 
-    def _sequences(self, problem: Problem) -> Iterator[Sequence[int]]:
-        yield np.flatnonzero(needed_ops(problem.graph)).tolist()
-        chain = recognise(problem.graph)
-        if isinstance(chain, NoChain):
-            return
+    def _schedules(self, problem: Problem, chain: Chain) -> Iterator[Sequence[int]]:
         if self.slots is not None:
             yield binomial_sequence(chain, self.slots)
             return
-        yield from _fitting(problem, chain)
+        deadline = Deadline(problem.time_limit)
+        low, high = 1, chain.length + 1  # halve: the peak grows with the slots, or nearly so
+        while low < high and not deadline.passed:
+            slots = (low + high + 1) // 2
+            if forward_steps(chain.length + 1, slots) > _MOST_OPS:
+                low = slots
+                continue
+            sequence = binomial_sequence(chain, slots)
+            if liveness(problem.graph, sequence).peak <= problem.budget:
+                low = slots
+                yield sequence
+            else:
+                high = slots - 1
+        if forward_steps(chain.length + 1, low) <= _MOST_OPS:
+            yield binomial_sequence(chain, low)
 
 
 def forward_steps(length: int, slots: int) -> int:
@@ -90,7 +98,11 @@ def binomial_sequence(chain: Chain, slots: int) -> list[int]:
     """
     sequence: list[int] = []
     stack = [(0, chain.length + 1, slots)]
-    saves = [_reads_own_layer(chain, q) for q in range(1, chain.length + 2)]
+    makes = [*(set(chain.graph.ops[v].outputs) for v in chain.forward), set[int]()]
+    saves = [
+        any(made.intersection(chain.graph.ops[v].inputs) for v in block)
+        for made, block in zip(makes, chain.blocks, strict=True)
+    ]
     while stack:
         start, stop, c = stack.pop()
         if stop - start == 1 or c == 1:
@@ -104,43 +116,15 @@ def binomial_sequence(chain: Chain, slots: int) -> list[int]:
     return sequence
 
 
-def _fitting(problem: Problem, chain: Chain) -> Iterator[Sequence[int]]:
-    """Schedules, the last of which has the most slots that fit: more slots cost less."""
-    deadline = time.monotonic() + problem.time_limit
-    low, high = 1, chain.length + 1  # halve: the peak grows with the slots, or nearly so
-    while low < high and time.monotonic() < deadline:
-        slots = (low + high + 1) // 2
-        if forward_steps(chain.length + 1, slots) > _MOST_OPS:
-            low = slots
-            continue
-        sequence = binomial_sequence(chain, slots)
-        yield sequence
-        fits = simulate(problem.graph, Schedule.from_sequence(problem.graph, sequence)).peak <= problem.budget
-        low, high = (slots, high) if fits else (low, slots - 1)
-    if forward_steps(chain.length + 1, low) <= _MOST_OPS:
-        yield binomial_sequence(chain, low)
-
-
 def _beta(c: int, r: int) -> int:
     return math.comb(c + r, c) if r >= 0 else 0
 
 
 def _repetitions(length: int, slots: int) -> int:
     """The least r with β(c, r) ≥ l."""
-    r = 0
-    while _beta(slots, r) < length:
-        r += 1
-    return r
+    return next(r for r in itertools.count() if _beta(slots, r) >= length)
 
 
 def _first_checkpoint(length: int, slots: int) -> int:
     r = _repetitions(length, slots)
     return min(_beta(slots, r - 1), length - _beta(slots - 1, r - 1))
-
-
-def _reads_own_layer(chain: Chain, q: int) -> bool:
-    """Whether block q reads anything that forward op q makes."""
-    if q > chain.length:
-        return False
-    made = set(chain.graph.ops[chain.forward[q - 1]].outputs)
-    return any(made.intersection(chain.graph.ops[v].inputs) for v in chain.blocks[q - 1])

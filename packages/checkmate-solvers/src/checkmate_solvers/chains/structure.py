@@ -12,15 +12,16 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from checkmate import DFGraph, Solution, Status
+from checkmate import DFGraph, Problem, Solution, Status
 from checkmate.analysis import needed_ops
+from checkmate.heuristics import cheapest
 
-__all__ = ["Chain", "NoChain", "explained", "recognise"]
+__all__ = ["Chain", "NoChain", "recognise", "solve_chain"]
 
 _LEAST_SHARE = 4
 """At least one op in this many is in the row, or the graph is no chain: a training step has a forward op and
@@ -48,6 +49,11 @@ class Chain:
         """p, the number of forward ops."""
         return len(self.forward)
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The needed ops in base order: forward ops, then the blocks from the last to the first."""
+        return (*self.forward, *(v for block in reversed(self.blocks) for v in block))
+
 
 @dataclass(frozen=True, slots=True)
 class NoChain:
@@ -66,77 +72,46 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
     "only the first 3 of 67 ops are in a row: op 3 'layer0.attention.key' does not continue it"
     """
     order = np.flatnonzero(needed_ops(graph)).tolist()
-    reading = _Reading(graph, order)
-    longest = reading.row()
-    p = max((i for i in range(1, longest + 1) if reading.is_kept(i)), default=0)
+    maker = {t: i for i, v in enumerate(order, start=1) for t in graph.ops[v].outputs}
+    reads = [{t: maker[t] for t in graph.ops[v].inputs if t in maker} for v in order]  # by their makers
+    row = 0  # the number of ops from the first on that read only their predecessor, and may run again
+    while row < len(order) and graph.ops[order[row]].recomputable and {*reads[row].values(), 0} == {row, 0}:
+        row += 1
+    kept = (i for k, read in enumerate(reads, start=1) for i in read.values() if k != i + 1)
+    p = max((i for i in kept if i <= row), default=0)
     if p == 0:
         return NoChain("no op in a row from the start is read by anything but the op after it")
     if p * _LEAST_SHARE < len(order):
-        follows = graph.op_label(order[longest]) if longest < len(order) else "nothing"
+        follows = graph.op_label(order[row]) if row < len(order) else "nothing"
         return NoChain(f"only the first {p} of {len(order)} ops are in a row: {follows} does not continue it")
-    states = ((), *(reading.state(i) for i in range(1, p + 1)))
+    outputs = [graph.ops[v].outputs for v in order[:p]]
+    states = [(), *(tuple(t for t in made if t in reads[i]) for i, made in enumerate(outputs, start=1))]
+    states[p] = states[p] or tuple(t for t in outputs[-1] if any(t in read for read in reads))
     blocks: list[list[int]] = [[] for _ in range(p + 1)]
     layer = p + 1
-    for v in order[p:]:
-        following = reading.layer(v, layer, states)
-        if isinstance(following, NoChain):
-            return following
-        layer = following
-        blocks[layer - 1].append(v)
-    return Chain(graph=graph, forward=tuple(order[:p]), blocks=tuple(map(tuple, blocks)), states=states)
-
-
-def explained(solution: Solution) -> Solution:
-    """The same solution; an unknown one with the reason, if the graph is no chain."""
-    read = recognise(solution.problem.graph) if solution.status is Status.UNKNOWN else None
-    if isinstance(read, NoChain):
-        return Solution.unknown(solution.problem, reason=f"the graph is no chain: {read.reason}")
-    return solution
-
-
-class _Reading:
-    """The needed ops in base order, numbered from 1, and the readers of each tensor among them."""
-
-    def __init__(self, graph: DFGraph, order: list[int]) -> None:
-        self.graph, self.order = graph, order
-        self.number = {v: i for i, v in enumerate(order, start=1)}
-        rows = (graph.readers.row(t).tolist() for t in range(graph.n_tensors))
-        self.readers = [[self.number[v] for v in row if v in self.number] for row in rows]
-
-    def row(self) -> int:
-        """The number of ops from the first on that read only their predecessor, and may run again."""
-        for i, v in enumerate(self.order):
-            sources = {int(self.graph.producer[t]) for t in self.graph.ops[v].inputs} - {-1}
-            if sources != ({self.order[i - 1]} if i else set()) or not self.graph.ops[v].recomputable:
-                return i
-        return len(self.order)
-
-    def is_kept(self, i: int) -> bool:
-        """Whether an op other than i + 1 reads an output of op i."""
-        return any(k != i + 1 for t in self._outputs(i) for k in self.readers[t])
-
-    def state(self, i: int) -> tuple[int, ...]:
-        """The outputs of op i that op i + 1 reads; if it reads none, all outputs that are read."""
-        read = [t for t in self._outputs(i) if self.readers[t]]
-        return tuple(t for t in read if i + 1 in self.readers[t]) or tuple(read)
-
-    def layer(self, v: int, current: int, states: Sequence[tuple[int, ...]]) -> int | NoChain:
-        """The layer of backward op ``v``: the last up to ``current`` that has all of its inputs."""
-        graph, p = self.graph, len(states) - 1
-        reads = [(t, self.number.get(int(graph.producer[t]), p + 1)) for t in graph.ops[v].inputs]
-        reads = [(t, i) for t, i in reads if i <= p]
-        if not reads:
-            return current
-        top = max(i for _, i in reads)
-        is_input = all(i == top and t in states[i] for t, i in reads)
-        layer = min(current, top + 1 if is_input else top)
-        for t, i in reads:
-            if i != layer and not (i == layer - 1 and t in states[i]):
+    for v, read in zip(order[p:], reads[p:], strict=True):
+        row_reads = {t: i for t, i in read.items() if i <= p}
+        if row_reads:  # the last layer up to the current one that has all of these
+            top = max(row_reads.values())
+            layer = min(layer, top + (row_reads.keys() <= set(states[top])))
+        for t, i in row_reads.items():
+            if i != layer and t not in states[layer - 1]:
                 return NoChain(
                     f"{graph.op_label(v)} reads {graph.tensor_label(t)}, which belongs to layer {i}, "
                     f"where the backward pass is at layer {layer}"
                 )
-        return layer
+        blocks[layer - 1].append(v)
+    return Chain(
+        graph=graph, forward=tuple(order[:p]), blocks=tuple(map(tuple, blocks)), states=tuple(states)
+    )
 
-    def _outputs(self, i: int) -> tuple[int, ...]:
-        return self.graph.ops[self.order[i - 1]].outputs
+
+def solve_chain(problem: Problem, schedules: Callable[[Problem, Chain], Iterable[Sequence[int]]]) -> Solution:
+    """The base order if it fits, else the cheapest of ``schedules``; unknown if the graph is no chain."""
+    once = cheapest(problem, [np.flatnonzero(needed_ops(problem.graph)).tolist()])
+    if once.status is not Status.UNKNOWN:
+        return once
+    chain = recognise(problem.graph)
+    if isinstance(chain, NoChain):
+        return Solution.unknown(problem, reason=f"the graph is no chain: {chain.reason}")
+    return cheapest(problem, schedules(problem, chain))
