@@ -124,14 +124,13 @@ def _hills(bounds: Mapping[int, float]) -> list[int]:
         return []
     parts = np.array_split(np.array(list(bounds)), min(_HILL_PARTS, len(bounds)))
     tops = [max(part.tolist(), key=bounds.__getitem__) for part in parts]
-    highest = max(range(len(tops)), key=lambda i: bounds[tops[i]])
-    rises = [(_RISE * bounds[tops[highest]], -1)]
-    for i, top in enumerate(tops):
-        valley = min(bounds[between] for between in tops[min(i, highest) : max(i, highest) + 1])
-        if i != highest:
-            rises.append((bounds[top] - valley, top))
-    _, second = max(rises)
-    return [tops[highest], second] if second >= 0 else [tops[highest]]
+    first = max(tops, key=bounds.__getitem__)
+    rises = {}  # above the valley between this moment and the highest
+    for top in tops:
+        low, high = sorted((top, first))
+        rises[top] = bounds[top] - min(bounds[at] for at in tops if low <= at <= high)
+    second = max(tops, key=rises.__getitem__)
+    return [first, second] if rises[second] > _RISE * bounds[first] else [first]
 
 
 def _cut_at(best: Incumbent, cuts: dict[int, CutBound], at: int) -> None:
@@ -180,46 +179,43 @@ def min_cut(moment: Moment) -> CutBound:
 
 
 class _Network:
-    """The flow network of a moment: source 0, sink 1, then the ops and tensors that it decides.
+    """The flow network of a moment: source 0, sink 1, then two nodes for each op, and one for each tensor.
 
-    An op has two nodes: whether it runs after the moment, and whether it does so for the first time. The
-    latter is the sink for ops that ran before.
+    The nodes of an op say whether it runs after the moment, and whether it does so for the first time. The
+    latter is the sink for ops that ran before. The moment decides neither pinned tensors nor later ones.
     """
 
     def __init__(self, moment: Moment) -> None:
         self.moment, graph = moment, moment.graph
-        self.tensors = np.flatnonzero(moment.made & ~moment.pinned)
-        self.ops, self.late = np.flatnonzero(moment.before | moment.unsure), np.flatnonzero(moment.unsure)
-        again = np.full(graph.n_ops, -1, dtype=np.int64)
-        again[self.ops] = 2 + np.arange(len(self.ops))
-        first = np.ones(graph.n_ops, dtype=np.int64)
-        first[self.late] = 2 + len(self.ops) + np.arange(len(self.late))
-        tensor = np.full(graph.n_tensors, -1, dtype=np.int64)
-        tensor[self.tensors] = 2 + len(self.ops) + len(self.late) + np.arange(len(self.tensors))
-        self.n_nodes = 2 + len(self.ops) + len(self.late) + len(self.tensors)
-        self.sizes = graph.sizes[self.tensors]
-        self.costs = graph.costs[self.ops]
+        self.decided = moment.made & ~moment.pinned
+        ran = moment.before | moment.unsure
+        tensors, self.ops = np.flatnonzero(self.decided), np.flatnonzero(ran)
+        self.sizes, self.costs = graph.sizes[tensors], graph.costs[self.ops]
         self.runs_once = np.array([not graph.ops[v].recomputable for v in self.ops], dtype=np.bool_)
-        wanted = self.tensors[moment.needed[self.tensors]]
+        self.n_nodes = 2 + 2 * graph.n_ops + graph.n_tensors
+        again, first, tensor = np.split(np.arange(2, self.n_nodes), [graph.n_ops, 2 * graph.n_ops])
+        first[~moment.unsure] = 1
+        late, wanted = np.flatnonzero(moment.unsure), np.flatnonzero(moment.needed & self.decided)
         reader = np.repeat(np.arange(graph.n_ops), np.diff(graph.reads.indptr))
         read = graph.reads.indices
-        runs = (again[reader] >= 0) & (tensor[read] >= 0)
-        later = (first[reader] > 1) & np.append(first > 1, False)[graph.producer[read]]
+        maker = graph.producer[read]
+        runs = ran[reader] & self.decided[read]
+        later = moment.unsure[reader] & np.append(moment.unsure, False)[maker]
         edges = [
             (again[self.ops], first[self.ops]),
-            (tensor[self.tensors], again[graph.producer[self.tensors]]),
+            (tensor[tensors], again[graph.producer[tensors]]),
             (np.zeros(len(wanted), dtype=np.int64), tensor[wanted]),
             (again[reader[runs]], tensor[read[runs]]),
-            (first[self.late], again[self.late]),
-            (first[graph.producer[read[later]]], first[reader[later]]),
+            (first[late], again[late]),
+            (first[maker[later]], first[reader[later]]),
         ]
-        self.edges = np.concatenate([np.column_stack(pair) for pair in edges])
+        self.edges = tuple(np.concatenate(ends) for ends in zip(*edges, strict=True))
 
     def keep_all(self) -> _Line:
         """λ = 0: everything needed is resident, nothing runs again."""
-        nothing = np.zeros(len(self.ops) + len(self.tensors), dtype=np.bool_)
-        again, late = np.split(nothing, [len(self.ops)])
-        return self._line(self.moment.needed[self.tensors], again, late)
+        side = np.zeros(self.n_nodes, dtype=np.bool_)
+        side[-self.moment.graph.n_tensors :] = self.moment.needed
+        return self._line(side)
 
     def keep_least(self) -> tuple[int, _Line]:
         """λ = ∞: every op that can run again does; only tensors that can't come back are resident.
@@ -229,46 +225,35 @@ class _Network:
             bytes are counted in whole units.
         """
         unit = -(-int(self.sizes.sum()) // _WHOLE) or 1
-        run = np.where(self.runs_once, _INFINITE, 0)
-        flow, side = self._flow(self._capacities(run, self.sizes // unit))
-        return flow * unit + self.moment.pinned_size - self.moment.room, self._read(side)
+        flow, line = self._cut(np.zeros(len(self.ops)), self.sizes // unit)
+        return flow * unit + self.moment.pinned_size - self.moment.room, line
 
     def cut(self, price: float) -> tuple[float, _Line]:
         """L(price), rounded down so that it is valid, and the cut that attains it."""
         total = max(float(self.costs[~self.runs_once].sum()), price * float(self.sizes.sum()))
         scale = _WHOLE / total
-        run = np.where(self.runs_once, _INFINITE, np.floor(self.costs * scale))
-        flow, side = self._flow(self._capacities(run, np.floor(self.sizes * (price * scale))))
-        value = (flow - 1) / scale - price * (self.moment.room - self.moment.pinned_size)
-        return value, self._read(side)
+        flow, line = self._cut(self.costs * scale, self.sizes * (price * scale))
+        return (flow - 1) / scale - price * (self.moment.room - self.moment.pinned_size), line
 
-    def _capacities(self, run: _Values, stored: _Values) -> npt.NDArray[np.int32]:
-        free = np.full(len(self.edges) - len(run) - len(stored), _INFINITE)
-        return np.concatenate([run, stored, free]).astype(np.int32)
-
-    def _flow(self, capacities: npt.NDArray[np.int32]) -> tuple[int, Mask]:
-        """Maximum flow and the source side of a minimum cut."""
-        shape = (self.n_nodes, self.n_nodes)
-        network = csr_array((capacities, (self.edges[:, 0], self.edges[:, 1])), shape=shape)
+    def _cut(self, run: _Values, stored: _Values) -> tuple[int, _Line]:
+        """The maximum flow if running ops again and storing tensors costs this, and a minimum cut."""
+        capacities = np.full(len(self.edges[0]), _INFINITE, dtype=np.int32)
+        capacities[: len(run)][~self.runs_once] = run[~self.runs_once]
+        capacities[len(run) :][: len(stored)] = stored
+        network = csr_array((capacities, self.edges), shape=(self.n_nodes, self.n_nodes))
         result = maximum_flow(network, 0, 1)
         left = network - result.flow
         left.data[left.data < 0] = 0
         left.eliminate_zeros()
         side = np.zeros(self.n_nodes, dtype=np.bool_)
         side[breadth_first_order(left, 0, return_predecessors=False)] = True
-        return int(result.flow_value), side
+        return int(result.flow_value), self._line(side)
 
-    def _read(self, side: Mask) -> _Line:
-        """The cut as x, r and a."""
-        graph = self.moment.graph
-        runs, first = np.zeros((2, graph.n_ops), dtype=np.bool_)
-        some, more = len(self.ops), len(self.ops) + len(self.late)
-        runs[self.ops], first[self.late], wanted = np.split(side[2:], [some, more])
-        maker = graph.producer[self.tensors]
-        return self._line(wanted & ~runs[maker], (runs & ~first)[self.ops], first[maker])
-
-    def _line(self, resident: Mask, again: Mask, late: Mask) -> _Line:
-        keep = np.ones(self.moment.graph.n_tensors, dtype=np.bool_)
-        keep[self.tensors] = resident | late
-        held = int(self.sizes[resident].sum()) + self.moment.pinned_size
-        return _Line(float(self.costs[again].sum()), held - self.moment.room, keep)
+    def _line(self, side: Mask) -> _Line:
+        """The source side of a cut, read as x, r and a."""
+        graph, moment = self.moment.graph, self.moment
+        runs, first, wanted = np.split(side[2:], [graph.n_ops, 2 * graph.n_ops])
+        resident = self.decided & wanted & ~runs[graph.producer]
+        held = int(graph.sizes[resident].sum()) + moment.pinned_size
+        cost = float(graph.costs[runs & ~first].sum())
+        return _Line(cost, held - moment.room, ~self.decided | resident | first[graph.producer])

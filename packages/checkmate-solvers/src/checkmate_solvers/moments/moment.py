@@ -27,8 +27,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from checkmate import DFGraph, Problem, Schedule, simulate
-from checkmate.analysis import needed_ops
+from checkmate import DFGraph, Problem
+from checkmate.analysis import liveness, needed_ops, working_sets
 
 __all__ = ["Mask", "Moment", "crowded_ops", "moment_at"]
 
@@ -82,14 +82,12 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
         raise ValueError(f"{graph.op_label(at)} is needed by no graph output: it has no moment")
     index = np.arange(graph.n_ops)
     early, late = (index < at, index > at) if fixed_order else _ancestors_and_descendants(graph, at)
-    before, after = needed & early & (index != at), needed & late & (index != at)
-    unsure = needed & ~before & ~after & (index != at)
+    others = needed & (index != at)
+    before, after = others & early, others & late
+    unsure = others & ~before & ~after
     made = np.append(before | unsure, False)[graph.producer]
-    read = _inputs(graph, after)
+    read, pinned = _inputs(graph, after), made & _inputs(graph, index == at)
     read[list(graph.outputs)] = True
-    op = graph.ops[at]
-    fresh = int(graph.sizes[list(op.outputs)].sum()) + op.workspace
-    fresh -= int(graph.sizes[graph.reuses.row(at)].sum())
     return Moment(
         graph=graph,
         at=at,
@@ -97,8 +95,8 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
         after=after,
         unsure=unsure,
         needed=made & read,
-        pinned=made & _inputs(graph, index == at),
-        room=budget - graph.base_size - fresh,
+        pinned=pinned,
+        room=budget - int(working_sets(graph)[at] - graph.sizes[pinned].sum()),
     )
 
 
@@ -111,8 +109,7 @@ def crowded_ops(problem: Problem, most: int | None = None) -> list[int]:
     """
     graph = problem.graph
     order = np.flatnonzero(needed_ops(graph))
-    timeline = simulate(graph, Schedule.from_sequence(graph, order.tolist()))
-    memory = timeline.memory[timeline.schedule.codes >= 0]
+    memory = liveness(graph, order.tolist()).memory
     crowded = order[memory > problem.budget]
     if most is None or not len(crowded):
         return [int(v) for v in crowded]

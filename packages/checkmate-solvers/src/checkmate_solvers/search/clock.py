@@ -22,6 +22,7 @@ class Clock:
     Attributes:
         deadline: the time limit, or the end of the innermost :meth:`within` block.
         patient: the same limit, patient.
+        started: when, as ``time.monotonic()`` counts.
         is_patient: whether the patient deadline counts: no schedule is known yet.
     """
 
@@ -30,13 +31,8 @@ class Clock:
         self.deadline = Deadline(problem.time_limit)
         self.patient = Deadline(problem.time_limit, patient=True)
         self.is_patient = True
+        self.started = time.monotonic()
         self._graph = problem.graph
-        self._started = time.monotonic()
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self._started
 
     @property
     def left_s(self) -> float:

@@ -102,16 +102,15 @@ def offer(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
     timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
     if timeline.peak > budget:
         return False
-    if not best.clock.has_time_to_judge(_JUDGED):
-        best.keep_if_better(timeline, origin)
-    elif has_machine_code(best):
+    able = best.clock.has_time_to_judge(_JUDGED)
+    if able and has_machine_code(best):
         mend(best, sequence, origin)
-    else:
-        best.keep_if_better(timeline, origin)
-        until = best.clock.deadline.part(_SHARE / 2)
-        for fixed_order in {best.problem.fixed_order, True}:
-            lean = pruned(graph, sequence, budget, fixed_order=fixed_order, deadline=until)
-            best.keep_if_better(lean, origin)
+        return True
+    best.keep_if_better(timeline, origin)
+    until = best.clock.deadline.part(_SHARE / 2)
+    for fixed_order in {best.problem.fixed_order, True} if able else ():
+        lean = pruned(graph, sequence, budget, fixed_order=fixed_order, deadline=until)
+        best.keep_if_better(lean, origin)
     return True
 
 

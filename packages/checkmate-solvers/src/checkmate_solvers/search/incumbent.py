@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -131,8 +132,8 @@ class Incumbent:
         """Report what the solver does, without anything new."""
         if self.problem.on_progress is not None:
             incumbent = self.cost if self._best is not None else None
-            report = Progress(incumbent, min(self.bound, self.cost), self.clock.elapsed_s, step)
-            self.problem.on_progress(report)
+            elapsed_s = time.monotonic() - self.clock.started
+            self.problem.on_progress(Progress(incumbent, min(self.bound, self.cost), elapsed_s, step))
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
