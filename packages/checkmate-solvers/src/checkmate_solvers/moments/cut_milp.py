@@ -115,8 +115,6 @@ def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap:
     if any(moment.room < moment.pinned_size for moment in moments):
         return CutDecision(recompute=math.inf, keep=None)
     model = Moments(moments)
-    if not model.program.integral.any():  # nothing ran before: nothing to decide
-        return CutDecision(recompute=0.0, keep=model.kept(np.zeros(0)))
     outcome = Highs(nodes=nodes).solve(model.program, time_limit=time_limit, gap=gap)
     keep = None if outcome.values is None else model.kept(outcome.values)
     return CutDecision(recompute=max(outcome.bound, 0.0) * model.unit, keep=keep, finished=outcome.finished)
