@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Schedule, simulate
-from checkmate.analysis import needed_ops
+from checkmate.analysis import liveness, needed_ops
 from checkmate.testing.strategies import budgets, graphs, training_steps, valid_schedules
 from checkmate_solvers.machine.arrays import (
     BEST,
@@ -19,7 +19,6 @@ from checkmate_solvers.machine.arrays import (
     State,
     state_of,
 )
-from checkmate_solvers.machine.reference import evaluated
 
 ANY = 2**62
 NOTHING = np.zeros(0, dtype=np.int64)
@@ -35,9 +34,8 @@ def _loaded(work, graph: DFGraph, sequence: list[int], fixed_order: bool = False
 def _agrees(graph: DFGraph, state: State, seen) -> list[int]:
     """The sequence of a state, whose every number was checked."""
     ops, memory = seen(state)
-    cost, expected = evaluated(graph, ops)
-    assert memory == expected.tolist()
-    assert np.isclose(state.totals[COST], cost, rtol=1e-9, atol=1e-9)
+    assert memory == (liveness(graph, ops).memory - graph.base_size).tolist()
+    assert np.isclose(state.totals[COST], graph.costs[ops].sum(), rtol=1e-9, atol=1e-9)
     filled = [b for b in range(state.counts[BLOCKS]) if state.filled[b] > 0]
     assert max(state.most[b] for b in filled) >= max(memory, default=0)
     runs = np.bincount(np.array(ops, dtype=np.int64), minlength=graph.n_ops)
@@ -71,7 +69,7 @@ def test_no_round_breaks_anything(data, work, seen, graph: DFGraph, fixed_order:
     for rounds in (1, 1, 1, 1, 1, 20):
         work(state, NOTHING, budget, 0, rounds, 0.99, 3)
         ops = _agrees(graph, state, seen)
-        assert max(evaluated(graph, ops)[1], default=0) <= budget
+        assert liveness(graph, ops).peak - graph.base_size <= budget
         if fixed_order:
             first = list(dict.fromkeys(ops))
             assert [v for v in first if v in needed] == needed
@@ -100,7 +98,7 @@ def test_how_rounds_are_cut_into_pieces_makes_no_difference(
     work, graph: DFGraph, seed: int, cut: int
 ) -> None:
     needed = np.flatnonzero(needed_ops(graph)).tolist()
-    budget = int(0.8 * max(evaluated(graph, needed)[1]))
+    budget = int(0.8 * (liveness(graph, needed).peak - graph.base_size))
     whole, parts = (_loaded(work, graph, needed, seed=seed) for _ in range(2))
     for state in (whole, parts):
         if not work(state, NOTHING, budget, 100, 0, 1.0, 3)[0]:

@@ -1,4 +1,4 @@
-"""Single edits against the plain evaluator. They are called from Python: without machine code only."""
+"""Single edits against a plain pass over all ops. They are called from Python: without machine code only."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkmate import DFGraph
+from checkmate.analysis import liveness
 from checkmate.testing.strategies import graphs, training_steps, valid_schedules
 from checkmate_solvers.machine.arrays import BLOCKS, COST, LOGGED, SHIFT, State, state_of
 from checkmate_solvers.machine.drops import discard, idle
 from checkmate_solvers.machine.load import load
-from checkmate_solvers.machine.reference import evaluated
 from checkmate_solvers.machine.sequence import (
     exceeds,
     insert,
@@ -73,9 +73,9 @@ def test_after_any_edits_all_numbers_are_those_of_a_fresh_pass(data, seen, graph
     for _ in range(data.draw(st.integers(1, 12))):
         _edit(data, state)
         ops, memory = seen(state)
-        cost, expected = evaluated(graph, ops)
-        assert memory == expected.tolist()
-        assert state.totals[COST] == pytest.approx(cost)
+        expected = (liveness(graph, ops).memory - graph.base_size).tolist()
+        assert memory == expected
+        assert state.totals[COST] == pytest.approx(graph.costs[ops].sum())
         at = state.pos[_nodes(state)]
         low, high = sorted((data.draw(st.integers(0, len(at) - 1)), data.draw(st.integers(0, len(at) - 1))))
         if high < len(ops):
@@ -116,4 +116,4 @@ def test_sequences_longer_than_a_block() -> None:
         insert(state, 0, middle)
     ops = state.op[_nodes(state)][:-1]
     memory = [state.mem[p] + state.add[p >> SHIFT] for p in state.pos[_nodes(state)][:-1]]
-    assert memory == evaluated(graph, ops.tolist())[1].tolist()
+    assert memory == liveness(graph, ops.tolist()).memory.tolist()
