@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import queue
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from checkmate import DFGraph, Problem, Status
 from checkmate_solvers import auto
 from checkmate_solvers.auto import Auto
-from checkmate_solvers.worker import Finding, Worker
+from checkmate_solvers.search import Incumbent
+from checkmate_solvers.worker import Worker
 
 SEARCHING = Auto(without=("exhaustive",))
 """It has work for a second process even on small graphs."""
@@ -25,55 +28,45 @@ GRAPH = DFGraph.from_nodes(
     deps=[[], [0], [1], [0, 2], [3], [3, 4], [2, 5], [1, 6], [0, 7]],
 )
 PROBLEM = Problem(graph=GRAPH, budget=5, fixed_order=True, time_limit=60)
-ENTRY, NO_OPTIONS = "checkmate_solvers.auto:prove", {"without": []}
 PATIENCE_S = 60.0
 
 
-def everything_from(worker: Worker) -> list[Finding]:
-    found: list[Finding] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while worker.running and time.monotonic() < deadline:
-        found += worker.findings(0.1)
-    return found
-
-
 def test_it_proves_and_finds_the_same_as_auto() -> None:
-    other = Worker(PROBLEM, ENTRY, NO_OPTIONS)
+    best, reported = Incumbent(PROBLEM), []
+    best.keep_if_better = lambda sequence, _: reported.append(sum(GRAPH.ops[v].cost for v in sequence))
+    other = Worker(best, PROBLEM, ())
+    deadline = time.monotonic() + PATIENCE_S
     try:
-        found = everything_from(other)
+        while other.running and time.monotonic() < deadline:
+            other.poll(0.1)
     finally:
         other.stop()
     alone = SEARCHING.solve(PROBLEM)
     assert other.finished
-    assert max(f.bound for f in found) == alone.bound
-    costs = [sum(GRAPH.ops[v].cost for v in f.sequence) for f in found if f.sequence is not None]
-    assert costs == sorted(costs, reverse=True)
-    assert alone.bound <= min(costs)
+    assert best.bound == alone.bound
+    assert reported == sorted(reported, reverse=True)
+    assert alone.bound <= min(reported)
 
 
 def test_auto_takes_over_its_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three findings one has no schedule, one a schedule that is too large."""
     alone = SEARCHING.solve(PROBLEM)
     assert alone.schedule is not None
-    keep_all = list(range(GRAPH.n_ops))
+    keep_all, best = list(range(GRAPH.n_ops)), alone.schedule.sequence.tolist()
 
     class Knows(Worker):
-        def __init__(self, problem: Problem, entry: str, options: Mapping[str, object]) -> None:
-            self.running, self.finished = True, True
-
-        def findings(self, wait_s: float = 0.0) -> list[Finding]:
-            best = alone.schedule.sequence.tolist()
-            return [
-                Finding(0.0, keep_all, "too large"),
-                Finding(0.0, best, "elsewhere"),
-                Finding(alone.bound, None, "elsewhere"),
-            ]
+        def __init__(self, *asked: Any) -> None:
+            self._best, self.running, self.finished = asked[0], True, True
+            self._findings = queue.SimpleQueue()
+            self._findings.put((0.0, keep_all, "too large"))
+            self._findings.put((0.0, best, "elsewhere"))
+            self._findings.put((alone.bound, None, "elsewhere"))
 
         def stop(self) -> None:
             self.running = False
 
     monkeypatch.setattr(auto, "Worker", Knows)
-    solution = SEARCHING.solve(Problem(graph=GRAPH, budget=PROBLEM.budget, fixed_order=True, threads=2))
+    solution = SEARCHING.solve(replace(PROBLEM, threads=2))
     assert (solution.cost, solution.bound, solution.status) == (alone.cost, alone.bound, Status.OPTIMAL)
     assert solution.origin["bound"] == "elsewhere"
 
@@ -82,7 +75,7 @@ def test_auto_takes_over_its_findings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_if_it_dies_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr("checkmate_solvers.worker._PROGRAM", program)
     alone = SEARCHING.solve(PROBLEM)
-    solution = SEARCHING.solve(Problem(graph=GRAPH, budget=PROBLEM.budget, fixed_order=True, threads=2))
+    solution = SEARCHING.solve(replace(PROBLEM, threads=2))
     assert (solution.cost, solution.bound) == (alone.cost, alone.bound)
 
 
@@ -92,10 +85,11 @@ def test_it_ends_when_the_first_process_does(tmp_path) -> None:
     script = (
         "import os, sys\n"
         "from checkmate import Problem, floor, generators\n"
+        "from checkmate_solvers.search import Incumbent\n"
         "from checkmate_solvers.worker import Worker\n"
         "graph = generators.residual(27)\n"
         "problem = Problem(graph=graph, budget=8 * floor(graph).size, time_limit=600)\n"
-        f"worker = Worker(problem, {ENTRY!r}, {NO_OPTIONS!r})\n"
+        "worker = Worker(Incumbent(problem), problem, ())\n"
         f"open({str(pid)!r}, 'w').write(str(worker._process.pid))\n"
         "os._exit(0)\n"
     )
@@ -132,13 +126,14 @@ def test_it_takes_no_code_from_the_current_folder(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"
         "from checkmate import Problem, generators\n"
+        "from checkmate_solvers.search import Incumbent\n"
         "from checkmate_solvers.worker import Worker\n"
         f"os.chdir({str(tmp_path)!r})\n"
         f"sys.path[:0] = ['', '.', {str(tmp_path)!r}]\n"
         "problem = Problem(graph=generators.chain(4), budget=10**9)\n"
-        f"worker = Worker(problem, {ENTRY!r}, {NO_OPTIONS!r})\n"
+        "worker = Worker(Incumbent(problem), problem, ())\n"
         "while worker.running:\n"
-        "    list(worker.findings(60))\n"
+        "    worker.poll(60)\n"
         "print(worker.finished)\n"
         "worker.stop()\n"
     )

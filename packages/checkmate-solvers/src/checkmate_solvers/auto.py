@@ -35,7 +35,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -252,7 +251,7 @@ class Auto:
             return
         searched = best.cost
         while not best.done and worker.running:
-            _poll(best, worker, _WAIT_S)
+            worker.poll(min(_WAIT_S, max(best.clock.left_s, 0.0)))
         if able and best.cost < searched:
             cycles.run()
         if not worker.finished:  # it died
@@ -302,15 +301,15 @@ class Auto:
             yield None
             return
         problem = replace(best.problem, time_limit=max(best.clock.left_s, _WAIT_S))
-        worker = Worker(problem, f"{__name__}:{prove.__name__}", {"without": list(self.without)})
-        best.poll = partial(_poll, best, worker)
+        worker = Worker(best, problem, self.without)
+        best.poll = worker.poll
         try:
             yield worker
         finally:
             worker.stop()
 
 
-def prove(best: Incumbent, *, without: Sequence[str]) -> None:
+def prove(best: Incumbent, without: Sequence[str]) -> None:
     """Step 5 alone, as the second process runs it."""
     Auto(without=tuple(without)).prove(best)
 
@@ -339,14 +338,6 @@ def _least_peak(best: Incumbent) -> Solution | None:
         else:
             return None
     return least
-
-
-def _poll(best: Incumbent, worker: Worker, wait_s: float = 0.0) -> None:
-    """Take over the findings of the second process; wait at most that long for the first."""
-    for finding in worker.findings(min(wait_s, max(best.clock.left_s, 0.0))):
-        if finding.sequence is not None:
-            best.keep_if_better(finding.sequence, finding.origin)
-        best.raise_bound(finding.bound, finding.origin)
 
 
 def _mended(best: Incumbent) -> Timeline | None:
