@@ -13,12 +13,12 @@ from checkmate.analysis import liveness
 from checkmate.testing.strategies import graphs, training_steps, valid_schedules
 from checkmate_solvers.machine.arrays import BLOCKS, COST, LOGGED, SHIFT, State, state_of
 from checkmate_solvers.machine.drops import discard, idle
-from checkmate_solvers.machine.load import load
 from checkmate_solvers.machine.sequence import (
     exceeds,
     insert,
     latest,
     lay_out,
+    load,
     peak,
     remove,
     undo,

@@ -43,76 +43,47 @@ small cost, so that of two drops without cost the one that frees more bytes wins
 
 
 class State(NamedTuple):
-    """All arrays of a search. The graph's do not change; ``n`` is the end's index as an op.
+    """All arrays of a search. The graph's do not change; the end is the last op."""
 
-    Attributes:
-        cost: of each op; the end costs nothing.
-        workspace: bytes of each op.
-        once: whether an op may run only once.
-        must: whether the first run of an op has to stay where it is, in base order.
-        reads_at, reads: tensors that each op reads, compressed rows; graph inputs left out.
-        makes_at, makes: tensors that each op makes.
-        users_at, users: ops that read each tensor, the end included.
-        reuses_at, reuses: tensors that each op allocates in place of, if it reads them last.
-        producer, place: the op that makes a tensor, and which of its outputs it is.
-        size: bytes of each tensor.
-        lots: ops to draw from, the larger their outputs the more often.
-        op, prev, next, pos: of each node: its op, the nodes of the same op around it, its position.
-        death: of each node and output: the node that reads the copy last.
-        head, tail, runs: of each op: its first and last node, and how many there are.
-        free: stack of unused node ids.
-        at, mem: of each position: the node there, and its memory without ``add`` of its block.
-        add, most, filled: of each block: bytes to add, most memory of a node, how many nodes.
-        log: edits to undo: node and −1 of an insertion; op and following node of a removal.
-        repeated, rank: ops that run several times, and the place of each in that list.
-        marks: of each op, for sets: in the set if equal to the current mark.
-        found, stack, order: room for lists of ops or nodes.
-        best: ops of the cheapest sequence within the budget.
-        counts, totals: single numbers, see above.
-        random: of the generator.
-    """
-
-    cost: Floats
-    workspace: Ints
-    once: Flags
-    must: Flags
+    cost: Floats  # of each op; the end costs nothing
+    workspace: Ints  # bytes of each op
+    once: Flags  # whether an op may run only once
+    must: Flags  # whether the first run of an op has to stay where it is, in base order
     reads_at: Ints
-    reads: Ints
+    reads: Ints  # tensors that each op reads, compressed rows; graph inputs left out
     makes_at: Ints
-    makes: Ints
+    makes: Ints  # tensors that each op makes
     users_at: Ints
-    users: Ints
+    users: Ints  # ops that read each tensor, the end included
     reuses_at: Ints
-    reuses: Ints
-    producer: Ints
-    place: Ints
-    size: Ints
-    lots: Ints
-    op: Ints
-    prev: Ints
-    next: Ints
-    pos: Ints
-    death: Ints
-    head: Ints
-    tail: Ints
-    runs: Ints
-    free: Ints
-    at: Ints
-    mem: Ints
-    add: Ints
-    most: Ints
-    filled: Ints
-    log: Ints
-    repeated: Ints
-    rank: Ints
-    marks: Ints
-    found: Ints
-    stack: Ints
-    order: Ints
-    best: Ints
-    counts: Ints
-    totals: Floats
-    random: Ints
+    reuses: Ints  # tensors that each op allocates in place of, if it reads them last
+    producer: Ints  # the op that makes a tensor
+    place: Ints  # which of its outputs that is
+    size: Ints  # bytes of each tensor
+    lots: Ints  # ops to draw from, the larger their outputs the more often
+    op: Ints  # of each node
+    prev: Ints  # the node of the same op before each node, or -1
+    pos: Ints  # position of each node
+    death: Ints  # the node that reads the copy last, for each node and output
+    head: Ints  # first node of each op
+    tail: Ints  # last node of each op
+    runs: Ints  # number of nodes of each op
+    free: Ints  # stack of unused node ids
+    at: Ints  # the node at each position
+    mem: Ints  # its memory without `add` of its block
+    add: Ints  # bytes to add in each block
+    most: Ints  # most memory of a node of each block
+    filled: Ints  # number of nodes of each block
+    log: Ints  # edits to undo: node and -1 of an insertion; op and following node of a removal
+    repeated: Ints  # ops that run several times
+    rank: Ints  # the place of each op in that list
+    marks: Ints  # of each op, for sets: in the set if equal to the current mark
+    found: Ints  # room for a list of ops
+    stack: Ints  # room for a list of nodes
+    best: Ints  # ops of the cheapest sequence within the budget
+    counts: Ints  # single numbers, see above
+    totals: Floats  # single numbers, see above
+    random: Ints  # state of the generator
 
 
 def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) -> State:
@@ -124,7 +95,7 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         seed: of the generator.
         longest: the longest sequence that must fit; there is room for several times the ops anyway.
     """
-    n, width = graph.n_ops, max((len(op.outputs) for op in graph.ops), default=1)
+    n, width = graph.n_ops, max([1, *(len(op.outputs) for op in graph.ops)])
     nodes = max(6 * n, longest + 2 * n) + 256
     blocks = nodes // FILLED + 2
     reads = [[t for t in op.inputs if graph.producer[t] >= 0] for op in graph.ops]
@@ -159,9 +130,8 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         lots=_lots(graph),
         op=per_node.copy(),
         prev=per_node.copy(),
-        next=per_node.copy(),
         pos=per_node.copy(),
-        death=np.zeros((nodes, max(width, 1)), dtype=np.int64),
+        death=np.zeros((nodes, width), dtype=np.int64),
         head=per_op - 1,
         tail=per_op - 1,
         runs=per_op.copy(),
@@ -177,7 +147,6 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         marks=per_op.copy(),
         found=per_op.copy(),
         stack=np.zeros(nodes + len(reads_of), dtype=np.int64),
-        order=per_node.copy(),
         best=per_node.copy(),
         counts=np.array([0, nodes, 0, 0, 0, 0]),
         totals=np.array([0.0, np.inf, 1e-3 * float(graph.costs.mean()) if n else 0.0, 0.0]),

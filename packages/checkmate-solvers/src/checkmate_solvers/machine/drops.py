@@ -9,6 +9,8 @@ may still be there. If nothing reads the old copies, their compute goes: the dro
 
 from __future__ import annotations
 
+import numpy as np
+
 from checkmate_solvers.machine.arrays import FREE, LITTLE, LOGGED, MARK, SHIFT, State
 from checkmate_solvers.machine.jit import compiled, draw
 from checkmate_solvers.machine.sequence import (
@@ -19,9 +21,10 @@ from checkmate_solvers.machine.sequence import (
     latest,
     preceding,
     remove,
+    undo,
 )
 
-__all__ = ["discard", "has_room", "idle", "make_room"]
+__all__ = ["discard", "has_room", "idle", "make_room", "move"]
 
 _DROP, _ADVANCE = 1, 2
 _EARLY = 0.2
@@ -56,22 +59,37 @@ def discard(s: State, node: int) -> None:
     while n > 0:
         n -= 1
         x = s.stack[n]
-        v, here, waiting = s.op[x], s.pos[x], n
+        v, here, known = s.op[x], s.pos[x], n
+        remove(s, x)
         for i in range(s.reads_at[v], s.reads_at[v + 1]):
             t = s.reads[i]
             source = latest(s, s.producer[t], here)
-            if s.death[source, s.place[t]] == x:
-                s.stack[waiting] = source
-                waiting += 1
-        remove(s, x)
-        known = n
-        for i in range(known, waiting):
-            source, seen = s.stack[i], False
+            fresh = s.death[source, s.place[t]] == source
             for j in range(known, n):
-                seen = seen or s.stack[j] == source
-            if not seen and idle(s, source):
+                fresh = fresh and s.stack[j] != source
+            if fresh and idle(s, source):
                 s.stack[n] = source
                 n += 1
+
+
+@compiled
+def move(s: State, node: int, y: int) -> None:
+    """Move a node to just before node y, unless a node in between reads it."""
+    logged = s.counts[LOGGED]
+    moved = insert(s, s.op[node], y)
+    if s.pos[moved] > s.pos[node] and not idle(s, node):
+        undo(s, logged)
+        return
+    remove(s, node)
+    _discard_previous(s, moved)
+
+
+@compiled
+def _discard_previous(s: State, node: int) -> None:
+    """Remove the node of the same op before this one, if nothing reads it any more."""
+    before = s.prev[node]
+    if before >= 0 and idle(s, before):
+        discard(s, before)
 
 
 @compiled
@@ -106,25 +124,14 @@ def _closure(s: State, v: int, y: int, budget: int, limit: float) -> tuple[int, 
 
 
 @compiled
-def _drop(s: State, n: int, y: int) -> None:
-    """Run the n ops of ``found`` just before node y, and remove nodes whose outputs are no longer read."""
+def _drop(s: State, v: int, y: int, budget: int) -> None:
+    """Run op v and its closure just before node y, and remove nodes whose outputs are no longer read."""
+    n, _cost = _closure(s, v, y, budget, np.inf)
     s.found[:n].sort()
     for i in range(n):
         insert(s, s.found[i], y)
     for i in range(n):
-        before = s.prev[latest(s, s.found[i], s.pos[y])]
-        if before >= 0 and idle(s, before):
-            discard(s, before)
-
-
-@compiled
-def _advance(s: State, node: int, y: int) -> None:
-    """Move a node to just before node y."""
-    moved = insert(s, s.op[node], y)
-    remove(s, node)
-    before = s.prev[moved]
-    if before >= 0 and idle(s, before):
-        discard(s, before)
+        _discard_previous(s, latest(s, s.found[i], s.pos[y]))
 
 
 @compiled
@@ -209,7 +216,7 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
         False if none was found.
     """
     first, last = _stretch(s, p, budget)
-    kind, what, where, least, seen = 0, 0, 0, 0.0, 0
+    kind, what, where, least, seen = 0, 0, 0, np.inf, 0
     for _ in range(24 + 16 * samples):
         t, x, death = _idling(s, p)
         y = _return(s, t, p, last) if t >= 0 else -1
@@ -219,40 +226,30 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
         freed, cost = _dropped(s, x, p, y, budget, limit)
         if freed > 0:
             score = _score(s, cost, min(freed, excess), max(first, s.pos[x]), min(last, s.pos[y]))
-            if kind == 0 or score < least:
+            if score < least:
                 kind, what, where, least = _DROP, s.op[x], y, score
         if y == death:
             start = s.at[p] if draw(s.random) < 0.5 or s.pos[x] >= first else s.at[first]
             freed = _relief(s, death, start, p)
             if freed > 0:
                 score = _score(s, 0.0, min(freed, excess), s.pos[start], min(last, s.pos[death]))
-                if kind == 0 or score < least:
+                if score < least:
                     kind, what, where, least = _ADVANCE, death, start, score
         if seen >= samples:
             break
-    _carry_out(s, kind, what, where, budget)
-    return kind != 0
-
-
-@compiled
-def _carry_out(s: State, kind: int, what: int, where: int, budget: int) -> None:
-    """Do the chosen drop of an op, or advance of a node, to just before node ``where``; or nothing."""
     if kind == _DROP:
-        n, _cost = _closure(s, what, where, budget, 1e308)
-        _drop(s, n, where)
+        _drop(s, what, where, budget)
     elif kind == _ADVANCE:
-        _advance(s, what, where)
+        move(s, what, where)
+    return kind != 0
 
 
 @compiled
 def _stretch(s: State, p: int, budget: int) -> tuple[int, int]:
     """The first and the last position of the stretch around p in which every node is over the budget."""
-    first, last = p, p
-    while first > 0:
-        before = preceding(s, first)
-        if before < 0 or _memory(s, before) <= budget:
-            break
-        first = before
+    first, before, last = p, preceding(s, p), p
+    while before >= 0 and _memory(s, before) > budget:
+        first, before = before, preceding(s, before)
     while _memory(s, last) > budget and s.at[last] != s.tail[len(s.head) - 1]:
         last = following(s, last)
     return first, last
@@ -268,12 +265,9 @@ def _idling(s: State, p: int) -> tuple[int, int, int]:
         return -1, -1, -1
     k = int(draw(s.random) * outputs) if outputs > 1 else 0
     death = s.death[x, k]
-    if s.pos[death] <= p:
+    if s.pos[death] <= p or s.size[s.makes[first + k]] == 0:
         return -1, -1, -1
-    t = s.makes[first + k]
-    if s.size[t] == 0:
-        return -1, -1, -1
-    return t, x, death
+    return s.makes[first + k], x, death
 
 
 @compiled

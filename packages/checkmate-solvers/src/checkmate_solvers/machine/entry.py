@@ -13,8 +13,8 @@ from numba.experimental import structref
 
 from checkmate import DFGraph
 from checkmate_solvers.machine.arrays import ANY_BUDGET, BLOCKS, LOGGED, Ints, State, state_of
-from checkmate_solvers.machine.load import keep_best, load
 from checkmate_solvers.machine.rounds import repair, run_rounds, trim
+from checkmate_solvers.machine.sequence import keep_best, load
 
 __all__ = ["Entry", "entry", "try_out"]
 

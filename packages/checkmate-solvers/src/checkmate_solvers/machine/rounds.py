@@ -22,14 +22,14 @@ from checkmate_solvers.machine.arrays import (
     TEMPERATURE,
     State,
 )
-from checkmate_solvers.machine.drops import discard, has_room, idle, make_room
+from checkmate_solvers.machine.drops import discard, has_room, make_room, move
 from checkmate_solvers.machine.jit import compiled, draw
-from checkmate_solvers.machine.load import keep_best
 from checkmate_solvers.machine.sequence import (
     exceeds,
     first_read,
     following,
     insert,
+    keep_best,
     latest,
     peak,
     preceding,
@@ -70,7 +70,7 @@ def _fullest(s: State, budget: int) -> int:
 
 
 @compiled
-def overflow(s: State, budget: int) -> float:
+def _overflow(s: State, budget: int) -> float:
     """Bytes over the budget, summed over all nodes."""
     area = 0.0
     for block in range(s.counts[BLOCKS]):
@@ -89,22 +89,15 @@ def repair(s: State, budget: int, steps: int, samples: int) -> bool:
     may add to them. Near the least budget, nearly every way down leads over such steps.
     """
     kicks = _KICKS if draw(s.random) < _KICKING else 0.0
-    return _free(s, budget, np.inf, steps, samples, _WARMTH, _LEAST_WARMTH * budget, kicks)
+    return _free(s, budget, np.inf, steps, samples, 1.0, kicks)
 
 
 @compiled
 def _free(
-    s: State,
-    budget: int,
-    most_cost: float,
-    steps: int,
-    samples: int,
-    warmth: float,
-    least: float,
-    kicks: float,
+    s: State, budget: int, most_cost: float, steps: int, samples: int, warmth: float, kicks: float
 ) -> bool:
     """Free bytes at the fullest nodes, one after the other; False if that fails or costs too much."""
-    area = overflow(s, budget)
+    area = _overflow(s, budget)
     for _ in range(steps):
         p = _fullest(s, budget)
         excess = s.mem[p] + s.add[p >> SHIFT] - budget
@@ -116,8 +109,9 @@ def _free(
         logged = s.counts[LOGGED]
         if not make_room(s, p, excess, budget, samples, limit):
             return False
-        left = overflow(s, budget)
-        if left < area - (warmth * area + least) * math.log(draw(s.random)) or draw(s.random) < kicks:
+        left = _overflow(s, budget)
+        heat = warmth * (_WARMTH * area + _LEAST_WARMTH * budget)
+        if left < area - heat * math.log(draw(s.random)) or draw(s.random) < kicks:
             area = left
         else:
             undo(s, logged)
@@ -179,14 +173,6 @@ def trim(s: State, budget: int) -> None:
 
 
 @compiled
-def _ruin_scattered(s: State, many: int) -> None:
-    """Remove random repeated computes."""
-    for _ in range(many):
-        if s.counts[REPEATED] > 0:
-            discard(s, _again(s))
-
-
-@compiled
 def _ruin_together(s: State, many: int) -> None:
     """Remove a random repeated compute and others just before it."""
     if s.counts[REPEATED] == 0:
@@ -233,7 +219,7 @@ def _crowd(s: State, budget: int, most_cost: float, samples: int) -> None:
 
 
 @compiled
-def _shift(s: State, budget: int) -> None:
+def _shift(s: State) -> None:
     """Move a random compute to another place between its inputs and its readers."""
     if s.counts[REPEATED] > 0 and draw(s.random) < 0.5:
         node = _again(s)
@@ -250,17 +236,8 @@ def _shift(s: State, budget: int) -> None:
     if high < 0:
         return
     successor = _place_between(s, low, high)
-    if successor == node:
-        return
-    logged = s.counts[LOGGED]
-    moved = insert(s, v, successor)
-    if s.pos[moved] > s.pos[node] and not idle(s, node):
-        undo(s, logged)
-        return
-    remove(s, node)
-    before = s.prev[moved]
-    if before >= 0 and idle(s, before):
-        discard(s, before)
+    if successor != node:
+        move(s, node, successor)
 
 
 @compiled
@@ -316,7 +293,7 @@ def _change(s: State, kind: float, budget: int, most_cost: float, samples: int) 
     if kind < 0.05:
         _restore(s)
     elif kind < 0.15:
-        _shift(s, budget)
+        _shift(s)
     elif kind < 0.35 or s.counts[REPEATED] == 0:
         _crowd(s, budget, most_cost, samples)
     elif kind < 0.7:
@@ -324,7 +301,9 @@ def _change(s: State, kind: float, budget: int, most_cost: float, samples: int) 
     elif kind < 0.8:
         _ruin_op(s)
     else:
-        _ruin_scattered(s, 1 + int(4.0 * draw(s.random) ** 2))
+        for _ in range(1 + int(4.0 * draw(s.random) ** 2)):
+            if s.counts[REPEATED] > 0:
+                discard(s, _again(s))
 
 
 @compiled
@@ -341,7 +320,7 @@ def run_rounds(s: State, budget: int, rounds: int, cooling: float, samples: int)
         if s.counts[LOGGED] == 0:
             continue
         many = _MANY * samples if draw(s.random) < _CAREFUL else 1 + int(draw(s.random) * samples)
-        fine = _free(s, budget, most_cost, 64, many, 0.0, 0.0, _COLD_KICKS)
+        fine = _free(s, budget, most_cost, 64, many, 0.0, _COLD_KICKS)
         if fine:
             for _try in range(4 if kind >= 0.35 else 12):
                 if s.counts[REPEATED] > 0 and has_room(s):

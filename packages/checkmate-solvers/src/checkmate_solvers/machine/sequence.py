@@ -10,7 +10,11 @@ The base bytes (graph inputs, fixed size) are not counted here: budgets are byte
 
 from __future__ import annotations
 
+import numpy as np
+
 from checkmate_solvers.machine.arrays import (
+    BEST,
+    BEST_LENGTH,
     BLOCK,
     BLOCKS,
     COST,
@@ -20,18 +24,20 @@ from checkmate_solvers.machine.arrays import (
     LOGGED,
     REPEATED,
     SHIFT,
+    Ints,
     State,
 )
 from checkmate_solvers.machine.jit import compiled
 
 __all__ = [
-    "add_bytes",
     "exceeds",
+    "first_read",
     "following",
     "insert",
-    "last_counted",
+    "keep_best",
     "latest",
     "lay_out",
+    "load",
     "peak",
     "preceding",
     "remove",
@@ -91,7 +97,7 @@ def exceeds(s: State, first: int, last: int, size: int) -> bool:
 
 
 @compiled
-def add_bytes(s: State, first: int, last: int, size: int) -> None:
+def _add_bytes(s: State, first: int, last: int, size: int) -> None:
     """Add bytes to the memory at positions ``first`` to ``last``."""
     if size == 0 or last < first:
         return
@@ -128,7 +134,7 @@ def latest(s: State, v: int, position: int) -> int:
 
 
 @compiled
-def last_counted(s: State, node: int, t: int) -> int:
+def _last_counted(s: State, node: int, t: int) -> int:
     """The last position at which a copy of tensor ``t`` counts that ``node`` is the last to read."""
     v = s.op[node]
     for i in range(s.reuses_at[v], s.reuses_at[v + 1]):
@@ -138,13 +144,23 @@ def last_counted(s: State, node: int, t: int) -> int:
 
 
 @compiled
-def last_read(s: State, t: int, after: int, before: int) -> int:
-    """The last node strictly between two positions that reads tensor ``t``; −1 if there is none."""
-    last, where = -1, after
+def _end_copy(s: State, source: int, t: int, node: int) -> None:
+    """Let ``node`` be the last that reads the copy of tensor ``t`` made by ``source``."""
+    k = s.place[t]
+    old, new = _last_counted(s, s.death[source, k], t), _last_counted(s, node, t)
+    s.death[source, k] = node
+    _add_bytes(s, old + 1, new, s.size[t])
+    _add_bytes(s, new + 1, old, -s.size[t])
+
+
+@compiled
+def _last_read(s: State, t: int, source: int, before: int) -> int:
+    """The last node before a position that reads the copy of tensor ``t`` of a node; else that node."""
+    last = source
     for i in range(s.users_at[t], s.users_at[t + 1]):
         node = latest(s, s.users[i], before)
-        if node >= 0 and s.pos[node] > where:
-            last, where = node, s.pos[node]
+        if node >= 0 and s.pos[node] > s.pos[last]:
+            last = node
     return last
 
 
@@ -188,11 +204,9 @@ def insert(s: State, v: int, successor: int) -> int:
     _refresh(s, block)
     for i in range(s.reads_at[v], s.reads_at[v + 1]):
         t = s.reads[i]
-        source, k = latest(s, s.producer[t], here), s.place[t]
-        death = s.death[source, k]
-        if s.pos[death] < here:
-            s.death[source, k] = node
-            add_bytes(s, last_counted(s, death, t) + 1, last_counted(s, node, t), s.size[t])
+        source = latest(s, s.producer[t], here)
+        if s.pos[s.death[source, s.place[t]]] < here:
+            _end_copy(s, source, t, node)
     _note(s, node, -1)
     return node
 
@@ -201,13 +215,12 @@ def insert(s: State, v: int, successor: int) -> int:
 def _link(s: State, node: int) -> None:
     """Enter a node among those of its op."""
     v = s.op[node]
-    before = latest(s, v, s.pos[node])
-    after = s.head[v] if before < 0 else s.next[before]
-    s.prev[node], s.next[node] = before, after
+    after, before = -1, s.tail[v]
+    while before >= 0 and s.pos[before] >= s.pos[node]:
+        after, before = before, s.prev[before]
+    s.prev[node] = before
     if before < 0:
         s.head[v] = node
-    else:
-        s.next[before] = node
     if after < 0:
         s.tail[v] = node
     else:
@@ -229,9 +242,8 @@ def _copies_appear(s: State, node: int) -> None:
         s.death[node, k] = node
         if before >= 0 and s.pos[s.death[before, k]] > here:
             s.death[node, k] = s.death[before, k]
-            last = last_read(s, t, s.pos[before], here)
-            s.death[before, k] = last if last >= 0 else before
-            add_bytes(s, last_counted(s, s.death[before, k], t) + 1, here - 1, -s.size[t])
+            s.death[before, k] = _last_read(s, t, before, here)
+            _add_bytes(s, _last_counted(s, s.death[before, k], t) + 1, here - 1, -s.size[t])
         else:
             s.mem[here] += s.size[t]
 
@@ -244,16 +256,14 @@ def remove(s: State, node: int) -> None:
     _unlink(s, node)
     for i in range(s.reads_at[v], s.reads_at[v + 1]):
         t = s.reads[i]
-        source, k = latest(s, s.producer[t], here), s.place[t]
-        if s.death[source, k] == node:
-            last = last_read(s, t, s.pos[source], here)
-            s.death[source, k] = last if last >= 0 else source
-            add_bytes(s, last_counted(s, s.death[source, k], t) + 1, last_counted(s, node, t), -s.size[t])
+        source = latest(s, s.producer[t], here)
+        if s.death[source, s.place[t]] == node:
+            _end_copy(s, source, t, _last_read(s, t, source, here))
     for i in range(s.makes_at[v], s.makes_at[v + 1]):
         t, k = s.makes[i], i - s.makes_at[v]
         death = s.death[node, k]
         if death != node:
-            add_bytes(s, last_counted(s, s.death[before, k], t) + 1, here - 1, s.size[t])
+            _add_bytes(s, _last_counted(s, s.death[before, k], t) + 1, here - 1, s.size[t])
             s.death[before, k] = death
     block = here >> SHIFT
     s.filled[block] -= 1
@@ -269,15 +279,15 @@ def remove(s: State, node: int) -> None:
 @compiled
 def _unlink(s: State, node: int) -> None:
     """Forget a node among those of its op."""
-    v, before, after = s.op[node], s.prev[node], s.next[node]
-    if before < 0:
+    v, after, x = s.op[node], -1, s.tail[s.op[node]]
+    while x != node:
+        after, x = x, s.prev[x]
+    if s.prev[node] < 0:
         s.head[v] = after
-    else:
-        s.next[before] = after
     if after < 0:
-        s.tail[v] = before
+        s.tail[v] = s.prev[node]
     else:
-        s.prev[after] = before
+        s.prev[after] = s.prev[node]
     s.totals[COST] -= s.cost[v]
     s.runs[v] -= 1
     if s.runs[v] == 1:
@@ -308,19 +318,49 @@ def undo(s: State, logged: int) -> None:
 
 @compiled
 def lay_out(s: State) -> None:
-    """Give every block the same number of nodes again."""
+    """Give every block the same number of nodes again: move all nodes to the front, then apart."""
     n = 0
     for block in range(s.counts[BLOCKS]):
         for p in range(block << SHIFT, (block << SHIFT) + s.filled[block]):
-            s.order[n] = s.at[p]
-            s.stack[n] = s.mem[p] + s.add[block]
+            s.at[n], s.mem[n] = s.at[p], s.mem[p] + s.add[block]
             n += 1
-    blocks = (n + FILLED - 1) // FILLED
-    s.counts[BLOCKS] = blocks
-    for block in range(blocks):
+    s.counts[BLOCKS] = (n + FILLED - 1) // FILLED
+    for block in range(s.counts[BLOCKS] - 1, -1, -1):
         s.filled[block], s.add[block] = min(FILLED, n - block * FILLED), 0
-        for i in range(s.filled[block]):
+        for i in range(s.filled[block] - 1, -1, -1):
             p = (block << SHIFT) + i
-            s.at[p], s.mem[p] = s.order[block * FILLED + i], s.stack[block * FILLED + i]
+            s.at[p], s.mem[p] = s.at[block * FILLED + i], s.mem[block * FILLED + i]
             s.pos[s.at[p]] = p
         _refresh(s, block)
+
+
+@compiled
+def load(s: State, sequence: Ints) -> None:
+    """Make the arrays hold this sequence, which must be valid; the log is empty afterwards."""
+    end = len(s.head) - 1
+    s.head[:], s.tail[:], s.runs[:] = -1, -1, 0
+    s.counts[REPEATED], s.counts[LOGGED], s.counts[BLOCKS] = 0, 0, 1
+    s.totals[COST] = 0.0
+    s.free[:] = np.arange(len(s.free) - 1, -1, -1)
+    s.counts[FREE] = len(s.free) - 1
+    s.filled[0], s.add[0], s.at[0], s.mem[0] = 1, 0, 0, 0
+    s.op[0], s.pos[0], s.prev[0] = end, 0, -1
+    s.head[end], s.tail[end], s.runs[end] = 0, 0, 1
+    for v in sequence:
+        insert(s, v, 0)
+        s.counts[LOGGED] = 0
+    for i in range(s.reads_at[end], s.reads_at[end + 1]):
+        t = s.reads[i]
+        _end_copy(s, latest(s, s.producer[t], s.pos[0]), t, 0)
+    lay_out(s)
+
+
+@compiled
+def keep_best(s: State) -> None:
+    """Remember this sequence as the cheapest, the end left out."""
+    n = 0
+    for block in range(s.counts[BLOCKS]):
+        for p in range(block << SHIFT, (block << SHIFT) + s.filled[block]):
+            s.best[n] = s.op[s.at[p]]
+            n += 1
+    s.counts[BEST_LENGTH], s.totals[BEST] = n - 1, s.totals[COST]
