@@ -6,17 +6,14 @@ Solvers ask :func:`available` and work without it until then; :func:`machine_cod
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from checkmate import SolverError
 from checkmate.solving import ANYTHING, one_line
@@ -30,6 +27,10 @@ __all__ = ["available", "check", "is_awaited", "machine_code"]
 _LOAD_S = 0.5
 """Seconds that loading takes, Numba's import included."""
 _PAUSE_S = 0.1
+_COMPILING = (
+    "compiling the local search, in the background: about half a minute, once on this machine; "
+    "until then, schedules are found without it"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -53,7 +54,10 @@ def available(left_s: float) -> Entry | None:
             if compilation.is_compiled():
                 _here.entry = _load()
             elif not compilation.is_compiling():
-                _begin()
+                if compilation.start():
+                    _log.warning(_COMPILING)
+                else:
+                    _here.failure = "compiling it failed"
         except ANYTHING as error:
             _here.failure = one_line(error)
         if _here.failure:
@@ -82,19 +86,14 @@ def machine_code() -> Entry:
 
 
 def check() -> None:
-    """Import Numba and the modules that become machine code; their errors pass through."""
-    with _no_configuration_from_here():
+    """Import Numba and the modules that become machine code; their errors pass through.
+
+    Numba reads ``.numba_config.yaml`` in the current folder, which is not trusted: where there is one, the
+    import happens in another folder.
+    """
+    elsewhere = "numba" not in sys.modules and os.path.exists(".numba_config.yaml")
+    with contextlib.chdir(compilation.folder()) if elsewhere else contextlib.nullcontext():
         import_module("checkmate_solvers.machine.entry")
-
-
-def _begin() -> None:
-    if compilation.start():
-        _log.warning(
-            "compiling the local search, in the background: about half a minute, once on this machine; "
-            "until then, schedules are found without it"
-        )
-    else:
-        _here.failure = "compiling it failed"
 
 
 def _load() -> Entry:
@@ -108,23 +107,3 @@ def _load() -> Entry:
         compilation.discard()
         raise
     return work
-
-
-@contextmanager
-def _no_configuration_from_here() -> Iterator[None]:
-    """Keep Numba from reading ``.numba_config.yaml`` in the current folder while it is imported.
-
-    It does so where PyYAML is installed, so PyYAML is hidden meanwhile.
-    """
-    if "numba" in sys.modules or not os.path.exists(".numba_config.yaml"):
-        yield
-        return
-    yaml = sys.modules.get("yaml")
-    sys.modules["yaml"] = cast("ModuleType", None)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        del sys.modules["yaml"]
-        if yaml is not None:
-            sys.modules["yaml"] = yaml

@@ -71,7 +71,7 @@ def start() -> bool:
         start_new_session=True,
     )
     _started.append(process)
-    atexit.register(_let_go, process)
+    atexit.register(setattr, process, "returncode", 0)  # it may go on, without a warning from Popen
     return True
 
 
@@ -114,13 +114,12 @@ def _key() -> str:
     """
     from llvmlite import binding
 
-    features = binding.get_host_cpu_features().flatten()
     entry = Path(__file__).with_name("entry.py")  # Numba recognises its cache by this file's place and time
-    stamp = f"{entry} {entry.stat().st_mtime_ns} {entry.stat().st_size}"
-    parts = (metadata.version("numba"), sys.implementation.cache_tag, platform.machine(), features, stamp)
-    stamps = "\n".join([*parts, binding.get_host_cpu_name()])
+    stamp = entry, entry.stat().st_mtime_ns, entry.stat().st_size
+    processor = platform.machine(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
     sources = [path.read_bytes() for path in sorted(entry.parent.glob("*.py"))]
-    return hashlib.sha256(b"".join(sources) + stamps.encode()).hexdigest()[:20]
+    key = stamp, processor, metadata.version("numba"), sys.implementation.cache_tag, sources
+    return hashlib.sha256(repr(key).encode()).hexdigest()[:20]
 
 
 def _make_private(path: Path) -> None:
@@ -153,9 +152,3 @@ def _lock(place: Path, *, wait: bool) -> Iterator[bool]:
             yield False
         else:
             yield True
-
-
-def _let_go(process: subprocess.Popen[bytes]) -> None:
-    """At exit: let the process go on, without a warning from Popen."""
-    if process.poll() is None:
-        process.returncode = 0
