@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -113,40 +113,39 @@ class Cycles:
     def __init__(self, settings: LocalSearch, best: Incumbent) -> None:
         """Run no cycle yet."""
         self.settings, self.incumbent = settings, best
+        self.graph = best.problem.graph
+        self.budget = best.problem.budget - self.graph.base_size
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
-        self.length = min(settings.rounds, _ROUNDS_PER_OP * best.problem.graph.n_ops)
+        self.length = min(settings.rounds, _ROUNDS_PER_OP * self.graph.n_ops)
         self._tried: dict[str, float] = {}
         self._cycles = self._all_cycles()
 
-    def run(self, most: int | None = None) -> None:
-        """Run cycles until the patience or the time is used up.
-
-        Args:
-            most: the most cycles to run now; None = limited by patience and time alone.
-        """
+    def run(self, most: float = math.inf) -> None:
+        """Run cycles, at most ``most``, until the patience or the time is used up."""
         able = self.incumbent.clock.has_time_to_judge(_STARTING)
         if not able or not has_machine_code(self.incumbent):
             return
         idle = 0
-        for _ in itertools.count() if most is None else range(most):
-            if self.incumbent.done or idle >= self.settings.patience:
-                break
+        while most > 0 and idle < self.settings.patience and not self.incumbent.done:
+            most -= 1
             before = self.cost
             length = next(self._cycles)
             idle = 0 if self.cost < before else idle + length
 
     @cached_property
-    def walk(self) -> _Walk:
-        """A walk within the rules of the problem."""
-        return _Walk(self.settings, self.incumbent, fixed_order=self.incumbent.problem.fixed_order)
+    def walk(self) -> Driver:
+        """The sequence that cycles change, within the rules of the problem."""
+        return self._driver(self.incumbent.problem.fixed_order)
 
     @cached_property
-    def ordered(self) -> _Walk | None:
-        """A walk that keeps all first runs where they are; None if the other one does."""
-        if self.incumbent.problem.fixed_order:
-            return None
-        return _Walk(self.settings, self.incumbent, fixed_order=True)
+    def ordered(self) -> Driver:
+        """Another one, that keeps all first runs where they are."""
+        return self._driver(True)
+
+    def _driver(self, fixed_order: bool) -> Driver:
+        seed, samples = self.incumbent.problem.seed, self.settings.samples
+        return Driver(self.graph, fixed_order=fixed_order, seed=seed, samples=samples)
 
     def _all_cycles(self) -> Iterator[int]:
         """Run one cycle after the other, without end; the length of each, in those of an ordinary one."""
@@ -154,7 +153,7 @@ class Cycles:
         own = self._own_cycles(heats)
         while True:
             seed = self._next_seed()
-            yield next(own) if seed is None else self._search(self.walk.load(seed), next(heats))
+            yield next(own) if seed is None else self._search(self._load(seed), next(heats))
 
     def _next_seed(self) -> list[int] | None:
         """The cheapest sequence of another solver that was not tried yet, if there is one."""
@@ -186,100 +185,65 @@ class Cycles:
     def _start(self, where: str, heat: float, length: int) -> int:
         """Search from the best sequence, if there is one, or from scratch; return the length."""
         if where == "best" and len(self.best):
-            return self._search(self.walk.load(self.best), heat, length)
-        if where == "in order" and self.ordered is not None:
-            found = self.ordered.start_from_scratch()
-            if found:
-                self.ordered.anneal(self._rounds(self.ordered, length), heat, _COOLED)
-                found = self.walk.load(self.ordered.driver.best)
-            return length + self._search(found, _START_HEAT)
-        return self._search(self.walk.start_from_scratch(), heat, length)
+            return self._search(self._load(self.best), heat, length)
+        if where == "in order" and not self.incumbent.problem.fixed_order:
+            found = self._start_from_scratch(self.ordered)
+            self._search(found, heat, length, self.ordered)
+            return length + self._search(found and self._load(self.ordered.best), _START_HEAT)
+        return self._search(self._start_from_scratch(self.walk), heat, length)
 
-    def _search(self, loaded: bool, heat: float, length: int = 1) -> int:
-        """Search from the sequence that is loaded, if one is; return the length."""
+    def _search(self, loaded: bool, heat: float, length: int = 1, driver: Driver | None = None) -> int:
+        """Search from the sequence that is loaded, if one is; return the length.
+
+        There are fewer rounds if the time is short: a cycle that ends while it is hot is lost.
+        """
         if loaded:
-            self._keep()
-            self.walk.anneal(self._rounds(self.walk, length), heat, _COOLED, on_better=self._keep)
-            self._keep()
+            driver = driver or self.walk
+            self._keep(driver)
+            left_s = _LONG_SHARE * self.incumbent.clock.left_s
+            rounds = max(min(length * self.length, int(left_s / max(driver.round_s, 1e-9))), 1)
+            heat *= driver.repeat_cost
+            until, on_better = self.incumbent.clock.deadline, partial(self._keep, driver)
+            driver.anneal(self.budget, rounds, heat, cooled=_COOLED, deadline=until, on_better=on_better)
         return length
-
-    def _rounds(self, walk: _Walk, length: int) -> int:
-        """The rounds of a cycle, fewer if the time is short: a cycle that ends while it is hot is lost."""
-        left_s = _LONG_SHARE * self.incumbent.clock.left_s
-        return max(min(length * self.length, int(left_s / max(walk.driver.round_s, 1e-9))), 1)
 
     def _go_on(self, more: float) -> bool:
         """Load the best sequence; with more room, search around it, and take the room away again."""
-        loaded = self.walk.load(self.best)
+        loaded = self._load(self.best)
         if more == 0.0:
             return loaded
-        room = int(self.walk.budget * (1 + more))
-        self.walk.anneal(max(1, self.length // 4), _RELAXED_HEAT, _RELAXED_COOLED, room)
-        return self.walk.tighten(room, _RETURNS, 0) or self.walk.load(self.best)
+        room = int(self.budget * (1 + more))
+        heat, until = _RELAXED_HEAT * self.walk.repeat_cost, self.incumbent.clock.deadline
+        self.walk.anneal(room, max(1, self.length // 4), heat, cooled=_RELAXED_COOLED, deadline=until)
+        return self._tighten(self.walk, room, _RETURNS, 0) or self._load(self.best)
 
-    def _keep(self) -> None:
-        """Offer the best sequence of the walk if it is new; it is within the budget."""
-        if self.walk.driver.cost < self.cost:
-            self.best, self.cost = self.walk.driver.best, self.walk.driver.cost
+    def _keep(self, driver: Driver) -> None:
+        """Offer the best sequence of a driver if it is new; it is within the budget."""
+        if driver.cost < self.cost:
+            self.best, self.cost = driver.best, driver.cost
             self.incumbent.keep_if_better(self.best.tolist(), _ORIGIN)
 
-
-class _Walk:
-    """One sequence in machine code, and the ways to bring it within the budget and to search around it."""
-
-    def __init__(self, settings: LocalSearch, best: Incumbent, *, fixed_order: bool) -> None:
-        self.settings, self.incumbent = settings, best
-        self.graph = best.problem.graph
-        self.budget = best.problem.budget - self.graph.base_size
-        self.driver = Driver(self.graph, fixed_order=fixed_order, seed=best.problem.seed)
-
-    def load(self, sequence: Sequence[int] | Ints) -> bool:
+    def _load(self, sequence: Sequence[int] | Ints) -> bool:
         """Load a sequence that fits, without the computes that it does not need."""
-        self.driver.load(sequence)
-        return self.driver.repair(self.budget, 1)
+        self.walk.load(sequence)
+        return self.walk.repair(self.budget, 1)
 
-    def start_from_scratch(self) -> bool:
+    def _start_from_scratch(self, driver: Driver) -> bool:
         """Tighten from the peak without recomputation; whether that comes down to the budget."""
-        self.driver.load(np.flatnonzero(needed_ops(self.graph)))
-        return self.tighten(max(keep_all_peak(self.graph) - self.graph.base_size, 1), _TIGHTENINGS, _FAILURES)
+        driver.load(np.flatnonzero(needed_ops(self.graph)))
+        peak = max(keep_all_peak(self.graph) - self.graph.base_size, 1)
+        return self._tighten(driver, peak, _TIGHTENINGS, _FAILURES)
 
-    def tighten(self, reached: int, steps: int, failures: int) -> bool:
+    def _tighten(self, driver: Driver, reached: int, steps: int, failures: int) -> bool:
         """Tighten the budget from ``reached`` bytes in steps, smaller ones after each of a few failures."""
         whole = step = (max(self.budget, 1) / reached) ** (1 / steps) if reached > self.budget else 1.0
         while reached > self.budget:
-            goal = max(self.budget, min(int(reached * step), reached - 1))
-            if self._repair(goal):
+            goal, start = max(self.budget, min(int(reached * step), reached - 1)), driver.best
+            if driver.repair(goal, 5 * len(start) + 300, deadline=self.incumbent.clock.deadline):
                 reached, step = goal, max(whole, step**2)
-            elif failures == 0 or self.incumbent.clock.left_s <= 0:
+                continue
+            driver.load(start)
+            if failures == 0 or self.incumbent.clock.left_s <= 0:
                 return False
-            else:
-                failures, step = failures - 1, math.sqrt(step)
+            failures, step = failures - 1, math.sqrt(step)
         return True
-
-    def _repair(self, budget: int) -> bool:
-        """Bring the current sequence within a budget; if that fails, go back to the best one."""
-        start = self.driver.best
-        fits = self.driver.repair(budget, 5 * len(start) + 300, deadline=self.incumbent.clock.deadline)
-        if not fits:
-            self.driver.load(start)
-        return fits
-
-    def anneal(
-        self,
-        rounds: int,
-        heat: float,
-        cooled: float,
-        budget: int | None = None,
-        *,
-        on_better: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Search within a budget, by default that of the problem; heat and cooling as above."""
-        self.driver.anneal(
-            self.budget if budget is None else budget,
-            rounds,
-            heat * self.driver.repeat_cost,
-            cooled=cooled,
-            samples=self.settings.samples,
-            deadline=self.incumbent.clock.deadline,
-            on_better=on_better,
-        )

@@ -36,17 +36,18 @@ class Driver:
         graph: the graph.
         fixed_order: first runs of needed ops stay where they are.
         seed: of every random choice.
+        samples: how many ways to free bytes are compared, at most.
 
     Attributes:
         round_s: seconds that a round took lately; 0 before the first.
     """
 
-    def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int) -> None:
+    def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int, samples: int = 4) -> None:
         """Wait for the machine code, if it is not compiled yet."""
         self._work = machine_code()
         self._arrays = partial(state_of, graph, fixed_order=fixed_order, seed=seed)
         self._state = self._arrays()
-        self._costs = graph.costs
+        self._costs, self._samples = graph.costs, samples
         self._piece, self.round_s = _FIRST_ROUNDS, 0.0
 
     @property
@@ -74,21 +75,19 @@ class Driver:
             self._state = self._arrays(longest=len(ops))._replace(random=random)
         self._work(self._state, ops, ANY_BUDGET, 0, 0, 1.0, 1)
 
-    def repair(self, budget: int, steps: int, *, samples: int = 4, deadline: Deadline = NEVER) -> bool:
+    def repair(self, budget: int, steps: int, *, deadline: Deadline = NEVER) -> bool:
         """Free bytes where most are held until everything fits; then drop computes that became needless.
 
         Args:
             budget: bytes.
             steps: the most steps, each of which drops or moves one compute.
-            samples: how many ways to free bytes a step compares.
             deadline: give up when it has passed.
 
         Returns:
             Whether the result is within the budget; it then is the best.
         """
         while steps > 0 and not deadline.passed:
-            fits, _ = self._work(self._state, _NOTHING, budget, min(steps, _STEPS), 0, 1.0, samples)
-            if fits:
+            if self._work(self._state, _NOTHING, budget, min(steps, _STEPS), 0, 1.0, self._samples)[0]:
                 return True
             steps -= _STEPS
         return False
@@ -100,7 +99,6 @@ class Driver:
         heat: float,
         *,
         cooled: float = 1.0,
-        samples: int = 4,
         deadline: Deadline = NEVER,
         on_better: Callable[[], object] = lambda: None,
     ) -> None:
@@ -111,7 +109,6 @@ class Driver:
             rounds: how many.
             heat: temperature at the start, a cost.
             cooled: temperature at the end, relative to that.
-            samples: how many ways to free bytes are compared, at most.
             deadline: stop when it has passed.
             on_better: called after each piece of the work that found a new best.
         """
@@ -119,7 +116,7 @@ class Driver:
         cooling = math.pow(cooled, 1 / max(rounds, 1))
         while rounds > 0 and not deadline.passed:
             piece, started = min(rounds, self._piece), time.monotonic()
-            _, better = self._work(self._state, _NOTHING, budget, 0, piece, cooling, samples)
+            _, better = self._work(self._state, _NOTHING, budget, 0, piece, cooling, self._samples)
             self.round_s = (time.monotonic() - started) / piece
             self._piece = max(1, min(int(_PIECE_S / max(self.round_s, 1e-9)), 2 * piece))
             rounds -= piece
