@@ -54,11 +54,7 @@ class Worker:
         self.running = True
         command, environment = isolated_python(_PROGRAM)
         self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self._threads = [  # pipes that are full, or empty, must not hold up the search
             threading.Thread(target=_ask, args=(self._process.stdin, problem, options), daemon=True),
