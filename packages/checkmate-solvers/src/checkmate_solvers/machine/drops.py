@@ -144,19 +144,18 @@ def _return(s: State, t: int, p: int, last: int) -> int:
     y = first_read(s, t, p - 1)
     if y < 0 or s.pos[y] == p:
         return -1
-    if draw(s.random) < _EARLY:
-        earlier = s.at[following(s, last)] if last < s.pos[y] else y
-        if draw(s.random) < 0.5:
-            v = s.producer[t]
-            for i in range(s.reads_at[v], s.reads_at[v + 1]):
-                u = s.reads[i]
-                source = latest(s, s.producer[u], p)
-                death = s.pos[s.death[source, s.place[u]]] if source >= 0 else -1
-                if p < death < s.pos[y] and s.pos[earlier] <= death:
-                    earlier = s.at[following(s, death)]
-        if s.pos[earlier] < s.pos[y]:
-            return earlier
-    return y
+    if draw(s.random) >= _EARLY:
+        return y
+    earlier = s.at[following(s, last)] if last < s.pos[y] else y
+    if draw(s.random) < 0.5:
+        v = s.producer[t]
+        for i in range(s.reads_at[v], s.reads_at[v + 1]):
+            u = s.reads[i]
+            source = latest(s, s.producer[u], p)
+            death = s.pos[s.death[source, s.place[u]]] if source >= 0 else -1
+            if p < death < s.pos[y] and s.pos[earlier] <= death:
+                earlier = s.at[following(s, death)]
+    return earlier if s.pos[earlier] < s.pos[y] else y
 
 
 @compiled

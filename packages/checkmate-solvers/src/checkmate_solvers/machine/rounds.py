@@ -174,9 +174,7 @@ def trim(s: State, budget: int) -> None:
 
 @compiled
 def _ruin_together(s: State, many: int) -> None:
-    """Remove a random repeated compute and others just before it."""
-    if s.counts[REPEATED] == 0:
-        return
+    """Remove a random repeated compute, of which there must be one, and others just before it."""
     node = _again(s)
     successor = s.at[following(s, s.pos[node])]
     discard(s, node)
