@@ -39,20 +39,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkmate import (
-    DFGraph,
-    Problem,
-    Schedule,
-    Solution,
-    Timeline,
-    floor,
-    keep_all_peak,
-    minimum_budget,
-    simulate,
-)
+from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget, simulate
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic, ChenSqrtN, FirstFit
-from checkmate.plugins import Solver
 from checkmate.solving import Deadline
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
@@ -94,12 +83,12 @@ _STATES, _EXHAUSTING_SHARE = ((30, 10_000), (60, 2_000)), 0.5
 time."""
 _MILP_SHARE = 0.35
 """Share of the remaining time that the cut MILP may use, if there is one process."""
-_NEARLY, _MORE_CYCLES = 2e-3, 8
-"""Relative gap at which step 4 goes on, as the bound is good already; and for how many cycles, as also where
-it finds the first schedule."""
-_WIDE, _CYCLES_SHARE = 0.03, 0.5
-"""Relative gap at which step 4 goes on, too, as the schedule is bad; and the share of the remaining time that
-its first cycles may use, and these."""
+_NEARLY, _WIDE = 2e-3, 0.03
+"""Step 4 goes on at a relative gap up to the first, as the bound is good; and above the second, as the
+schedule is bad."""
+_MORE_CYCLES, _CYCLES_SHARE = 8, 0.5
+"""For how many cycles it goes on, as also where it finds the first schedule; and the share of the remaining
+time that it may use at first, and then."""
 _WAIT_S = 0.1
 """Seconds between two looks at the clock while the second process works alone."""
 _CHAIN_SHARE = 0.2
@@ -125,8 +114,6 @@ class Auto:
         min_cut: steps 3 and 5.
         cut_milp: step 5.
         local: steps 4 and 6.
-        rules: step 7.
-        chains: step 2, for chains.
         without: those of :data:`STEPS` to leave out.
     """
 
@@ -135,8 +122,6 @@ class Auto:
     min_cut: MinCut = field(default_factory=MinCut)
     cut_milp: CutMilp = field(default_factory=CutMilp)
     local: LocalSearch = field(default_factory=LocalSearch)
-    rules: Solver = field(default_factory=BestHeuristic)
-    chains: Solver = field(default_factory=ChainDP)
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -155,14 +140,16 @@ class Auto:
             self._first_cut(best)
             cycles = Cycles(self.local, best)
             self._first_cycle(best, cycles)
-            self._prove(best, worker)
+            # a second process does step 5; until it is loaded, only the beginning is done here
+            brief = self if worker is None else replace(self, cut_milp=replace(self.cut_milp, moments=0))
+            brief.prove(best, _MILP_SHARE)
             self._search(best, cycles, worker)
             self._last_resort(best)
         return best.solution()
 
     def _exhausted(self, best: Incumbent) -> bool:
         """The last part of step 1; whether it answers the problem."""
-        if self._has("exhaustive") and (states := _states(best.problem.graph)):
+        if self._has("exhaustive") and (states := _states(best)):
             deadline = best.clock.current.part(_EXHAUSTING_SHARE)
             found = exhaust(best.problem, ceiling=best.cost, states=states, deadline=deadline)
             if found.sequence is not None:
@@ -172,16 +159,21 @@ class Auto:
 
     def _first_schedule(self, best: Incumbent) -> None:
         """Step 2."""
-        problem, known = best.problem, _mended(best)
-        chain = False
-        if self._has("chains") and best.clock.has_time_to_judge(_RECOGNISING):
-            chain = isinstance(recognise(problem.graph), Chain)
-        if self._has("segments"):
-            _segment(best)
+        problem = best.problem
+        known = None if problem.start is None else simulate(problem.graph, problem.start)
+        if known is not None and known.peak > problem.budget and has_machine_code(best):
+            mend(best, known.schedule.sequence.tolist(), _KNOWN)
+        able = self._has("chains") and best.clock.has_time_to_judge(_RECOGNISING)
+        chain = able and isinstance(recognise(problem.graph), Chain)
+        if self._has("segments") and best.clock.has_time_to_judge(_SEGMENTING):
+            asked = replace(problem, time_limit=best.clock.patient.left_s, on_progress=None)
+            segments = ChenSqrtN(sweep=False).solve(asked).timeline
+            if segments is not None:  # kept as it is: local search does not start from it
+                best.keep_if_better(segments, _SEGMENTS, seed=False)
         self._tighten(best, _SOON_SHARE)
         if chain:
             best.prove(binomial_bound(problem), "binomial checkpointing")
-            for origin, solver in (("revolve", Revolve()), ("chain-dp", self.chains)):
+            for origin, solver in (("revolve", Revolve()), ("chain-dp", ChainDP())):
                 if not best.done:
                     with best.clock.within(_CHAIN_SHARE):
                         _ask(best, solver.solve, problem, origin)
@@ -191,12 +183,11 @@ class Auto:
 
     def _tighten(self, best: Incumbent, share: float) -> None:
         """Unless a better schedule than that in segments is known, tighten in a share of the time left."""
-        problem = best.problem
         if best.found_by not in ("", _SEGMENTS) or (best.found_by and best.done):
             return
-        able = best.clock.has_time_to_judge(_TIGHTENING) and has_machine_code(best)
-        if self._has("tightening") and able:
-            sequence = _tightened(problem, problem.budget, best.clock.current.part(share))
+        able = self._has("tightening") and best.clock.has_time_to_judge(_TIGHTENING)
+        if able and has_machine_code(best):
+            sequence = _tightened(best.problem, best.problem.budget, best.clock.current.part(share))
             best.keep_if_better(sequence, "tightening")
 
     def _refute(self, best: Incumbent) -> None:
@@ -217,24 +208,12 @@ class Auto:
             with best.clock.within(_CYCLES_SHARE):
                 cycles.run(1 if best.found_by else _MORE_CYCLES)
         self._tighten(best, _TIGHTENING_SHARE)
-        if able and best.gap <= _NEARLY:
-            cycles.run(_MORE_CYCLES)
-        elif able and best.gap > _WIDE:
+        if able and not _NEARLY < best.gap <= _WIDE:
             with best.clock.within(_CYCLES_SHARE):
                 cycles.run(_MORE_CYCLES)
 
-    def _prove(self, best: Incumbent, worker: Worker | None) -> None:
-        """Step 5; if a second process works on it, only the beginning, until that process is loaded."""
-        brief = replace(self, cut_milp=replace(self.cut_milp, moments=0))
-        (self if worker is None else brief).prove(best, _MILP_SHARE)
-
     def prove(self, best: Incumbent, share: float = 1.0) -> None:
-        """Step 5: bounds, and schedules that come with them.
-
-        Args:
-            best: receives both.
-            share: of the remaining time, for the cut MILP.
-        """
+        """Step 5: bounds, and schedules that come with them; ``share`` of the time is for the cut MILP."""
         hills: list[int] = []
         if not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING):
             hills = self.min_cut.improve(best)
@@ -262,7 +241,7 @@ class Auto:
         problem = best.problem
         roomy = replace(problem, budget=max(keep_all_peak(problem.graph), 1))
         for origin, ask, asked in (
-            ("rules", self.rules.solve, problem),
+            ("rules", BestHeuristic().solve, problem),
             ("minimum budget", self.minimum_budget, roomy),
         ):
             if self._has("last-resort") and math.isinf(best.cost) and math.isfinite(best.bound):
@@ -276,18 +255,15 @@ class Auto:
         best = Incumbent(problem)
         if self._has("exhaustive") and (least := _least_peak(best)) is not None:
             return least
-        graph, fixed_order = problem.graph, problem.fixed_order
-        found = [problem.start]
-        compiled = has_machine_code(best)
-        if not compiled:
-            limit = problem.time_limit
-            rules = minimum_budget(graph, solver=FirstFit(), time_limit=limit, fixed_order=fixed_order)
-            found.append(rules.schedule)
-        else:
+        graph, order, found = problem.graph, problem.fixed_order, [problem.start]
+        if has_machine_code(best):
             patient = best.clock.patient
-            lowest = least_peak_bound(graph, fixed_order=fixed_order, deadline=patient.part(_PARTS_SHARE))
-            sequence = _tightened(problem, lowest, patient)
-            found.append(Schedule.from_sequence(graph, sequence))
+            lowest = least_peak_bound(graph, fixed_order=order, deadline=patient.part(_PARTS_SHARE))
+            found.append(Schedule.from_sequence(graph, _tightened(problem, lowest, patient)))
+        else:
+            limit = problem.time_limit
+            rules = minimum_budget(graph, solver=FirstFit(), time_limit=limit, fixed_order=order)
+            found.append(rules.schedule)
         judged = [Solution.found(problem, schedule) for schedule in found if schedule is not None]
         return min(judged, key=lambda solution: solution.peak or 0)
 
@@ -314,16 +290,16 @@ def prove(best: Incumbent, without: Sequence[str]) -> None:
     Auto(without=tuple(without)).prove(best)
 
 
-def _states(graph: DFGraph) -> int:
+def _states(best: Incumbent) -> int:
     """How many states exhaustive search looks at, at most; 0 = the graph is too large for it."""
-    n_ops = int(needed_ops(graph).sum())
+    n_ops = int(needed_ops(best.problem.graph).sum())
     return next((states for most, states in _STATES if n_ops <= most), 0)
 
 
 def _least_peak(best: Incumbent) -> Solution | None:
     """The schedule with the least peak, by exhaustive searches; None if that takes too long."""
     problem, lowest = best.problem, floor(best.problem.graph).size
-    if not (states := _states(problem.graph)):
+    if not (states := _states(best)):
         return None
     order = np.flatnonzero(needed_ops(problem.graph)).tolist()
     least = Solution.found(problem, Schedule.from_sequence(problem.graph, order))
@@ -338,26 +314,6 @@ def _least_peak(best: Incumbent) -> Solution | None:
         else:
             return None
     return least
-
-
-def _mended(best: Incumbent) -> Timeline | None:
-    """The timeline of the schedule that the problem names; if it is over the budget, it is repaired, too."""
-    graph, start = best.problem.graph, best.problem.start
-    if start is None:
-        return None
-    known = simulate(graph, start)
-    if known.peak > best.problem.budget and has_machine_code(best):
-        mend(best, start.sequence.tolist(), _KNOWN)
-    return known
-
-
-def _segment(best: Incumbent) -> None:
-    """Keep the schedule of the cheapest rule as it is; local search does not start from it."""
-    if best.clock.has_time_to_judge(_SEGMENTING):
-        problem = replace(best.problem, time_limit=best.clock.patient.left_s, on_progress=None)
-        found = ChenSqrtN(sweep=False).solve(problem)
-        if found.timeline is not None:
-            best.keep_if_better(found.timeline, _SEGMENTS, seed=False)
 
 
 def _ask(best: Incumbent, ask: Callable[[Problem], Solution], problem: Problem, origin: str) -> None:
