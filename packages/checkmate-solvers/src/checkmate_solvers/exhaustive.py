@@ -88,7 +88,11 @@ def exhaust(
     while heap:
         estimate, _, state = heapq.heappop(heap)
         if not state.due:
-            return Search(_path(came, state), estimate)
+            ops: list[int] = []
+            while state in came:
+                state, v = came[state]
+                ops.append(v)
+            return Search(ops, estimate)
         if state in closed:
             continue
         if len(closed) >= states or (len(closed) % _LOOK == 0 and deadline.passed):
@@ -101,14 +105,6 @@ def exhaust(
                 closed.discard(before)
                 heapq.heappush(heap, (total, -len(paid), before))
     return Search(None, ceiling)
-
-
-def _path(came: dict[_State, tuple[_State, int]], state: _State) -> list[int]:
-    ops: list[int] = []
-    while state in came:
-        state, op = came[state]
-        ops.append(op)
-    return ops
 
 
 @dataclass(frozen=True, slots=True)

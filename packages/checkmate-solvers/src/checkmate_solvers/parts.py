@@ -31,12 +31,7 @@ _STEP = 1 / 256
 
 
 def is_infeasible(problem: Problem, *, deadline: Deadline = NEVER) -> bool:
-    """Whether a part of the graph proves that no schedule fits the budget.
-
-    Args:
-        problem: graph, budget, and whether the order is fixed.
-        deadline: give up when it has passed.
-    """
+    """Whether a part of the graph proves, before the deadline, that no schedule fits the budget."""
     graph, budget, fixed_order = problem.graph, problem.budget, problem.fixed_order
     return any(not _may_fit(part, budget, fixed_order, deadline) for part in _parts(graph, deadline))
 
@@ -44,10 +39,7 @@ def is_infeasible(problem: Problem, *, deadline: Deadline = NEVER) -> bool:
 def least_peak_bound(graph: DFGraph, *, fixed_order: bool = False, deadline: Deadline = NEVER) -> int:
     """A proved lower bound on the peak of every schedule, in bytes; at least the floor.
 
-    Args:
-        graph: the graph.
-        fixed_order: only schedules whose first runs keep the base order count.
-        deadline: stop when it has passed.
+    With ``fixed_order``, only schedules whose first runs keep the base order count.
 
     >>> graph = DFGraph.from_nodes(cost=[1] * 5, size=[4, 4, 4, 4, 1], deps=[[], [0], [], [2], [1, 3]])
     >>> floor(graph).size, least_peak_bound(graph)

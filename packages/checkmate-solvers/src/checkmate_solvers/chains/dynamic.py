@@ -133,13 +133,10 @@ class NestedSchedules:
         self.budgets = room - self._unit * np.arange(columns, dtype=np.int64)[::-1]
         self._cost_before = np.cumsum([0.0, *(row.cost for row in rows)])
         self._state = [0, *(row.state for row in rows)]
-        self._walk = np.zeros(
-            (n + 1, n + 1), dtype=np.int64
-        )  # of sections i + 1 … k, only state i being kept
+        self._walk = np.zeros((n + 1, n + 1), dtype=np.int64)  # of i + 1 … k, only state i being kept
         for i, row in enumerate(rows):
-            self._walk[i, i + 1 :] = np.maximum.accumulate(
-                [row.walk, *(later.leave for later in rows[i + 1 :])]
-            )
+            peaks = [row.walk, *(later.leave for later in rows[i + 1 :])]
+            self._walk[i, i + 1 :] = np.maximum.accumulate(peaks)
         self._value = np.full((n + 1, n + 1, columns), np.inf)
         self._value[range(n + 1), range(n + 1)] = 0.0
         for i, j in ((j - length, j) for length in range(1, n + 1) for j in range(length, n + 1)):

@@ -110,7 +110,8 @@ def binomial_sequence(chain: Chain, slots: int) -> list[int]:
                 sequence += chain.forward[start : q - 1]
                 sequence += (*chain.forward[q - 1 : q * saves[q - 1]], *chain.blocks[q - 1])
             continue
-        middle = start + _first_checkpoint(stop - start, c)
+        r = _repetitions(stop - start, c)
+        middle = start + min(_beta(c, r - 1), stop - start - _beta(c - 1, r - 1))
         sequence += chain.forward[start:middle]
         stack += [(start, middle, c), (middle, stop, c - 1)]
     return sequence
@@ -123,8 +124,3 @@ def _beta(c: int, r: int) -> int:
 def _repetitions(length: int, slots: int) -> int:
     """The least r with β(c, r) ≥ l."""
     return next(r for r in itertools.count() if _beta(slots, r) >= length)
-
-
-def _first_checkpoint(length: int, slots: int) -> int:
-    r = _repetitions(length, slots)
-    return min(_beta(slots, r - 1), length - _beta(slots - 1, r - 1))

@@ -137,9 +137,8 @@ class _Programs:
             moments were decided and followed before.
         """
         best = self.best
-        if tuple(chosen) in self._finished:
-            return None
-        if best.done or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
+        able = not best.done and best.clock.has_time_to_judge(_BUILDING * len(chosen))
+        if tuple(chosen) in self._finished or not able:
             return None
         decision = solve_cuts(
             [self._moment(at) for at in chosen],

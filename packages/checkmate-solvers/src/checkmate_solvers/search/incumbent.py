@@ -113,7 +113,8 @@ class Incumbent:
         if timeline.cost < self.cost:
             self.cost, self._best = timeline.cost, timeline
             self.clock.is_patient = False
-            self._report("schedule", origin)
+            self._origin["schedule"] = origin
+            self.note(origin)
 
     def prove(self, recompute: float, origin: str) -> None:
         """Raise the bound: every schedule costs at least ``recompute`` more than each needed op once."""
@@ -126,7 +127,8 @@ class Incumbent:
         """Keep a proved bound on the whole cost, if it is the highest so far."""
         if bound > self.bound:
             self.bound = bound
-            self._report("bound", origin)
+            self._origin["bound"] = origin
+            self.note(origin)
 
     def note(self, step: str) -> None:
         """Report what the solver does, without anything new."""
@@ -155,7 +157,3 @@ class Incumbent:
             return Solution.infeasible(self.problem)
         lowest = self._lowest.schedule if self._lowest is not None else None
         return Solution.unknown(self.problem, bound=self.bound, lowest=lowest)
-
-    def _report(self, what: str, origin: str) -> None:
-        self._origin[what] = origin
-        self.note(origin)
