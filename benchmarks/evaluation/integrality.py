@@ -18,7 +18,7 @@ from checkmate import DFGraph, Schedule, generators, keep_all_peak, simulate
 from checkmate.units import parse_budget
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.engines.program import Outcome, Program
-from checkmate_solvers.literature.stages.paper import PaperProgram, paper_program
+from checkmate_solvers.literature.stages.paper import PaperProgram
 from checkmate_solvers.literature.stages.shape import Needed, Shape
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, Task
@@ -76,7 +76,7 @@ def measure(task: Task) -> Mapping[str, Any]:
         room=budget - needed.graph.base_size,
         partitioned=_FORMS[task["form"]]["partitioned"],
     )
-    model = paper_program(shape, strengthened=_FORMS[task["form"]]["strengthened"])
+    model = PaperProgram(shape, strengthened=_FORMS[task["form"]]["strengthened"])
     rows, columns = model.program.matrix.shape
     first_runs = needed.graph.ideal_cost if shape.partitioned else 0.0
 

@@ -17,7 +17,7 @@ from checkmate.testing import SolverConformance, optimum
 from checkmate.testing.strategies import graphs, problems, training_steps
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.literature.stages.checkmate_milp import CheckmateMilp
-from checkmate_solvers.literature.stages.paper import paper_program
+from checkmate_solvers.literature.stages.paper import PaperProgram
 from checkmate_solvers.literature.stages.shape import Shape
 
 from .space import best_in_stages
@@ -55,10 +55,10 @@ def test_the_chain_of_the_paper(budget: int, plain: int, tight: int, best: int) 
     graph = chain(8)
     shape = Shape(graph=graph, room=budget)
     for strengthened, value in ((False, plain), (True, tight)):
-        program = paper_program(shape, strengthened=strengthened).program.relaxed()
+        program = PaperProgram(shape, strengthened=strengthened).program.relaxed()
         bound = Highs().solve(program, time_limit=60, gap=0.0).bound
         assert graph.ideal_cost + bound == pytest.approx(value, abs=1e-4)
-    loose = paper_program(Shape(graph=graph, room=budget, partitioned=False), strengthened=False)
+    loose = PaperProgram(Shape(graph=graph, room=budget, partitioned=False), strengthened=False)
     bound = Highs().solve(loose.program.relaxed(), time_limit=60, gap=0.0).bound
     assert bound == pytest.approx(1.206, abs=5e-4)
     solution = CheckmateMilp().solve(Problem(graph=graph, budget=budget, time_limit=120))

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from checkmate.errors import SolverError
+from checkmate.errors import MissingDistributionError, SolverError
 from checkmate_solvers.engines.highs import LEAST_S, lowered
 from checkmate_solvers.engines.program import Outcome, Program
-from checkmate_solvers.extra import require_ortools
 
-__all__ = ["Scip"]
+__all__ = ["Scip", "require_ortools"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,4 +62,12 @@ class Scip:
             values=solver.variable_values(),
             bound=lowered(solver.best_objective_bound(), p),
             finished=status == statuses.OPTIMAL,
+        )
+
+
+def require_ortools() -> None:
+    """Raise MissingDistributionError unless OR-Tools is installed."""
+    if find_spec("ortools") is None:
+        raise MissingDistributionError(
+            "OR-Tools is not installed: it comes with the extra 'ortools' of checkmate-solvers"
         )

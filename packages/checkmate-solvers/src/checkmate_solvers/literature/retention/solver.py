@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from checkmate import Problem, Solution
 from checkmate.heuristics import StaticEviction
-from checkmate_solvers.extra import require_ortools
+from checkmate_solvers.engines.scip import require_ortools
 from checkmate_solvers.literature.retention.model import Grid, Model
 from checkmate_solvers.literature.stages.shape import NEEDED, Needed
 from checkmate_solvers.search import Incumbent, answer_easy_cases, offer

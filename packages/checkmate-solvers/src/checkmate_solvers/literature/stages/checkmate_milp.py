@@ -3,8 +3,7 @@
 Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, section
 4; :mod:`checkmate_solvers.literature.stages.paper` has the rows. It is exact *in its space*: ops in base
 order within a stage, each at most once, the first runs in base order. Cheaper schedules may exist outside, so
-its own bound proves nothing about the problem. The reported bound comes from another program
-(:mod:`checkmate_solvers.literature.stages.proof`).
+its own bound proves nothing about the problem. The reported bound is that of the cut MILP.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from checkmate import Problem, Solution
 from checkmate.errors import PlanError
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.engines.program import Backend
-from checkmate_solvers.literature.stages.paper import paper_program
-from checkmate_solvers.literature.stages.proof import prove
+from checkmate_solvers.literature.stages.paper import PaperProgram
 from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
+from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.search import Incumbent, answer_easy_cases, offer
 
 __all__ = ["CheckmateMilp"]
@@ -56,7 +55,7 @@ class CheckmateMilp:
         )
         if shape.fits_in(problem.time_limit):
             if self.proof:
-                prove(best)
+                CutMilp().bound(best)
             self._improve(best, needed, shape)
         return best.solution()
 
@@ -64,7 +63,7 @@ class CheckmateMilp:
         """Offer the best stage plan; if rounded bytes made it too large, the best with bytes rounded up."""
         if best.done:
             return
-        model = paper_program(shape, strengthened=self.strengthened)
+        model = PaperProgram(shape, strengthened=self.strengthened)
         gap = best.recompute_gap(self.gap) if shape.partitioned else self.gap
         outcome = self.backend.solve(model.program, time_limit=best.clock.left_s, gap=gap)
         if outcome.values is None:

@@ -24,9 +24,9 @@ import numpy.typing as npt
 from checkmate import Plan, Problem, Solution
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.engines.program import Backend
-from checkmate_solvers.literature.stages.paper import paper_program
-from checkmate_solvers.literature.stages.proof import prove
+from checkmate_solvers.literature.stages.paper import PaperProgram
 from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
+from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.moments.moment import Mask, crowded_ops
 from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, offer
 
@@ -66,7 +66,7 @@ class LpRounding:
         needed = Needed.of(problem.graph)
         room = problem.budget - needed.graph.base_size
         if Shape(graph=needed.graph, room=room).fits_in(problem.time_limit):
-            prove(best)
+            CutMilp().bound(best)
             random = np.random.default_rng(problem.seed)
             for margin in self.margins:
                 shape = Shape(graph=needed.graph, room=int(room * (1 - margin)))
@@ -76,7 +76,7 @@ class LpRounding:
 
     def _improve(self, best: Incumbent, needed: Needed, shape: Shape, random: np.random.Generator) -> bool:
         """Relax, round, offer; False if the relaxation, also with less room, has no solution."""
-        model = paper_program(shape, strengthened=self.strengthened)
+        model = PaperProgram(shape, strengthened=self.strengthened)
         outcome = self.backend.solve(model.program.relaxed(), time_limit=best.clock.left_s, gap=0.0)
         if outcome.values is None:
             return False
@@ -93,7 +93,10 @@ class LpRounding:
                 fits |= offer(best, sequence, f"lp-rounding, {how}")
         if self.repair and not fits and not best.done:
             retain = _retained(shape, relaxed > 0.5)
-            follow(best, _moments(best.problem, needed, retain), "lp-rounding")
+            ops = crowded_ops(best.problem, _MOMENTS)
+            keep = np.ones((len(ops), best.problem.graph.n_tensors), dtype=np.bool_)
+            keep[:, needed.tensors] = retain[np.searchsorted(needed.ops, ops)]
+            follow(best, dict(zip(ops, keep, strict=True)), "lp-rounding")
         return True
 
     def _rounded(self, relaxed: _Floats, random: np.random.Generator) -> Iterator[tuple[str, Mask]]:
@@ -113,13 +116,3 @@ def _retained(shape: Shape, kept: Mask) -> Mask:
         if not op.recomputable:
             retain[v + 1 :, list(op.outputs)] = True
     return retain
-
-
-def _moments(problem: Problem, needed: Needed, retain: Mask) -> dict[int, Mask]:
-    """The tensors that the plan keeps at the most crowded moments, in terms of the whole graph."""
-    plan = {}
-    for at in crowded_ops(problem, _MOMENTS):
-        keep = np.ones(problem.graph.n_tensors, dtype=np.bool_)
-        keep[list(needed.tensors)] = retain[needed.ops.index(at)]
-        plan[at] = keep
-    return plan

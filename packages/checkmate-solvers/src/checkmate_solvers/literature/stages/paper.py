@@ -23,33 +23,50 @@ et al., "Checkmate", MLSys 2020.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from checkmate import Plan
-from checkmate_solvers.engines.program import Draft, Ids, Program
+from checkmate_solvers.engines.program import Draft, Ids
 from checkmate_solvers.literature.stages.shape import Shape
 
-__all__ = ["PaperProgram", "paper_program"]
+__all__ = ["PaperProgram"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PaperProgram:
-    """The program, and where its columns are.
+    """The program of one shape, and where its columns are.
 
     Attributes:
-        shape: stages, tensors, units.
         program: in cost units of the shape; with frontier-advancing stages it counts recomputation only.
         compute: columns R, shape ``[n_stages, n_ops]``.
         retain: columns S, shape ``[n_stages + 1, m]``.
     """
 
-    shape: Shape
-    program: Program
-    compute: Ids
-    retain: Ids
+    def __init__(self, shape: Shape, *, strengthened: bool = True) -> None:
+        """Draft it."""
+        draft = Draft()
+        self.shape, self.compute, self.retain = shape, shape.computes(draft), shape.retains(draft)
+        compute, here, following = self.compute, self.retain[:-1], self.retain[1:]
+        tensor, op = (ids[shape.uses[1] != shape.maker[shape.uses[0]]] for ids in shape.uses)  # reads
+        draft.rows(
+            (compute[:, shape.maker[tensor]], 1.0),
+            (here[:, tensor], 1.0),
+            (compute[:, op], -1.0),
+            lower=0.0,
+            where=compute[:, op] >= 0,
+        )
+        there = draft.rows(
+            (compute[:, shape.maker], 1.0), (here, 1.0), (following, -1.0), lower=0.0, where=following >= 0
+        )
+        if not shape.partitioned:
+            once = np.array([not op.recomputable for op in shape.graph.ops], dtype=np.bool_)
+            draft.extend(draft.rows((compute[0, once], 1.0), upper=1.0), compute[1:, once], 1.0)
+        free = draft.columns(compute[:, shape.uses[1]] >= 0, integral=not strengthened)
+        _memory(draft, shape, compute, here, free)
+        if strengthened:
+            draft.extend(there[:, shape.uses[0]], free, -1.0)
+        (_strong_frees if strengthened else _frees)(draft, shape, compute, following, free)
+        self.program = draft.program()
 
     def plan(self, values: npt.NDArray[np.float64]) -> Plan:
         """The stage plan of a whole solution."""
@@ -61,33 +78,6 @@ class PaperProgram:
     def retained(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """S of a solution, perhaps fractional; shape ``[n_stages, m]``."""
         return _read(values, self.retain[:-1])
-
-
-def paper_program(shape: Shape, *, strengthened: bool = True) -> PaperProgram:
-    """Build the program."""
-    draft = Draft()
-    compute, retain = shape.computes(draft), shape.retains(draft)
-    here, following = retain[:-1], retain[1:]
-    tensor, op = (ids[shape.uses[1] != shape.maker[shape.uses[0]]] for ids in shape.uses)  # reads
-    draft.rows(
-        (compute[:, shape.maker[tensor]], 1.0),
-        (here[:, tensor], 1.0),
-        (compute[:, op], -1.0),
-        lower=0.0,
-        where=compute[:, op] >= 0,
-    )
-    there = draft.rows(
-        (compute[:, shape.maker], 1.0), (here, 1.0), (following, -1.0), lower=0.0, where=following >= 0
-    )
-    if not shape.partitioned:
-        once = np.array([not op.recomputable for op in shape.graph.ops], dtype=np.bool_)
-        draft.extend(draft.rows((compute[0, once], 1.0), upper=1.0), compute[1:, once], 1.0)
-    free = draft.columns(compute[:, shape.uses[1]] >= 0, integral=not strengthened)
-    _memory(draft, shape, compute, here, free)
-    if strengthened:
-        draft.extend(there[:, shape.uses[0]], free, -1.0)
-    (_strong_frees if strengthened else _frees)(draft, shape, compute, following, free)
-    return PaperProgram(shape=shape, program=draft.program(), compute=compute, retain=retain)
 
 
 def _read(values: npt.NDArray[np.float64], columns: Ids) -> npt.NDArray[np.float64]:
