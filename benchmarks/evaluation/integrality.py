@@ -70,7 +70,7 @@ def measure(task: Task) -> Mapping[str, Any]:
     """Size, relaxation and optimum of one form; costs relative to computing every op once."""
     graph = _GRAPHS[task["graph"]]()
     budget = parse_budget(task["budget"], keep_all_peak(graph))
-    needed = Needed.of(graph)
+    needed = Needed(graph)
     shape = Shape(
         graph=needed.graph,
         room=budget - needed.graph.base_size,

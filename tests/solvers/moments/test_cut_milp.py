@@ -50,7 +50,7 @@ def test_a_rejected_model_is_no_proof(monkeypatch) -> None:
     message = "(HiGHS Status 2: model_status is Model error; primal_status is None)"
     monkeypatch.setattr(highs, "milp", lambda *_, **__: OptimizeResult(status=2, message=message, x=None))
     decision = solve_cuts([moment], time_limit=1, nodes=1)
-    assert (decision.recompute, decision.keep) == (0.0, None)
+    assert (decision.recompute, decision.keep) == (0.0, {})
 
 
 def test_a_moment_without_room_for_its_inputs_proves_that_nothing_fits() -> None:

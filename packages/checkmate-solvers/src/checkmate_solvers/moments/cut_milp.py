@@ -20,11 +20,11 @@ from checkmate import Problem, Solution
 from checkmate.analysis import liveness
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.moments.min_cut import MinCut
-from checkmate_solvers.moments.moment import Mask, Moment, crowded_ops, moment_at
+from checkmate_solvers.moments.moment import Decision, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments.program import Moments
 from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
 
-__all__ = ["CutDecision", "CutMilp", "solve_cuts"]
+__all__ = ["CutMilp", "solve_cuts"]
 
 _GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
@@ -36,21 +36,6 @@ _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
 _TRIES = 5
 """How many overfull moments are looked at for one that can be added."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CutDecision:
-    """The result of one MILP.
-
-    Attributes:
-        recompute: lower bound on the cost of all recomputation; infinite if proved infeasible.
-        keep: for each moment, by its op, which tensors are resident there; None if nothing was found.
-        finished: whether the engine came to its end: more time would not help.
-    """
-
-    recompute: float
-    keep: dict[int, Mask] | None
-    finished: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +98,7 @@ class CutMilp:
             failures += best.bound == before
 
 
-def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap: float = _GAP) -> CutDecision:
+def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap: float = _GAP) -> Decision:
     """Solve the MILP of these moments.
 
     Args:
@@ -123,11 +108,11 @@ def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap:
         gap: relative to the recomputation, at which to stop.
     """
     if any(moment.room < moment.pinned_size for moment in moments):
-        return CutDecision(recompute=math.inf, keep=None)
+        return Decision(recompute=math.inf, keep={})
     model = Moments(moments)
     outcome = Highs(nodes=nodes).solve(model.program, time_limit=time_limit, gap=gap)
-    keep = None if outcome.values is None else model.kept(outcome.values)
-    return CutDecision(recompute=max(outcome.bound, 0.0) * model.unit, keep=keep, finished=outcome.finished)
+    keep = {} if outcome.values is None else model.kept(outcome.values)
+    return Decision(recompute=max(outcome.bound, 0.0) * model.unit, keep=keep, finished=outcome.finished)
 
 
 class _Programs:
@@ -160,7 +145,7 @@ class _Programs:
             self._finished.add(tuple(chosen))
         moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
         best.prove(decision.recompute, f"cut-milp with {moments}")
-        if decision.keep is None or best.done:
+        if not decision.keep or best.done:
             return None
         literal = follow(best, decision.keep, "cut-milp")
         overfull = _overfull(best.problem, literal, chosen)

@@ -27,10 +27,10 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from checkmate import Problem, Solution
 from checkmate.analysis import working_sets
-from checkmate_solvers.moments.moment import Mask, Moment, crowded_ops, moment_at
+from checkmate_solvers.moments.moment import Decision, Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
 
-__all__ = ["CutBound", "MinCut", "min_cut"]
+__all__ = ["MinCut", "min_cut"]
 
 _WHOLE = 2**29
 """Capacities are scaled to add up to at most this, and rounded down: SciPy's flows are int32."""
@@ -47,21 +47,6 @@ _HILL_PARTS, _RISE = 16, 0.05
 """Into how many parts the moments are divided to find hills, and the least rise of a second hill above the
 valley, relative to the highest bound."""
 _Values = npt.NDArray[np.number]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CutBound:
-    """The optimum of the relaxation of one moment.
-
-    Attributes:
-        recompute: lower bound on the cost of the ops that run again after the moment; infinite if no
-            schedule fits at that moment.
-        keep: tensors resident at the moment in the cheapest cut that fits, shape ``[n_tensors]``; tensors
-            that the moment does not decide, or that are made after it, are kept.
-    """
-
-    recompute: float
-    keep: Mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +79,7 @@ class MinCut:
             The op of the strongest moment and, beyond a valley, that of a second hill; empty if no moment is
             crowded.
         """
-        cuts: dict[int, CutBound] = {}
+        cuts: dict[int, Decision] = {}
         crowded, graph = crowded_ops(best.problem), best.problem.graph
         several = max(self.moments, _MOST_OPS // max(graph.n_ops, 1)) if self.moments > 1 else 1
         largest = sorted(crowded, key=(-working_sets(graph)).__getitem__)[: several // _LARGE]
@@ -110,7 +95,7 @@ class MinCut:
         strongest = sorted(cuts, key=lambda at: -cuts[at].recompute)
         for at in strongest[: self.plans]:
             if not best.done:
-                follow(best, {at: cuts[at].keep}, "min-cut")
+                follow(best, cuts[at].keep, "min-cut")
         return _hills({at: cuts[at].recompute for at in sorted(cuts)})
 
 
@@ -133,7 +118,7 @@ def _hills(bounds: Mapping[int, float]) -> list[int]:
     return [first, second] if rises[second] > _RISE * bounds[first] else [first]
 
 
-def _cut_at(best: Incumbent, cuts: dict[int, CutBound], at: int) -> None:
+def _cut_at(best: Incumbent, cuts: dict[int, Decision], at: int) -> None:
     """Cut at one more moment while there is time."""
     if at in cuts or best.done or not best.clock.has_time_to_judge(_JUDGED):
         return
@@ -151,14 +136,14 @@ class _Line(NamedTuple):
     keep: Mask
 
 
-def min_cut(moment: Moment) -> CutBound:
-    """Maximise L(λ) over λ ≥ 0."""
+def min_cut(moment: Moment) -> Decision:
+    """Maximise L(λ) over λ ≥ 0; keep the tensors of the cheapest cut that fits."""
     network = _Network(moment)
     roomy, (proved, tight) = network.keep_all(), network.keep_least()
     if proved > 0:
-        return CutBound(recompute=math.inf, keep=tight.keep)
+        return Decision(recompute=math.inf, keep={moment.at: tight.keep})
     if roomy.excess <= max(tight.excess, 0):
-        return CutBound(recompute=0.0, keep=roomy.keep)
+        return Decision(recompute=0.0, keep={moment.at: roomy.keep})
     best = 0.0
     for _ in range(_MOST_STEPS):
         if roomy.excess <= tight.excess:  # in whole units of bytes the tightest cut was not the tightest
@@ -175,7 +160,7 @@ def min_cut(moment: Moment) -> CutBound:
             roomy = line
         else:
             tight = line
-    return CutBound(recompute=best, keep=tight.keep)
+    return Decision(recompute=best, keep={moment.at: tight.keep})
 
 
 class _Network:

@@ -30,7 +30,7 @@ from scipy.sparse.csgraph import breadth_first_order
 from checkmate import DFGraph, Problem
 from checkmate.analysis import liveness, needed_ops, working_sets
 
-__all__ = ["Mask", "Moment", "crowded_ops", "moment_at"]
+__all__ = ["Decision", "Mask", "Moment", "crowded_ops", "moment_at"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -69,6 +69,22 @@ class Moment:
     def pinned_size(self) -> int:
         """Bytes of the pinned tensors."""
         return int(self.graph.sizes[self.pinned].sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decision:
+    """The result of one program, about one moment or some together.
+
+    Attributes:
+        recompute: lower bound on the cost of all recomputation; infinite if no schedule fits.
+        keep: for each moment, by its op, which tensors are resident there, shape ``[n_tensors]``; those that
+            the moment does not decide, or made after it, are kept. Empty if nothing was found.
+        finished: whether the engine came to its end: more time would not help.
+    """
+
+    recompute: float
+    keep: dict[int, Mask]
+    finished: bool = True
 
 
 def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Moment:

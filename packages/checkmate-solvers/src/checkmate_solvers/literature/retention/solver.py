@@ -63,7 +63,7 @@ class RetentionIntervals:
                 offer(best, started.schedule.sequence.tolist(), "eviction")
         if not best.clock.has_time_to_judge(NEEDED):
             return best.solution()
-        needed = Needed.of(problem.graph)
+        needed = Needed(problem.graph)
         grid = Grid(graph=needed.graph, room=problem.budget - needed.graph.base_size)
         if not best.done and grid.end <= min(_MOST_EVENTS, _EVENTS_PER_S * problem.time_limit):
             self._improve(best, needed, Model(grid, self.copies))

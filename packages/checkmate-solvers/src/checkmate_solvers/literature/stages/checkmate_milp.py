@@ -47,7 +47,7 @@ class CheckmateMilp:
         best = Incumbent(problem)
         if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED):
             return best.solution()
-        needed = Needed.of(problem.graph)
+        needed = Needed(problem.graph)
         shape = Shape(
             graph=needed.graph,
             room=problem.budget - needed.graph.base_size,

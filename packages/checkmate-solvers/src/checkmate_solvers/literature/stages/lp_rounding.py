@@ -63,7 +63,7 @@ class LpRounding:
         best = Incumbent(problem)
         if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED):
             return best.solution()
-        needed = Needed.of(problem.graph)
+        needed = Needed(problem.graph)
         room = problem.budget - needed.graph.base_size
         if Shape(graph=needed.graph, room=room).fits_in(problem.time_limit):
             CutMilp().bound(best)

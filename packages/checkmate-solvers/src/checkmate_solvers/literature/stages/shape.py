@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,6 @@ _MOST_ENTRIES = 3_000_000
 _ENTRIES_PER_S = 500_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Needed:
     """A graph without the ops that no graph output needs, and without their outputs.
 
@@ -41,31 +39,25 @@ class Needed:
         tensors: for each of its tensors, the same.
     """
 
-    graph: DFGraph
-    ops: tuple[int, ...]
-    tensors: tuple[int, ...]
-
-    @classmethod
-    def of(cls, whole: DFGraph) -> Self:
-        """The needed part of a graph."""
-        ops = tuple(np.flatnonzero(needed_ops(whole)).tolist())
-        tensors = sorted({*whole.inputs, *(t for v in ops for t in whole.ops[v].outputs)})
-        place = {t: i for i, t in enumerate(tensors)}
+    def __init__(self, whole: DFGraph) -> None:
+        """Cut the needed part out of a graph."""
+        self.ops: list[int] = np.flatnonzero(needed_ops(whole)).tolist()
+        self.tensors = sorted({*whole.inputs, *(t for v in self.ops for t in whole.ops[v].outputs)})
+        place = {t: i for i, t in enumerate(self.tensors)}
 
         def moved(old: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(place[t] for t in old)
 
-        graph = DFGraph(
+        self.graph = DFGraph(
             ops=tuple(
                 replace(op, inputs=moved(op.inputs), outputs=moved(op.outputs), reuses=moved(op.reuses))
-                for op in (whole.ops[v] for v in ops)
+                for op in (whole.ops[v] for v in self.ops)
             ),
-            tensors=tuple(whole.tensors[t] for t in tensors),
+            tensors=tuple(whole.tensors[t] for t in self.tensors),
             inputs=moved(whole.inputs),
             outputs=moved(whole.outputs),
             fixed_size=whole.fixed_size,
         )
-        return cls(graph, ops, tuple(tensors))
 
     def sequence(self, plan: Plan) -> list[int]:
         """The computes of a stage plan of this part, as ops of the whole graph."""
@@ -155,13 +147,14 @@ class Shape:
     def computes(self, draft: Draft) -> Ids:
         """Columns R, shape ``[n_stages, n_ops]``; objective: the cost of recomputation, or of all runs."""
         stage, op = np.ogrid[: self.n_stages, : self.graph.n_ops]
-        costs = self.graph.costs / self.cost_unit
-        if not self.partitioned:
-            return draft.columns((op >= 0) & (stage >= 0), cost=costs, integral=True)
-        first = stage == op
-        again = np.array([op.recomputable for op in self.graph.ops], dtype=np.bool_)
+        first = self.partitioned & (stage == op)
+        again = np.array([op.recomputable or not self.partitioned for op in self.graph.ops], dtype=np.bool_)
         return draft.columns(
-            op <= stage, least=first, most=first | again, cost=np.where(first, 0.0, costs), integral=True
+            (op <= stage) | (not self.partitioned),
+            least=first,
+            most=first | again,
+            cost=np.where(first, 0.0, self.graph.costs / self.cost_unit),
+            integral=True,
         )
 
     def retains(self, draft: Draft) -> Ids:
