@@ -213,7 +213,7 @@ class Auto:
                 cycles.run(_MORE_CYCLES)
 
     def prove(self, best: Incumbent, share: float = 1.0) -> None:
-        """Step 5: bounds, and schedules that come with them; ``share`` of the time is for the cut MILP."""
+        """Step 5: bounds, and their schedules; the cut MILP gets ``share`` of the remaining time."""
         hills: list[int] = []
         if not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING):
             hills = self.min_cut.improve(best)
