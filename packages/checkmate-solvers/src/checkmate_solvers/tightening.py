@@ -4,8 +4,8 @@ With P the peak so far and F the floor of the graph, the next budget is P − s 
 repaired under it by machine code (see :mod:`checkmate_solvers.machine.drops`), with as many steps as the
 *effort* allows; a few rounds of local search then remove computes that became needless. Success makes s
 larger and the effort smaller, failure the contrary: mostly a step fails because it asks for too much at once,
-and finding that out should cost little. It begins with all first runs where they are, and moves them when
-that helps no more.
+and finding that out should cost little. An effort below 1 also makes the repair colder. It begins with all
+first runs where they are, and moves them when that helps no more.
 
 A target only says where to stop, and changes no step: a peak that was reached once is reached again.
 """
@@ -92,7 +92,7 @@ class _Descent:
         """Try to repair the best so far under a budget; the result then is the best."""
         self.driver.load(self.best)
         steps = int(effort * len(self.best)) + _LEAST_STEPS
-        fits = self.driver.repair(room, steps, deadline=deadline)
+        fits = self.driver.repair(room, steps, deadline=deadline, noise=min(effort, 1.0))
         if fits:
             self.driver.anneal(room, _ROUNDS, self.heat)
             self.best = self.driver.best.tolist()

@@ -39,7 +39,8 @@ BLOCKS, FREE, LOGGED, REPEATED, MARK, BEST_LENGTH = range(6)
 the last mark given out, length of ``State.best``."""
 COST, BEST, LITTLE, TEMPERATURE = range(4)
 """Entries of ``State.totals``: the cost of the sequence, and of ``State.best`` (infinite if there is none); a
-small cost, so that of two drops without cost the one that frees more bytes wins; the temperature."""
+small cost, so that of two drops without cost the one that frees more bytes wins; the temperature, of a
+repair relative to its usual one."""
 
 
 class State(NamedTuple):

@@ -75,17 +75,19 @@ class Driver:
             self._state = self._arrays(longest=len(ops))._replace(random=random)
         self._work(self._state, ops, ANY_BUDGET, 0, 0, 1.0, 1)
 
-    def repair(self, budget: int, steps: int, *, deadline: Deadline = NEVER) -> bool:
+    def repair(self, budget: int, steps: int, *, deadline: Deadline = NEVER, noise: float = 1.0) -> bool:
         """Free bytes where most are held until everything fits; then drop computes that became needless.
 
         Args:
             budget: bytes.
             steps: the most steps, each of which drops or moves one compute.
             deadline: give up when it has passed.
+            noise: the temperature, relative to the usual one.
 
         Returns:
             Whether the result is within the budget; it then is the best.
         """
+        self._state.totals[TEMPERATURE] = noise
         while steps > 0 and not deadline.passed:
             if self._work(self._state, _NOTHING, budget, min(steps, _STEPS), 0, 1.0, self._samples)[0]:
                 return True

@@ -222,16 +222,20 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
         if y < 0:
             continue
         seen += 1
-        freed, cost = _dropped(s, x, p, y, budget, limit)
+        freed, spared = _dropped(s, x, p, y)
         if freed > 0:
-            score = _score(s, cost, min(freed, excess), max(first, s.pos[x]), min(last, s.pos[y]))
-            if score < least:
+            worth = _worth(s, min(freed, excess), max(first, s.pos[x]), min(last, s.pos[y]))
+            most = min(limit, least * worth - s.totals[LITTLE])
+            n, cost = _closure(s, s.op[x], y, budget, most + spared)
+            score = (cost - spared + s.totals[LITTLE]) / worth
+            if n > 0 and score < least:
                 kind, what, where, least = _DROP, s.op[x], y, score
         if y == death:
             start = s.at[p] if draw(s.random) < 0.5 or s.pos[x] >= first else s.at[first]
             freed = _relief(s, death, start, p)
             if freed > 0:
-                score = _score(s, 0.0, min(freed, excess), s.pos[start], min(last, s.pos[death]))
+                worth = _worth(s, min(freed, excess), s.pos[start], min(last, s.pos[death]))
+                score = s.totals[LITTLE] / worth
                 if score < least:
                     kind, what, where, least = _ADVANCE, death, start, score
         if seen >= samples:
@@ -270,23 +274,23 @@ def _idling(s: State, p: int) -> tuple[int, int, int]:
 
 
 @compiled
-def _dropped(s: State, x: int, p: int, y: int, budget: int, limit: float) -> tuple[int, float]:
-    """Bytes fewer at p if node x's copies come back just before node y, and the cost; 0 if they can't."""
+def _dropped(s: State, x: int, p: int, y: int) -> tuple[int, float]:
+    """Bytes fewer at p if node x's copies come back just before node y, and the cost that this spares.
+
+    The bytes are 0 if they can't.
+    """
     v = s.op[x]
     freed, unread = _freed(s, x, p, y)
     unread = unread and not (s.must[v] and s.prev[x] < 0)
     if freed <= 0 or (s.once[v] and not unread):
         return 0, 0.0
-    spared = s.cost[v] if unread else 0.0
-    n, cost = _closure(s, v, y, budget, limit + spared)
-    return (freed if n > 0 else 0), cost - spared
+    return freed, (s.cost[v] if unread else 0.0)
 
 
 @compiled
-def _score(s: State, cost: float, freed: int, first: int, last: int) -> float:
-    """Cost per byte and position, with some noise; the lowest wins."""
-    noise = 0.7 + 0.6 * draw(s.random)
-    return float(cost + s.totals[LITTLE]) / (float(freed) * float(last - first + 1)) * noise
+def _worth(s: State, freed: int, first: int, last: int) -> float:
+    """Bytes times positions, with some noise; the lowest cost for each wins."""
+    return float(freed) * float(last - first + 1) / (0.7 + 0.6 * draw(s.random))
 
 
 @compiled

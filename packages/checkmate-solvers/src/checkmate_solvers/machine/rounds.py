@@ -88,8 +88,8 @@ def repair(s: State, budget: int, steps: int, samples: int) -> bool:
     The bytes over the budget, summed over all nodes, are treated as an energy: by Metropolis's rule, a step
     may add to them. Near the least budget, nearly every way down leads over such steps.
     """
-    kicks = _KICKS if draw(s.random) < _KICKING else 0.0
-    return _free(s, budget, np.inf, steps, samples, 1.0, kicks)
+    kicks = s.totals[TEMPERATURE] * _KICKS if draw(s.random) < _KICKING else 0.0
+    return _free(s, budget, np.inf, steps, samples, s.totals[TEMPERATURE], kicks)
 
 
 @compiled
