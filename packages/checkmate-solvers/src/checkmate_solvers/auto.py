@@ -42,6 +42,7 @@ import numpy as np
 from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum_budget, simulate
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic, ChenSqrtN, FirstFit
+from checkmate.plugins import Solver
 from checkmate.solving import Deadline
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
@@ -114,6 +115,8 @@ class Auto:
         min_cut: steps 3 and 5.
         cut_milp: step 5.
         local: steps 4 and 6.
+        rules: step 7.
+        chains: step 2, for chains.
         without: those of :data:`STEPS` to leave out.
     """
 
@@ -122,6 +125,8 @@ class Auto:
     min_cut: MinCut = field(default_factory=MinCut)
     cut_milp: CutMilp = field(default_factory=CutMilp)
     local: LocalSearch = field(default_factory=LocalSearch)
+    rules: Solver = field(default_factory=BestHeuristic)
+    chains: Solver = field(default_factory=ChainDP)
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -173,7 +178,7 @@ class Auto:
         self._tighten(best, _SOON_SHARE)
         if chain:
             best.prove(binomial_bound(problem), "binomial checkpointing")
-            for origin, solver in (("revolve", Revolve()), ("chain-dp", ChainDP())):
+            for origin, solver in (("revolve", Revolve()), ("chain-dp", self.chains)):
                 if not best.done:
                     with best.clock.within(_CHAIN_SHARE):
                         _ask(best, solver.solve, problem, origin)
@@ -241,7 +246,7 @@ class Auto:
         problem = best.problem
         roomy = replace(problem, budget=max(keep_all_peak(problem.graph), 1))
         for origin, ask, asked in (
-            ("rules", BestHeuristic().solve, problem),
+            ("rules", self.rules.solve, problem),
             ("minimum budget", self.minimum_budget, roomy),
         ):
             if self._has("last-resort") and math.isinf(best.cost) and math.isfinite(best.bound):
