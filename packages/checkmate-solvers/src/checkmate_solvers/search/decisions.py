@@ -31,6 +31,8 @@ __all__ = [
 
 _STEPS = 500
 """Most steps of a repair: a longer one mostly never ends, or ends at a high cost."""
+_TRIES = 3
+"""How many repairs are tried while no schedule is known; each draws other random numbers."""
 _WORSE = 1.2
 """Evictions give up at this multiple of the incumbent's cost."""
 _WEIGHTS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
@@ -134,7 +136,9 @@ def await_machine_code(best: Incumbent) -> bool:
 
 def mend(best: Incumbent, sequence: Sequence[int], origin: str) -> None:
     """Bring a sequence within the budget by machine code; keep the result if that succeeds."""
-    best.driver.load(sequence)
     room = best.problem.budget - best.problem.graph.base_size
-    if best.driver.repair(room, _STEPS, deadline=best.clock.deadline):
-        best.keep_if_better(best.driver.best.tolist(), origin)
+    for _ in range(1 if best.found_by else _TRIES):
+        best.driver.load(sequence)
+        if best.driver.repair(room, _STEPS, deadline=best.clock.deadline):
+            best.keep_if_better(best.driver.best.tolist(), origin)
+            break
