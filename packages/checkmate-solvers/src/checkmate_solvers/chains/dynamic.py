@@ -192,13 +192,7 @@ class NestedSchedules:
             return
         if not (last.reads_input or last.saves):
             yield rule(x + last.back, i, j, 0, j - 1)
-        if (start := max(low, kept)) < high:
-            inner = slice(i + 1, j)
-            each = value[inner, j, start - kept : high - kept] + value[i, inner, start:high]
-            each += run_cost[inner, None]
-            each[self.budgets[start:high] < x + self._walk[i, inner, None] + gradients] = np.inf
-            k = i + 1 + int(each[:, 0].argmin())
-            yield _Rule(start, each.min(axis=0), k, k, kept, k)
+        yield from self._checkpoint(i, j, max(low, kept), high)
         for k in range(i + 1, j + 1):
             row = self._rows[k - 1]
             if row.saves and (k == i + 1 or not row.reads_input):
@@ -208,6 +202,18 @@ class NestedSchedules:
         if not (read_before or first.reads_input):
             need = max(finish, x + first.save + gradients)
             yield rule(need, i + 1, i + 1, self._units(first.saved), i)
+
+    def _checkpoint(self, i: int, j: int, start: int, high: int) -> Iterator[_Rule]:
+        """The rules "checkpoint" of all k in one, unless there is no column."""
+        if start >= high:
+            return
+        value, x, inner = self._value, self._state[i], slice(i + 1, j)
+        kept, run_cost = self._units(x), self._cost_before[inner, None] - self._cost_before[i]
+        each = value[inner, j, start - kept : high - kept] + value[i, inner, start:high] + run_cost
+        need = x + self._walk[i, inner, None] + self._rows[j - 1].gradients
+        each[self.budgets[start:high] < need] = np.inf
+        k = i + 1 + int(each[:, 0].argmin())
+        yield _Rule(start, each.min(axis=0), k, k, kept, k)
 
     def _units(self, size: int) -> int:
         return -(-size // self._unit)

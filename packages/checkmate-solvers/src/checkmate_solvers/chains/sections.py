@@ -78,9 +78,8 @@ def sections(chain: Chain, cuts: Sequence[int]) -> tuple[list[Section], int]:
     permanent = list({t for v in chain.forward for t in graph.ops[v].outputs}.intersection(graph.outputs))
     held = graph.sizes.copy()
     held[[*permanent, *graph.inputs]] = 0
-    fresh = [
-        graph.ops[v].workspace + sum(graph.tensors[t].size for t in graph.ops[v].outputs) for v in chain.order
-    ]
+    made = np.array([graph.sizes[list(op.outputs)].sum() for op in graph.ops], dtype=np.int64)
+    fresh = (made + graph.workspaces)[list(chain.order)].tolist()
     states = [int(held[list(state)].sum()) for state in chain.states]
     walks = [sum(pair) for pair in zip(fresh[:p], states[:p], strict=True)]  # while a forward op runs
 
@@ -103,8 +102,8 @@ def sections(chain: Chain, cuts: Sequence[int]) -> tuple[list[Section], int]:
         forward = chain.forward[start:stop]
         backward = tuple(v for block in reversed(chain.blocks[start:stop]) for v in block)
         x, y = set(chain.states[start]), set(chain.states[stop] if forward else ())
-        inner = {t for state in chain.states[start + 1 : stop] for t in state}
-        read = {t for v in backward for t in graph.ops[v].inputs}
+        inner = set[int]().union(*chain.states[start + 1 : stop])
+        read = set[int]().union(*(graph.ops[v].inputs for v in backward))
         saved = read.intersection(t for v in forward for t in graph.ops[v].outputs)
         run, back = slice(start, start + len(forward)), slice(end - len(backward), end)
         end = back.start

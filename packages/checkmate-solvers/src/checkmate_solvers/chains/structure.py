@@ -74,22 +74,50 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
     order = np.flatnonzero(needed_ops(graph)).tolist()
     maker = {t: i for i, v in enumerate(order, start=1) for t in graph.ops[v].outputs}
     reads = [{t: maker[t] for t in graph.ops[v].inputs if t in maker} for v in order]  # by their makers
-    row = 0  # the number of ops from the first on that read only their predecessor, and may run again
-    while row < len(order) and graph.ops[order[row]].recomputable and {*reads[row].values(), 0} == {row, 0}:
-        row += 1
-    kept = (i for k, read in enumerate(reads, start=1) for i in read.values() if k != i + 1)
-    p = max((i for i in kept if i <= row), default=0)
+    row = _row(graph, order, reads)
+    p = _last_kept(reads, row)
     if p == 0:
         return NoChain("no op in a row from the start is read by anything but the op after it")
     if p * _LEAST_SHARE < len(order):
         follows = graph.op_label(order[row]) if row < len(order) else "nothing"
         return NoChain(f"only the first {p} of {len(order)} ops are in a row: {follows} does not continue it")
-    outputs = [graph.ops[v].outputs for v in order[:p]]
+    forward, rest = tuple(order[:p]), dict(zip(order[p:], reads[p:], strict=True))
+    states = _states([graph.ops[v].outputs for v in forward], reads)
+    blocks = _blocks(graph, rest, states)
+    if isinstance(blocks, NoChain):
+        return blocks
+    return Chain(graph=graph, forward=forward, blocks=tuple(map(tuple, blocks)), states=tuple(states))
+
+
+def _row(graph: DFGraph, order: Sequence[int], reads: Sequence[dict[int, int]]) -> int:
+    """The number of ops from the first on that read only their predecessor, and may run again."""
+    row = 0
+    while row < len(order) and graph.ops[order[row]].recomputable and {*reads[row].values(), 0} == {row, 0}:
+        row += 1
+    return row
+
+
+def _last_kept(reads: Sequence[dict[int, int]], row: int) -> int:
+    """p, the last op of the row that is read by any other op than its successor; 0 if there is none."""
+    kept = (i for k, read in enumerate(reads, start=1) for i in read.values() if k != i + 1)
+    return max((i for i in kept if i <= row), default=0)
+
+
+def _states(outputs: Sequence[Sequence[int]], reads: Sequence[dict[int, int]]) -> list[tuple[int, ...]]:
+    """x₀ … x_p, from the outputs of f₁ … f_p."""
     states = [(), *(tuple(t for t in made if t in reads[i]) for i, made in enumerate(outputs, start=1))]
-    states[p] = states[p] or tuple(t for t in outputs[-1] if any(t in read for read in reads))
-    blocks: list[list[int]] = [[] for _ in range(p + 1)]
+    states[-1] = states[-1] or tuple(t for t in outputs[-1] if any(t in read for read in reads))
+    return states
+
+
+def _blocks(
+    graph: DFGraph, rest: dict[int, dict[int, int]], states: Sequence[tuple[int, ...]]
+) -> list[list[int]] | NoChain:
+    """The blocks of the ops behind the row, each with the tensors that it reads and their makers."""
+    p = len(states) - 1
+    blocks: list[list[int]] = [[] for _ in states]
     layer = p + 1
-    for v, read in zip(order[p:], reads[p:], strict=True):
+    for v, read in rest.items():
         row_reads = {t: i for t, i in read.items() if i <= p}
         if row_reads:  # the last layer up to the current one that has all of these
             top = max(row_reads.values())
@@ -101,9 +129,7 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
                     f"where the backward pass is at layer {layer}"
                 )
         blocks[layer - 1].append(v)
-    return Chain(
-        graph=graph, forward=tuple(order[:p]), blocks=tuple(map(tuple, blocks)), states=tuple(states)
-    )
+    return blocks
 
 
 def solve_chain(problem: Problem, schedules: Callable[[Problem, Chain], Iterable[Sequence[int]]]) -> Solution:
