@@ -41,9 +41,9 @@ __all__ = ["Cycles", "LocalSearch"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
-_STARTS, _START_HEAT, _SHORT, _MISSES = ("in order", "scratch"), 1.0, 2, 4
+_STARTS, _START_HEAT, _SHORT, _MISSES, _FAILED = ("in order", "scratch"), 1.0, 2, 4, 3
 """Where the short cycles from scratch start, their temperature, how many times the rounds of ordinary cycles
-they have, and how many in a row may find nothing better."""
+they have, how many in a row may find nothing better, and the turns of one that does not reach the budget."""
 _WIDE = 0.01
 """Relative gap down to which they are worth their time."""
 _HOT_STARTS = (("best", 3.0), ("in order", 3.0), ("best", 10.0), ("scratch", 3.0))
@@ -119,6 +119,7 @@ class Cycles:
         self.cost = math.inf
         self.length = min(settings.rounds, _ROUNDS_PER_OP * self.graph.n_ops)
         self._tried: dict[str, float] = {}
+        self._reached = False  # by the last start
         self._cycles = self._all_cycles()
 
     def run(self, most: float = math.inf) -> None:
@@ -173,14 +174,19 @@ class Cycles:
                 yield self._search(self._go_on(next(rooms)), next(heats))
 
     def _starts(self) -> Iterator[int]:
-        """Run short cycles from scratch while they find better ones, and the gap is wide."""
-        misses = 0
-        for where in itertools.cycle(_STARTS):
-            if misses == _MISSES or self.incumbent.gap < _WIDE:
-                break
-            before = self.cost
+        """Run short cycles from scratch while they find better ones, and the gap is wide.
+
+        One that does not come down to the budget counts as half a miss, or as none while no schedule is
+        known; its kind then has its turn less often.
+        """
+        misses, turns = 0.0, dict.fromkeys(_STARTS, 0)
+        while misses < _MISSES and self.incumbent.gap >= _WIDE:
+            where = min(_STARTS, key=turns.__getitem__)
+            before, self._reached = self.cost, False
             yield self._start(where, _START_HEAT, _SHORT)
-            misses = 0 if self.cost < before else misses + 1
+            turns[where] += 1 if self._reached else _FAILED
+            new = self.cost < before or math.isinf(self.cost)
+            misses = 0.0 if new else misses + (1.0 if self._reached else 0.5)
 
     def _start(self, where: str, heat: float, length: int) -> int:
         """Search from the best sequence, if there is one, or from scratch; return the length."""
@@ -198,6 +204,7 @@ class Cycles:
         There are fewer rounds if the time is short: a cycle that ends while it is hot is lost.
         """
         if loaded:
+            self._reached = True
             driver = driver or self.walk
             self._keep(driver)
             left_s = _LONG_SHARE * self.incumbent.clock.left_s
