@@ -62,6 +62,12 @@ _TIGHTENINGS, _RETURNS = 12, 4
 """Steps from the peak without recomputation to the budget; and from an exceeded budget."""
 _FAILURES = 12
 """How many steps may fail on the way down from the peak without recomputation."""
+_NOISES = (1.0, 1.0, 0.3, 0.3, 0.1, 0.1)
+"""Temperatures of successive ways down, relative to the usual one: cold ones fail less often, but they are
+alike."""
+_STEPS, _LAST_STEPS, _MORE_STEPS = 1, 5, 300
+"""Steps that a repair may take for each op of the sequence, as enough for most that succeed; as many where a
+further failure is the last; and beyond these."""
 _STARTING = 5
 """The search starts in about the time that judging this many schedules takes."""
 _ROUNDS_PER_OP = 50
@@ -119,6 +125,7 @@ class Cycles:
         self.cost = math.inf
         self.length = min(settings.rounds, _ROUNDS_PER_OP * self.graph.n_ops)
         self._tried: dict[str, float] = {}
+        self._noises = itertools.cycle(_NOISES)
         self._reached = False  # by the last start
         self._cycles = self._all_cycles()
 
@@ -176,17 +183,16 @@ class Cycles:
     def _starts(self) -> Iterator[int]:
         """Run short cycles from scratch while they find better ones, and the gap is wide.
 
-        One that does not come down to the budget counts as half a miss, or as none while no schedule is
-        known; its kind then has its turn less often.
+        While no schedule is known, none counts as a miss. A kind that does not come down to the budget has
+        its turn less often.
         """
-        misses, turns = 0.0, dict.fromkeys(_STARTS, 0)
+        misses, turns = 0, dict.fromkeys(_STARTS, 0)
         while misses < _MISSES and self.incumbent.gap >= _WIDE:
             where = min(_STARTS, key=turns.__getitem__)
             before, self._reached = self.cost, False
             yield self._start(where, _START_HEAT, _SHORT)
             turns[where] += 1 if self._reached else _FAILED
-            new = self.cost < before or math.isinf(self.cost)
-            misses = 0.0 if new else misses + (1.0 if self._reached else 0.5)
+            misses = 0 if self.cost < before or math.isinf(self.cost) else misses + 1
 
     def _start(self, where: str, heat: float, length: int) -> int:
         """Search from the best sequence, if there is one, or from scratch; return the length."""
@@ -222,7 +228,7 @@ class Cycles:
         room = int(self.budget * (1 + more))
         heat, until = _RELAXED_HEAT * self.walk.repeat_cost, self.incumbent.clock.deadline
         self.walk.anneal(room, max(1, self.length // 4), heat, cooled=_RELAXED_COOLED, deadline=until)
-        return self._tighten(self.walk, room, _RETURNS, 0) or self._load(self.best)
+        return self._tighten(self.walk, room, _RETURNS) or self._load(self.best)
 
     def _keep(self, driver: Driver) -> None:
         """Offer the best sequence of a driver if it is new; it is within the budget."""
@@ -239,14 +245,18 @@ class Cycles:
         """Tighten from the peak without recomputation; whether that comes down to the budget."""
         driver.load(np.flatnonzero(needed_ops(self.graph)))
         peak = max(keep_all_peak(self.graph) - self.graph.base_size, 1)
-        return self._tighten(driver, peak, _TIGHTENINGS, _FAILURES)
+        return self._tighten(driver, peak, _TIGHTENINGS, _FAILURES, next(self._noises))
 
-    def _tighten(self, driver: Driver, reached: int, steps: int, failures: int) -> bool:
+    def _tighten(
+        self, driver: Driver, reached: int, steps: int, failures: int = 0, noise: float = 1.0
+    ) -> bool:
         """Tighten the budget from ``reached`` bytes in steps, smaller ones after each of a few failures."""
+        until = self.incumbent.clock.deadline
         whole = step = (max(self.budget, 1) / reached) ** (1 / steps) if reached > self.budget else 1.0
         while reached > self.budget:
             goal, start = max(self.budget, min(int(reached * step), reached - 1)), driver.best
-            if driver.repair(goal, 5 * len(start) + 300, deadline=self.incumbent.clock.deadline):
+            most = (_STEPS if failures else _LAST_STEPS) * len(start) + _MORE_STEPS
+            if driver.repair(goal, most, deadline=until, noise=noise):
                 reached, step = goal, max(whole, step**2)
                 continue
             driver.load(start)
