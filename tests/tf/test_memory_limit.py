@@ -22,6 +22,7 @@ def training(method: str, counts: str = "live", limit_mib: int | None = LIMIT_MI
 
 def test_a_step_trains_where_its_budget_is_all_memory_that_there_is() -> None:
     ours = training("checkmate", "allocator")
+    assert "failed" not in ours, ours["failed"]
     assert ours["losses"] == pytest.approx(training("plain", limit_mib=None)["losses"], rel=1e-5)
     assert ours["expected"] <= LIMIT_MIB * 2**20
     assert "ResourceExhaustedError" in training("plain")["failed"]
