@@ -63,11 +63,11 @@ _TIGHTENINGS, _RETURNS = 12, 4
 _FAILURES = 12
 """How many steps may fail on the way down from the peak without recomputation."""
 _NOISES = (1.0, 1.0, 0.3, 0.3, 0.1, 0.1)
-"""Temperatures of successive ways down, relative to the usual one: cold ones fail less often, but they are
-alike."""
+"""Temperatures of the repairs in successive starts from scratch, relative to the usual one: cold repairs fail
+less often, but lead to similar schedules."""
 _STEPS, _LAST_STEPS, _MORE_STEPS = 1, 5, 300
-"""Steps that a repair may take for each op of the sequence, as enough for most that succeed; as many where a
-further failure is the last; and beyond these."""
+"""Limit of the steps of a repair: the first per op of the sequence, or the second if no further failure is
+allowed, and the third besides. Few repairs that succeed take longer."""
 _STARTING = 5
 """The search starts in about the time that judging this many schedules takes."""
 _ROUNDS_PER_OP = 50
