@@ -64,7 +64,7 @@ _FAILURES = 12
 """How many steps may fail on the way down from the peak without recomputation."""
 _NOISES = (1.0, 1.0, 0.3, 0.3, 0.1, 0.1)
 """Temperatures of the repairs in successive starts from scratch, relative to the usual one: cold repairs fail
-less often, but lead to similar schedules."""
+less often on most graphs, more often on some."""
 _STEPS, _LAST_STEPS, _MORE_STEPS = 1, 5, 300
 """Limit of the steps of a repair: the first per op of the sequence, or the second if no further failure is
 allowed, and the third besides. Few repairs that succeed take longer."""
