@@ -29,9 +29,9 @@ _EARLIEST = 32
 """The most small tensors charged for that: 12 were seen in a step of 9,000 ops (DenseNet121)."""
 _MARGIN = 0.04
 """Share of the allocator's memory that is added, because light ops run early and kernels request their
-workspaces in pieces. Which do varies from step to step: 13 plans of a U-Net, 12 steps each, ran out of memory
-in 6 cases with up to 0.008 less than the replay needs, in 4 with up to 0.008 more; five of them, 60 steps
-each, never with 0.017 to 0.026 more, but 2 of about 100 processes on a busy machine did with 0.02."""
+workspaces in pieces. Which do varies from step to step: of 12 plans of a U-Net, 4 ran out of memory in some
+of 12 steps with up to 0.008 more than the replay needs; 3 of 360 steps did with 0.011 to 0.026 more, all at
+0.012; and 2 of about 100 processes on a busy machine with 0.02."""
 _PRECISION = 0.002
 _GAPS = (0, 1, 2)
 """Bytes of the gap in the replays, in multiples of the largest resident tensor: there were 2.9 MB of gaps
