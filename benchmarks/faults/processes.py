@@ -18,7 +18,7 @@ _PATIENCE_S = 90.0
 _MARK = "MARK_OF_A_FAULT"
 _OUTLIVES = b"checkmate_solvers.machine.compilation"
 """The process that compiles machine code continues on purpose; else short commands would never finish it."""
-_MAIN = "import os, sys; os.write(2, b'.'); from checkmate.cli import main; main()"
+_MAIN = "import os; from checkmate.cli import main; os.write(2, b'.'); main()"
 
 
 class Ended(NamedTuple):
@@ -47,7 +47,8 @@ def command(
     Args:
         words: its arguments.
         environment: variables to add.
-        then: called as soon as Python itself has started.
+        then: called as soon as ``main`` is about to begin. Python drops some interrupts while it imports
+            the package before that, and no code of ours can repeat them.
     """
     mark = str(uuid.uuid4())
     process = subprocess.Popen(

@@ -180,6 +180,33 @@ def test_an_interrupt_that_python_drops_comes_again(start: Any, graph: Path, tmp
     assert out.exists()
 
 
+def test_an_interrupt_that_python_drops_while_modules_load_comes_again(start: Any, graph: Path) -> None:
+    code = f"""
+import os, signal, sys, time
+from checkmate.cli import main
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            sys.meta_path.remove(self)
+            self.interrupt_a_finaliser()
+            time.sleep(600)
+
+    def interrupt_a_finaliser(self):
+        class Finalised:
+            def __del__(self):
+                signal.raise_signal(signal.SIGINT)
+
+        Finalised()
+
+sys.meta_path.insert(0, Interrupted())
+main()
+"""
+    process = start("solve", graph, "--budget", "100%", code=code)
+    assert process.communicate(timeout=60) == ("", "Interrupted.\n")
+    assert process.returncode == 130
+
+
 def test_a_later_signal_ends_at_once(start: Any, graph: Path) -> None:
     process = start("solve", graph, "--budget", "100%", "--solver", "deaf")
     until_it_works(process)

@@ -27,7 +27,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character shows "?"
     try:
-        _app()
+        with listening():  # before modules load, as imports have callbacks in which Python drops an interrupt
+            _app()
     except BrokenPipeError:
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
@@ -52,11 +53,10 @@ def _app() -> None:
         raise SystemExit(_plain(sys.argv[1], f"{level:8} {why}")) from None
     from checkmate.cli.app import app
 
-    with listening():
-        try:
-            app(prog_name="checkmate")
-        except SystemExit as end:
-            raise SystemExit(exit_code(end.code)) from None
+    try:
+        app(prog_name="checkmate")
+    except SystemExit as end:
+        raise SystemExit(exit_code(end.code)) from None
 
 
 def _plain(command: str, finding: str) -> int:
