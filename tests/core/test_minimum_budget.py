@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -99,6 +100,23 @@ def test_its_least_peak_is_judged_and_never_above_the_plain_one() -> None:
 def test_without_time_the_advice_is_to_keep_everything() -> None:
     graph = chain(7, size=3)  # a graph without known schedules
     assert minimum_budget(graph, time_limit=1e-9).peak == keep_all_peak(graph)
+
+
+def test_a_budget_that_takes_all_its_time_leaves_some_for_others() -> None:
+    """A bisection begins at the floor, where most solvers work until their limit and find nothing."""
+    graph = chain(30)
+    met = keep_all_peak(graph) * 2 // 3
+
+    class Stubborn:
+        def solve(self, problem: Problem) -> Solution:
+            if problem.budget >= met:
+                return FirstFit().solve(problem)
+            time.sleep(problem.time_limit)
+            return Solution.unknown(problem)
+
+    least = minimum_budget(graph, solver=Stubborn(), time_limit=1).peak
+    assert least is not None
+    assert least < 0.9 * keep_all_peak(graph)
 
 
 def test_an_invalid_graph_is_named() -> None:

@@ -181,7 +181,7 @@ def test_an_interrupt_that_python_drops_comes_again(start: Any, graph: Path, tmp
 
 
 def test_an_interrupt_that_python_drops_while_modules_load_comes_again(start: Any, graph: Path) -> None:
-    code = f"""
+    code = """
 import os, signal, sys, time
 from checkmate.cli import main
 

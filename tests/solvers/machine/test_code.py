@@ -13,7 +13,16 @@ import numpy as np
 import platformdirs
 import pytest
 
-from checkmate import DFGraph, Problem, SolverError, generators, keep_all_peak
+from checkmate import (
+    DFGraph,
+    InfeasibleBudgetError,
+    Problem,
+    SolverError,
+    floor,
+    generators,
+    keep_all_peak,
+    solve,
+)
 from checkmate_solvers.auto import Auto
 from checkmate_solvers.local_search import LocalSearch
 from checkmate_solvers.machine import code, compilation
@@ -78,6 +87,14 @@ def test_the_least_budget_is_found_without_it_and_then_met() -> None:
     assert least.peak < HALF.budget
     again = Auto().solve(Problem(graph=GRAPH, budget=least.peak, start=least.schedule, time_limit=2))
     assert again.schedule is not None
+
+
+@COMPILED
+@pytest.mark.usefixtures("cold")
+def test_where_no_schedule_is_found_without_it_the_error_says_so() -> None:
+    graph = generators.unet(8)
+    with pytest.raises(InfeasibleBudgetError, match="without the local search, which was not compiled"):
+        solve(graph, floor(graph).size, time_limit=1)
 
 
 @COMPILED

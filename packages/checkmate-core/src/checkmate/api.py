@@ -42,6 +42,9 @@ _ADVICE_SHARE = 0.3
 """Share of the time limit that an error may spend on naming the least budget."""
 _LEAST_ADVICE_SHARE = 0.05
 """The same share, where the solver has used up its time limit."""
+_BUDGET_SHARE = 0.2
+"""Share of the remaining time that a bisection may spend on one budget: at a budget that is too small, a
+solver often takes 100 times as long as at one that it meets."""
 _LITTLE = 0.01
 """Share of the time limit below which time already spent is ignored."""
 _KNOWN = "known before"
@@ -209,8 +212,8 @@ def _bisected(engine: Engine, best: Solution, tolerance: float) -> Solution:
     deadline = Deadline(problem.time_limit, patient=True)
     low = floor(problem.graph).size - 1  # proved infeasible
     budget = low + 1  # the floor is often enough
-    while high - low > max(1, tolerance * high) and (left := deadline.left_s) > 0:
-        answer = _ask(engine, dataclasses.replace(problem, budget=max(budget, 1), time_limit=left))
+    while high - low > max(1, tolerance * high) and (limit := deadline.part(_BUDGET_SHARE).left_s) > 0:
+        answer = _ask(engine, dataclasses.replace(problem, budget=max(budget, 1), time_limit=limit))
         if answer.timeline is None:
             low = budget
         else:

@@ -156,4 +156,4 @@ class Incumbent:
         if math.isinf(self.bound):
             return Solution.infeasible(self.problem)
         lowest = self._lowest.schedule if self._lowest is not None else None
-        return Solution.unknown(self.problem, bound=self.bound, lowest=lowest)
+        return Solution.unknown(self.problem, bound=self.bound, reason=self.provisional, lowest=lowest)
