@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numba
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from checkmate import DFGraph, Op, Problem, Status, Tensor, floor, keep_all_peak, simulate
 from checkmate.generators import chain, random_layered, transformer
+from checkmate.heuristics import BestHeuristic
 from checkmate.testing import SolverConformance
 from checkmate.testing.strategies import problems, training_steps
 from checkmate_solvers.local_search import Cycles, LocalSearch
@@ -97,3 +99,26 @@ def test_a_seed_that_fits_is_never_lost() -> None:
     best.keep_if_better(found.schedule.sequence.tolist(), "known")
     Cycles(LocalSearch(rounds=1, patience=1), best).run()
     assert best.cost <= found.cost or found.status is Status.OPTIMAL
+
+
+@compiled
+def test_sequences_of_other_solvers_leave_the_starts_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So ``auto`` takes the same way as the search alone, with the same seed."""
+    graph, found, start = transformer(4), [], Cycles._start
+    problem = Problem(graph=graph, budget=keep_all_peak(graph) * 6 // 10, seed=3)
+    eviction = BestHeuristic().solve(problem).timeline
+
+    def noted(cycles: Cycles, *arguments: Any) -> int:
+        length = start(cycles, *arguments)
+        found.append(cycles._found)
+        return length
+
+    monkeypatch.setattr(Cycles, "_start", noted)
+    for others in ([], [eviction]):
+        best = Incumbent(problem)
+        for timeline in others:
+            assert timeline is not None
+            best.keep_if_better(timeline, "heuristics")
+        Cycles(LocalSearch(rounds=200), best).run(4 + len(others))
+    assert len(found) == 8
+    assert found[:4] == found[4:]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import given, settings
 from scipy.optimize import OptimizeResult
@@ -10,8 +13,9 @@ from scipy.optimize import OptimizeResult
 from checkmate import DFGraph, Problem, Status, generators, keep_all_peak
 from checkmate.testing.strategies import problems
 from checkmate_solvers.engines import highs
+from checkmate_solvers.moments import cut_milp
 from checkmate_solvers.moments.cut_milp import CutMilp, solve_cuts
-from checkmate_solvers.moments.moment import crowded_ops, moment_at
+from checkmate_solvers.moments.moment import Decision, Moment, crowded_ops, moment_at
 from checkmate_solvers.search import Incumbent
 
 
@@ -41,6 +45,25 @@ def test_one_more_moment_at_a_time_until_nothing_is_over_the_budget() -> None:
     graph = generators.chain(8)
     solution = CutMilp(moments=20).solve(Problem(graph=graph, budget=5, fixed_order=True))
     assert (solution.status, solution.cost) == (Status.OPTIMAL, 22)
+
+
+def test_the_rest_of_the_time_goes_to_moments_that_raised_the_bound_and_were_not_finished(
+    monkeypatch,
+) -> None:
+    asked: list[tuple[int, float]] = []
+
+    def unfinished(moments: Sequence[Moment], *, time_limit: float, **options: Any) -> Decision:
+        asked.append((len(moments), time_limit))
+        decision = solve_cuts(moments, time_limit=time_limit, **options)
+        return replace(decision, finished=len(moments) != 2)
+
+    monkeypatch.setattr(cut_milp, "solve_cuts", unfinished)
+    graph = generators.chain(12, cost="random")
+    problem = Problem(graph=graph, budget=keep_all_peak(graph) * 3 // 10, fixed_order=True, time_limit=60)
+    CutMilp().solve(problem)
+    (first, _), *_, (last, rest_s) = asked
+    assert (first, last) == (1, 2)
+    assert rest_s > 45  # a quarter of the time left otherwise
 
 
 def test_a_rejected_model_is_no_proof(monkeypatch) -> None:

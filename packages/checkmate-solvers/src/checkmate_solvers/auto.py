@@ -214,8 +214,7 @@ class Auto:
                 cycles.run(1 if best.found_by else _MORE_CYCLES)
         self._tighten(best, _TIGHTENING_SHARE)
         if able and not _NEARLY < best.gap <= _WIDE:
-            with best.clock.within(_CYCLES_SHARE):
-                cycles.run(_MORE_CYCLES)
+            cycles.run(_MORE_CYCLES, until=best.clock.deadline.part(_CYCLES_SHARE))
 
     def prove(self, best: Incumbent, share: float = 1.0) -> None:
         """Step 5: bounds, and their schedules; the cut MILP gets ``share`` of the remaining time."""

@@ -2,8 +2,8 @@
 
 A *cycle* loads a sequence, and runs rounds (:mod:`checkmate_solvers.machine.rounds`) while the temperature
 falls. Cycles start from the sequences of other solvers, as soon as there are some. Without a good schedule,
-short cycles from scratch are next, until several in a row find nothing better: their results differ by more
-than a longer search gains. A cycle *from scratch* tightens the budget from the peak without
+short cycles from scratch are next, until several in a row find nothing better among themselves: their results
+differ by more than a longer search gains. A cycle *from scratch* tightens the budget from the peak without
 recomputation down to the problem's. Half of them first keep the first runs of all ops where they are. Where
 they may move, a search soon puts some off, at no cost, and hardly finds the way back; where they may not, it
 misses what moving them saves.
@@ -11,7 +11,8 @@ misses what moving them saves.
 Most later cycles start from the best; many of these first search with more room, and then tighten the budget
 in steps: strategic oscillation (Glover and Hao, "The case for strategic oscillation", Annals of Operations
 Research 183, 2011). Some are hot and long, from the best or from scratch. All limits are counted in rounds;
-the clock only caps them.
+the clock only caps them. The sequences of other solvers change neither the random numbers nor the number of
+these short cycles: inside of ``auto`` the search takes the same way as alone, unless they are better.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 from checkmate import Problem, Solution, keep_all_peak
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic
+from checkmate.solving import NEVER, Deadline
 from checkmate_solvers.machine.arrays import Ints
 from checkmate_solvers.machine.driver import Driver
 from checkmate_solvers.search import (
@@ -126,16 +128,16 @@ class Cycles:
         self.length = min(settings.rounds, _ROUNDS_PER_OP * self.graph.n_ops)
         self._tried: dict[str, float] = {}
         self._noises = itertools.cycle(_NOISES)
-        self._reached = False  # by the last start
+        self._found = math.inf  # the cost that the last start came to
         self._cycles = self._all_cycles()
 
-    def run(self, most: float = math.inf) -> None:
-        """Run cycles, at most ``most``, until the patience or the time is used up."""
+    def run(self, most: float = math.inf, until: Deadline = NEVER) -> None:
+        """Run cycles, at most ``most``, while there are patience and time; begin none after ``until``."""
         able = self.incumbent.clock.has_time_to_judge(_STARTING)
         if not able or not has_machine_code(self.incumbent):
             return
         idle = 0
-        while most > 0 and idle < self.settings.patience and not self.incumbent.done:
+        while most > 0 and idle < self.settings.patience and not (self.incumbent.done or until.passed):
             most -= 1
             before = self.cost
             length = next(self._cycles)
@@ -151,17 +153,24 @@ class Cycles:
         """Another one, that keeps all first runs where they are."""
         return self._driver(True)
 
+    @cached_property
+    def guest(self) -> Driver:
+        """One for the sequences of other solvers: they leave the random numbers of the others as they are."""
+        return self._driver(self.incumbent.problem.fixed_order)
+
     def _driver(self, fixed_order: bool) -> Driver:
         seed, samples = self.incumbent.problem.seed, self.settings.samples
         return Driver(self.graph, fixed_order=fixed_order, seed=seed, samples=samples)
 
     def _all_cycles(self) -> Iterator[int]:
         """Run one cycle after the other, without end; the length of each, in those of an ordinary one."""
-        heats = itertools.cycle(_HEATS)
-        own = self._own_cycles(heats)
+        own, heats = self._own_cycles(), itertools.cycle(_HEATS)
         while True:
             seed = self._next_seed()
-            yield next(own) if seed is None else self._search(self._load(seed), next(heats))
+            if seed is None:
+                yield next(own)
+            else:
+                yield self._search(self._load(seed, self.guest), next(heats), driver=self.guest)
 
     def _next_seed(self) -> list[int] | None:
         """The cheapest sequence of another solver that was not tried yet, if there is one."""
@@ -171,9 +180,9 @@ class Cycles:
                 return sequence
         return None
 
-    def _own_cycles(self, heats: Iterator[float]) -> Iterator[int]:
+    def _own_cycles(self) -> Iterator[int]:
         """Run the cycles that start from scratch, or from the best sequence of this search."""
-        rooms = itertools.cycle(_ROOMS)
+        heats, rooms = itertools.cycle(_HEATS), itertools.cycle(_ROOMS)
         yield from self._starts()
         for where, heat in itertools.cycle(_HOT_STARTS):
             yield self._start(where, heat, _LONGEST if where == "best" else _LONG)
@@ -181,18 +190,19 @@ class Cycles:
                 yield self._search(self._go_on(next(rooms)), next(heats))
 
     def _starts(self) -> Iterator[int]:
-        """Run short cycles from scratch while they find better ones, and the gap is wide.
+        """Run short cycles from scratch while they find better ones among themselves, and the gap is wide.
 
         While no schedule is known, none counts as a miss. A kind that does not come down to the budget has
         its turn less often.
         """
-        misses, turns = 0, dict.fromkeys(_STARTS, 0)
+        misses, least, turns = 0, math.inf, dict.fromkeys(_STARTS, 0)
         while misses < _MISSES and self.incumbent.gap >= _WIDE:
             where = min(_STARTS, key=turns.__getitem__)
-            before, self._reached = self.cost, False
+            self._found = math.inf
             yield self._start(where, _START_HEAT, _SHORT)
-            turns[where] += 1 if self._reached else _FAILED
-            misses = 0 if self.cost < before or math.isinf(self.cost) else misses + 1
+            turns[where] += 1 if math.isfinite(self._found) else _FAILED
+            misses = 0 if self._found < least or math.isinf(self.cost) else misses + 1
+            least = min(least, self._found)
 
     def _start(self, where: str, heat: float, length: int) -> int:
         """Search from the best sequence, if there is one, or from scratch; return the length."""
@@ -210,7 +220,6 @@ class Cycles:
         There are fewer rounds if the time is short: a cycle that ends while it is hot is lost.
         """
         if loaded:
-            self._reached = True
             driver = driver or self.walk
             self._keep(driver)
             left_s = _LONG_SHARE * self.incumbent.clock.left_s
@@ -218,6 +227,7 @@ class Cycles:
             heat *= driver.repeat_cost
             until, on_better = self.incumbent.clock.deadline, partial(self._keep, driver)
             driver.anneal(self.budget, rounds, heat, cooled=_COOLED, deadline=until, on_better=on_better)
+            self._found = driver.cost
         return length
 
     def _go_on(self, more: float) -> bool:
@@ -236,10 +246,11 @@ class Cycles:
             self.best, self.cost = driver.best, driver.cost
             self.incumbent.keep_if_better(self.best.tolist(), _ORIGIN)
 
-    def _load(self, sequence: Sequence[int] | Ints) -> bool:
+    def _load(self, sequence: Sequence[int] | Ints, driver: Driver | None = None) -> bool:
         """Load a sequence that fits, without the computes that it does not need."""
-        self.walk.load(sequence)
-        return self.walk.repair(self.budget, 1)
+        driver = driver or self.walk
+        driver.load(sequence)
+        return driver.repair(self.budget, 1)
 
     def _start_from_scratch(self, driver: Driver) -> bool:
         """Tighten from the peak without recomputation; whether that comes down to the budget."""
@@ -260,7 +271,7 @@ class Cycles:
                 reached, step = goal, max(whole, step**2)
                 continue
             driver.load(start)
-            if failures == 0 or self.incumbent.clock.left_s <= 0:
+            if failures == 0 or until.passed:
                 return False
             failures, step = failures - 1, math.sqrt(step)
         return True

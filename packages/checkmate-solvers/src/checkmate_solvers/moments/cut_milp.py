@@ -3,7 +3,8 @@
 :mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that
 at which memory is scarcest, is nearly enough. Then the moment is added at which the last decision is most
 over the budget, until that helps no more. If a second hill of memory lies beyond a valley, both are decided
-together, with more moments added in the same way.
+together, with more moments added in the same way, as long as each raises the bound. The rest of the time goes
+to the last moments that raised it, if they were not decided to the end.
 """
 
 from __future__ import annotations
@@ -81,21 +82,20 @@ class CutMilp:
             return
         programs = _Programs(best, self.nodes)
         together = sorted(hills) if programs.in_line(hills) else hills[:1]
-        self._decide(programs, hills[:1])
+        self._decide(programs, hills[:1], failures=2)
         if len(together) > 1:
-            self._decide(programs, together)
-        programs.decide(together, part=1)
+            self._decide(programs, together, failures=0)
+        programs.decide(programs.promising or hills[:1], part=1)
 
-    def _decide(self, programs: _Programs, chosen: Sequence[int]) -> None:
-        """Decide these moments, and add one after the other until that helps no more."""
-        best, failures = programs.best, 0
-        more = programs.decide(chosen)
-        for _ in range(self.moments):
-            if more is None or failures > 1:
-                break
-            before, chosen = best.bound, sorted([*chosen, more])
+    def _decide(self, programs: _Programs, chosen: Sequence[int], failures: int) -> None:
+        """Decide these moments, and add others until the bound did not rise ``failures`` + 1 times."""
+        for _ in range(1 + self.moments):
+            before = programs.best.bound
             more = programs.decide(chosen)
-            failures += best.bound == before
+            failures -= programs.best.bound == before
+            if more is None or failures < 0:
+                break
+            chosen = sorted([*chosen, more])
 
 
 def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap: float = _GAP) -> Decision:
@@ -120,6 +120,7 @@ class _Programs:
 
     def __init__(self, best: Incumbent, nodes: int) -> None:
         self.best, self.nodes = best, nodes
+        self.promising: Sequence[int] = ()  # the last moments that raised the bound, if they need more time
         self._finished: set[tuple[int, ...]] = set()
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
@@ -141,10 +142,12 @@ class _Programs:
             nodes=self.nodes,
             gap=best.recompute_gap(_GAP),
         )
+        moments, before = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments", best.bound
+        best.prove(decision.recompute, f"cut-milp with {moments}")
         if decision.finished:
             self._finished.add(tuple(chosen))
-        moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
-        best.prove(decision.recompute, f"cut-milp with {moments}")
+        elif best.bound > before:
+            self.promising = chosen
         if not decision.keep or best.done:
             return None
         literal = follow(best, decision.keep, "cut-milp")
