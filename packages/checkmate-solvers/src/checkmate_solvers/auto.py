@@ -8,8 +8,8 @@
    checkpointing gives a bound, and it or a dynamic programme a schedule. If none is found, a part of the
    graph may prove that there is none (:mod:`checkmate_solvers.parts`).
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
-4. One cycle of local search, several from scratch if no schedule is known, and more if the gap is small
-   or wide.
+4. One cycle of local search, or several from scratch if no schedule is known; and more if the gap of a
+   known one is small or wide.
 5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
 6. Local search, from the best schedule and from those of the other steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
@@ -213,7 +213,7 @@ class Auto:
             with best.clock.within(_CYCLES_SHARE):
                 cycles.run(1 if best.found_by else _MORE_CYCLES)
         self._tighten(best, _TIGHTENING_SHARE)
-        if able and not _NEARLY < best.gap <= _WIDE:
+        if able and (best.gap <= _NEARLY or _WIDE < best.gap < math.inf):
             cycles.run(_MORE_CYCLES, until=best.clock.deadline.part(_CYCLES_SHARE))
 
     def prove(self, best: Incumbent, share: float = 1.0) -> None:
