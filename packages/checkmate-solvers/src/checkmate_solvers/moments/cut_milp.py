@@ -3,7 +3,7 @@
 :mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that
 at which memory is scarcest, is nearly enough. Then the moment is added at which the last decision is most
 over the budget, until that helps no more. If a second hill of memory lies beyond a valley, both are decided
-together, with more moments added in the same way, as long as each raises the bound. The rest of the time goes
+together, with more moments added in the same way, but with less patience. The rest of the time goes
 to the last moments that raised it, if they were not decided to the end.
 """
 
@@ -82,18 +82,22 @@ class CutMilp:
             return
         programs = _Programs(best, self.nodes)
         together = sorted(hills) if programs.in_line(hills) else hills[:1]
-        self._decide(programs, hills[:1], failures=2)
+        self._decide(programs, hills[:1], patience=3)
         if len(together) > 1:
-            self._decide(programs, together, failures=0)
+            self._decide(programs, together, patience=1)
         programs.decide(programs.promising or hills[:1], part=1)
 
-    def _decide(self, programs: _Programs, chosen: Sequence[int], failures: int) -> None:
-        """Decide these moments, and add others until the bound did not rise ``failures`` + 1 times."""
+    def _decide(self, programs: _Programs, chosen: Sequence[int], patience: int) -> None:
+        """Decide these moments, and then more, as long as that raises the bound often enough.
+
+        Each program that does not takes 1 from the patience, or 2 if it was not decided to the end.
+        """
         for _ in range(1 + self.moments):
             before = programs.best.bound
             more = programs.decide(chosen)
-            failures -= programs.best.bound == before
-            if more is None or failures < 0:
+            if programs.best.bound == before:
+                patience -= 1 if programs.finished(chosen) else 2
+            if more is None or patience < 0:
                 break
             chosen = sorted([*chosen, more])
 
@@ -134,7 +138,7 @@ class _Programs:
         """
         best = self.best
         able = not best.done and best.clock.has_time_to_judge(_BUILDING * len(chosen))
-        if tuple(chosen) in self._finished or not able:
+        if self.finished(chosen) or not able:
             return None
         decision = solve_cuts(
             [self._moment(at) for at in chosen],
@@ -154,6 +158,10 @@ class _Programs:
         overfull = _overfull(best.problem, literal, chosen)
         likely = sorted(overfull, key=lambda at: (-overfull[at], -at))[:_TRIES]
         return next((at for at in likely if self.in_line([*chosen, at])), None)
+
+    def finished(self, chosen: Sequence[int]) -> bool:
+        """Whether these moments were decided to the end."""
+        return tuple(chosen) in self._finished
 
     def in_line(self, chosen: Sequence[int]) -> bool:
         """Whether it is certain in which order these moments come."""
