@@ -3,8 +3,8 @@
 :mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that
 at which memory is scarcest, is nearly enough. Then the moment is added at which the last decision is most
 over the budget, until that helps no more. If a second hill of memory lies beyond a valley, both are decided
-together, with more moments added in the same way, but with less patience. The rest of the time goes
-to the last moments that raised it, if they were not decided to the end.
+together, with more moments added in the same way. The rest of the time goes to the last moments that raised
+the bound, if they were not decided to the end.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ _BUILDING = 18
 """For each moment, building the MILP takes about as long as judging this many schedules."""
 _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
+_PATIENCE = 3
+"""Moments are added until this is used up: a program that does not raise the bound takes 1, or 2 if it was
+not decided to the end."""
 _TRIES = 5
 """How many overfull moments are looked at for one that can be added."""
 
@@ -82,16 +85,14 @@ class CutMilp:
             return
         programs = _Programs(best, self.nodes)
         together = sorted(hills) if programs.in_line(hills) else hills[:1]
-        self._decide(programs, hills[:1], patience=3)
+        self._decide(programs, hills[:1])
         if len(together) > 1:
-            self._decide(programs, together, patience=1)
+            self._decide(programs, together)
         programs.decide(programs.promising or hills[:1], part=1)
 
-    def _decide(self, programs: _Programs, chosen: Sequence[int], patience: int) -> None:
-        """Decide these moments, and then more, as long as that raises the bound often enough.
-
-        Each program that does not takes 1 from the patience, or 2 if it was not decided to the end.
-        """
+    def _decide(self, programs: _Programs, chosen: Sequence[int]) -> None:
+        """Decide these moments, and then more, as long as that raises the bound often enough."""
+        patience = _PATIENCE
         for _ in range(1 + self.moments):
             before = programs.best.bound
             more = programs.decide(chosen)
