@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkmate import DFGraph, Schedule, floor, generators, keep_all_peak, simulate
+from checkmate import DFGraph, Problem, Schedule, floor, generators, keep_all_peak, simulate
 from checkmate.solving import Deadline
 from checkmate.testing.strategies import graphs
 from checkmate_solvers.tightening import tightened
@@ -21,33 +23,34 @@ def peak(graph: DFGraph, sequence: list[int]) -> int:
 def test_the_result_is_valid_and_no_larger_than_the_start(
     graph: DFGraph, fixed_order: bool, seed: int
 ) -> None:
-    sequence = tightened(graph, 0, fixed_order=fixed_order, seed=seed)
+    problem = Problem(graph=graph, budget=1, fixed_order=fixed_order, seed=seed)
+    sequence = tightened(problem)
     assert floor(graph).size <= peak(graph, sequence) <= keep_all_peak(graph)
     if fixed_order:
         firsts = list(dict.fromkeys(sequence))
         assert firsts == sorted(firsts)
-    assert tightened(graph, 0, fixed_order=fixed_order, seed=seed) == sequence
+    assert tightened(problem) == sequence
 
 
 @pytest.mark.parametrize(
     "graph", [generators.transformer(4), generators.unet(3), generators.chain(8)], ids=lambda g: g.name
 )
 def test_training_steps_are_scheduled_near_their_floor(graph: DFGraph) -> None:
-    least = peak(graph, tightened(graph, 0, fixed_order=True))
+    least = peak(graph, tightened(Problem(graph=graph, budget=1, fixed_order=True)))
     assert least - graph.base_size <= 1.05 * (floor(graph).size - graph.base_size)
 
 
-def test_a_target_that_is_reached_ends_it() -> None:
+def test_a_budget_that_is_reached_ends_it() -> None:
     graph = generators.residual(6)
     target = (floor(graph).size + keep_all_peak(graph)) // 2
-    sequence = tightened(graph, target, fixed_order=False)
+    sequence = tightened(Problem(graph=graph, budget=target))
     assert floor(graph).size < peak(graph, sequence) <= target
-    assert len(sequence) < len(tightened(graph, 0, fixed_order=False))
+    assert len(sequence) < len(tightened(Problem(graph=graph, budget=1)))
 
 
 def test_without_time_nothing_is_computed_again() -> None:
     graph = generators.chain(5)
-    assert tightened(graph, 0, fixed_order=False, deadline=Deadline(0)) == list(range(graph.n_ops))
+    assert tightened(Problem(graph=graph, budget=1), Deadline(0)) == list(range(graph.n_ops))
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,7 @@ def test_without_time_nothing_is_computed_again() -> None:
 @pytest.mark.parametrize("fixed_order", [False, True])
 def test_a_peak_that_was_reached_is_reached_again(graph: DFGraph, fixed_order: bool) -> None:
     """A budget that an error names must be met by the solve that asks for it."""
-    least = peak(graph, tightened(graph, 0, fixed_order=fixed_order))
+    problem = Problem(graph=graph, budget=1, fixed_order=fixed_order)
+    least = peak(graph, tightened(problem))
     for target in (least, (least + keep_all_peak(graph)) // 2):
-        assert peak(graph, tightened(graph, target, fixed_order=fixed_order)) <= target
+        assert peak(graph, tightened(replace(problem, budget=target))) <= target

@@ -43,7 +43,6 @@ from checkmate import Problem, Schedule, Solution, floor, keep_all_peak, minimum
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic, ChenSqrtN, FirstFit
 from checkmate.plugins import Solver
-from checkmate.solving import Deadline
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.proof import binomial_bound
 from checkmate_solvers.exhaustive import exhaust
@@ -192,7 +191,7 @@ class Auto:
             return
         able = self._has("tightening") and best.clock.has_time_to_judge(_TIGHTENING)
         if able and has_machine_code(best):
-            sequence = _tightened(best.problem, best.problem.budget, best.clock.current.part(share))
+            sequence = tightened(best.problem, best.clock.current.part(share))
             best.keep_if_better(sequence, "tightening")
 
     def _refute(self, best: Incumbent) -> None:
@@ -263,7 +262,8 @@ class Auto:
         if has_machine_code(best):
             patient = best.clock.patient
             lowest = least_peak_bound(graph, fixed_order=order, deadline=patient.part(_PARTS_SHARE))
-            found.append(Schedule.from_sequence(graph, _tightened(problem, lowest, patient)))
+            sequence = tightened(replace(problem, budget=max(lowest, 1)), patient)
+            found.append(Schedule.from_sequence(graph, sequence))
         else:
             limit = problem.time_limit
             rules = minimum_budget(graph, solver=FirstFit(), time_limit=limit, fixed_order=order)
@@ -327,9 +327,3 @@ def _ask(best: Incumbent, ask: Callable[[Problem], Solution], problem: Problem, 
         found = ask(replace(problem, time_limit=left_s, on_progress=None))
         if found.schedule is not None:
             offer(best, found.schedule.sequence.tolist(), found.origin.get("schedule", origin))
-
-
-def _tightened(problem: Problem, target: int, deadline: Deadline) -> list[int]:
-    """A sequence whose peak is at most ``target`` bytes, or as low as was found in time."""
-    order, seed = problem.fixed_order, problem.seed
-    return tightened(problem.graph, target, fixed_order=order, seed=seed, deadline=deadline)

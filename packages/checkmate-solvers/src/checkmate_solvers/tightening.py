@@ -7,14 +7,14 @@ larger and the effort smaller, failure the contrary: mostly a step fails because
 and finding that out should cost little. An effort below 1 also makes the repair colder. It begins with all
 first runs where they are, and moves them when that helps no more.
 
-A target only says where to stop, and changes no step: a peak that was reached once is reached again.
+The budget only says where to stop, and changes no step: a peak that was reached once is reached again.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from checkmate import DFGraph, floor
+from checkmate import DFGraph, Problem, floor
 from checkmate.analysis import liveness, needed_ops
 from checkmate.solving import NEVER, Deadline
 from checkmate_solvers.machine.driver import Driver
@@ -36,23 +36,19 @@ _ROUNDS, _HEAT = 100, 0.1
 """Rounds of local search after each success, and their temperature relative to the mean cost of the ops."""
 
 
-def tightened(
-    graph: DFGraph, target: int, *, fixed_order: bool, seed: int = 0, deadline: Deadline = NEVER
-) -> list[int]:
+def tightened(problem: Problem, deadline: Deadline = NEVER) -> list[int]:
     """The needed ops with repeats, in an order of the least peak that was found.
 
     Args:
-        graph: the graph.
-        target: bytes; a peak of this size is good enough.
-        fixed_order: first runs of needed ops stay where they are.
-        seed: of every random choice.
+        problem: the graph, the budget at which to stop, the rule of order, and the seed.
         deadline: stop when it has passed.
 
     >>> graph = DFGraph.from_nodes(cost=[1] * 4, size=[2, 4, 1, 1], deps=[[], [0], [1], [0, 2]])
-    >>> tightened(graph, 0, fixed_order=False)
+    >>> tightened(Problem(graph=graph, budget=1))
     [0, 1, 2, 0, 3]
     """
-    lowest = max(target, floor(graph).size)
+    graph, fixed_order = problem.graph, problem.fixed_order
+    lowest = max(problem.budget, floor(graph).size)
     once: list[int] = np.flatnonzero(needed_ops(graph)).tolist()
     best, peak = once, liveness(graph, once).peak
     for attempt in range(_ATTEMPTS):
@@ -61,7 +57,7 @@ def tightened(
         in_order = fixed_order or attempt == 0
         until = deadline if fixed_order or attempt else deadline.part(_IN_ORDER_SHARE)
         start = best if attempt == 1 else once
-        descent = _Descent(graph, start, fixed_order=in_order, seed=seed + attempt)
+        descent = _Descent(graph, start, fixed_order=in_order, seed=problem.seed + attempt)
         descent.run(lowest, until)
         if descent.peak < peak:
             best, peak = descent.best, descent.peak

@@ -97,7 +97,7 @@ class CutMilp:
             before = programs.best.bound
             more = programs.decide(chosen)
             if programs.best.bound == before:
-                patience -= 1 if programs.finished(chosen) else 2
+                patience -= 1 if tuple(chosen) in programs.finished else 2
             if more is None or patience < 0:
                 break
             chosen = sorted([*chosen, more])
@@ -121,12 +121,12 @@ def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap:
 
 
 class _Programs:
-    """The MILPs of one problem; moments are ops, and none is solved again once it is finished."""
+    """The MILPs of one problem. Moments are ops; those that are ``finished`` are not decided again."""
 
     def __init__(self, best: Incumbent, nodes: int) -> None:
         self.best, self.nodes = best, nodes
         self.promising: Sequence[int] = ()  # the last moments that raised the bound, if they need more time
-        self._finished: set[tuple[int, ...]] = set()
+        self.finished: set[tuple[int, ...]] = set()
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
 
@@ -139,7 +139,7 @@ class _Programs:
         """
         best = self.best
         able = not best.done and best.clock.has_time_to_judge(_BUILDING * len(chosen))
-        if self.finished(chosen) or not able:
+        if tuple(chosen) in self.finished or not able:
             return None
         decision = solve_cuts(
             [self._moment(at) for at in chosen],
@@ -150,7 +150,7 @@ class _Programs:
         moments, before = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments", best.bound
         best.prove(decision.recompute, f"cut-milp with {moments}")
         if decision.finished:
-            self._finished.add(tuple(chosen))
+            self.finished.add(tuple(chosen))
         elif best.bound > before:
             self.promising = chosen
         if not decision.keep or best.done:
@@ -159,10 +159,6 @@ class _Programs:
         overfull = _overfull(best.problem, literal, chosen)
         likely = sorted(overfull, key=lambda at: (-overfull[at], -at))[:_TRIES]
         return next((at for at in likely if self.in_line([*chosen, at])), None)
-
-    def finished(self, chosen: Sequence[int]) -> bool:
-        """Whether these moments were decided to the end."""
-        return tuple(chosen) in self._finished
 
     def in_line(self, chosen: Sequence[int]) -> bool:
         """Whether it is certain in which order these moments come."""
