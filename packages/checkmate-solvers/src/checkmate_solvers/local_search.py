@@ -11,8 +11,8 @@ misses what moving them saves.
 Most later cycles start from the best; many of these first search with more room, and then tighten the budget
 in steps: strategic oscillation (Glover and Hao, "The case for strategic oscillation", Annals of Operations
 Research 183, 2011). Some are hot and long, from the best or from scratch. All limits are counted in rounds;
-the clock only caps them. The sequences of other solvers change neither the random numbers nor the number of
-these short cycles: inside of ``auto`` the search takes the same way as alone, unless they are better.
+the clock only caps them. The sequences of other solvers leave the random numbers of the other cycles as they
+are: inside of ``auto`` the search takes the same way as alone, until one of them or a bound is better.
 """
 
 from __future__ import annotations

@@ -92,13 +92,10 @@ class CutMilp:
 
     def _decide(self, programs: _Programs, chosen: Sequence[int]) -> None:
         """Decide these moments, and then more, as long as that raises the bound often enough."""
-        patience = _PATIENCE
+        programs.patience = _PATIENCE
         for _ in range(1 + self.moments):
-            before = programs.best.bound
             more = programs.decide(chosen)
-            if programs.best.bound == before:
-                patience -= 1 if tuple(chosen) in programs.finished else 2
-            if more is None or patience < 0:
+            if more is None or programs.patience < 0:
                 break
             chosen = sorted([*chosen, more])
 
@@ -121,12 +118,13 @@ def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap:
 
 
 class _Programs:
-    """The MILPs of one problem. Moments are ops; those that are ``finished`` are not decided again."""
+    """The MILPs of one problem; moments are ops, and none is solved again once it is finished."""
 
     def __init__(self, best: Incumbent, nodes: int) -> None:
         self.best, self.nodes = best, nodes
         self.promising: Sequence[int] = ()  # the last moments that raised the bound, if they need more time
-        self.finished: set[tuple[int, ...]] = set()
+        self.patience = 0
+        self._finished: set[tuple[int, ...]] = set()
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
 
@@ -139,7 +137,7 @@ class _Programs:
         """
         best = self.best
         able = not best.done and best.clock.has_time_to_judge(_BUILDING * len(chosen))
-        if tuple(chosen) in self.finished or not able:
+        if tuple(chosen) in self._finished or not able:
             return None
         decision = solve_cuts(
             [self._moment(at) for at in chosen],
@@ -150,8 +148,10 @@ class _Programs:
         moments, before = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments", best.bound
         best.prove(decision.recompute, f"cut-milp with {moments}")
         if decision.finished:
-            self.finished.add(tuple(chosen))
-        elif best.bound > before:
+            self._finished.add(tuple(chosen))
+        if best.bound == before:
+            self.patience -= 1 if decision.finished else 2
+        elif not decision.finished:
             self.promising = chosen
         if not decision.keep or best.done:
             return None
