@@ -128,3 +128,27 @@ def test_an_invalid_graph_is_named() -> None:
 def test_the_minimum_of_a_chain_is_its_floor() -> None:
     assert minimum_budget(CHAIN).peak == floor(CHAIN).size == 24
     assert minimum_budget(CHAIN, solver="keep-all").peak == keep_all_peak(CHAIN)
+
+
+def test_a_pause_of_the_process_does_not_end_a_bisection() -> None:
+    """A garbage collection may take more CPU time than the time limit, before anything is found."""
+    graph = chain(31)  # no schedule of it is known
+    pauses = iter([0.2])
+
+    class Paused:
+        def solve(self, problem: Problem) -> Solution:
+            if (pause := next(pauses, None)) is None:
+                return FirstFit().solve(problem)
+            busy_for(pause)
+            return Solution.unknown(problem)
+
+    least = minimum_budget(graph, solver=Paused(), time_limit=0.1).peak
+    assert least is not None
+    assert least < 0.5 * keep_all_peak(graph)
+
+
+def busy_for(seconds: float) -> None:
+    """Use CPU time."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass

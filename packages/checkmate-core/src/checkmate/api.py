@@ -45,6 +45,9 @@ _LEAST_ADVICE_SHARE = 0.05
 _BUDGET_SHARE = 0.2
 """Share of the remaining time that a bisection may spend on one budget: at a budget that is too small, a
 solver often takes 100 times as long as at one that it meets."""
+_SURE_BUDGETS, _SURE_SHARE = 8, 0.02
+"""The first budgets of a bisection, and the share of the time limit that each gets even if no time is left: a
+garbage collection of a large process may take more than the whole limit."""
 _LITTLE = 0.01
 """Share of the time limit below which time already spent is ignored."""
 _KNOWN = "known before"
@@ -212,7 +215,12 @@ def _bisected(engine: Engine, best: Solution, tolerance: float) -> Solution:
     deadline = Deadline(problem.time_limit, patient=True)
     low = floor(problem.graph).size - 1  # proved infeasible
     budget = low + 1  # the floor is often enough
-    while high - low > max(1, tolerance * high) and (limit := deadline.part(_BUDGET_SHARE).left_s) > 0:
+    tried = 0
+    while high - low > max(1, tolerance * high):
+        sure_s = _SURE_SHARE * problem.time_limit if tried < _SURE_BUDGETS else 0.0
+        if (limit := max(deadline.part(_BUDGET_SHARE).left_s, sure_s)) <= 0:
+            break
+        tried += 1
         answer = _ask(engine, dataclasses.replace(problem, budget=max(budget, 1), time_limit=limit))
         if answer.timeline is None:
             low = budget

@@ -95,6 +95,9 @@ _CHAIN_SHARE = 0.2
 """Share of the remaining time that each of the solvers for chains may use."""
 _PARTS_SHARE = 0.1
 """Share of the remaining time in which parts of the graph are looked at."""
+_RULES_SHARE = 0.2
+"""Share of the time limit that rules may use for a least budget if no time is left, as after a long garbage
+collection."""
 _SOON_SHARE, _TIGHTENING_SHARE = 0.1, 0.6
 """Shares of the remaining time that tightening may use: before the solvers for chains and a first cycle of
 local search, which may be quicker; and after them. The latter is twice the share that errors use to name the
@@ -251,25 +254,26 @@ class Auto:
                 _ask(best, ask, asked, origin)
 
     def minimum_budget(self, problem: Problem) -> Solution:
-        """A schedule with as low a peak as possible: by tightening, or by rules without machine code.
+        """A schedule with as low a peak as possible: by tightening, or by rules if that finds nothing.
 
         Up to 60 ops, exhaustive search often ends with the least peak.
         """
         best = Incumbent(problem)
         if self._has("exhaustive") and (least := _least_peak(best)) is not None:
             return least
-        graph, order, found = problem.graph, problem.fixed_order, [problem.start]
+        graph, order, patient = problem.graph, problem.fixed_order, best.clock.patient
+        found: list[Solution] = []
         if has_machine_code(best):
-            patient = best.clock.patient
             lowest = least_peak_bound(graph, fixed_order=order, deadline=patient.part(_PARTS_SHARE))
             sequence = tightened(replace(problem, budget=max(lowest, 1)), patient)
-            found.append(Schedule.from_sequence(graph, sequence))
-        else:
-            limit = problem.time_limit
+            found.append(Solution.found(problem, Schedule.from_sequence(graph, sequence)))
+        if not found or found[0].peak == keep_all_peak(graph):
+            limit = max(patient.left_s, _RULES_SHARE * problem.time_limit)
             rules = minimum_budget(graph, solver=FirstFit(), time_limit=limit, fixed_order=order)
-            found.append(rules.schedule)
-        judged = [Solution.found(problem, schedule) for schedule in found if schedule is not None]
-        return min(judged, key=lambda solution: solution.peak or 0)
+            found.append(replace(rules, problem=problem))
+        if problem.start is not None:
+            found.append(Solution.found(problem, problem.start))
+        return min(found, key=lambda solution: solution.peak or 0)
 
     def _has(self, step: str) -> bool:
         return step not in self.without
