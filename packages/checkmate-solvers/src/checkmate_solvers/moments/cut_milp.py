@@ -3,8 +3,8 @@
 :mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that
 at which memory is scarcest, is nearly enough. Then the moment is added at which the last decision is most
 over the budget, until that helps no more. If a second hill of memory lies beyond a valley, both are decided
-together, with more moments added in the same way. The rest of the time goes to the last moments that raised
-the bound, if they were not decided to the end.
+together, with more moments added in the same way. The last moments that raised the bound are decided again if
+the time ran out and the rest of it is at least twice as long.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _ALONE_SHARE = 0.4
 _PATIENCE = 3
 """Moments are added until this is used up: a program that does not raise the bound takes 1, or 2 if it was
 not decided to the end."""
+_AGAIN = 2.0
+"""A program that was not decided to the end is solved again if it gets this many times the seconds."""
 _TRIES = 5
 """How many overfull moments are looked at for one that can be added."""
 
@@ -118,13 +120,13 @@ def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap:
 
 
 class _Programs:
-    """The MILPs of one problem; moments are ops, and none is solved again once it is finished."""
+    """The MILPs of one problem; moments are ops."""
 
     def __init__(self, best: Incumbent, nodes: int) -> None:
         self.best, self.nodes = best, nodes
         self.promising: Sequence[int] = ()  # the last moments that raised the bound, if they need more time
         self.patience = 0
-        self._finished: set[tuple[int, ...]] = set()
+        self._given_s: dict[tuple[int, ...], float] = {}  # for each program; infinite if it was finished
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
 
@@ -133,22 +135,18 @@ class _Programs:
 
         Returns:
             One more moment, at which the decision is over the budget; None if there is none, or if these
-            moments were decided and followed before.
+            moments were decided before, in a similar time.
         """
-        best = self.best
+        best, program = self.best, tuple(chosen)
+        limit = best.clock.left_s / part
         able = not best.done and best.clock.has_time_to_judge(_BUILDING * len(chosen))
-        if tuple(chosen) in self._finished or not able:
+        if not able or limit <= _AGAIN * self._given_s.get(program, 0.0):
             return None
-        decision = solve_cuts(
-            [self._moment(at) for at in chosen],
-            time_limit=best.clock.left_s / part,
-            nodes=self.nodes,
-            gap=best.recompute_gap(_GAP),
-        )
+        asked, gap = [self._moment(at) for at in chosen], best.recompute_gap(_GAP)
+        decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, gap=gap)
         moments, before = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments", best.bound
         best.prove(decision.recompute, f"cut-milp with {moments}")
-        if decision.finished:
-            self._finished.add(tuple(chosen))
+        self._given_s[program] = math.inf if decision.finished else limit
         if best.bound == before:
             self.patience -= 1 if decision.finished else 2
         elif not decision.finished:
