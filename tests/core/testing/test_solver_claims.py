@@ -1,4 +1,4 @@
-"""A heuristic that claims more than it knows fails the law for its claim, although it is nearly always right."""
+"""A heuristic that claims proofs fails the law for its claim, although the claim is nearly always true."""
 
 from __future__ import annotations
 
