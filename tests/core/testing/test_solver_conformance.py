@@ -353,11 +353,11 @@ EXACT = {gives_up}
 MONOTONE = {not_monotone}
 RARE = {believes_in_the_order, not_monotone, proofs_shrink, remembers_structures}
 ELSEWHERE: dict[Spoil, set[str]] = {
-    proofs_shrink: {"infeasible_is_infeasible", "progress"},
+    proofs_shrink: {"infeasible_is_infeasible", "progress", "time_limit"},
     believes_in_the_order: {"infeasible_is_infeasible"},
     infeasible_from_twelve_ops: {"budgets_agree", "orders_agree"},
     remembers_structures: {"deterministic", "names", "byte_scale"},
-    above_twenty_ops: {"progress"},
+    above_twenty_ops: {"progress", "time_limit"},
 }
 """Other checks that a fault may fail, too."""
 

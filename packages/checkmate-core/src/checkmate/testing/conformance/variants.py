@@ -1,11 +1,11 @@
-"""Equivalent problems: with other names, another unit of bytes, another order of the list; and a sibling.
+"""Equivalent problems: with other names, another unit of bytes, another order of the list; and similar ones.
 
 Schedules of an equivalent problem are schedules of the original one, up to renumbering.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ from checkmate.analysis import floor
 from checkmate.graph import DFGraph, Op
 from checkmate.problem import Problem, keep_all_peak
 
-__all__ = ["copied", "names", "random_order", "renamed", "reordered", "scaled", "sibling"]
+__all__ = ["asked_in_turn", "copied", "names", "random_order", "renamed", "reordered", "scaled"]
 
 names = st.sampled_from(
     ["", "a", "a", "loss", "dropout", "conv1/backward", "grad", "0", "ὕλη", "x" * 80, "a\nb"]
@@ -50,7 +50,18 @@ def scaled(problem: Problem, factor: int) -> Problem:
     )
 
 
-def sibling(problem: Problem) -> Problem:
+def asked_in_turn(problem: Problem) -> Iterator[Problem]:
+    """A problem, and similar ones that a solver may confuse with it: a sibling, and the other rule of order.
+
+    The latter only if the problem fixes the order.
+    """
+    yield problem
+    yield _sibling(problem)
+    if problem.fixed_order:
+        yield replace(problem, fixed_order=False)
+
+
+def _sibling(problem: Problem) -> Problem:
     """A problem of the same structure, in which each op and tensor has the numbers of the one before it."""
     graph = problem.graph
     ops = tuple(
