@@ -39,21 +39,21 @@ def problems_of_any_size() -> st.SearchStrategy[Problem]:
     return st.one_of(problems(time_limit=TIME_LIMIT_S), larger_problems())
 
 
-def of_every_size(*, fixed_order: bool | None = None) -> list[tuple[st.SearchStrategy[Problem], int]]:
+def of_every_size(*, fixed_order: bool | None = None) -> list[tuple[st.SearchStrategy[Problem], float]]:
     """Tiny graphs, hard ones, graphs of up to 20 ops and of up to 60, with several seeds and 1 or 2 threads.
 
     Returns:
-        strategies, and for each how many times fewer examples than of the first should be drawn.
+        strategies, and how many examples of each should be drawn, relative to those of a check.
     """
     tiny = problems(fixed_order=fixed_order, time_limit=TIME_LIMIT_S)
     hard = hard_problems(fixed_order=fixed_order, time_limit=TIME_LIMIT_S)
     steps = training_steps(min_layers=12, max_layers=30)
     long = problems(steps, fixed_order=fixed_order, time_limit=LONG_LIMIT_S)
     return [
-        (_asked(tiny, st.just(1)), 1),
-        (_asked(hard, st.sampled_from([1, 2])), 1),
-        (_asked(larger_problems(fixed_order=fixed_order), st.sampled_from([1, 2])), 4),
-        (_asked(long, st.just(1)), 10),
+        (_asked(tiny, st.just(1)), 0.5),
+        (_asked(hard, st.sampled_from([1, 2])), 1.5),
+        (_asked(larger_problems(fixed_order=fixed_order), st.sampled_from([1, 2])), 0.25),
+        (_asked(long, st.just(1)), 0.1),
     ]
 
 

@@ -68,7 +68,8 @@ class SolverConformance(ManyExamples):
         guarantee: as in ``SolverSpec``: ``"exact"`` solvers must answer with proofs. None = that of the spec.
         features: as in ``SolverSpec``: with ``"monotone"``, a larger budget never costs more. None = those of
             the spec.
-        examples: largest number of problems of a check; ``--checkmate-examples`` overrides it.
+        examples: number of problems of a check; most draw fewer, those of a single answer twice as many.
+            ``--checkmate-examples`` overrides it.
         slack_s: seconds after the time limit within which an answer must come.
     """
 
@@ -166,7 +167,7 @@ class SolverConformance(ManyExamples):
             if "monotone" in self._features and exceeds(large.cost, small.cost):
                 raise report(f"a larger budget costs more. {claims}", small)
 
-        self._for_all(st.tuples(larger_problems(), st.integers(0, 12)), check, share=2)
+        self._for_all(st.tuples(larger_problems(), st.integers(0, 12)), check, share=0.5)
 
     def test_orders_agree(self) -> None:
         """If the order is free, a proof holds for every order in which the ops are listed."""
@@ -187,7 +188,7 @@ class SolverConformance(ManyExamples):
                         seen = report(message, claim)
                         raise ConformanceError(f"{seen}\n\n{report('The other way:', found)}")
 
-        self._for_all(twins(), check, share=2)
+        self._for_all(twins(), check, share=0.5)
 
     def test_names(self) -> None:
         """Names of the graph, its ops and tensors have no effect on status and cost."""
@@ -216,7 +217,7 @@ class SolverConformance(ManyExamples):
             if _content(first) != _content(second):
                 raise report(f"solved again, the answer differs: {_what(second)}", first)
 
-        self._for_all(problems_of_any_size(), check, share=2)
+        self._for_all(problems_of_any_size(), check, share=0.5)
 
     def test_time_limit(self) -> None:
         """Graphs of 40, 100 and 300 ops with a time limit of a second are answered in that time, and truly.
@@ -257,7 +258,7 @@ class SolverConformance(ManyExamples):
                     f"the solver changed the problem, or its graph\n\nproblem = {problem_code(problem)}"
                 )
 
-        self._for_all(problems_of_any_size(), check, share=4)
+        self._for_all(problems_of_any_size(), check, share=0.25)
 
     def test_picklable(self) -> None:
         """Solver and solution survive ``pickle``, so that a process pool can run them."""
@@ -275,7 +276,7 @@ class SolverConformance(ManyExamples):
             if answer.failure is None and _content(copy) != _content(answer):
                 raise report("the solution differs after pickle", answer)
 
-        self._for_all(problems(time_limit=TIME_LIMIT_S), check, share=6)
+        self._for_all(problems(time_limit=TIME_LIMIT_S), check, share=0.15)
 
     def test_empty_graphs(self) -> None:
         """Graphs without ops or without outputs have a schedule, at least the empty one."""
@@ -297,7 +298,7 @@ class SolverConformance(ManyExamples):
             if self._answer(problem).failure is None:
                 self._finds(problem)
 
-        self._for_all(st.one_of(graphs(), training_steps()), check, share=2)
+        self._for_all(st.one_of(graphs(), training_steps()), check, share=0.5)
 
     def _finds(self, problem: Problem) -> None:
         answer = self._answer(problem)
@@ -326,10 +327,10 @@ class SolverConformance(ManyExamples):
             self._for_all(source, check, share=share)
 
     def _for_all(
-        self, examples: st.SearchStrategy[Any], check: Callable[[Any], None], *, share: int = 1
+        self, examples: st.SearchStrategy[Any], check: Callable[[Any], None], *, share: float = 1.0
     ) -> None:
         __tracebackhide__ = True
-        for_all(examples, check, count=max(1, self.examples // share))
+        for_all(examples, check, count=max(1, int(share * self.examples)))
 
     def _ask(self, problem: Problem) -> Answer:
         return ask(self.solver(), problem, slack_s=self.slack_s)
