@@ -88,21 +88,17 @@ def _local_graphs(draw: st.DrawFn) -> DFGraph:
     ops: list[Op] = []
     made: list[int] = []
     for i in range(n_ops):
-        read: set[int] = set()
-        if made and draw(st.integers(0, 7)) > 0:
-            read.add(draw(st.sampled_from(made[-3:])))
-            if reuses or draw(st.booleans()):
-                read.add(draw(st.sampled_from(made[-4:] if reuses else made)))
+        read = _reads(draw, made, reuses)
         outputs = tuple(range(len(made), len(made) + (draw(st.integers(1, 2)) if several else 1)))
         ops.append(
             Op(
                 name=f"op{i}",
-                inputs=tuple(sorted(read)),
+                inputs=read,
                 outputs=outputs,
                 cost=draw(st.integers(1, 4)),
                 workspace=draw(st.integers(0, 3)) if works else 0,
                 recomputable=not (once and draw(st.integers(0, 4)) == 0),
-                reuses=tuple(sorted(read)) if reuses and draw(st.booleans()) else (),
+                reuses=read if reuses and draw(st.booleans()) else (),
                 backward=i >= turn,
             )
         )
@@ -111,3 +107,13 @@ def _local_graphs(draw: st.DrawFn) -> DFGraph:
     kept = [t for t in unread if not (needless and draw(st.booleans()))] or unread[-1:]
     tensors = tuple(Tensor(name=f"t{t}", size=draw(st.integers(1, 6))) for t in made)
     return DFGraph(ops=tuple(ops), tensors=tensors, outputs=tuple(kept))
+
+
+def _reads(draw: st.DrawFn, made: Sequence[int], two: bool) -> tuple[int, ...]:
+    """What an op reads of the tensors made so far: mostly a recent one, and perhaps another."""
+    if not made or draw(st.integers(0, 7)) == 0:
+        return ()
+    read = {draw(st.sampled_from(made[-3:]))}
+    if two or draw(st.booleans()):
+        read.add(draw(st.sampled_from(made[-4:] if two else made)))
+    return tuple(sorted(read))

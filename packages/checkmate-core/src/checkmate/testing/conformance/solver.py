@@ -68,8 +68,8 @@ class SolverConformance(ManyExamples):
         guarantee: as in ``SolverSpec``: ``"exact"`` solvers must answer with proofs. None = that of the spec.
         features: as in ``SolverSpec``: with ``"monotone"``, a larger budget never costs more. None = those of
             the spec.
-        examples: number of problems of a check; most draw fewer, those of a single answer twice as many.
-            ``--checkmate-examples`` overrides it.
+        examples: number of problems of a check; most draw fewer, those of a single answer 2.35 times that
+            number. ``--checkmate-examples`` overrides it.
         slack_s: seconds after the time limit within which an answer must come.
     """
 
