@@ -276,7 +276,7 @@ class SolverConformance(ManyExamples):
             if answer.failure is None and _content(copy) != _content(answer):
                 raise report("the solution differs after pickle", answer)
 
-        self._for_all(problems(time_limit=TIME_LIMIT_S), check, share=0.15)
+        self._for_all(problems(time_limit=TIME_LIMIT_S), check, share=0.17)
 
     def test_empty_graphs(self) -> None:
         """Graphs without ops or without outputs have a schedule, at least the empty one."""
