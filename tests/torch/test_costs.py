@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from checkmate.cost import DEVICES, UnitCost
 from checkmate.framework import measuring
 from checkmate_torch import compile, costs
 from checkmate_torch.costs import price
+from checkmate_torch.private import fake_mode
 from checkmate_torch.traced_graph import TracedGraph
 
 BATCH, WIDTH = 12, 20
@@ -205,3 +207,29 @@ def test_unknown_and_wrong_cost_models_are_refused() -> None:
         compile(nn.Linear(2, 2), "1MiB", cost_model="guess")(torch.ones(1, 2))
     with pytest.raises(checkmate.CostError, match="no device 'B300'"):
         compile(nn.Linear(2, 2), "1MiB", cost_model="roofline-B300")(torch.ones(1, 2))
+
+
+def test_made_up_inputs_share_storages_as_the_real_ones_do_and_warn_of_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the weights of a recurrent network on a GPU, which cuDNN copies and warns of if they lie apart."""
+    seen: list[torch.Tensor] = []
+
+    def product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        seen[:] = [a, b, c]
+        warnings.warn("these inputs are odd", stacklevel=1)
+        return a @ b
+
+    monkeypatch.setattr(costs, "may_run_twice", lambda _: True)
+    graph, weights = torch.fx.Graph(), torch.zeros(24)
+    values = weights[:12].view(3, 4), weights[12:].view(4, 3), torch.zeros(5)
+    inputs = [graph.placeholder(name) for name in "abc"]
+    node = graph.call_function(product, tuple(inputs))
+    fakes = fake_mode()
+    for one, value in zip((*inputs, node), (*values, torch.zeros(3, 3)), strict=True):
+        one.meta["val"] = fakes.from_tensor(value)
+    assert costs.profile_node(node).seconds > 0
+    assert [x.shape for x in seen] == [x.shape for x in values]
+    a, b, c = (x.untyped_storage().data_ptr() for x in seen)
+    assert a == b != c
+    assert [x.storage_offset() for x in seen] == [0, 12, 0]

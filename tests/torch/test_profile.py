@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import profiler
+from torch import nn, profiler
+from torch.nn.functional import scaled_dot_product_attention
 
 from checkmate import ProfilerBusyError
+from checkmate_torch import trace
 from checkmate_torch.allocations import AllocationRecorder, allocation_events
 from checkmate_torch.device import machine_of
 from checkmate_torch.profile import profile_op
@@ -128,3 +130,18 @@ def test_cuda_workspace_is_exact() -> None:
     profile = profile_op(lambda: x.neg().neg().neg(), device)
     assert profile.workspace == 1024 * KIB
     assert profile.seconds > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_attention_with_dropout_is_profiled_on_cuda(dtype: torch.dtype) -> None:
+    """Some kernels read the seed of dropout on the CPU; fake tensors show it on the GPU."""
+
+    class Attention(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return scaled_dot_product_attention(x, x, x, dropout_p=0.1)
+
+    x = torch.randn(2, 4, 128, 64, dtype=dtype, device="cuda", requires_grad=True)
+    traced = trace(Attention(), x, loss=lambda y: y.float().square().mean(), cost_model="profiled")
+    assert all(op.cost > 0 for op in traced.graph.ops if "attention" in op.name)

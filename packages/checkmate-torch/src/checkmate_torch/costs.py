@@ -7,10 +7,11 @@ Floats are random numbers, repeated; integers and booleans are zero, so that ind
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch.fx import Node
@@ -26,6 +27,7 @@ from checkmate_torch.functions import fastest
 from checkmate_torch.private import tree_leaves, tree_map, unfaked
 from checkmate_torch.profile import profile_op
 from checkmate_torch.safety import is_random, may_run_twice, takes_library_state
+from checkmate_torch.storages import storage_key
 from checkmate_torch.symbols import largest, typical
 from checkmate_torch.workspaces import guessed_workspace
 
@@ -36,6 +38,13 @@ _FREE = OpProfile(seconds=0.0, workspace=0)
 _CPU = torch.device("cpu")
 _PATTERN = 2**16
 """Number of random values that are drawn for a tensor, and repeated."""
+
+_READ_ON_CPU: Mapping[object, tuple[int, int]] = {
+    torch.ops.aten._scaled_dot_product_efficient_attention_backward.default: (7, 8),
+    torch.ops.aten._efficient_attention_backward.default: (12, 13),
+}
+"""Op → positions of the seed and the offset of its dropout. Its kernel for GPUs reads them on the CPU, where
+its forward op leaves them; on fake tensors they are on the GPU, and reading them there ends the process."""
 
 
 def price(
@@ -117,8 +126,11 @@ def profile_node(node: Node) -> OpProfile:
     if not may_run_twice(node) or takes_library_state(node):
         return by_bytes(_bytes_of(tensors))
     try:
-        with unfaked():
-            real_args, real_kwargs = tree_map(real_like, args)
+        with unfaked(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the made-up inputs, such as weights that lie apart
+            real_args, real_kwargs = _real(args)
+            for k in _READ_ON_CPU.get(node.target, ()):
+                real_args = (*real_args[:k], real_args[k].cpu(), *real_args[k + 1 :])
             return profile_op(partial(_as_function(node), *real_args, **real_kwargs), _device_of(node))
     except ProfilerBusyError:
         raise
@@ -208,7 +220,9 @@ def _device_of(node: Node) -> torch.device:
 
 def _layout_of(node: Node) -> str:
     """The function of a node and the layout of its arguments, which decide its cost on one machine."""
-    return repr((str(node.target), tree_map(_layout, _shown(node))))
+    shown = _shown(node)
+    shared = [(first, x.storage_offset()) for first, x in _sharing(shown)]
+    return repr((str(node.target), tree_map(_layout, shown), *shared))
 
 
 def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
@@ -231,17 +245,50 @@ def _layout(value: object) -> object:
     return typical(value)
 
 
+def _sharing(args: object) -> list[tuple[int, torch.Tensor]]:
+    """The tensors that share a storage with another one, each after the place of the first that has it."""
+    tensors = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
+    keys = [storage_key(x) for x in tensors]
+    return [(keys.index(key), x) for key, x in zip(keys, tensors, strict=True) if keys.count(key) > 1]
+
+
+def _real(args: object) -> Any:
+    """Real tensors in the layout of fake ones.
+
+    Those that share a storage do so again, as cuDNN wants the weights of a recurrent network.
+    """
+    whole: dict[object, torch.Tensor] = {}
+    for _, x in _sharing(args):
+        size = largest(x.untyped_storage().nbytes()) // x.element_size()
+        whole.setdefault((storage_key(x), x.dtype), _numbers(size, x))
+
+    def real(value: object) -> object:
+        if not isinstance(value, torch.Tensor) or (storage_key(value), value.dtype) not in whole:
+            return real_like(value)
+        shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
+        return whole[storage_key(value), value.dtype].as_strided(
+            shape, stride, largest(value.storage_offset())
+        )
+
+    return tree_map(real, args)
+
+
 def real_like(value: object) -> object:
     """A real tensor in the layout of a fake one; anything else as it is."""
     if not isinstance(value, torch.Tensor):
         return typical(value)
     shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
     extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) if all(shape) else 0
-    flat = torch.empty(extent, dtype=value.dtype, device=value.device)
-    if value.dtype.is_floating_point:
+    return _numbers(extent, value).as_strided(shape, stride)
+
+
+def _numbers(n: int, like: torch.Tensor) -> torch.Tensor:
+    """A row of n made-up numbers."""
+    flat = torch.empty(n, dtype=like.dtype, device=like.device)
+    if like.dtype.is_floating_point:
         pattern = flat[:_PATTERN].normal_()  # drawing every number takes longer than most ops
         for piece in flat[_PATTERN:].split(_PATTERN):  # type: ignore[no-untyped-call]
             piece.copy_(pattern[: len(piece)])
     else:
-        flat.fill_(value.dtype == torch.bool)  # a mask that selects everything takes most
-    return flat.as_strided(shape, stride)
+        flat.fill_(like.dtype == torch.bool)  # a mask that selects everything takes most
+    return flat
