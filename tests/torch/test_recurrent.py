@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from checkmate_torch import UnsupportedModelError, compile, enable, memory_meter
+from checkmate_torch import UnsupportedModelError, compile, compile_step, enable, memory_meter
 
 
 class Tagger(nn.Module):
@@ -65,6 +65,30 @@ def test_it_has_the_bits_of_eager_pytorch_within_less_memory(
         mine = step(model, x)
     assert all(map(torch.equal, mine, theirs))
     assert meter.peak <= (training.plans[0].solution.peak or 0) <= int(0.9 * eager.peak)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_it_has_the_bits_of_cudnn(kind: type[nn.RNNBase], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights on a GPU are views of one storage, as are their gradients; updates follow one another."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    torch.manual_seed(0)
+    models = [Tagger(kind, num_layers=2).cuda() for _ in range(3)]
+    for model in models:
+        model.load_state_dict(models[0].state_dict())
+    x = torch.randn(16, 32, 16, device="cuda")
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) for model in models]
+    enable(models[1], "100%", optimizer=optimizers[1])
+    step_of = compile_step(models[2], lambda model, x: model(x), optimizers[2], "100%")
+    for _ in range(3):
+        for model, optimizer in zip(models[:2], optimizers, strict=False):
+            model(x).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        step_of(x)
+    for model in models[1:]:
+        assert all(map(torch.equal, model.state_dict().values(), models[0].state_dict().values()))
 
 
 class Packed(nn.Module):

@@ -149,7 +149,7 @@ def _backward(
             _set_random_state(x, random_state)
         results = _run(kind, inputs, len(states), *settings)
         found = torch.autograd.grad([results[k] for k in of_outputs], wanted, list(gradients))
-    return [g.contiguous() for g in found]
+    return [_own(g) for g in found]
 
 
 @_backward.register_fake
@@ -208,6 +208,12 @@ def _run(kind: str, inputs: Sequence[Tensor], n_states: int, *settings: object) 
 def _laid_out(y: Tensor, batch_first: bool) -> Tensor:
     """The output with time steps outermost in memory, as the kernels write it."""
     return y.transpose(0, 1).contiguous().transpose(0, 1) if batch_first else y.contiguous()
+
+
+def _own(x: Tensor) -> Tensor:
+    """The numbers in a storage of their own: cuDNN returns the gradients of all weights in one."""
+    own = x.contiguous()
+    return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
 
 
 def _random_state(like: Tensor) -> Tensor:

@@ -239,6 +239,7 @@ class _Writer:
         self.ops, self.nodes = list(traced.graph.ops), list(traced.nodes)
         self.tensors = list(traced.graph.tensors)
         self.tokens: list[int] = []
+        self.versions: dict[int, int] = {}
         self.writes: dict[int, tuple[int]] = {}
         self.names: dict[int, tuple[str, int]] = {}
         self.kept: list[Node] = []
@@ -277,17 +278,27 @@ class _Writer:
         scalar = gradients[0].meta["val"].new_empty(())
         node = self._node(updates.coefficient, (gradients,), scalar)
         norms = len(gradients) * allocated_bytes(scalar)
-        self.tensor_of[node] = self._op(node, gradients, size=allocated_bytes(scalar), workspace=2 * norms)
+        self.tensor_of[node] = self._op(
+            node, self._tensors(gradients), size=allocated_bytes(scalar), workspace=2 * norms
+        )
         return node
 
     def update(self, due: _Due, scale: tuple[Node, ...], profile: OpProfile) -> None:
-        """Append the update of a parameter; its output, a tensor of no bytes, shows that it has run."""
-        reads = (due.parameter, due.gradient, *scale)
-        self.writes[len(self.ops)] = (self.tensor_of[due.parameter],)
-        self.names[len(self.ops)] = ("update", self.tensor_of[due.parameter])
-        node = self._node(due.update, reads, None)
+        """Append the update of a parameter; its output, a tensor of no bytes, shows that it has run.
+
+        The output is the next version of the parameter's storage. Where parameters share a storage, as those
+        of a recurrent network on a GPU do, the next update overwrites that version.
+        """
+        parameter, others = self.tensor_of[due.parameter], (due.gradient, *scale)
+        version = self.versions.get(parameter, parameter)
+        self.writes[len(self.ops)] = (version,)
+        self.names[len(self.ops)] = ("update", parameter)
+        node = self._node(due.update, (due.parameter, *others), None)
+        reads = (version, *self._tensors(others))
         seconds = profile.seconds if self.timed else 0.0
-        self.tokens.append(self._op(node, reads, size=0, workspace=profile.workspace, cost=seconds))
+        made = self._op(node, reads, size=0, workspace=profile.workspace, cost=seconds)
+        self.versions[parameter] = made
+        self.tokens.append(made)
 
     def keep(self, due: Sequence[_Due], updates: Updates, profiles: Sequence[OpProfile]) -> None:
         """Append the ops that keep the gradients, and one that charges for the updates after the graph.
@@ -302,12 +313,13 @@ class _Writer:
             if updates.accumulate > 1:
                 self.held += size if d.update.parameter.grad is None else 0
                 size = 0
-            self.tensor_of[node] = self._op(node, (d.gradient,), size=size, workspace=0)
+            self.tensor_of[node] = self._op(node, self._tensors((d.gradient,)), size=size, workspace=0)
             self.tokens.append(self.tensor_of[node])
             self.kept.append(node)
         seconds = sum(p.seconds for p in profiles) / updates.accumulate if self.timed else 0.0
         node = self._node(_after_the_graph, tuple(self.kept), None)
-        self.tokens.append(self._op(node, self.kept, size=0, workspace=self.workspace, cost=seconds))
+        kept = self._tensors(self.kept)
+        self.tokens.append(self._op(node, kept, size=0, workspace=self.workspace, cost=seconds))
 
     def _node(self, target: Callable[..., object], args: tuple[Argument, ...], shown: object) -> Node:
         with self.joint.inserting_before(self.joint.output_node()):
@@ -315,13 +327,16 @@ class _Writer:
         node.meta.update(val=shown, partitioner_tag="is_backward")
         return node
 
-    def _op(self, node: Node, reads: Sequence[Node], *, size: int, workspace: int, cost: float = 0.0) -> int:
+    def _tensors(self, nodes: Sequence[Node]) -> list[int]:
+        return [self.tensor_of[n] for n in nodes]
+
+    def _op(self, node: Node, reads: Sequence[int], *, size: int, workspace: int, cost: float = 0.0) -> int:
         made = len(self.tensors)
         self.tensors.append(Tensor(name=node.name, size=size))
         self.ops.append(
             Op(
                 name=node.name,
-                inputs=tuple(dict.fromkeys(self.tensor_of[n] for n in reads)),
+                inputs=tuple(dict.fromkeys(reads)),
                 outputs=(made,),
                 cost=cost,
                 workspace=workspace,
