@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 
 import pytest
@@ -211,14 +214,41 @@ def test_the_kernel_is_that_of_the_gpu(dtype: torch.dtype, width: int, masked: b
     assert picked[choice] is Call(q, q, q, mask, False, False, capability).kernel
 
 
+@pytest.mark.parametrize(
+    ("environment", "mib"),
+    [
+        ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "1"}, 64),
+        ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0"}, 66),
+        ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0", "CUBLASLT_WORKSPACE_SIZE": "4096"}, 72),
+        ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0", "CUBLAS_WORKSPACE_CONFIG": ":256:2"}, 2),
+    ],
+)
+def test_the_environment_sets_the_workspaces_of_libraries(
+    environment: dict[str, str], mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    chosen = target.Target.parse(H100)
+    assert chosen is not None
+    with target.for_target(chosen):
+        assert library_bytes(chosen.device) == mib * 2**20
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_workspaces_are_those_that_cublas_keeps() -> None:
-    """Two threads multiply, this one and autograd's; when all tensors are freed, only workspaces are left."""
-    a = torch.randn(256, 256, device="cuda", requires_grad=True)
-    (a @ a).sum().backward()
-    del a
-    assert 0 < torch.cuda.memory_allocated() <= library_bytes(torch.device("cuda"))
+    """Two threads multiply, with a bias too; when all tensors are freed, only workspaces are left."""
+    code = """
+        import torch
+        from torch.utils.checkpoint import checkpoint
+        from checkmate_torch.workspaces import library_bytes
+        a, b = torch.randn(256, 256, device="cuda", requires_grad=True), torch.randn(256, device="cuda")
+        checkpoint(lambda x: torch.addmm(b, x, x) @ x, a, use_reentrant=False).sum().backward()
+        del a, b
+        print(torch.cuda.memory_allocated() - library_bytes(torch.device("cuda")))
+    """
+    run = [sys.executable, "-c", textwrap.dedent(code)]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "0\n"
 
 
 @pytest.mark.gpu

@@ -169,8 +169,8 @@ def _in_numbers(mask: Tensor | None, query: Tensor) -> Tensor | None:
     """The mask as numbers that are added to the scores."""
     if mask is None or mask.dtype != torch.bool:
         return mask
-    zero, least = (query.new_full((), x) for x in (0.0, -torch.inf))
-    return torch.where(mask, zero, least)
+    least = torch.scalar_tensor(-torch.inf, dtype=query.dtype, device=mask.device)
+    return torch.where(mask, 0.0, least)
 
 
 def _spread(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:

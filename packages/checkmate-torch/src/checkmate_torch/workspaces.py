@@ -1,6 +1,7 @@
 """Memory of CUDA's libraries beside the tensors, where it was not measured: known figures, and guesses.
 
     cuBLAS         known: a workspace for each thread that multiplies matrices, kept for good
+    cuBLASLt       known: likewise, for products with a bias; newer PyTorch lends it that of cuBLAS
     attention      known: backward adds up the gradient of the queries in float32, and a number for each row
     convolutions   a guess: cuDNN may copy operands and results into the layout of its kernels
 
@@ -27,7 +28,8 @@ __all__ = ["guessed_workspace", "library_bytes"]
 _aten = torch.ops.aten
 _CUBLAS_BYTES = 8320 * 2**10
 _CUBLAS_BYTES_HOPPER = 32 * 2**20
-_CUBLAS_THREADS = 2
+_CUBLASLT_BYTES = 2**20
+_THREADS = 2
 """The thread that runs the forward pass, and autograd's for the device."""
 
 _CONVOLUTION = 1.0
@@ -44,17 +46,32 @@ _ATTENTION_BACKWARD = (
 def library_bytes(device: torch.device) -> int:
     """Bytes on a device that libraries keep from their first use on; 0 on the CPU.
 
-    ``CUBLAS_WORKSPACE_CONFIG`` sets the size, as ``:4096:8``: 8 pieces of 4096 KiB.
+    ``CUBLAS_WORKSPACE_CONFIG`` sets the size of cuBLAS's, as ``:4096:8``: 8 pieces of 4096 KiB;
+    ``CUBLASLT_WORKSPACE_SIZE`` that of cuBLASLt's in KiB.
     """
     if not counts_as_cuda(device):
         return 0
+    cublas = _cublas_bytes(device)
+    return _THREADS * (cublas + min(cublas, _cublaslt_bytes()))
+
+
+def _cublas_bytes(device: torch.device) -> int:
     pieces = re.findall(r":(\d+):(\d+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
     if pieces:
-        return _CUBLAS_THREADS * sum(int(size) * int(count) * 2**10 for size, count in pieces)
+        return sum(int(size) * int(count) * 2**10 for size, count in pieces)
     target = current_target()
     capability = None if target is None else target.capability
     major, _ = capability or torch.cuda.get_device_capability(device)
-    return _CUBLAS_THREADS * (_CUBLAS_BYTES_HOPPER if major in (9, 10) else _CUBLAS_BYTES)
+    return _CUBLAS_BYTES_HOPPER if major in (9, 10) else _CUBLAS_BYTES
+
+
+def _cublaslt_bytes() -> int:
+    """0 where cuBLASLt takes the workspace of cuBLAS; by default that is so since PyTorch 2.13."""
+    by_default = "1" if hasattr(torch.backends.cuda, "cublaslt_workspace_size") else "0"
+    if os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE", by_default) == "1":
+        return 0
+    size = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
+    return int(size) * 2**10 if size.isdecimal() else _CUBLASLT_BYTES
 
 
 def guessed_workspace(node: Node) -> int:
