@@ -149,3 +149,15 @@ def test_cuda_peak() -> None:
         del y
     assert meter.peak - meter.base == 4 * 2**20
     assert meter.bytes[-1] == meter.base
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_step_counts_of_an_optimizer_are_no_second_device() -> None:
+    model = nn.Linear(8, 8, device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 8, device="cuda")).sum().backward()
+    optimizer.step()
+    with memory_meter(model, optimizer) as meter:
+        pass
+    assert meter.peak == meter.base > 0

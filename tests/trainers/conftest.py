@@ -49,7 +49,7 @@ def language_model() -> Callable[..., nn.Module]:
             "use_cache": False,
             "loss_type": "ForCausalLM",
         }
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **ends, **config))
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**sizes, **ends, **config}))
         model.loss_type = "ForCausalLM"  # it is that by default, after a warning that breaks graphs
         return model
 

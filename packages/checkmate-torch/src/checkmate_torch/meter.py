@@ -58,7 +58,8 @@ def memory_meter(*resident: object, device: torch.device | str | None = None) ->
             (state), tensors, and containers of these. Releasing one of their storages inside the block lowers
             the count. On the CPU, tensors that were allocated before the block and are not named here are
             not counted; on CUDA everything that is allocated counts.
-        device: the device to measure; default that of ``resident``, or the CPU.
+        device: the device to measure; default that of ``resident``, its GPU if some of it is on one, or the
+            CPU.
 
     Yields:
         The meter; ``base`` is known at once, the rest when the block has ended.
@@ -149,9 +150,12 @@ def _meter_cuda(device: torch.device) -> Iterator[MemoryMeter]:
 
 
 def _device_of(storages: Iterable[torch.UntypedStorage]) -> torch.device:
-    devices = {storage.device for storage in storages}
+    """The one device; beside a GPU the CPU does not count, where optimizers have their numbers of steps."""
+    devices = {storage.device for storage in storages} or {torch.device("cpu")}
+    if any(device.type == "cuda" for device in devices):
+        devices.discard(torch.device("cpu"))
     if len(devices) > 1:
         raise ValueError(
             f"the resident values are on {sorted(map(str, devices))}: choose one to measure with device="
         )
-    return devices.pop() if devices else torch.device("cpu")
+    return devices.pop()
