@@ -152,7 +152,7 @@ class _UNet(nn.Module):
         for up, grow in zip(reversed(self.up), reversed(self.grow), strict=True):
             x = up(torch.cat([skips.pop(), grow(x)], 1))
         logits: Tensor = self.head(x)
-        return logits
+        return logits.movedim(1, -1).flatten(0, -2)  # the loss of images adds up in any order on a GPU
 
 
 class _Recurrent(nn.Module):
@@ -210,7 +210,7 @@ def _unet(large: bool) -> nn.Module:
 
 def _segments(large: bool, n: int) -> tuple[Tensor, Tensor]:
     x, _ = _images(large, n)
-    return x, torch.randint(_CLASSES, (n, *x.shape[2:]))
+    return x, torch.randint(_CLASSES, (n * x.shape[2] * x.shape[3],))
 
 
 def _gpt(large: bool) -> nn.Module:
