@@ -36,6 +36,7 @@ from evaluation import (
     tiny,
     torch_details,
     torch_fit,
+    torch_gpu,
     torch_world,
 )
 from evaluation.experiment import Experiment
@@ -67,6 +68,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         *peaks.EXPERIMENTS,
         *torch_details.EXPERIMENTS,
         torch_fit.EXPERIMENT,
+        torch_gpu.EXPERIMENT,
         *torch_world.EXPERIMENTS,
     )
 }

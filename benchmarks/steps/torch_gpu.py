@@ -1,0 +1,143 @@
+"""Training steps of :mod:`zoo.torch_sizes` on a GPU: plain, with the library's own checkpoints, and planned.
+
+Peaks are those of ``torch.cuda.max_memory_allocated`` in forward, loss and backward of the third step. Bits
+are those of losses, gradients, parameters, buffers and states after three steps, compared with a plain run;
+where they differ, with those of a second plain run, and of ``torch.compile(backend="aot_eager")``.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+
+import checkmate
+from checkmate_torch.selfcheck.loop import Loop, Outcome, difference, forget_all, uncounted_bytes
+from checkmate_torch.selfcheck.rows import Setup
+from steps.process import Row, answer
+from zoo.torch_sizes import NETWORKS
+
+__all__ = ["measure"]
+
+_LEAST_STEPS = 5
+
+
+def measure(task: Row) -> Row:
+    """All ways to train one network, in this process.
+
+    Args:
+        task: ``network``, ``device``, ``ways``: ``own`` for the library's checkpoints, or an entry point and
+            a budget, as ``enable 70%``; ``bits``: whether results are compared; ``cost_model``,
+            ``time_limit`` of the solver and ``spend_s`` for timing a way, in seconds.
+    """
+    setup = Setup(device=torch.device(task["device"]))
+    if setup.large:
+        setup = replace(setup, reserve=uncounted_bytes(setup))
+    steps = _Steps(task, setup)
+    found = {"plain": steps.plain, "reserve": setup.reserve}
+    for way in task["ways"]:
+        forget_all()
+        start = time.perf_counter()
+        try:
+            found[way] = steps.facts(way)
+        except Exception as error:  # noqa: BLE001 - the inability of a way is its answer
+            said = (str(error).splitlines() or [""])[0][:300]
+            found[way] = {"failed": f"{type(error).__name__}: {said}"}
+        found[way]["seconds"] = time.perf_counter() - start
+    return found
+
+
+class _Steps:
+    """The ways to train a network; each is compared with the plain one."""
+
+    def __init__(self, task: Row, setup: Setup) -> None:
+        self.task, self.setup = task, setup
+        self.network = NETWORKS[task["network"]]
+        loop = self._loop()
+        self._expected = loop.train()
+        self.plain = self._measured(loop, self._expected)
+        self._own_peak: int | None = None
+
+    def facts(self, way: str) -> Row:
+        """The fields of a way: ``own``, or an entry point and a budget, as ``enable 70%``."""
+        loop = self._loop()
+        if way == "own":
+            self.network.checkpoint(loop.model)
+            found = self._measured(loop, loop.train())
+            self._own_peak = found["peak"]
+            return found
+        entry, budget = way.split()
+        settings = {"cost_model": self.task["cost_model"], "time_limit": self.task["time_limit"]}
+        loop.plan(entry, self._budget(budget), **settings)
+        start = time.perf_counter()
+        outcome = loop.train()
+        plan_s = time.perf_counter() - start
+        solution = loop.last_plan.solution
+        return self._measured(loop, outcome) | _of_plan(solution) | {"plan_s": plan_s}
+
+    def _budget(self, said: str) -> int | str:
+        """Bytes: a share of the plain peak, ``own`` for the peak of the library's checkpoints."""
+        if said == "own":
+            if self._own_peak is None:
+                raise ValueError("no peak of the library's checkpoints is known")
+            return self._own_peak
+        return said if said == "least" else int(float(said.rstrip("%")) / 100 * self.plain["peak"])
+
+    def _loop(self) -> Loop:
+        return Loop(self.network, self.setup)
+
+    def _measured(self, loop: Loop, outcome: Outcome) -> Row:
+        facts: Row = {"peak": outcome.peak, "live": outcome.live, "reserved": outcome.reserved}
+        if outcome is not self._expected and self.task["bits"]:
+            facts |= self._compared(outcome)
+        return facts | {"step_s": _timed(loop, self.task["spend_s"])}
+
+    def _compared(self, outcome: Outcome) -> Row:
+        far, name = difference(outcome, self._expected)
+        facts: Row = {"difference": far, "of": name}
+        if far:
+            facts |= {"noise": self._noise, "over_aot_eager": difference(outcome, self._traced)[0]}
+        return facts
+
+    @cached_property
+    def _noise(self) -> float:
+        """The difference of a second plain run from the first."""
+        return difference(self._loop().train(), self._expected)[0]
+
+    @cached_property
+    def _traced(self) -> Outcome:
+        loop = self._loop()
+        loop.model.compile(backend="aot_eager")
+        return loop.train()
+
+
+def _of_plan(solution: checkmate.Solution) -> Row:
+    return {
+        "budget": solution.problem.budget,
+        "expected": solution.peak,
+        "overhead": solution.overhead,
+        "gap": solution.gap,
+        "ops": solution.problem.graph.n_ops,
+        "solver_s": solution.seconds,
+    }
+
+
+def _timed(loop: Loop, spend_s: float) -> float:
+    """Median seconds of a step."""
+    wait = torch.cuda.synchronize if loop.setup.large else lambda: None
+    seconds: list[float] = []
+    end = time.perf_counter() + spend_s
+    while len(seconds) < _LEAST_STEPS or time.perf_counter() < end:
+        wait()
+        start = time.perf_counter()
+        loop.step()
+        wait()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+if __name__ == "__main__":
+    answer(measure)
