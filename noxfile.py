@@ -271,7 +271,7 @@ def offline(session: nox.Session) -> None:
     folder = scratch / "checkmate-offline"
     shutil.rmtree(scratch, ignore_errors=True)
     source = folder / "source"
-    for kept in ("tests/torch", "benchmarks/zoo"):
+    for kept in ("tests/torch", "tests/trainers", "benchmarks/zoo"):
         shutil.copytree(ROOT / kept, source / kept, ignore=shutil.ignore_patterns("__pycache__"))
     for kept in ("pyproject.toml", "conftest.py", "tests/conftest.py"):
         shutil.copy(ROOT / kept, source / kept)
