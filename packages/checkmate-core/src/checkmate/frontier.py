@@ -50,6 +50,7 @@ class Frontier:
         graph: the graph.
         answers: every judged answer, those without a schedule included, in the order of the questions.
         errors: the failed solves.
+        repeated: number of budgets that are the same bytes as another, and were not solved again.
         points: the answers that no other beats in both peak and cost, each as the answer to the least budget
             that it meets, its own peak; peaks ascend, costs strictly descend.
     """
@@ -57,6 +58,7 @@ class Frontier:
     graph: DFGraph
     answers: tuple[Solution, ...]
     errors: tuple[Failure, ...] = ()
+    repeated: int = 0
     points: tuple[Solution, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class Frontier:
 
     @property
     def summary(self) -> str:
-        """The number of points, and why other answers are none.
+        """The number of points, and why other answers and budgets have none.
 
         >>> from checkmate import DFGraph, sweep
         >>> pair = DFGraph.from_nodes(cost=[1, 1], size=[2, 2], deps=[[], [0]])
@@ -88,7 +90,8 @@ class Frontier:
         }
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
         answers = _counted(len(self.answers), "answer") + (f" ({why})" if why else "")
-        return f"{_counted(len(self.points), 'point')} of {answers}, {_counted(len(self.errors), 'error')}"
+        found = f"{_counted(len(self.points), 'point')} of {answers}, {_counted(len(self.errors), 'error')}"
+        return f"{found}, {_counted(self.repeated, 'budget')} equal to others" if self.repeated else found
 
     def at(self, budget: Budget) -> Solution | None:
         """The cheapest schedule known whose peak is within ``budget``, or None.
