@@ -53,11 +53,10 @@ def run(
     for row in rows.values():
         on_row(row)
     missing = [task for key, task in asked.items() if key not in rows]
-    results = Results(
-        experiment=experiment.name, quick=quick, sessions=before.sessions, rows=(*rows.values(),)
-    )
+    sessions = before.sessions if rows else ()  # those of rows that are dropped don't stay
+    results = Results(experiment=experiment.name, quick=quick, sessions=sessions, rows=(*rows.values(),))
     if missing and session is not None:
-        results = msgspec.structs.replace(results, sessions=(*before.sessions, dict(session)))
+        results = msgspec.structs.replace(results, sessions=(*sessions, dict(session)))
     for row in _answers(experiment.name, missing, executor):
         rows[key_of(row.task)] = row
         results = msgspec.structs.replace(results, rows=tuple(rows[key] for key in asked if key in rows))

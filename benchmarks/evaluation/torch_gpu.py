@@ -76,9 +76,12 @@ def _bits(found: Mapping[str, Any]) -> str:
     far = found["difference"]
     if far == 0:
         return "equal bits"
-    if far <= _NOISE * found["noise"]:
+    noise, over_traced = _NOISE * found["noise"], found["over_aot_eager"]
+    if far <= noise:
         return "as plain from itself"
-    return "bits of aot_eager" if found["over_aot_eager"] == 0 else f"{far:.0e}"
+    if over_traced == 0:
+        return "bits of aot_eager"
+    return "near aot_eager" if over_traced <= noise else f"{far:.0e}"
 
 
 def _failed(row: Row) -> bool:

@@ -233,3 +233,9 @@ def test_made_up_inputs_share_storages_as_the_real_ones_do_and_warn_of_nothing(
     a, b, c = (x.untyped_storage().data_ptr() for x in seen)
     assert a == b != c
     assert [x.storage_offset() for x in seen] == [0, 12, 0]
+
+
+def test_what_kernels_read_on_the_cpu_is_the_seed_and_the_offset_of_dropout() -> None:
+    for op, positions in costs._READ_ON_CPU.items():
+        names = [argument.name for argument in op._schema.arguments]
+        assert [names[k] for k in positions] == ["philox_seed", "philox_offset"]

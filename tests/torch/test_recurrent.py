@@ -11,7 +11,14 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from checkmate_torch import UnsupportedModelError, compile, compile_step, enable, memory_meter
+from checkmate_torch import (
+    UnsupportedModelError,
+    compile,
+    compile_step,
+    enable,
+    memory_meter,
+    recurrent,
+)
 
 
 class Tagger(nn.Module):
@@ -89,6 +96,17 @@ def test_it_has_the_bits_of_cudnn(kind: type[nn.RNNBase], monkeypatch: pytest.Mo
         step_of(x)
     for model in models[1:]:
         assert all(map(torch.equal, model.state_dict().values(), models[0].state_dict().values()))
+
+
+def test_gradients_that_a_kernel_returns_in_one_storage_get_their_own() -> None:
+    """cuDNN returns those of all weights so, and an op must not."""
+    row = torch.arange(12.0)
+    views = row[:4], row[4:].view(2, 4), row.view(3, 4).t()
+    found = [recurrent._own(view) for view in views]
+    assert len({x.untyped_storage().data_ptr() for x in (row, *found)}) == 4
+    assert all(map(torch.equal, found, views))
+    assert all(x.is_contiguous() for x in found)
+    assert recurrent._own(row) is row
 
 
 class Packed(nn.Module):

@@ -18,9 +18,9 @@ from torch import nn
 from checkmate import UnsupportedModelError
 from checkmate_torch import enable
 from checkmate_torch.meter import MemoryMeter, memory_meter
-from checkmate_torch.selfcheck import largest, loop, processes, times, tools
+from checkmate_torch.selfcheck import bits, largest, loop, processes, times, tools
 from checkmate_torch.selfcheck.__main__ import main
-from checkmate_torch.selfcheck.rows import Row
+from checkmate_torch.selfcheck.rows import Row, Setup
 from checkmate_torch.selfcheck.slices import SLICES, rows_of
 
 CPU = torch.device("cpu")
@@ -81,6 +81,33 @@ def test_each_slice_reports_what_is_broken(
         monkeypatch.setattr(loop, "enable", wrong_gradient)
     last = rows(slice_name, match)[-1]
     assert (last.passed, last.verdict) == (False, verdict)
+
+
+@pytest.mark.parametrize(
+    ("plain", "noise", "traced", "verdict"),
+    [
+        (1.0, 0.0, 1.0, "equal"),
+        (1.001, 0.001, 1.0, "as far as plain from itself"),
+        (1.2, 0.0, 1.0, "equal to aot_eager"),
+        (1.2, 0.001, 1.001, "as far from aot_eager as plain from itself"),
+        (1.2, 0.0, 1.001, "DIFFERENT"),
+    ],
+)
+def test_bits_are_compared_with_what_the_same_kernels_give(
+    plain: float, noise: float, traced: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left(loss: float) -> loop.Outcome:
+        return loop.Outcome(values={"loss": torch.tensor(loss)}, peak=0, live=0, reserved=0)
+
+    planned = SimpleNamespace(solution=SimpleNamespace(problem=SimpleNamespace(budget=1), overhead=0.0))
+    ours = SimpleNamespace(plan=lambda *_, **__: None, train=lambda: left(1.0), last_plan=planned)
+    monkeypatch.setattr(bits, "Loop", lambda *_: ours)
+    references: Any = SimpleNamespace(
+        plain=lambda: left(plain), noise=lambda: noise, traced=lambda: left(traced)
+    )
+    network: Any = None
+    answer = bits._compare(network, Setup(device=CPU), references, "enable", "50%")
+    assert (answer.verdict, answer.passed) == (verdict, verdict != "DIFFERENT")
 
 
 def test_an_exception_is_a_row_and_ends_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,6 +287,15 @@ def test_parameters_that_share_a_storage_are_updated_one_after_the_other() -> No
     assert step.plans[0].solution.overhead > 0
 
 
+def test_parameters_with_numbers_in_common_are_refused() -> None:
+    """An update of the one would read what that of the other has written."""
+    model = perceptron(8, 8, 8, 1)
+    model[2].weight = nn.Parameter(model[0].weight.data)
+    step = compile_step(model, lambda m, x: m(x).sum(), optim.SGD(model.parameters(), lr=0.1), ENOUGH)
+    with pytest.raises(UnsupportedModelError, match="numbers in memory in common"):
+        step(torch.ones(4, 8))
+
+
 def test_more_than_a_loss_and_arguments_of_all_kinds() -> None:
     module = network()
 

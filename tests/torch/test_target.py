@@ -220,7 +220,7 @@ def test_the_kernel_is_that_of_the_gpu(dtype: torch.dtype, width: int, masked: b
         ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "1"}, 64),
         ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0"}, 66),
         ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0", "CUBLASLT_WORKSPACE_SIZE": "4096"}, 72),
-        ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0", "CUBLAS_WORKSPACE_CONFIG": ":256:2"}, 2),
+        ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0", "CUBLAS_WORKSPACE_CONFIG": ":256:2"}, 3),
     ],
 )
 def test_the_environment_sets_the_workspaces_of_libraries(

@@ -27,7 +27,7 @@ from checkmate_torch.functions import fastest
 from checkmate_torch.private import tree_leaves, tree_map, unfaked
 from checkmate_torch.profile import profile_op
 from checkmate_torch.safety import is_random, may_run_twice, takes_library_state
-from checkmate_torch.storages import storage_key
+from checkmate_torch.storages import storage_key, stretch_of
 from checkmate_torch.symbols import largest, typical
 from checkmate_torch.workspaces import guessed_workspace
 
@@ -127,7 +127,7 @@ def profile_node(node: Node) -> OpProfile:
         return by_bytes(_bytes_of(tensors))
     try:
         with unfaked(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the made-up inputs, such as weights that lie apart
+            warnings.simplefilter("ignore")  # they are of the made-up inputs
             real_args, real_kwargs = _real(args)
             for k in _READ_ON_CPU.get(node.target, ()):
                 real_args = (*real_args[:k], real_args[k].cpu(), *real_args[k + 1 :])
@@ -221,8 +221,13 @@ def _device_of(node: Node) -> torch.device:
 def _layout_of(node: Node) -> str:
     """The function of a node and the layout of its arguments, which decide its cost on one machine."""
     shown = _shown(node)
-    shared = [(first, x.storage_offset()) for first, x in _sharing(shown)]
-    return repr((str(node.target), tree_map(_layout, shown), *shared))
+    stretches = _stretches(shown)
+    places = [
+        (list(stretches).index(_row_of(x)), stretch_of(x).start - stretches[_row_of(x)].start)
+        for x in _tensors(shown)
+        if _row_of(x) in stretches
+    ]
+    return repr((str(node.target), tree_map(_layout, shown), *places))
 
 
 def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
@@ -245,11 +250,25 @@ def _layout(value: object) -> object:
     return typical(value)
 
 
-def _sharing(args: object) -> list[tuple[int, torch.Tensor]]:
-    """The tensors that share a storage with another one, each after the place of the first that has it."""
-    tensors = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
-    keys = [storage_key(x) for x in tensors]
-    return [(keys.index(key), x) for key, x in zip(keys, tensors, strict=True) if keys.count(key) > 1]
+def _tensors(args: object) -> list[torch.Tensor]:
+    return [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
+
+
+def _row_of(x: torch.Tensor) -> tuple[int, torch.dtype]:
+    """The storage of a tensor, as a row of numbers of its dtype."""
+    return storage_key(x), x.dtype
+
+
+def _stretches(args: object) -> dict[tuple[int, torch.dtype], range]:
+    """Of each row that several tensors share, the stretch that they take."""
+    found: dict[tuple[int, torch.dtype], list[range]] = {}
+    for x in _tensors(args):
+        found.setdefault(_row_of(x), []).append(stretch_of(x))
+    return {
+        row: range(min(one.start for one in own), max(one.stop for one in own))
+        for row, own in found.items()
+        if len(own) > 1
+    }
 
 
 def _real(args: object) -> Any:
@@ -257,18 +276,15 @@ def _real(args: object) -> Any:
 
     Those that share a storage do so again, as cuDNN wants the weights of a recurrent network.
     """
-    whole: dict[object, torch.Tensor] = {}
-    for _, x in _sharing(args):
-        size = largest(x.untyped_storage().nbytes()) // x.element_size()
-        whole.setdefault((storage_key(x), x.dtype), _numbers(size, x))
+    stretches, like = _stretches(args), {_row_of(x): x for x in _tensors(args)}
+    rows = {row: _numbers(len(stretch), like[row]) for row, stretch in stretches.items()}
 
     def real(value: object) -> object:
-        if not isinstance(value, torch.Tensor) or (storage_key(value), value.dtype) not in whole:
+        if not isinstance(value, torch.Tensor) or _row_of(value) not in rows:
             return real_like(value)
         shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
-        return whole[storage_key(value), value.dtype].as_strided(
-            shape, stride, largest(value.storage_offset())
-        )
+        start = stretch_of(value).start - stretches[_row_of(value)].start
+        return rows[_row_of(value)].as_strided(shape, stride, start)
 
     return tree_map(real, args)
 
@@ -278,8 +294,7 @@ def real_like(value: object) -> object:
     if not isinstance(value, torch.Tensor):
         return typical(value)
     shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
-    extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) if all(shape) else 0
-    return _numbers(extent, value).as_strided(shape, stride)
+    return _numbers(len(stretch_of(value)), value).as_strided(shape, stride)
 
 
 def _numbers(n: int, like: torch.Tensor) -> torch.Tensor:

@@ -150,7 +150,7 @@ def _meter_cuda(device: torch.device) -> Iterator[MemoryMeter]:
 
 
 def _device_of(storages: Iterable[torch.UntypedStorage]) -> torch.device:
-    """The one device; beside a GPU the CPU does not count, where optimizers have their numbers of steps."""
+    """The one device; beside a GPU, where optimizers keep their state, the CPU has their numbers of steps."""
     devices = {storage.device for storage in storages} or {torch.device("cpu")}
     if any(device.type == "cuda" for device in devices):
         devices.discard(torch.device("cpu"))

@@ -11,10 +11,10 @@ from torch.optim import Optimizer
 
 from checkmate import UnsupportedModelError
 from checkmate_torch.private import storage_id
-from checkmate_torch.symbols import bounded
+from checkmate_torch.symbols import bounded, largest
 from checkmate_torch.target import counts_as_cuda
 
-__all__ = ["CUDA_GRANULE", "allocated_bytes", "rounded", "storage_key", "storages_of"]
+__all__ = ["CUDA_GRANULE", "allocated_bytes", "rounded", "storage_key", "storages_of", "stretch_of"]
 
 CUDA_GRANULE = 512
 """The CUDA caching allocator rounds every block up to a multiple of this many bytes."""
@@ -87,3 +87,15 @@ def _tensors(value: object) -> Iterator[Tensor]:
             yield from _tensors(item)
     elif is_dataclass(value) and not isinstance(value, type):
         yield from _tensors([getattr(value, field.name) for field in fields(value)])
+
+
+def stretch_of(value: torch.Tensor) -> range:
+    """The numbers of its storage, counted in its dtype, from the first to the last that a tensor shows.
+
+    >>> list(stretch_of(torch.zeros(10)[2:6:2]))
+    [2, 3, 4]
+    """
+    start = largest(value.storage_offset())
+    shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
+    last = start + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    return range(start, last + 1) if all(shape) else range(start, start)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from checkmate import DFGraph, Op, Schedule, Tensor, UnsupportedModelError, keep
 from checkmate.analysis import late_reads, sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate_torch.private import GradAOTOutput, PlainAOTInput, TangentAOTInput
-from checkmate_torch.storages import allocated_bytes
+from checkmate_torch.storages import allocated_bytes, storage_key, stretch_of
 from checkmate_torch.traced_graph import TracedGraph
 from checkmate_torch.tracing import trace_unbroken
 from checkmate_torch.updates import Accumulation, ParameterUpdate, Updates
@@ -40,7 +41,8 @@ class WholeStep:
     Attributes:
         traced: the step, with each update as early as is sound.
         plain: the ops of ``traced.graph`` in the order of plain PyTorch: all updates at the end.
-        writes: op of ``traced.graph`` → the tensor of the parameter that it overwrites, alone in a tuple.
+        writes: op of ``traced.graph`` → the tensor that it overwrites, alone in a tuple: the parameter's, or
+            a version of that if another parameter in the same storage is updated before.
         names: op of ``traced.graph`` → the name of the op, without that of its parameter, and the parameter's
             tensor.
         held: bytes of the gradients that the parameters hold throughout, and don't hold yet.
@@ -148,6 +150,7 @@ def _gradients_only(
         update = updates.of(parameter) if parameter is not None else None
         if update is not None:
             due.append(_Due(update=update, parameter=placeholders[role.grad_of], gradient=node))
+    _refuse_overlaps([d.update.parameter for d in due])
     if not due:
         raise UnsupportedModelError(
             "the loss depends on no parameter that the optimizer holds: there is nothing to train"
@@ -158,6 +161,18 @@ def _gradients_only(
         *(GradAOTOutput(d.parameter.meta["desc"]) for d in due),
     ]
     return due
+
+
+def _refuse_overlaps(parameters: Sequence[nn.Parameter]) -> None:
+    """Raise if two parameters have numbers in common: the later update would read what the earlier wrote."""
+    taken = sorted((storage_key(p), stretch_of(p).start, stretch_of(p).stop) for p in parameters)
+    for (storage, _, stop), (other, start, _) in pairwise(taken):
+        if storage == other and start < stop:
+            raise UnsupportedModelError(
+                "two parameters have numbers in memory in common, which both their updates would change: "
+                "make them one parameter, as in a.weight = b.weight, or use "
+                "checkmate.torch.compile(model, budget)"
+            )
 
 
 def _make_tangent(joint: GraphModule) -> None:

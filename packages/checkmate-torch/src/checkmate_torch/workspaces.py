@@ -52,7 +52,7 @@ def library_bytes(device: torch.device) -> int:
     if not counts_as_cuda(device):
         return 0
     cublas = _cublas_bytes(device)
-    return _THREADS * (cublas + min(cublas, _cublaslt_bytes()))
+    return _THREADS * (cublas + _cublaslt_bytes(cublas))
 
 
 def _cublas_bytes(device: torch.device) -> int:
@@ -65,13 +65,17 @@ def _cublas_bytes(device: torch.device) -> int:
     return _CUBLAS_BYTES_HOPPER if major in (9, 10) else _CUBLAS_BYTES
 
 
-def _cublaslt_bytes() -> int:
-    """0 where cuBLASLt takes the workspace of cuBLAS; by default that is so since PyTorch 2.13."""
-    by_default = "1" if hasattr(torch.backends.cuda, "cublaslt_workspace_size") else "0"
-    if os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE", by_default) == "1":
+def _cublaslt_bytes(cublas: int) -> int:
+    """0 where cuBLASLt takes the workspace of cuBLAS; by default that is so since PyTorch 2.13.
+
+    Before, it keeps one of its own, by default not larger than that of cuBLAS.
+    """
+    unified = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE")
+    if unified == "1" or (unified != "0" and hasattr(torch.backends.cuda, "cublaslt_workspace_size")):
         return 0
     size = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
-    return int(size) * 2**10 if size.isdecimal() else _CUBLASLT_BYTES
+    own = int(size) * 2**10 if size.isdecimal() else _CUBLASLT_BYTES
+    return own if unified == "0" else min(own, cublas)
 
 
 def guessed_workspace(node: Node) -> int:

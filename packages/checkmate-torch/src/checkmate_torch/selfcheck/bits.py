@@ -32,7 +32,8 @@ _ROUNDS: tuple[tuple[str, Budget], ...] = (
     ("compile_step", "100%"),
 )
 _NOISE = 4.0
-"""How much further than a second plain run the results may be from the first one."""
+"""How much further than a second plain run from the first one the results may be from that, or from the
+traced reference."""
 
 
 def checks(setup: Setup) -> Iterator[Check]:
