@@ -1,10 +1,10 @@
 """The cut MILP: a few moments of the schedule, decided exactly and together.
 
 :mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that
-at which memory is scarcest, is nearly enough. Then the moment is added at which the last decision is most
-over the budget, until that helps no more. If a second hill of memory lies beyond a valley, both are decided
-together, with more moments added in the same way. The last moments that raised the bound are decided again if
-the time ran out and the rest of it is at least twice as long.
+at which memory is scarcest, is nearly enough. Two are next: with it that at which its decision is most over
+the budget, or a second hill of memory beyond a valley. To the better two, moments are added in the same way
+while that raises the bound. All of these get little time; then the moments that last raised the bound get the
+rest, if their time ran out. If some is left, moments are added to the other two.
 """
 
 from __future__ import annotations
@@ -29,15 +29,12 @@ __all__ = ["CutMilp", "solve_cuts"]
 
 _GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
-_PART = 4
+_PART = 6
 """A program gets 1 / ``_PART`` of the remaining time."""
 _BUILDING = 18
 """For each moment, building the MILP takes about as long as judging this many schedules."""
 _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
-_PATIENCE = 3
-"""Moments are added until this is used up: a program that does not raise the bound takes 1, or 2 if it was
-not decided to the end."""
 _AGAIN = 2.0
 """A program that was not decided to the end is solved again if it gets this many times the seconds."""
 _TRIES = 5
@@ -46,7 +43,7 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutMilp:
-    """Solves the cut MILP for one moment, then for two hills together, and adds more to both.
+    """Solves the cut MILP for one moment, then for two, and adds more.
 
     Attributes:
         moments: the most moments to add; more is slow and hardly stronger.
@@ -85,21 +82,21 @@ class CutMilp:
         hills = hills or crowded_ops(best.problem, 1)
         if not hills:
             return
-        programs = _Programs(best, self.nodes)
-        together = sorted(hills) if programs.in_line(hills) else hills[:1]
-        self._decide(programs, hills[:1])
-        if len(together) > 1:
-            self._decide(programs, together)
-        programs.decide(programs.promising or hills[:1], part=1)
+        programs, alone = _Programs(best, self.nodes, tuple(hills[:1])), hills[:1]
+        programs.decide(alone)
+        pairs = [sorted(hills)] if len(hills) > 1 and programs.in_line(hills) else []
+        more = programs.with_one_more(alone) if self.moments else []
+        pairs += [more] if more and more not in pairs else []
+        for chosen in sorted(pairs, key=programs.decide, reverse=True) or [alone]:
+            self._extend(programs, chosen)
 
-    def _decide(self, programs: _Programs, chosen: Sequence[int]) -> None:
-        """Decide these moments, and then more, as long as that raises the bound often enough."""
-        programs.patience = _PATIENCE
-        for _ in range(1 + self.moments):
-            more = programs.decide(chosen)
-            if more is None or programs.patience < 0:
-                break
-            chosen = sorted([*chosen, more])
+    def _extend(self, programs: _Programs, chosen: Sequence[int]) -> None:
+        """Add moments to these while that raises the bound; then give the best the rest of the time."""
+        bound, before = programs.decide(chosen), -1.0
+        while bound > before and len(chosen) <= self.moments:
+            chosen = programs.with_one_more(chosen)
+            before, bound = bound, programs.decide(chosen)
+        programs.decide(programs.promising, part=1)
 
 
 def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap: float = _GAP) -> Decision:
@@ -122,41 +119,46 @@ def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap:
 class _Programs:
     """The MILPs of one problem; moments are ops."""
 
-    def __init__(self, best: Incumbent, nodes: int) -> None:
+    def __init__(self, best: Incumbent, nodes: int, promising: tuple[int, ...]) -> None:
         self.best, self.nodes = best, nodes
-        self.promising: Sequence[int] = ()  # the last moments that raised the bound, if they need more time
-        self.patience = 0
+        self.promising = promising  # the last moments that raised the bound
         self._given_s: dict[tuple[int, ...], float] = {}  # for each program; infinite if it was finished
+        self._bounds: dict[tuple[int, ...], float] = {}
+        self._overfull: dict[tuple[int, ...], list[int]] = {}
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
 
-    def decide(self, chosen: Sequence[int], part: int = _PART) -> int | None:
+    def decide(self, chosen: Sequence[int], part: int = _PART) -> float:
         """Solve the MILP of these moments in 1 / ``part`` of the remaining time, and follow the decision.
 
+        It is left out if there is no time, or if they were decided before, in a similar time.
+
         Returns:
-            One more moment, at which the decision is over the budget; None if there is none, or if these
-            moments were decided before, in a similar time.
+            The bound on the cost of recomputation; 0 if they were never decided.
         """
         best, program = self.best, tuple(chosen)
-        limit = best.clock.left_s / part
-        able = not best.done and best.clock.has_time_to_judge(_BUILDING * len(chosen))
+        limit, before = best.clock.left_s / part, best.bound
+        able = bool(program) and not best.done and best.clock.has_time_to_judge(_BUILDING * len(program))
         if not able or limit <= _AGAIN * self._given_s.get(program, 0.0):
-            return None
-        asked, gap = [self._moment(at) for at in chosen], best.recompute_gap(_GAP)
+            return self._bounds.get(program, 0.0)
+        asked, gap = [self._moment(at) for at in program], best.recompute_gap(_GAP)
         decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, gap=gap)
-        moments, before = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments", best.bound
+        moments = "one moment" if len(program) == 1 else f"{len(program)} moments"
         best.prove(decision.recompute, f"cut-milp with {moments}")
         self._given_s[program] = math.inf if decision.finished else limit
-        if best.bound == before:
-            self.patience -= 1 if decision.finished else 2
-        elif not decision.finished:
-            self.promising = chosen
-        if not decision.keep or best.done:
-            return None
-        literal = follow(best, decision.keep, "cut-milp")
-        overfull = _overfull(best.problem, literal, chosen)
-        likely = sorted(overfull, key=lambda at: (-overfull[at], -at))[:_TRIES]
-        return next((at for at in likely if self.in_line([*chosen, at])), None)
+        self._bounds[program] = decision.recompute
+        if best.bound > before:
+            self.promising = program
+        if decision.keep and not best.done:
+            literal = follow(best, decision.keep, "cut-milp")
+            overfull = _overfull(best.problem, literal, program)
+            self._overfull[program] = sorted(overfull, key=lambda at: (-overfull[at], -at))[:_TRIES]
+        return decision.recompute
+
+    def with_one_more(self, chosen: Sequence[int]) -> list[int]:
+        """These moments, and the one at which their decision is most over the budget; empty if none is."""
+        larger = (sorted([*chosen, at]) for at in self._overfull.get(tuple(chosen), ()))
+        return next(filter(self.in_line, larger), [])
 
     def in_line(self, chosen: Sequence[int]) -> bool:
         """Whether it is certain in which order these moments come."""
