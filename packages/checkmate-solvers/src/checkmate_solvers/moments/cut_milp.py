@@ -2,9 +2,9 @@
 
 :mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that
 at which memory is scarcest, is nearly enough. Two are next: with it that at which its decision is most over
-the budget, or a second hill of memory beyond a valley. To the better two, moments are added in the same way
-while that raises the bound. All of these get little time; then the moments that last raised the bound get the
-rest, if their time ran out. If some is left, moments are added to the other two.
+the budget, or a second hill of memory beyond a valley. To the better two, moments are added in the same way,
+while that raises the bound or is done soon. All of these get little time; then the moments that last raised
+the bound get the rest, if their time ran out. If some is left, moments are added to the other two.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ class CutMilp:
         """
         if best.done or not best.clock.has_time_to_judge(_BUILDING):
             return
-        hills = hills or crowded_ops(best.problem, 1)
-        if not hills:
+        if not (hills := hills or crowded_ops(best.problem, 1)):
             return
         programs, alone = _Programs(best, self.nodes, tuple(hills[:1])), hills[:1]
         programs.decide(alone)
@@ -91,11 +90,11 @@ class CutMilp:
             self._extend(programs, chosen)
 
     def _extend(self, programs: _Programs, chosen: Sequence[int]) -> None:
-        """Add moments to these while that raises the bound; then give the best the rest of the time."""
+        """Add moments while that raises the bound or takes little time; then give the best the rest of it."""
         bound, before = programs.decide(chosen), -1.0
-        while bound > before and len(chosen) <= self.moments:
+        while len(chosen) <= self.moments and (bound > before or tuple(chosen) in programs.finished):
             chosen = programs.with_one_more(chosen)
-            before, bound = bound, programs.decide(chosen)
+            before, bound = max(bound, before), programs.decide(chosen)
         programs.decide(programs.promising, part=1)
 
 
@@ -122,7 +121,8 @@ class _Programs:
     def __init__(self, best: Incumbent, nodes: int, promising: tuple[int, ...]) -> None:
         self.best, self.nodes = best, nodes
         self.promising = promising  # the last moments that raised the bound
-        self._given_s: dict[tuple[int, ...], float] = {}  # for each program; infinite if it was finished
+        self.finished: set[tuple[int, ...]] = set()
+        self._given_s: dict[tuple[int, ...], float] = {}
         self._bounds: dict[tuple[int, ...], float] = {}
         self._overfull: dict[tuple[int, ...], list[int]] = {}
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
@@ -139,14 +139,14 @@ class _Programs:
         best, program = self.best, tuple(chosen)
         limit, before = best.clock.left_s / part, best.bound
         able = bool(program) and not best.done and best.clock.has_time_to_judge(_BUILDING * len(program))
-        if not able or limit <= _AGAIN * self._given_s.get(program, 0.0):
+        if not able or program in self.finished or limit <= _AGAIN * self._given_s.get(program, 0.0):
             return self._bounds.get(program, 0.0)
         asked, gap = [self._moment(at) for at in program], best.recompute_gap(_GAP)
         decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, gap=gap)
         moments = "one moment" if len(program) == 1 else f"{len(program)} moments"
         best.prove(decision.recompute, f"cut-milp with {moments}")
-        self._given_s[program] = math.inf if decision.finished else limit
-        self._bounds[program] = decision.recompute
+        self.finished |= {program} if decision.finished else set()
+        self._given_s[program], self._bounds[program] = limit, decision.recompute
         if best.bound > before:
             self.promising = program
         if decision.keep and not best.done:
