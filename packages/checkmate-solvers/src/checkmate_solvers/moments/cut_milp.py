@@ -86,7 +86,7 @@ class CutMilp:
         pairs = [sorted(hills)] if len(hills) > 1 and programs.in_line(hills) else []
         more = programs.with_one_more(alone) if self.moments else []
         pairs += [more] if more and more not in pairs else []
-        for chosen in sorted(pairs, key=programs.decide, reverse=True) or [alone]:
+        for chosen in sorted(pairs, key=programs.decide, reverse=True) or [list(alone)]:
             self._extend(programs, chosen)
 
     def _extend(self, programs: _Programs, chosen: Sequence[int]) -> None:
