@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from checkmate import Solution
 
-__all__ = ["KEEPS_MEMORY", "LEAST", "Row", "answer", "measured", "one_more_pass", "timed"]
+__all__ = ["KEEPS_MEMORY", "LEAST", "Row", "answer", "failed", "measured", "one_more_pass", "timed"]
 
 Row = dict[str, Any]
 LEAST = 0.0
@@ -92,11 +92,17 @@ def answer(measure: Callable[[Row], Row]) -> None:
     try:
         row = measure(json.loads(sys.argv[1]))
     except Exception as failure:  # noqa: BLE001
-        cause = getattr(failure, "inner_exception", failure)  # Dynamo wraps what a backend raises
-        row = {"failed": f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0][:200]}"}
-        if minimum := getattr(cause, "minimum", None):  # of an InfeasibleBudgetError, in bytes
-            row["needs"] = minimum
+        row = failed(failure)
     print(json.dumps(row))
+
+
+def failed(failure: Exception) -> Row:
+    """The row of an exception."""
+    cause = getattr(failure, "inner_exception", failure)  # Dynamo wraps what a backend raises
+    row: Row = {"failed": f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0][:200]}"}
+    if minimum := getattr(cause, "minimum", None):  # of an InfeasibleBudgetError, in bytes
+        row["needs"] = minimum
+    return row
 
 
 def one_more_pass(solution: Solution) -> Row:

@@ -7,22 +7,19 @@ where they differ, with those of a second plain run, and of ``torch.compile(back
 
 from __future__ import annotations
 
-import statistics
 import time
-from dataclasses import replace
-from functools import cached_property
 
 import torch
 
-import checkmate
-from checkmate_torch.selfcheck.loop import Loop, Outcome, difference, forget_all, uncounted_bytes
+from checkmate_torch.selfcheck.bits import References
+from checkmate_torch.selfcheck.loop import Loop, Outcome, difference, forget_all, setup_on
 from checkmate_torch.selfcheck.rows import Setup
-from steps.process import Row, answer
+from checkmate_torch.selfcheck.times import step_seconds
+from steps.process import Row, answer, failed
+from steps.torch_step import facts_of
 from zoo.torch_sizes import NETWORKS
 
 __all__ = ["measure"]
-
-_LEAST_STEPS = 5
 
 
 def measure(task: Row) -> Row:
@@ -33,9 +30,7 @@ def measure(task: Row) -> Row:
             a budget, as ``enable 70%``; ``bits``: whether results are compared; ``cost_model``,
             ``time_limit`` of the solver and ``spend_s`` for timing a way, in seconds.
     """
-    setup = Setup(device=torch.device(task["device"]))
-    if setup.large:
-        setup = replace(setup, reserve=uncounted_bytes(setup))
+    setup = setup_on(torch.device(task["device"]))
     steps = _Steps(task, setup)
     found = {"plain": steps.plain, "reserve": setup.reserve}
     for way in task["ways"]:
@@ -44,8 +39,7 @@ def measure(task: Row) -> Row:
         try:
             found[way] = steps.facts(way)
         except Exception as error:  # noqa: BLE001 - the inability of a way is its answer
-            said = (str(error).splitlines() or [""])[0][:300]
-            found[way] = {"failed": f"{type(error).__name__}: {said}"}
+            found[way] = failed(error)
         found[way]["seconds"] = time.perf_counter() - start
     return found
 
@@ -56,9 +50,10 @@ class _Steps:
     def __init__(self, task: Row, setup: Setup) -> None:
         self.task, self.setup = task, setup
         self.network = NETWORKS[task["network"]]
-        loop = self._loop()
-        self._expected = loop.train()
-        self.plain = self._measured(loop, self._expected)
+        self._references = References(self.network, setup)
+        warm = self._loop()
+        warm.step()
+        self.plain = self._measured(warm, self._references.plain())
         self._own_peak: int | None = None
 
     def facts(self, way: str) -> Row:
@@ -76,7 +71,7 @@ class _Steps:
         outcome = loop.train()
         plan_s = time.perf_counter() - start
         solution = loop.last_plan.solution
-        return self._measured(loop, outcome) | _of_plan(solution) | {"plan_s": plan_s}
+        return self._measured(loop, outcome) | facts_of(solution) | {"plan_s": plan_s}
 
     def _budget(self, said: str) -> int | str:
         """Bytes: a share of the plain peak, ``own`` for the peak of the library's checkpoints."""
@@ -91,52 +86,18 @@ class _Steps:
 
     def _measured(self, loop: Loop, outcome: Outcome) -> Row:
         facts: Row = {"peak": outcome.peak, "live": outcome.live, "reserved": outcome.reserved}
-        if outcome is not self._expected and self.task["bits"]:
+        if outcome is not self._references.plain() and self.task["bits"]:
             facts |= self._compared(outcome)
-        return facts | {"step_s": _timed(loop, self.task["spend_s"])}
+        return facts | {"step_s": step_seconds(loop, self.task["spend_s"])}
 
     def _compared(self, outcome: Outcome) -> Row:
-        far, name = difference(outcome, self._expected)
+        references = self._references
+        far, name = difference(outcome, references.plain())
         facts: Row = {"difference": far, "of": name}
         if far:
-            facts |= {"noise": self._noise, "over_aot_eager": difference(outcome, self._traced)[0]}
+            over_traced = difference(outcome, references.traced())[0]
+            facts |= {"noise": references.noise(), "over_aot_eager": over_traced}
         return facts
-
-    @cached_property
-    def _noise(self) -> float:
-        """The difference of a second plain run from the first."""
-        return difference(self._loop().train(), self._expected)[0]
-
-    @cached_property
-    def _traced(self) -> Outcome:
-        loop = self._loop()
-        loop.model.compile(backend="aot_eager")
-        return loop.train()
-
-
-def _of_plan(solution: checkmate.Solution) -> Row:
-    return {
-        "budget": solution.problem.budget,
-        "expected": solution.peak,
-        "overhead": solution.overhead,
-        "gap": solution.gap,
-        "ops": solution.problem.graph.n_ops,
-        "solver_s": solution.seconds,
-    }
-
-
-def _timed(loop: Loop, spend_s: float) -> float:
-    """Median seconds of a step."""
-    wait = torch.cuda.synchronize if loop.setup.large else lambda: None
-    seconds: list[float] = []
-    end = time.perf_counter() + spend_s
-    while len(seconds) < _LEAST_STEPS or time.perf_counter() < end:
-        wait()
-        start = time.perf_counter()
-        loop.step()
-        wait()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
 
 
 if __name__ == "__main__":

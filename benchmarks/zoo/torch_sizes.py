@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from checkmate_torch.selfcheck.rows import Setup
+from zoo.torch_transformers import LLAMA_1B
 
 __all__ = ["NETWORKS", "Sized", "language"]
 
@@ -130,19 +131,10 @@ def _vision(name: str, batch: int, *, channels_last: bool = False) -> Sized:
     )
 
 
-_LLAMA_1B = {
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-}
-
 NETWORKS: Mapping[str, Sized] = {
     "GPT-2": language("AutoModelForCausalLM", "gpt2", 8, 1024),
     "BERT base": language("AutoModelForMaskedLM", "bert", 32, 512),
-    "Llama 3.2 1B": language("AutoModelForCausalLM", "llama", 2, 2048, dtype=torch.bfloat16, **_LLAMA_1B),
+    "Llama 3.2 1B": language("AutoModelForCausalLM", "llama", 2, 2048, dtype=torch.bfloat16, **LLAMA_1B),
     "ResNet-50": _vision("resnet50", 128, channels_last=True),
     "ViT-B/16": _vision("vit_base_patch16_224", 64),
     "ConvNeXt-T": _vision("convnext_tiny", 64),

@@ -6,7 +6,8 @@ of width 64 and eight tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +25,22 @@ from transformers import (
 )
 from transformers.initialization import no_init_weights
 
-__all__ = ["TRANSFORMERS", "Step"]
+__all__ = ["LLAMA_1B", "TRANSFORMERS", "Step"]
 
 Step = tuple[nn.Module, Tensor, Tensor]
 """A model that returns logits ``[n, classes, …]``, its input, and the targets."""
+
+LLAMA_1B: Mapping[str, Any] = {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": True,
+}
+"""The configuration of Llama 3.2 1B."""
 
 _SMALL_TEXT = {"vocab_size": 64, "max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 0}
 
@@ -49,15 +62,7 @@ def bert(batch: int, small: bool) -> Step:
 
 def llama(batch: int, small: bool) -> Step:
     """Llama 3.2 1B; the head is the embedding."""
-    sizes = {
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-    }
+    sizes = dict(LLAMA_1B)
     if small:
         sizes |= {
             "hidden_size": 64,
@@ -67,7 +72,7 @@ def llama(batch: int, small: bool) -> Step:
             "num_key_value_heads": 2,
             **_SMALL_TEXT,
         }
-    config = LlamaConfig(tie_word_embeddings=True, use_cache=False, **sizes)
+    config = LlamaConfig(use_cache=False, **sizes)
     return _text(LlamaForCausalLM, config, batch, 8 if small else 2048)
 
 

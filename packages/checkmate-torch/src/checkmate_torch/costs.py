@@ -108,8 +108,7 @@ class Workspaces:
     @staticmethod
     def key(function: object, args: object, kwargs: object) -> Hashable:
         """The key of a call; strides and arguments that are no tensors don't count."""
-        tensors = (x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor))
-        return function, *((tuple(map(largest, x.shape)), x.dtype) for x in tensors)
+        return function, *((tuple(map(largest, x.shape)), x.dtype) for x in _tensors((args, kwargs)))
 
 
 def profile_node(node: Node) -> OpProfile:
@@ -122,7 +121,7 @@ def profile_node(node: Node) -> OpProfile:
         ProfilerBusyError: inside a profiler or a memory meter.
     """
     args = _shown(node)
-    tensors = [v for v in tree_leaves((args, node.meta.get("val"))) if isinstance(v, torch.Tensor)]
+    tensors = _tensors((args, node.meta.get("val")))
     if not may_run_twice(node) or takes_library_state(node):
         return by_bytes(_bytes_of(tensors))
     try:
@@ -213,8 +212,7 @@ def _shown(node: Node) -> tuple[object, object]:
 
 def _device_of(node: Node) -> torch.device:
     """Where a node runs: on the accelerator, if any of its tensors is there."""
-    shown = tree_leaves((_shown(node), node.meta.get("val")))
-    devices = [v.device for v in shown if isinstance(v, torch.Tensor)]
+    devices = [v.device for v in _tensors((_shown(node), node.meta.get("val")))]
     return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
 
 
@@ -282,9 +280,8 @@ def _real(args: object) -> Any:
     def real(value: object) -> object:
         if not isinstance(value, torch.Tensor) or _row_of(value) not in rows:
             return real_like(value)
-        shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
         start = stretch_of(value).start - stretches[_row_of(value)].start
-        return rows[_row_of(value)].as_strided(shape, stride, start)
+        return _laid_out(rows[_row_of(value)], value, start)
 
     return tree_map(real, args)
 
@@ -293,8 +290,12 @@ def real_like(value: object) -> object:
     """A real tensor in the layout of a fake one; anything else as it is."""
     if not isinstance(value, torch.Tensor):
         return typical(value)
-    shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
-    return _numbers(len(stretch_of(value)), value).as_strided(shape, stride)
+    return _laid_out(_numbers(len(stretch_of(value)), value), value)
+
+
+def _laid_out(row: torch.Tensor, like: torch.Tensor, start: int = 0) -> torch.Tensor:
+    """The numbers of a row from ``start`` on, in the layout of a tensor."""
+    return row.as_strided(tuple(map(largest, like.shape)), tuple(map(largest, like.stride())), start)
 
 
 def _numbers(n: int, like: torch.Tensor) -> torch.Tensor:

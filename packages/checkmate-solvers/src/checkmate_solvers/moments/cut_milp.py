@@ -145,10 +145,10 @@ class _Programs:
         decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, gap=gap)
         moments = "one moment" if len(program) == 1 else f"{len(program)} moments"
         best.prove(decision.recompute, f"cut-milp with {moments}")
-        self.finished |= {program} if decision.finished else set()
+        if decision.finished:
+            self.finished.add(program)
         self._given_s[program], self._bounds[program] = limit, decision.recompute
-        if best.bound > before:
-            self.promising = program
+        self.promising = program if best.bound > before else self.promising
         if decision.keep and not best.done:
             literal = follow(best, decision.keep, "cut-milp")
             overfull = _overfull(best.problem, literal, program)

@@ -19,7 +19,7 @@ from checkmate_torch.selfcheck.loop import LEAST, Loop, Outcome, difference
 from checkmate_torch.selfcheck.rows import Answer, Check, Setup, finite
 from checkmate_torch.selfcheck.zoo import Network, networks
 
-__all__ = ["checks"]
+__all__ = ["References", "checks"]
 
 _ROUNDS: tuple[tuple[str, Budget], ...] = (
     ("enable", "50%"),
@@ -39,7 +39,7 @@ traced reference."""
 def checks(setup: Setup) -> Iterator[Check]:
     """Each network through each entry point within each budget."""
     with _deterministic():
-        references = {network.name: _References(network, setup) for network in networks(setup)}
+        references = {network.name: References(network, setup) for network in networks(setup)}
         for way, budget in _ROUNDS:
             for network in networks(setup):
                 run = partial(_compare, network, setup, references[network.name], way, budget)
@@ -59,7 +59,7 @@ def _deterministic() -> Iterator[None]:
         torch.backends.cudnn.deterministic = chosen[1]
 
 
-class _References:
+class References:
     """What the same steps leave without a plan."""
 
     def __init__(self, network: Network, setup: Setup) -> None:
@@ -74,7 +74,7 @@ def _traced(network: Network, setup: Setup) -> Outcome:
     return loop.train()
 
 
-def _compare(network: Network, setup: Setup, references: _References, way: str, budget: Budget) -> Answer:
+def _compare(network: Network, setup: Setup, references: References, way: str, budget: Budget) -> Answer:
     plain = references.plain()
     loop = Loop(network, setup)
     loop.plan(way, budget, cost_model="flops", workspaces=False, time_limit=2.0)

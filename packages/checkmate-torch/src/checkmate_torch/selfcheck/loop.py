@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from checkmate_torch.step import compile_step
 from checkmate_torch.step_plan import StepPlan, Viewable
 from checkmate_torch.workspaces import library_bytes
 
-__all__ = ["LEAST", "OVER", "WAYS", "Loop", "Outcome", "difference", "forget_all", "uncounted_bytes"]
+__all__ = ["LEAST", "OVER", "WAYS", "Loop", "Outcome", "difference", "forget_all", "setup_on"]
 
 WAYS = ("enable", "compile_step")
 LEAST = "least"
@@ -188,9 +188,15 @@ def forget_all() -> None:
         torch.cuda.empty_cache()
 
 
-def uncounted_bytes(setup: Setup) -> int:
+def _uncounted_bytes(setup: Setup) -> int:
     """Bytes of a GPU that libraries keep after their first calls, beyond the workspaces that plans count."""
     for network in NETWORKS:
         Loop(network, setup, 1).step()
     forget_all()
     return max(0, torch.cuda.memory_allocated(setup.device) - library_bytes(setup.device))
+
+
+def setup_on(device: torch.device) -> Setup:
+    """Checks on a device; on a GPU, what libraries keep there is measured, and reserved."""
+    setup = Setup(device=device)
+    return replace(setup, reserve=_uncounted_bytes(setup)) if setup.large else setup

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import torch
 
 from checkmate import InfeasibleBudgetError
 from checkmate_torch.selfcheck import bits, largest, times, tools, truth
-from checkmate_torch.selfcheck.loop import forget_all, uncounted_bytes
+from checkmate_torch.selfcheck.loop import forget_all, setup_on
 from checkmate_torch.selfcheck.rows import FAILED, LATE, Answer, Check, Row, Setup
 
 __all__ = ["SLICES", "rows_of"]
@@ -36,9 +36,7 @@ def rows_of(name: str, device: torch.device, seconds: float, match: str = "") ->
         match: only checks with this text in their names run.
     """
     end = time.monotonic() + seconds
-    setup = Setup(device=device)
-    if setup.large:
-        setup = replace(setup, reserve=uncounted_bytes(setup))
+    setup = setup_on(device)
     for check in SLICES[name](setup):
         if match not in check.name:
             continue

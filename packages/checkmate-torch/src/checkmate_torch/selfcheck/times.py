@@ -19,7 +19,7 @@ from checkmate_torch.selfcheck.loop import OVER, Loop, Outcome
 from checkmate_torch.selfcheck.rows import Answer, Check, Setup
 from checkmate_torch.selfcheck.zoo import NETWORKS, Network, checkpoint_blocks
 
-__all__ = ["checks"]
+__all__ = ["checks", "step_seconds"]
 
 _NETWORKS = ("gpt", "cnn", "gpt-bfloat16", "mlp")
 _SPENT_S = 2.0
@@ -129,15 +129,25 @@ class _Comparison:
 def _timed(loop: Loop) -> tuple[float, Outcome]:
     """Median seconds of a step after a warm-up, and the last step of that."""
     last = loop.train()
+    return step_seconds(loop, _SPENT_S), last
+
+
+def step_seconds(loop: Loop, spent_s: float) -> float:
+    """Median seconds of a step, of at least five steps.
+
+    Args:
+        loop: warm.
+        spent_s: seconds for all steps.
+    """
     seconds: list[float] = []
-    end = time.perf_counter() + _SPENT_S
+    end = time.perf_counter() + spent_s
     while len(seconds) < _LEAST_STEPS or time.perf_counter() < end:
         _wait(loop.setup)
         start = time.perf_counter()
         loop.step()
         _wait(loop.setup)
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds), last
+    return statistics.median(seconds)
 
 
 def _wait(setup: Setup) -> None:

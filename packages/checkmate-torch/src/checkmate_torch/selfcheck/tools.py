@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -14,7 +13,7 @@ from checkmate.units import format_bytes
 from checkmate_torch.device import obtainable_bytes
 from checkmate_torch.meter import memory_meter, resident_bytes
 from checkmate_torch.profile import profile_op
-from checkmate_torch.selfcheck.loop import OVER, Loop, difference, uncounted_bytes
+from checkmate_torch.selfcheck.loop import OVER, Loop, difference, setup_on
 from checkmate_torch.selfcheck.rows import Answer, Check, Setup, finite
 from checkmate_torch.selfcheck.zoo import NETWORKS
 
@@ -118,7 +117,7 @@ def _stream(setup: Setup) -> Answer:
     stream = torch.cuda.Stream(setup.device)  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
-        loop = _planned(replace(setup, reserve=uncounted_bytes(setup)))  # libraries keep more for each stream
+        loop = _planned(setup_on(setup.device))  # libraries keep more for each stream
         found = loop.train()
     torch.cuda.synchronize()
     apart, name = difference(found, expected)
