@@ -220,12 +220,12 @@ class Auto:
 
     def prove(self, best: Incumbent, share: float = 1.0) -> None:
         """Step 5: bounds, and their schedules; the cut MILP gets ``share`` of the remaining time."""
-        hills: list[int] = []
+        bounds: dict[int, float] = {}
         if not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING):
-            hills = self.min_cut.improve(best)
+            bounds = self.min_cut.improve(best)
         if not best.done and self._has("cut-milp"):
             with best.clock.within(share):
-                self.cut_milp.improve(best, hills=hills)
+                self.cut_milp.improve(best, bounds=bounds)
 
     def _search(self, best: Incumbent, cycles: Cycles, worker: Worker | None) -> None:
         """Step 6; if a second process does step 5, until that has ended as well."""

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from types import MappingProxyType
 
 import numpy as np
 
 from checkmate import Problem, Solution
-from checkmate.analysis import liveness
+from checkmate.analysis import liveness, needed_ops, working_sets
+from checkmate.solving import sequence_from_moments
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.moments.min_cut import MinCut
-from checkmate_solvers.moments.moment import Decision, Moment, crowded_ops, moment_at
+from checkmate_solvers.moments.moment import Decision, Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments.program import Moments
 from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
 
@@ -35,10 +37,11 @@ _BUILDING = 18
 """For each moment, building the MILP takes about as long as judging this many schedules."""
 _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
-_AGAIN = 2.0
-"""A program that was not decided to the end is solved again if it gets this many times the seconds."""
-_TRIES = 5
-"""How many overfull moments are looked at for one that can be added."""
+_GROWING_SHARE, _SCANS, _WORTH = 0.6, 3, 0.01
+"""Share of the remaining time in which moments are added; how many scans for one it has time for; and the
+least rise of the linear program's bound on recomputation, relative to it, for which one is added."""
+_PARTS = 8
+"""Into how many parts the overfull moments of a decision are divided; the fullest of each may be added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ class CutMilp:
         best = Incumbent(problem)
         if not answer_easy_cases(best):
             with best.interruptible():
-                self.improve(best, hills=MinCut(plans=0).improve(best))
+                self.improve(best, bounds=MinCut(plans=0).improve(best))
         return best.solution()
 
     def bound(self, best: Incumbent) -> None:
@@ -66,39 +69,35 @@ class CutMilp:
         if not best.done:
             limit = _ALONE_SHARE * best.clock.left_s
             other = Incumbent(replace(best.problem, time_limit=limit, on_progress=None))
-            self.improve(other, hills=MinCut(plans=0).improve(other))
+            self.improve(other, bounds=MinCut(plans=0).improve(other))
             best.raise_bound(other.bound, "cut-milp")
 
-    def improve(self, best: Incumbent, *, hills: Sequence[int] = ()) -> None:
+    def improve(self, best: Incumbent, *, bounds: Mapping[int, float] = MappingProxyType({})) -> None:
         """Prove bounds, and follow the decisions that come with them.
 
         Args:
             best: receives both.
-            hills: the op of the first moment, and others that are decided together with it; default the
-                most crowded one alone.
+            bounds: moments, by their ops, and bounds that were proved there; the MILP starts from the highest.
+                Default the most crowded one.
         """
         if best.done or not best.clock.has_time_to_judge(_BUILDING):
             return
-        if not (hills := hills or crowded_ops(best.problem, 1)):
+        known = dict(bounds) or dict.fromkeys(crowded_ops(best.problem, 1), 0.0)
+        if not known:
             return
-        programs, alone = _Programs(best, self.nodes, tuple(hills[:1])), hills[:1]
-        programs.decide(alone)
-        pairs = [sorted(hills)] if len(hills) > 1 and programs.in_line(hills) else []
-        more = programs.with_one_more(alone) if self.moments else []
-        pairs += [more] if more and more not in pairs else []
-        for chosen in sorted(pairs, key=programs.decide, reverse=True) or [list(alone)]:
-            self._extend(programs, chosen)
-
-    def _extend(self, programs: _Programs, chosen: Sequence[int]) -> None:
-        """Add moments while that raises the bound or takes little time; then give the best the rest of it."""
-        bound, before = programs.decide(chosen), -1.0
-        while len(chosen) <= self.moments and (bound > before or tuple(chosen) in programs.finished):
-            chosen = programs.with_one_more(chosen)
-            before, bound = max(bound, before), programs.decide(chosen)
-        programs.decide(programs.promising, part=1)
+        programs = _Programs(best, self.nodes, known)
+        chosen = programs.strongest
+        programs.decide(chosen, 1 / _PART)
+        chosen = programs.grown(chosen, self.moments)
+        before = -1.0
+        while programs.decide(chosen) and len(chosen) <= self.moments and best.bound > before:
+            before = best.bound
+            chosen, _ = programs.with_one_more(chosen)
 
 
-def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap: float = _GAP) -> Decision:
+def solve_cuts(
+    moments: Sequence[Moment], *, time_limit: float, nodes: int, gap: float = _GAP, linear: bool = False
+) -> Decision:
     """Solve the MILP of these moments.
 
     Args:
@@ -106,71 +105,102 @@ def solve_cuts(moments: Sequence[Moment], *, time_limit: float, nodes: int, gap:
         time_limit: seconds.
         nodes: the most branch-and-bound nodes.
         gap: relative to the recomputation, at which to stop.
+        linear: solve the linear relaxation instead, and round its decision.
     """
     if any(moment.room < moment.pinned_size for moment in moments):
         return Decision(recompute=math.inf, keep={})
     model = Moments(moments)
-    outcome = Highs(nodes=nodes).solve(model.program, time_limit=time_limit, gap=gap)
+    program = model.program.relaxed() if linear else model.program
+    outcome = Highs(nodes=nodes).solve(program, time_limit=time_limit, gap=gap)
     keep = {} if outcome.values is None else model.kept(outcome.values)
     return Decision(recompute=max(outcome.bound, 0.0) * model.unit, keep=keep, finished=outcome.finished)
 
 
 class _Programs:
-    """The MILPs of one problem; moments are ops."""
+    """The programs of one problem; moments are ops."""
 
-    def __init__(self, best: Incumbent, nodes: int, promising: tuple[int, ...]) -> None:
+    def __init__(self, best: Incumbent, nodes: int, known: Mapping[int, float]) -> None:
         self.best, self.nodes = best, nodes
-        self.promising = promising  # the last moments that raised the bound
-        self.finished: set[tuple[int, ...]] = set()
-        self._given_s: dict[tuple[int, ...], float] = {}
-        self._bounds: dict[tuple[int, ...], float] = {}
-        self._overfull: dict[tuple[int, ...], list[int]] = {}
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
+        self.strongest = (max(known, key=known.__getitem__),)
+        self._large = sorted(known, key=(-working_sets(graph)).__getitem__)
+        self._rises: dict[int, float] = {}  # of the linear program when each moment was last tried
+        self._finished: set[tuple[int, ...]] = set()
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
+        self._relaxed = cache(self._solve_relaxed)
 
-    def decide(self, chosen: Sequence[int], part: int = _PART) -> float:
-        """Solve the MILP of these moments in 1 / ``part`` of the remaining time, and follow the decision.
-
-        It is left out if there is no time, or if they were decided before, in a similar time.
+    def decide(self, chosen: tuple[int, ...], share: float = 1.0) -> bool:
+        """Solve the MILP of these moments in a share of the remaining time, and follow its decision.
 
         Returns:
-            The bound on the cost of recomputation; 0 if they were never decided.
+            Whether it came to its end, before the time did.
         """
-        best, program = self.best, tuple(chosen)
-        limit, before = best.clock.left_s / part, best.bound
-        able = bool(program) and not best.done and best.clock.has_time_to_judge(_BUILDING * len(program))
-        if not able or program in self.finished or limit <= _AGAIN * self._given_s.get(program, 0.0):
-            return self._bounds.get(program, 0.0)
-        asked, gap = [self._moment(at) for at in program], best.recompute_gap(_GAP)
-        decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, gap=gap)
-        moments = "one moment" if len(program) == 1 else f"{len(program)} moments"
-        best.prove(decision.recompute, f"cut-milp with {moments}")
-        if decision.finished:
-            self.finished.add(program)
-        self._given_s[program], self._bounds[program] = limit, decision.recompute
-        self.promising = program if best.bound > before else self.promising
-        if decision.keep and not best.done:
-            literal = follow(best, decision.keep, "cut-milp")
-            overfull = _overfull(best.problem, literal, program)
-            self._overfull[program] = sorted(overfull, key=lambda at: (-overfull[at], -at))[:_TRIES]
-        return decision.recompute
+        best, limit = self.best, share * self.best.clock.left_s
+        if not chosen or best.done or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
+            return False
+        if chosen not in self._finished:
+            asked, gap = [self._moment(at) for at in chosen], best.recompute_gap(_GAP)
+            decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, gap=gap)
+            moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
+            best.prove(decision.recompute, f"cut-milp with {moments}")
+            if decision.finished:
+                self._finished.add(chosen)
+            if decision.keep and not best.done:
+                follow(best, decision.keep, "cut-milp")
+        return chosen in self._finished
 
-    def with_one_more(self, chosen: Sequence[int]) -> list[int]:
-        """These moments, and the one at which their decision is most over the budget; empty if none is."""
-        larger = (sorted([*chosen, at]) for at in self._overfull.get(tuple(chosen), ()))
-        return next(filter(self.in_line, larger), [])
+    def grown(self, chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
+        """Add up to ``most`` moments, while each raises the linear program's bound by a good part."""
+        with self.best.clock.within(_GROWING_SHARE):
+            while len(chosen) <= most:
+                larger, rise = self.with_one_more(chosen)
+                if rise <= _WORTH * self._relaxed(chosen).recompute:
+                    break
+                chosen = larger
+        return chosen
 
-    def in_line(self, chosen: Sequence[int]) -> bool:
+    def with_one_more(self, chosen: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
+        """These moments and one more, that which raises the linear program's bound most, and the rise.
+
+        Candidates are where the linear program's decision is most over the budget; those that were good
+        before; and those with large working sets.
+        """
+        best, until = self.best, self.best.clock.deadline.part(1 / _SCANS)
+        base, rises, found, most = self._relaxed(chosen), self._rises, (), 0.0
+        good = sorted(rises, key=lambda at: -rises[at])
+        lists = itertools.zip_longest(_overfull(best.problem, base.keep, chosen), good, self._large)
+        for at in dict.fromkeys(at for row in lists for at in row if at is not None):
+            larger = tuple(sorted({*chosen, at}))
+            if best.done or until.passed:
+                break
+            if at not in chosen and self._in_line(larger):
+                rises[at] = self._relaxed(larger).recompute - base.recompute
+                if rises[at] > most or not found:
+                    found, most = larger, max(rises[at], 0.0)
+        return found, most
+
+    def _solve_relaxed(self, chosen: tuple[int, ...]) -> Decision:
+        asked, limit = [self._moment(at) for at in chosen], self.best.clock.left_s
+        decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, linear=True)
+        self.best.prove(decision.recompute, f"linear program of {len(chosen)} moments")
+        return decision
+
+    def _in_line(self, chosen: Sequence[int]) -> bool:
         """Whether it is certain in which order these moments come."""
-        return all(self._moment(b).before[a] for a, b in itertools.pairwise(sorted(chosen)))
+        return all(self._moment(b).before[a] for a, b in itertools.pairwise(chosen))
 
 
-def _overfull(problem: Problem, sequence: Sequence[int], known: Sequence[int]) -> dict[int, int]:
-    """The most bytes before or in the first run of each op that is not ``known``, where over the budget."""
+def _overfull(problem: Problem, keep: Mapping[int, Mask], known: Sequence[int]) -> list[int]:
+    """Where a decision, followed to the letter, is over the budget: one op of each part, the fullest first."""
+    needed = needed_ops(problem.graph)
+    sequence = [v for v in sequence_from_moments(problem.graph, keep) if needed[v]]
     memory = liveness(problem.graph, sequence).memory
     ops, first = np.unique(sequence, return_index=True)
     order = np.argsort(first)
     ends = first[order]
     peaks = np.maximum.reduceat(memory[: ends[-1] + 1], np.append(0, ends[:-1] + 1))
     sizes = zip(ops[order].tolist(), peaks.tolist(), strict=True)
-    return {v: size for v, size in sizes if size > problem.budget and v not in known}
+    over = {v: size for v, size in sizes if size > problem.budget and v not in known}
+    parts = np.array_split(np.array(sorted(over), dtype=np.int64), _PARTS)
+    hills = [max(part.tolist(), key=lambda at: (over[at], at)) for part in parts if len(part)]
+    return sorted(hills, key=lambda at: (-over[at], -at))

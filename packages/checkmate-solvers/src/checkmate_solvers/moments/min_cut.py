@@ -16,7 +16,6 @@ the maximum in a few flows. As every vertex is integral, that maximum is the val
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,9 +42,6 @@ _JUDGED = 4
 """A minimum cut takes about as long as judging this many schedules."""
 _LARGE = 4
 """Of this many moments, one is added where a large working set leaves little room."""
-_HILL_PARTS, _RISE = 16, 0.05
-"""Into how many parts the moments are divided to find hills, and the least rise of a second hill above the
-valley, relative to the highest bound."""
 _Values = npt.NDArray[np.number]
 
 
@@ -69,15 +65,14 @@ class MinCut:
                 self.improve(best)
         return best.solution()
 
-    def improve(self, best: Incumbent) -> list[int]:
+    def improve(self, best: Incumbent) -> dict[int, float]:
         """Prove bounds, and follow the strongest cuts.
 
         Args:
             best: receives both.
 
         Returns:
-            The op of the strongest moment and, beyond a valley, that of a second hill; empty if no moment is
-            crowded.
+            The bound of each moment, by its op, in base order; empty if no moment is crowded.
         """
         cuts: dict[int, Decision] = {}
         crowded, graph = crowded_ops(best.problem), best.problem.graph
@@ -96,26 +91,7 @@ class MinCut:
         for at in strongest[: self.plans]:
             if not best.done:
                 follow(best, cuts[at].keep, "min-cut")
-        return _hills({at: cuts[at].recompute for at in sorted(cuts)})
-
-
-def _hills(bounds: Mapping[int, float]) -> list[int]:
-    """The moment of the highest bound, and that of another hill, if any.
-
-    Side branches have low bounds everywhere. So the moments, in base order, are divided into a few parts, and
-    the highest bound of each counts.
-    """
-    if not bounds:
-        return []
-    parts = np.array_split(np.array(list(bounds)), min(_HILL_PARTS, len(bounds)))
-    tops = [max(part.tolist(), key=bounds.__getitem__) for part in parts]
-    first = max(tops, key=bounds.__getitem__)
-    rises = {}  # above the valley between this moment and the highest
-    for top in tops:
-        low, high = sorted((top, first))
-        rises[top] = bounds[top] - min(bounds[at] for at in tops if low <= at <= high)
-    second = max(tops, key=rises.__getitem__)
-    return [first, second] if rises[second] > _RISE * bounds[first] else [first]
+        return {at: cuts[at].recompute for at in sorted(cuts)}
 
 
 def _cut_at(best: Incumbent, cuts: dict[int, Decision], at: int) -> None:

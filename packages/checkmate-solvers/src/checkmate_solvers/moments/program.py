@@ -1,20 +1,26 @@
 r"""Several moments of a schedule as one program: the tensors resident at each, and the runs in between.
 
-For moments t_1 < … < t_K, each with the variables and rows of :mod:`checkmate_solvers.moments.moment`,
-r_{k,o} = 1 if op o runs again after t_k and before t_{k+1}; it runs for the first time there if a_{k,o} = 1
-and a_{k+1,o} = 0. So after t_k, and before t_{k+1}, there is
+For moments t_1 < … < t_K, each with the variables of :mod:`checkmate_solvers.moments.moment`, and for all
+i < j ≤ K + 1, where t_{K+1} is the end, r_{ij,o} = 1 if op o ran before t_i and runs again before t_j. It runs
+for the first time there if a_{i,o} = 1 and a_{j,o} = 0. So after t_i, and before t_j, there is
 
-    avail_{k,T} = x_{k,T} + r_{k,p(T)} + a_{k,p(T)} − a_{k+1,p(T)}
+    avail_{ij,T} = x_{i,T} + r_{ij,p(T)} + a_{i,p(T)} − a_{j,p(T)}
 
-A tensor must be available if it is read by an op that runs there, first or again, or resident at t_{k+1}:
+A tensor must be available if it is read by an op that runs there, again or first, or resident at t_j:
 
-    avail_{k,T} ≥ r_{k,o},   avail_{k,T} ≥ a_{k,o} − a_{k+1,o}     if o reads T
-    avail_{k,T} ≥ x_{k+1,T}
+    avail_{ij,T} ≥ r_{ij,o} + a_{i,o} − a_{j,o}     if o reads T
+    avail_{ij,T} ≥ x_{j,T}
 
 where a_{K+1,o} = 0; a_{k,o} = 1 for t_k and all ops that certainly run after it. Graph outputs must be
-available in the end. The objective Σ c_o r_{k,o} is a lower bound on the cost of all recomputation, and so is
-its minimum over fractions: stronger with every moment, for 2n variables each instead of Checkmate's n². For
-fixed binary x and a the rows in r are differences, hence totally unimodular: r needs no integrality.
+available in the end. What runs again before t_j does so before t_m, between i and j, or after it:
+
+    r_{ij,o} ≤ r_{im,o} + r_{mj,o}
+
+The objective Σ c_o r_{k k+1,o} is a lower bound on the cost of all recomputation, and so is its minimum over
+fractions. The rows of t_i and t_j alone are there even if moments lie between them, so a further moment never
+weakens it, in fractions either: without them, half a run before t_m and half a run after it would pass for
+one. For fixed binary x and a, r needs no integrality: the rows of neighbours, j = i + 1, are differences,
+hence totally unimodular, and the least r that meets them meets the others.
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ class Moments:
     Attributes:
         moments: in the order in which they come; if schedules may reorder, each is an ancestor of the next.
         x: columns of x, shape ``[n_moments, n_tensors]``; −1 = there is none.
-        r: columns of r, shape ``[n_moments, n_ops]``.
+        r: columns of r for each (i, j), counted from 0, shape ``[n_ops]``.
         a: columns of a, shape ``[n_moments + 1, n_ops]``.
         program: the program; costs in ``unit``.
         unit: cost unit of the objective, that of the most expensive op that may run again.
@@ -57,17 +63,20 @@ class Moments:
         room = np.array([m.room - m.pinned_size for m in moments])[:, None]
         fits = (pinned | (graph.sizes <= room)).astype(np.float64)
         self.x = draft.columns(np.array([m.made for m in moments]), least=pinned, most=fits, integral=True)
-        self.r = draft.columns(again, cost=graph.costs / self.unit)
         never = np.zeros(graph.n_ops, dtype=np.bool_)
         certain = np.array([*(m.after | (np.arange(graph.n_ops) == m.at) for m in moments), never])
         unsure = np.array([*(m.unsure for m in moments), never])
         self.a = draft.columns(certain | unsure, least=certain, integral=True)
         self._draft, self._reader = draft, np.repeat(np.arange(graph.n_ops), np.diff(graph.reads.indptr))
+        self.r: dict[tuple[int, int], Ids] = {}
         for k in range(len(moments)):
             self._room(k)
             self._order(k)
-            self._runs(k)
-            self._carried(k)
+        for length in range(1, len(moments) + 1):
+            for i in range(len(moments) - length + 1):
+                cost = graph.costs / self.unit if length == 1 else 0.0
+                self.r[i, i + length] = draft.columns(again[i], cost=cost)
+                self._between(i, i + length)
         self.program = draft.program()
 
     def kept(self, values: npt.NDArray[np.float64]) -> dict[int, Mask]:
@@ -100,25 +109,24 @@ class Moments:
         draft.rows((reader, 1.0), (source, -1.0), lower=0.0, where=(reader >= 0) & (source >= 0))
         draft.rows((late, 1.0), (following, -1.0), lower=0.0, where=(late >= 0) & (following >= 0))
 
-    def _available(self, k: int, tensors: Ids) -> list[tuple[Ids, float]]:
-        """The terms of avail_k for these tensors, which ops make."""
-        maker = self.graph.producer[tensors]
-        first = (self.a[k, maker], 1.0), (self.a[k + 1, maker], -1.0)
-        return [(self.x[k, tensors], 1.0), (self.r[k, maker], 1.0), *first]
+    def _between(self, i: int, j: int) -> None:
+        """Rows for what runs after t_i and before t_j, and for what is resident there."""
+        graph, draft, moments, r = self.graph, self._draft, self.moments, self.r[i, j]
 
-    def _runs(self, k: int) -> None:
-        """Rows for the reads of ops that run after t_k and before t_{k+1}."""
-        inner = self.graph.producer[self.graph.reads.indices] >= 0
-        reader, available = self._reader[inner], self._available(k, self.graph.reads.indices[inner])
-        again, late, later = self.r[k, reader], self.a[k, reader], self.a[k + 1, reader]
-        self._draft.rows(*available, (again, -1.0), lower=0.0, where=again >= 0)
-        self._draft.rows(*available, (late, -1.0), (later, 1.0), lower=0.0, where=late >= 0)
+        def available(tensors: Ids) -> list[tuple[Ids, float]]:
+            maker = graph.producer[tensors]
+            return [(self.x[i, tensors], 1.0), (r[maker], 1.0), (self.a[i, maker], 1.0), (self.a[j, maker], -1.0)]
 
-    def _carried(self, k: int) -> None:
-        """Rows for tensors that are resident at the next moment, or graph outputs at the end."""
-        if k + 1 == len(self.moments):
-            asked = np.array([t for t in self.graph.outputs if self.graph.producer[t] >= 0], dtype=np.int64)
-            self._draft.rows(*self._available(k, asked), lower=1.0)
+        inner = graph.producer[graph.reads.indices] >= 0
+        reader, read = self._reader[inner], graph.reads.indices[inner]
+        again, late, later = r[reader], self.a[i, reader], self.a[j, reader]
+        runs = (again, -1.0), (late, -1.0), (later, 1.0)
+        draft.rows(*available(read), *runs, lower=0.0, where=(again >= 0) | (late >= 0))
+        if j == len(moments):
+            asked = np.array([t for t in graph.outputs if graph.producer[t] >= 0], dtype=np.int64)
+            draft.rows(*available(asked), lower=1.0)
         else:
-            held = np.flatnonzero(self.x[k + 1] >= 0)
-            self._draft.rows(*self._available(k, held), (self.x[k + 1, held], -1.0), lower=0.0)
+            held = np.flatnonzero(self.x[j] >= 0)
+            draft.rows(*available(held), (self.x[j, held], -1.0), lower=0.0)
+        for m in range(i + 1, j):
+            draft.rows((r, 1.0), (self.r[i, m], -1.0), (self.r[m, j], -1.0), upper=0.0, where=r >= 0)
