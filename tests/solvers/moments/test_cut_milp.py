@@ -47,21 +47,23 @@ def test_one_more_moment_at_a_time_until_nothing_is_over_the_budget() -> None:
     assert (solution.status, solution.cost) == (Status.OPTIMAL, 22)
 
 
-def test_the_rest_of_the_time_goes_to_the_last_moments_that_raised_the_bound(monkeypatch) -> None:
-    asked: list[tuple[list[int], float]] = []
+def test_relaxations_choose_the_moments_and_the_rest_of_the_time_goes_to_the_milp_of_all(monkeypatch) -> None:
+    asked: list[tuple[list[int], float, bool]] = []
 
     def unfinished(moments: Sequence[Moment], *, time_limit: float, **options: Any) -> Decision:
-        asked.append(([moment.at for moment in moments], time_limit))
+        asked.append(([moment.at for moment in moments], time_limit, "linear" in options))
         return replace(solve_cuts(moments, time_limit=time_limit, **options), finished=False)
 
     monkeypatch.setattr(cut_milp, "solve_cuts", unfinished)
     graph = generators.chain(12, cost="random")
     problem = Problem(graph=graph, budget=keep_all_peak(graph) * 3 // 10, fixed_order=True, time_limit=60)
     CutMilp().solve(problem)
-    longest_s = max(limit for _, limit in asked)
-    programs = [program for program, limit in asked if limit < longest_s]
-    assert asked[[limit for _, limit in asked].index(longest_s)][0] in programs
-    assert longest_s > 45  # a sixth of the time left otherwise
+    (first, first_s, _), (last, last_s, _) = (row for row in asked if not row[2])
+    tried = [moments for moments, _, linear in asked if linear]
+    assert len(first) == 1 < len(last)
+    assert last in tried
+    assert len(last) == max(map(len, tried)) - 1  # no further moment was worth it
+    assert first_s < 15 < 45 < last_s
 
 
 def test_a_rejected_model_is_no_proof(monkeypatch) -> None:

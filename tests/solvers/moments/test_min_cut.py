@@ -12,7 +12,7 @@ from checkmate import DFGraph, Op, Problem, Tensor, generators, keep_all_peak
 from checkmate.analysis import needed_ops
 from checkmate.testing.strategies import branches, dressed, problems
 from checkmate_solvers.engines import Highs
-from checkmate_solvers.moments.min_cut import MinCut, _hills, min_cut
+from checkmate_solvers.moments.min_cut import MinCut, min_cut
 from checkmate_solvers.moments.moment import crowded_ops, moment_at
 from checkmate_solvers.moments.program import Moments
 from checkmate_solvers.search import Incumbent, answer_easy_cases
@@ -50,19 +50,14 @@ def test_it_is_the_linear_relaxation(problem: Problem) -> None:
         assert min_cut(moment).recompute == pytest.approx(max(linear, 0), rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("bounds", "hills"),
-    [
-        ({}, []),
-        ({3: 1.0}, [3]),
-        ({1: 1.0, 2: 3.0, 3: 2.0}, [2]),
-        ({1: 1.0, 2: 3.0, 3: 1.0, 4: 2.0}, [2, 4]),
-        ({1: 2.0, 2: 1.0, 3: 3.0, 4: 2.9, 5: 3.0}, [3, 1]),
-        ({1: 3.0, 2: 1.0, 3: 1.1}, [1]),
-    ],
-)
-def test_a_second_hill_lies_beyond_a_valley(bounds: dict[int, float], hills: list[int]) -> None:
-    assert _hills(bounds) == hills
+def test_the_bound_of_each_moment_is_returned_in_base_order() -> None:
+    graph = generators.unet(3)
+    problem = Problem(graph=graph, budget=keep_all_peak(graph) // 2)
+    best = Incumbent(problem)
+    bounds = MinCut().improve(best)
+    assert list(bounds) == sorted(set(bounds) & set(crowded_ops(problem)))
+    assert best.bound == pytest.approx(best.base + max(bounds.values()))
+    assert MinCut().improve(Incumbent(Problem(graph=graph, budget=keep_all_peak(graph)))) == {}
 
 
 def test_an_op_that_may_run_before_or_after_takes_room_either_way() -> None:

@@ -1,20 +1,19 @@
 """The cut MILP: a few moments of the schedule, decided exactly and together.
 
-:mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. One alone, that
-at which memory is scarcest, is nearly enough. Two are next: with it that at which its decision is most over
-the budget, or a second hill of memory beyond a valley. To the better two, moments are added in the same way,
-while that raises the bound or is done soon. All of these get little time; then the moments that last raised
-the bound get the rest, if their time ran out. If some is left, moments are added to the other two.
+:mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. The first is that
+at which memory is scarcest; alone it is nearly enough. Others are added one at a time, as long as one raises
+the bound of the linear relaxation by a good part: of some candidates, that which raises it most. A relaxation
+takes hundredths of a second, and no further moment weakens it. Then the MILP of all of them gets the rest of
+the time. If it ends early, and more moments raise its bound as well, it goes on with them.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
 
 import numpy as np
 
@@ -31,22 +30,22 @@ __all__ = ["CutMilp", "solve_cuts"]
 
 _GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
-_PART = 6
-"""A program gets 1 / ``_PART`` of the remaining time."""
+_FIRST_SHARE = 1 / 6
+"""Share of the remaining time in which the MILP of the first moment is solved."""
 _BUILDING = 18
 """For each moment, building the MILP takes about as long as judging this many schedules."""
 _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
-_GROWING_SHARE, _SCANS, _WORTH = 0.6, 3, 0.01
-"""Share of the remaining time in which moments are added; how many scans for one it has time for; and the
-least rise of the linear program's bound on recomputation, relative to it, for which one is added."""
-_PARTS = 8
+_GROWING_SHARE, _SCANS, _WORTH = 0.75, 3, 0.01
+"""Share of the remaining time in which moments are added; into how many parts it is divided, the first for
+looking for the next moment; and the least rise of the relaxation's bound, relative to it, that adds one."""
+_HILLS = 8
 """Into how many parts the overfull moments of a decision are divided; the fullest of each may be added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutMilp:
-    """Solves the cut MILP for one moment, then for two, and adds more.
+    """Solves the cut MILP for one moment, then for some more together.
 
     Attributes:
         moments: the most moments to add; more is slow and hardly stronger.
@@ -72,24 +71,23 @@ class CutMilp:
             self.improve(other, bounds=MinCut(plans=0).improve(other))
             best.raise_bound(other.bound, "cut-milp")
 
-    def improve(self, best: Incumbent, *, bounds: Mapping[int, float] = MappingProxyType({})) -> None:
+    def improve(self, best: Incumbent, *, bounds: Mapping[int, float] | None = None) -> None:
         """Prove bounds, and follow the decisions that come with them.
 
         Args:
             best: receives both.
-            bounds: moments, by their ops, and bounds that were proved there; the MILP starts from the highest.
-                Default the most crowded one.
+            bounds: candidates for moments, by their ops, and the bound that each proves; the highest is that
+                of the first moment. Default the most crowded one alone.
         """
         if best.done or not best.clock.has_time_to_judge(_BUILDING):
             return
-        known = dict(bounds) or dict.fromkeys(crowded_ops(best.problem, 1), 0.0)
-        if not known:
+        bounds = bounds or dict.fromkeys(crowded_ops(best.problem, 1), 0.0)
+        if not bounds:
             return
-        programs = _Programs(best, self.nodes, known)
-        chosen = programs.strongest
-        programs.decide(chosen, 1 / _PART)
-        chosen = programs.grown(chosen, self.moments)
-        before = -1.0
+        programs = _Programs(best, self.nodes, bounds)
+        first = (max(bounds, key=bounds.__getitem__),)
+        programs.decide(first, _FIRST_SHARE)
+        chosen, before = programs.grown(first, self.moments), -math.inf
         while programs.decide(chosen) and len(chosen) <= self.moments and best.bound > before:
             before = best.bound
             chosen, _ = programs.with_one_more(chosen)
@@ -119,12 +117,11 @@ def solve_cuts(
 class _Programs:
     """The programs of one problem; moments are ops."""
 
-    def __init__(self, best: Incumbent, nodes: int, known: Mapping[int, float]) -> None:
+    def __init__(self, best: Incumbent, nodes: int, candidates: Iterable[int]) -> None:
         self.best, self.nodes = best, nodes
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
-        self.strongest = (max(known, key=known.__getitem__),)
-        self._large = sorted(known, key=(-working_sets(graph)).__getitem__)
-        self._rises: dict[int, float] = {}  # of the linear program when each moment was last tried
+        self._large = sorted(candidates, key=(-working_sets(graph)).__getitem__)
+        self._rises: dict[int, float] = {}  # of the relaxation's bound, when each moment was tried last
         self._finished: set[tuple[int, ...]] = set()
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
         self._relaxed = cache(self._solve_relaxed)
@@ -150,7 +147,7 @@ class _Programs:
         return chosen in self._finished
 
     def grown(self, chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
-        """Add up to ``most`` moments, while each raises the linear program's bound by a good part."""
+        """Add moments, up to ``most``, while each raises the relaxation's bound by a good part."""
         with self.best.clock.within(_GROWING_SHARE):
             while len(chosen) <= most:
                 larger, rise = self.with_one_more(chosen)
@@ -160,29 +157,35 @@ class _Programs:
         return chosen
 
     def with_one_more(self, chosen: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
-        """These moments and one more, that which raises the linear program's bound most, and the rise.
+        """These moments and one more, that which raises the relaxation's bound most; and by how much.
 
-        Candidates are where the linear program's decision is most over the budget; those that were good
-        before; and those with large working sets.
+        Candidates are, in turn, moments at which the relaxation's decision is most over the budget, those
+        that raised the bound of fewer moments most, and those with the largest working sets.
+
+        Returns:
+            No moments if there is no candidate.
         """
         best, until = self.best, self.best.clock.deadline.part(1 / _SCANS)
-        base, rises, found, most = self._relaxed(chosen), self._rises, (), 0.0
-        good = sorted(rises, key=lambda at: -rises[at])
-        lists = itertools.zip_longest(_overfull(best.problem, base.keep, chosen), good, self._large)
-        for at in dict.fromkeys(at for row in lists for at in row if at is not None):
-            larger = tuple(sorted({*chosen, at}))
+        base, rises = self._relaxed(chosen), self._rises
+        over, good = _overfull(best.problem, base.keep, chosen), sorted(rises, key=lambda at: -rises[at])
+        candidates = itertools.chain.from_iterable(itertools.zip_longest(over, good, self._large))
+        found: tuple[int, ...] = ()
+        most = 0.0
+        for at in dict.fromkeys(at for at in candidates if at is not None and at not in chosen):
             if best.done or until.passed:
                 break
-            if at not in chosen and self._in_line(larger):
+            larger = tuple(sorted((*chosen, at)))
+            if self._in_line(larger):
                 rises[at] = self._relaxed(larger).recompute - base.recompute
                 if rises[at] > most or not found:
                     found, most = larger, max(rises[at], 0.0)
         return found, most
 
     def _solve_relaxed(self, chosen: tuple[int, ...]) -> Decision:
+        """Solve the linear relaxation, and keep its bound."""
         asked, limit = [self._moment(at) for at in chosen], self.best.clock.left_s
         decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, linear=True)
-        self.best.prove(decision.recompute, f"linear program of {len(chosen)} moments")
+        self.best.prove(decision.recompute, f"cut-milp, relaxed, with {len(chosen)} moments")
         return decision
 
     def _in_line(self, chosen: Sequence[int]) -> bool:
@@ -191,7 +194,7 @@ class _Programs:
 
 
 def _overfull(problem: Problem, keep: Mapping[int, Mask], known: Sequence[int]) -> list[int]:
-    """Where a decision, followed to the letter, is over the budget: one op of each part, the fullest first."""
+    """Where a decision, followed to the letter, exceeds the budget: the fullest op of each part."""
     needed = needed_ops(problem.graph)
     sequence = [v for v in sequence_from_moments(problem.graph, keep) if needed[v]]
     memory = liveness(problem.graph, sequence).memory
@@ -201,6 +204,6 @@ def _overfull(problem: Problem, keep: Mapping[int, Mask], known: Sequence[int]) 
     peaks = np.maximum.reduceat(memory[: ends[-1] + 1], np.append(0, ends[:-1] + 1))
     sizes = zip(ops[order].tolist(), peaks.tolist(), strict=True)
     over = {v: size for v, size in sizes if size > problem.budget and v not in known}
-    parts = np.array_split(np.array(sorted(over), dtype=np.int64), _PARTS)
+    parts = np.array_split(np.array(sorted(over), dtype=np.int64), _HILLS)
     hills = [max(part.tolist(), key=lambda at: (over[at], at)) for part in parts if len(part)]
     return sorted(hills, key=lambda at: (-over[at], -at))

@@ -1,8 +1,8 @@
 r"""Several moments of a schedule as one program: the tensors resident at each, and the runs in between.
 
 For moments t_1 < … < t_K, each with the variables of :mod:`checkmate_solvers.moments.moment`, and for all
-i < j ≤ K + 1, where t_{K+1} is the end, r_{ij,o} = 1 if op o ran before t_i and runs again before t_j. It runs
-for the first time there if a_{i,o} = 1 and a_{j,o} = 0. So after t_i, and before t_j, there is
+i < j ≤ K + 1, where t_{K+1} is the end, r_{ij,o} = 1 if op o ran before t_i and runs again before t_j. It
+runs there for the first time if a_{i,o} = 1 and a_{j,o} = 0. So after t_i, and before t_j, there is
 
     avail_{ij,T} = x_{i,T} + r_{ij,p(T)} + a_{i,p(T)} − a_{j,p(T)}
 
@@ -115,7 +115,8 @@ class Moments:
 
         def available(tensors: Ids) -> list[tuple[Ids, float]]:
             maker = graph.producer[tensors]
-            return [(self.x[i, tensors], 1.0), (r[maker], 1.0), (self.a[i, maker], 1.0), (self.a[j, maker], -1.0)]
+            first = (self.a[i, maker], 1.0), (self.a[j, maker], -1.0)
+            return [(self.x[i, tensors], 1.0), (r[maker], 1.0), *first]
 
         inner = graph.producer[graph.reads.indices] >= 0
         reader, read = self._reader[inner], graph.reads.indices[inner]
