@@ -62,7 +62,6 @@ def test_relaxations_choose_the_moments_and_the_rest_of_the_time_goes_to_the_mil
     tried = [moments for moments, _, linear in asked if linear]
     assert len(first) == 1 < len(last)
     assert last in tried
-    assert len(last) == max(map(len, tried)) - 1  # no further moment was worth it
     assert first_s < 15 < 45 < last_s
 
 

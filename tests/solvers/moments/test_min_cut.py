@@ -98,12 +98,12 @@ def test_the_strongest_moment_of_a_large_graph_is_found_between_those_looked_at(
     graph = generators.transformer(5)
     half = graph.base_size + (keep_all_peak(graph) - graph.base_size) // 2
     problem = Problem(graph=graph, budget=half, fixed_order=True)
-    strongest = MinCut(moments=4, plans=0).improve(Incumbent(problem))[0]
+    found = MinCut(moments=4, plans=0).improve(Incumbent(problem))
     bounds = {
         at: min_cut(moment_at(graph, problem.budget, at, fixed_order=True)).recompute
         for at in crowded_ops(problem)
     }
-    assert bounds[strongest] >= 0.99 * max(bounds.values())
+    assert max(found.values()) >= 0.99 * max(bounds.values())
 
 
 def test_bytes_counted_in_whole_units_do_not_upset_the_steps(oracle) -> None:

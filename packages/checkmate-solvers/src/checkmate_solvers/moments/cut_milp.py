@@ -87,9 +87,9 @@ class CutMilp:
         programs = _Programs(best, self.nodes, bounds)
         first = (max(bounds, key=bounds.__getitem__),)
         programs.decide(first, _FIRST_SHARE)
-        chosen, before = programs.grown(first, self.moments), -math.inf
-        while programs.decide(chosen) and len(chosen) <= self.moments and best.bound > before:
-            before = best.bound
+        chosen, before = programs.grown(first, self.moments), math.inf
+        while programs.decide(chosen) and len(chosen) <= self.moments and best.gap < before:
+            before = best.gap
             chosen, _ = programs.with_one_more(chosen)
 
 
@@ -122,7 +122,7 @@ class _Programs:
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
         self._large = sorted(candidates, key=(-working_sets(graph)).__getitem__)
         self._rises: dict[int, float] = {}  # of the relaxation's bound, when each moment was tried last
-        self._finished: set[tuple[int, ...]] = set()
+        self._decisions: dict[tuple[int, ...], Decision] = {}  # of the MILPs
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
         self._relaxed = cache(self._solve_relaxed)
 
@@ -135,16 +135,15 @@ class _Programs:
         best, limit = self.best, share * self.best.clock.left_s
         if not chosen or best.done or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
             return False
-        if chosen not in self._finished:
+        if chosen not in self._decisions or not self._decisions[chosen].finished:
             asked, gap = [self._moment(at) for at in chosen], best.recompute_gap(_GAP)
             decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, gap=gap)
+            self._decisions[chosen] = decision
             moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
             best.prove(decision.recompute, f"cut-milp with {moments}")
-            if decision.finished:
-                self._finished.add(chosen)
             if decision.keep and not best.done:
                 follow(best, decision.keep, "cut-milp")
-        return chosen in self._finished
+        return self._decisions[chosen].finished
 
     def grown(self, chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
         """Add moments, up to ``most``, while each raises the relaxation's bound by a good part."""
@@ -159,7 +158,7 @@ class _Programs:
     def with_one_more(self, chosen: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
         """These moments and one more, that which raises the relaxation's bound most; and by how much.
 
-        Candidates are, in turn, moments at which the relaxation's decision is most over the budget, those
+        Candidates are, in turn, moments at which the decision about these is most over the budget, those
         that raised the bound of fewer moments most, and those with the largest working sets.
 
         Returns:
@@ -167,7 +166,8 @@ class _Programs:
         """
         best, until = self.best, self.best.clock.deadline.part(1 / _SCANS)
         base, rises = self._relaxed(chosen), self._rises
-        over, good = _overfull(best.problem, base.keep, chosen), sorted(rises, key=lambda at: -rises[at])
+        keep = self._decisions.get(chosen, base).keep
+        over, good = _overfull(best.problem, keep, chosen), sorted(rises, key=lambda at: -rises[at])
         candidates = itertools.chain.from_iterable(itertools.zip_longest(over, good, self._large))
         found: tuple[int, ...] = ()
         most = 0.0
