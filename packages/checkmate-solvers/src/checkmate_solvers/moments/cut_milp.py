@@ -4,7 +4,7 @@
 at which memory is scarcest; alone it is nearly enough. Others are added one at a time, as long as one raises
 the bound of the linear relaxation by a good part: of some candidates, that which raises it most. A relaxation
 takes hundredths of a second, and no further moment weakens it. Then the MILP of all of them gets the rest of
-the time. If it ends early, and more moments raise its bound as well, it goes on with them.
+the time. If it ends early, another moment is added to it.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ class CutMilp:
         programs = _Programs(best, self.nodes, bounds)
         first = (max(bounds, key=bounds.__getitem__),)
         programs.decide(first, _FIRST_SHARE)
-        chosen, before = programs.grown(first, self.moments), math.inf
-        while programs.decide(chosen) and len(chosen) <= self.moments and best.gap < before:
-            before = best.gap
+        chosen = programs.grown(first, self.moments)
+        while programs.decide(chosen) and len(chosen) <= self.moments:
             chosen, _ = programs.with_one_more(chosen)
 
 
