@@ -10,7 +10,7 @@
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, or several from scratch if no schedule is known; and more if the gap of a
    known one is small or wide.
-5. Minimum cuts at several moments, then the cut MILP with more and more of them: better bounds and schedules.
+5. Minimum cuts at several moments, then the cut MILP for a few of them: better bounds and schedules.
 6. Local search, from the best schedule and from those of the other steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
    schedule of the least budget for which any is found (:meth:`Auto.minimum_budget`), if it fits.
@@ -220,9 +220,8 @@ class Auto:
 
     def prove(self, best: Incumbent, share: float = 1.0) -> None:
         """Step 5: bounds, and their schedules; the cut MILP gets ``share`` of the remaining time."""
-        bounds: dict[int, float] = {}
-        if not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING):
-            bounds = self.min_cut.improve(best)
+        able = not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING)
+        bounds = self.min_cut.improve(best) if able else {}
         if not best.done and self._has("cut-milp"):
             with best.clock.within(share):
                 self.cut_milp.improve(best, bounds=bounds)

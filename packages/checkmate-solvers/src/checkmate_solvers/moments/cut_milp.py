@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -30,17 +31,16 @@ __all__ = ["CutMilp", "solve_cuts"]
 
 _GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
-_FIRST_SHARE = 1 / 6
-"""Share of the remaining time in which the MILP of the first moment is solved."""
 _BUILDING = 18
 """For each moment, building the MILP takes about as long as judging this many schedules."""
 _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
-_GROWING_SHARE, _SCANS, _WORTH = 0.75, 3, 0.01
-"""Share of the remaining time in which moments are added; into how many parts it is divided, the first for
-looking for the next moment; and the least rise of the relaxation's bound, relative to it, that adds one."""
-_HILLS = 8
-"""Into how many parts the overfull moments of a decision are divided; the fullest of each may be added."""
+_FIRST_SHARE, _GROWING_SHARE, _SCANS, _WORTH = 1 / 6, 0.75, 3, 0.01
+"""Shares of the remaining time in which the MILP of the first moment is solved, and moments are added; into
+how many parts the latter is divided, the first for looking for the next moment; and the least rise of the
+relaxation's bound, relative to it, that adds one."""
+_PARTS = 8
+"""The fullest op of each of this many parts of the order is a candidate; others follow in such strides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +79,8 @@ class CutMilp:
             bounds: candidates for moments, by their ops, and the bound that each proves; the highest is that
                 of the first moment. Default the most crowded one alone.
         """
-        if best.done or not best.clock.has_time_to_judge(_BUILDING):
-            return
         bounds = bounds or dict.fromkeys(crowded_ops(best.problem, 1), 0.0)
-        if not bounds:
+        if not bounds or best.done or not best.clock.has_time_to_judge(_BUILDING):
             return
         programs = _Programs(best, self.nodes, bounds)
         first = (max(bounds, key=bounds.__getitem__),)
@@ -119,27 +117,21 @@ class _Programs:
     def __init__(self, best: Incumbent, nodes: int, candidates: Iterable[int]) -> None:
         self.best, self.nodes = best, nodes
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
-        self._large = sorted(candidates, key=(-working_sets(graph)).__getitem__)
+        large, crowded = sorted(candidates, key=(-working_sets(graph)).__getitem__), crowded_ops(best.problem)
+        self._others = [*large, *itertools.chain(*(crowded[i::_PARTS] for i in range(_PARTS)))]
         self._rises: dict[int, float] = {}  # of the relaxation's bound, when each moment was tried last
         self._decisions: dict[tuple[int, ...], Decision] = {}  # of the MILPs
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
-        self._relaxed = cache(self._solve_relaxed)
+        self._relaxed = cache(lambda ops: self._solve(ops, time_limit=best.clock.left_s, linear=True))
 
     def decide(self, chosen: tuple[int, ...], share: float = 1.0) -> bool:
-        """Solve the MILP of these moments in a share of the remaining time, and follow its decision.
-
-        Returns:
-            Whether it came to its end, before the time did.
-        """
+        """Solve the MILP of these moments in a share of the time left, and follow it; whether it ended."""
         best, limit = self.best, share * self.best.clock.left_s
         if not chosen or best.done or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
             return False
         if chosen not in self._decisions or not self._decisions[chosen].finished:
-            asked, gap = [self._moment(at) for at in chosen], best.recompute_gap(_GAP)
-            decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, gap=gap)
+            decision = self._solve(chosen, time_limit=limit, gap=best.recompute_gap(_GAP))
             self._decisions[chosen] = decision
-            moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
-            best.prove(decision.recompute, f"cut-milp with {moments}")
             if decision.keep and not best.done:
                 follow(best, decision.keep, "cut-milp")
         return self._decisions[chosen].finished
@@ -158,38 +150,30 @@ class _Programs:
         """These moments and one more, that which raises the relaxation's bound most; and by how much.
 
         Candidates are, in turn, moments at which the decision about these is most over the budget, those
-        that raised the bound of fewer moments most, and those with the largest working sets.
-
-        Returns:
-            No moments if there is no candidate.
+        that raised the bound of fewer moments most, and others, first those with the largest working sets.
+        Without any, no moments are returned.
         """
         best, until = self.best, self.best.clock.deadline.part(1 / _SCANS)
         base, rises = self._relaxed(chosen), self._rises
         keep = self._decisions.get(chosen, base).keep
         over, good = _overfull(best.problem, keep, chosen), sorted(rises, key=lambda at: -rises[at])
-        candidates = itertools.chain.from_iterable(itertools.zip_longest(over, good, self._large))
-        found: tuple[int, ...] = ()
-        most = 0.0
+        candidates = itertools.chain.from_iterable(itertools.zip_longest(over, good, self._others))
+        tried: dict[tuple[int, ...], float] = {}
         for at in dict.fromkeys(at for at in candidates if at is not None and at not in chosen):
             if best.done or until.passed:
                 break
             larger = tuple(sorted((*chosen, at)))
-            if self._in_line(larger):
-                rises[at] = self._relaxed(larger).recompute - base.recompute
-                if rises[at] > most or not found:
-                    found, most = larger, max(rises[at], 0.0)
-        return found, most
+            if all(self._moment(b).before[a] for a, b in itertools.pairwise(larger)):  # certain to be in line
+                tried[larger] = rises[at] = max(self._relaxed(larger).recompute - base.recompute, 0.0)
+        found = max(tried, key=tried.__getitem__, default=())
+        return found, tried.get(found, 0.0)
 
-    def _solve_relaxed(self, chosen: tuple[int, ...]) -> Decision:
-        """Solve the linear relaxation, and keep its bound."""
-        asked, limit = [self._moment(at) for at in chosen], self.best.clock.left_s
-        decision = solve_cuts(asked, time_limit=limit, nodes=self.nodes, linear=True)
-        self.best.prove(decision.recompute, f"cut-milp, relaxed, with {len(chosen)} moments")
+    def _solve(self, chosen: tuple[int, ...], **options: Any) -> Decision:
+        """Solve the MILP of these moments, or its relaxation, and keep the bound."""
+        decision = solve_cuts([self._moment(at) for at in chosen], nodes=self.nodes, **options)
+        moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
+        self.best.prove(decision.recompute, f"cut-milp with {moments}")
         return decision
-
-    def _in_line(self, chosen: Sequence[int]) -> bool:
-        """Whether it is certain in which order these moments come."""
-        return all(self._moment(b).before[a] for a, b in itertools.pairwise(chosen))
 
 
 def _overfull(problem: Problem, keep: Mapping[int, Mask], known: Sequence[int]) -> list[int]:
@@ -203,6 +187,6 @@ def _overfull(problem: Problem, keep: Mapping[int, Mask], known: Sequence[int]) 
     peaks = np.maximum.reduceat(memory[: ends[-1] + 1], np.append(0, ends[:-1] + 1))
     sizes = zip(ops[order].tolist(), peaks.tolist(), strict=True)
     over = {v: size for v, size in sizes if size > problem.budget and v not in known}
-    parts = np.array_split(np.array(sorted(over), dtype=np.int64), _HILLS)
+    parts = np.array_split(np.array(sorted(over), dtype=np.int64), _PARTS)
     hills = [max(part.tolist(), key=lambda at: (over[at], at)) for part in parts if len(part)]
     return sorted(hills, key=lambda at: (-over[at], -at))
