@@ -48,7 +48,7 @@ _STARTS, _START_HEAT, _SHORT, _MISSES, _FAILED = ("in order", "scratch"), 1.0, 2
 they have, how many in a row may find nothing better, and the turns of one that does not reach the budget."""
 _WIDE = 0.01
 """Relative gap down to which they are worth their time."""
-_HOT_STARTS = tuple(zip(("best", "best", "in order", "best", "best", "scratch"), (3, 10, 3) * 2, strict=True))
+_HOT_STARTS = ("best", 3), ("best", 10), ("in order", 3), ("best", 3), ("best", 10), ("scratch", 3)
 """Where hot cycles start, which find schedules that keep other tensors altogether, and their temperatures."""
 _LONG, _LONGEST = 6, 24
 """How many times the rounds of ordinary cycles hot ones have: from scratch, and from the best sequence."""
