@@ -1,10 +1,9 @@
 """The cut MILP: a few moments of the schedule, decided exactly and together.
 
-:mod:`checkmate_solvers.moments.program` has the program; the art is to choose the moments. The first is that
-at which memory is scarcest; alone it is nearly enough. Others are added one at a time, as long as one raises
-the bound of the linear relaxation by a good part: of some candidates, that which raises it most. A relaxation
-takes hundredths of a second, and no further moment weakens it. Then the MILP of all of them gets the rest of
-the time. If it ends early, another moment is added to it.
+:mod:`checkmate_solvers.moments.program` has the program. The first moment is that at which memory is
+scarcest; alone it is nearly enough. Others are added one at a time, as long as one raises the bound of the
+linear relaxation by a good part: of some candidates, that which raises it most. Relaxations are quick, and no
+further moment weakens them. The rest of the time is for the MILP of all; if it ends early, one more is added.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from typing import Any
 import numpy as np
 
 from checkmate import Problem, Solution
-from checkmate.analysis import liveness, needed_ops, working_sets
-from checkmate.solving import sequence_from_moments
+from checkmate.analysis import liveness, working_sets
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.moments.min_cut import MinCut
 from checkmate_solvers.moments.moment import Decision, Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments.program import Moments
-from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
+from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, literal
 
 __all__ = ["CutMilp", "solve_cuts"]
 
@@ -126,12 +124,11 @@ class _Programs:
 
     def decide(self, chosen: tuple[int, ...], share: float = 1.0) -> bool:
         """Solve the MILP of these moments in a share of the time left, and follow it; whether it ended."""
-        best, limit = self.best, share * self.best.clock.left_s
+        best, limit, gap = self.best, share * self.best.clock.left_s, self.best.recompute_gap(_GAP)
         if not chosen or best.done or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
             return False
         if chosen not in self._decisions or not self._decisions[chosen].finished:
-            decision = self._solve(chosen, time_limit=limit, gap=best.recompute_gap(_GAP))
-            self._decisions[chosen] = decision
+            decision = self._decisions[chosen] = self._solve(chosen, time_limit=limit, gap=gap)
             if decision.keep and not best.done:
                 follow(best, decision.keep, "cut-milp")
         return self._decisions[chosen].finished
@@ -139,7 +136,7 @@ class _Programs:
     def grown(self, chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
         """Add moments, up to ``most``, while each raises the relaxation's bound by a good part."""
         with self.best.clock.within(_GROWING_SHARE):
-            while len(chosen) <= most:
+            while len(chosen) <= most and not self.best.done:
                 larger, rise = self.with_one_more(chosen)
                 if rise <= _WORTH * self._relaxed(chosen).recompute:
                     break
@@ -178,8 +175,7 @@ class _Programs:
 
 def _overfull(problem: Problem, keep: Mapping[int, Mask], known: Sequence[int]) -> list[int]:
     """Where a decision, followed to the letter, exceeds the budget: the fullest op of each part."""
-    needed = needed_ops(problem.graph)
-    sequence = [v for v in sequence_from_moments(problem.graph, keep) if needed[v]]
+    sequence = literal(problem.graph, keep)
     memory = liveness(problem.graph, sequence).memory
     ops, first = np.unique(sequence, return_index=True)
     order = np.argsort(first)

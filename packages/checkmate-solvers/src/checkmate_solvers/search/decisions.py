@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from checkmate import Schedule, floor, keep_all_peak, simulate
+from checkmate import DFGraph, Schedule, floor, keep_all_peak, simulate
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import Weights, evicting_sequence, pruned
 from checkmate.solving import sequence_from_moments
@@ -25,6 +25,7 @@ __all__ = [
     "await_machine_code",
     "follow",
     "has_machine_code",
+    "literal",
     "mend",
     "offer",
 ]
@@ -59,25 +60,27 @@ def answer_easy_cases(best: Incumbent) -> bool:
     return best.done
 
 
-def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: str) -> list[int]:
+def literal(graph: DFGraph, keep: Mapping[int, npt.NDArray[np.bool_]]) -> list[int]:
+    """The needed ops in the order that follows a decision to the letter, whether that fits or not."""
+    needed = needed_ops(graph)
+    return [v for v in sequence_from_moments(graph, keep) if needed[v]]
+
+
+def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: str) -> None:
     """Offer the schedule that keeps certain tensors at certain moments.
 
     Args:
         best: receives the schedule, repaired if it does not fit.
         keep: for each moment, by its op, which tensors survive it; shape ``[n_tensors]``.
         origin: the step that decided this.
-
-    Returns:
-        The needed ops in the order that follows the decision to the letter, whether that fits or not.
     """
     problem = best.problem
-    needed = needed_ops(problem.graph)
-    literal = [v for v in sequence_from_moments(problem.graph, keep) if needed[v]]
     if not best.clock.has_time_to_judge(_JUDGED):
-        return literal
+        return
+    sequence = literal(problem.graph, keep)
     if has_machine_code(best):
-        mend(best, literal, origin)
-    elif not offer(best, literal, origin):
+        mend(best, sequence, origin)
+    elif not offer(best, sequence, origin):
         for weights in _WEIGHTS:
             evicted = evicting_sequence(
                 problem.graph,
@@ -91,7 +94,6 @@ def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: s
                 offer(best, evicted, f"{origin}, repaired")
             if best.done:
                 break
-    return literal
 
 
 def offer(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
