@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from steps.process import measured
 
 __all__ = ["EXPERIMENT", "WAYS"]
 
-WAYS = ("own", "enable own", "enable 60%", "compile_step least")
+WAYS = ("own", "enable own", "enable 100%", "enable 60%", "compile_step least")
 _LARGE = ("Llama 3.2 1B",)
 """Networks whose results are not compared: that would take minutes on the host."""
 
@@ -56,7 +57,7 @@ def _lines(row: Row) -> Iterator[list[str]]:
         found = row[way]
         said = [row["network"], _NAMES.get(way, way.replace(" ", ", "))]
         if "failed" in found:
-            yield [*said, "failed", *[""] * 5]
+            yield [*said, "infeasible" if "needs" in found else "failed", *[""] * 5]
             continue
         yield [
             *said,
@@ -73,15 +74,17 @@ def _bits(found: Mapping[str, Any]) -> str:
     """How the results of three steps differ from plain PyTorch's."""
     if "difference" not in found:
         return ""
-    far = found["difference"]
-    if far == 0:
+    if found["difference"] == 0:
         return "equal bits"
-    noise, over_traced = _NOISE * found["noise"], found["over_aot_eager"]
+    far, over_traced = (math.inf if x is None else x for x in (found["difference"], found["over_aot_eager"]))
+    noise = _NOISE * found["noise"]
     if far <= noise:
         return "as plain from itself"
     if over_traced == 0:
         return "bits of aot_eager"
-    return "near aot_eager" if over_traced <= noise else f"{far:.0e}"
+    if over_traced <= noise:
+        return "near aot_eager"
+    return f"another {found['of'].rpartition('.')[2]}" if math.isinf(far) else f"{far:.0e}"
 
 
 def _failed(row: Row) -> bool:

@@ -13,17 +13,27 @@ def test_the_table_has_a_line_for_each_way() -> None:
     ours = {"peak": 2 * GIB, "live": 2 * GIB - MIB, "budget": 2 * GIB, "overhead": 0.1, "step_s": 0.05}
     ways = {
         "own": {"peak": 3 * GIB, "difference": 0.0},
+        "enable 100%": {
+            "peak": 4 * GIB,
+            "of": "a.tracked",
+            "difference": None,
+            "noise": 0.0,
+            "over_aot_eager": None,
+        },
         "enable own": ours | {"difference": 1e-3, "noise": 1e-3, "over_aot_eager": 1e-3},
         "enable 60%": ours | {"difference": 1e-3, "noise": 0.0, "over_aot_eager": 0.0},
-        "compile_step least": {"failed": "InfeasibleBudgetError: why"},
+        "enable 50%": {"failed": "InfeasibleBudgetError: why", "needs": 3 * GIB},
+        "compile_step least": {"failed": "ValueError: why"},
     }
     row = Row(task={"network": "A", "ways": list(ways)}, result={"plain": plain, **ways})
     failed = Row(task={"network": "B", "ways": []}, result={"failed": "RuntimeError: why"})
     said = EXPERIMENT.markdown(Results(experiment=EXPERIMENT.name, rows=(row, failed)))
     assert "| A | plain | 4.00 | 100% |  |  |  |  |" in said
     assert "| A | its own checkpoints | 3.00 | 75% |  |  | equal bits |  |" in said
+    assert "| A | enable, 100% | 4.00 | 100% |  |  | another tracked |  |" in said
     assert "| A | enable, their peak | 2.00 | 50% | -1.00 | +10.0% | as plain from itself | 50.0 |" in said
     assert "| A | enable, 60% | 2.00 | 50% | -1.00 | +10.0% | bits of aot_eager | 50.0 |" in said
+    assert "| A | enable, 50% | infeasible |" in said
     assert "| A | compile_step, least | failed |" in said
     assert "- B: RuntimeError: why" in said
 

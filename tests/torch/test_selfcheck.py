@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ def test_bits_are_compared_with_what_the_same_kernels_give(
     plain: float, noise: float, traced: float, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def left(loss: float) -> loop.Outcome:
-        return loop.Outcome(values={"loss": torch.tensor(loss)}, peak=0, live=0, reserved=0)
+        return loop.Outcome(values={"loss": torch.tensor(loss)}, peak=0, live=0, reserved=0, device=CPU)
 
     planned = SimpleNamespace(solution=SimpleNamespace(problem=SimpleNamespace(budget=1), overhead=0.0))
     ours = SimpleNamespace(plan=lambda *_, **__: None, train=lambda: left(1.0), last_plan=planned)
@@ -108,6 +109,23 @@ def test_bits_are_compared_with_what_the_same_kernels_give(
     network: Any = None
     answer = bits._compare(network, Setup(device=CPU), references, "enable", "50%")
     assert (answer.verdict, answer.passed) == (verdict, verdict != "DIFFERENT")
+
+
+def test_rounding_alone_is_no_difference() -> None:
+    """A gradient that would be zero in exact arithmetic says nothing; an integer must be equal."""
+
+    def left(rounding: float, count: int = 1) -> loop.Outcome:
+        values = {
+            "gradient of weight": torch.tensor([1.0, 2.0]),
+            "gradient of bias": torch.tensor([rounding, 0.0]),
+            "count": torch.tensor(count),
+        }
+        return loop.Outcome(values=values, peak=0, live=0, reserved=0, device=CPU)
+
+    assert loop.difference(left(1e-8), left(3e-8)) == (pytest.approx(1e-5), "gradient of bias")
+    assert loop.difference(left(0.5), left(0.25)) == (1.0, "gradient of bias")
+    assert loop.difference(left(1e-8), left(1e-8)) == (0.0, "")
+    assert loop.difference(left(1e-8), left(1e-8, 2)) == (math.inf, "count")
 
 
 def test_an_exception_is_a_row_and_ends_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

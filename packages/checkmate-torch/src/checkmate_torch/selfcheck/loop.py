@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,8 @@ WAYS = ("enable", "compile_step")
 LEAST = "least"
 WITHIN, LIVE_WITHIN, OVER = "within", "live bytes within", "OVER"
 _STEPS = 3
+_LEAST_SCALE = 1e-3
+"""Of the largest number of a kind of values: smaller ones are rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,12 +41,14 @@ class Outcome:
         peak: bytes of the last step, on CUDA those of the blocks that the allocator gave out.
         live: bytes that were asked for: the allocator gives out blocks that are up to 1 MiB larger.
         reserved: bytes that the allocator held in the last step; 0 on the CPU.
+        device: where the steps ran.
     """
 
     values: dict[str, Tensor]
     peak: int
     live: int
     reserved: int
+    device: torch.device
 
     def verdict(self, budget: int) -> str:
         """Whether the last step was within a budget, which bounds the live bytes."""
@@ -154,7 +159,8 @@ class Loop:
         if on_gpu:
             values["random state of the GPU"] = torch.cuda.get_rng_state()
         host = {name: x.detach().to("cpu", copy=True) for name, x in values.items()}
-        return Outcome(values=host, peak=meter.peak, live=live, reserved=reserved)
+        device = self.setup.device
+        return Outcome(values=host, peak=meter.peak, live=live, reserved=reserved, device=device)
 
 
 def _loss(model: torch.nn.Module, *inputs: Tensor) -> Tensor:
@@ -163,21 +169,42 @@ def _loss(model: torch.nn.Module, *inputs: Tensor) -> Tensor:
 
 
 def difference(one: Outcome, other: Outcome) -> tuple[float, str]:
-    """The largest difference of a value that both have, relative to its largest number, and its name.
+    """The largest difference of a value that both have, and its name.
 
-    It is infinite where random states differ, or where numbers are not finite in one only.
+    A difference is relative to the largest number of the value, or to a thousandth of the largest one of its
+    kind if that is more: gradients that are nothing but rounding, as those of the biases of attention's keys,
+    say nothing. It is infinite where random states or integers differ, or numbers that are not finite.
     """
     worst = (0.0, "")
+    kinds = _largest_of_kinds(other)
     for name in one.values.keys() & other.values.keys():
-        a, b = one.values[name], other.values[name]
+        a, b = (outcome.values[name].to(one.device) for outcome in (one, other))
         if torch.equal(a, b):
             continue
         far = float("inf")
         if a.is_floating_point() and a.shape == b.shape:
-            apart = (a.double() - b.double()).abs().max() / b.double().abs().max()
+            scale = max(_largest(b), _LEAST_SCALE * kinds.get(_kind(name), 0.0))
+            apart = (a.double() - b.double()).abs().max() / scale
             far = float(apart) if bool(apart.isfinite()) else far
         worst = max(worst, (far, name))
     return worst
+
+
+def _largest_of_kinds(outcome: Outcome) -> dict[str, float]:
+    """The largest number of all values of a kind, as gradients."""
+    found: dict[str, float] = {}
+    for name, value in outcome.values.items():
+        if value.is_floating_point() and math.isfinite(largest := _largest(value.to(outcome.device))):
+            found[_kind(name)] = max(found.get(_kind(name), 0.0), largest)
+    return found
+
+
+def _kind(name: str) -> str:
+    return name.rpartition(" of ")[0]
+
+
+def _largest(value: Tensor) -> float:
+    return float(value.abs().max()) if value.numel() else 0.0
 
 
 def forget_all() -> None:
