@@ -81,7 +81,7 @@ minimum cuts and the MILPs of step 5, and steps 6 and 7."""
 _STATES, _EXHAUSTING_SHARE = ((30, 10_000), (60, 2_000)), 0.5
 """How many states exhaustive search looks at, at most, up to a number of ops; and its share of the remaining
 time."""
-_MILP_SHARE = 0.4
+_MILP_SHARE = 0.2
 """Share of the remaining time that the cut MILP may use, if there is one process."""
 _NEARLY, _WIDE = 2e-3, 0.03
 """Step 4 goes on at a relative gap up to the first, as the bound is good; and above the second, as the
