@@ -81,8 +81,9 @@ minimum cuts and the MILPs of step 5, and steps 6 and 7."""
 _STATES, _EXHAUSTING_SHARE = ((30, 10_000), (60, 2_000)), 0.5
 """How many states exhaustive search looks at, at most, up to a number of ops; and its share of the remaining
 time."""
-_MILP_SHARE = 0.2
-"""Share of the remaining time that the cut MILP may use, if there is one process."""
+_CLOSE, _MILP_SHARES = 0.01, (0.4, 0.2)
+"""Shares of the remaining time that the cut MILP may use, if there is one process: at a relative gap up to this
+one, which it may close, and above, where the search gains more."""
 _NEARLY, _WIDE = 2e-3, 0.03
 """Step 4 goes on at a relative gap up to the first, as the bound is good; and above the second, as the
 schedule is bad."""
@@ -149,7 +150,7 @@ class Auto:
             self._first_cycle(best, cycles)
             # a second process does step 5; until it is loaded, only the beginning is done here
             brief = self if worker is None else replace(self, cut_milp=replace(self.cut_milp, moments=0))
-            brief.prove(best, _MILP_SHARE)
+            brief.prove(best, _MILP_SHARES[best.gap > _CLOSE])
             self._search(best, cycles, worker)
             self._last_resort(best)
         return best.solution()

@@ -200,6 +200,7 @@ def _largest_of_kinds(outcome: Outcome) -> dict[str, float]:
 
 
 def _kind(name: str) -> str:
+    """As "gradient" of the name "gradient of weight"; empty for parameters, buffers and losses."""
     return name.rpartition(" of ")[0]
 
 
