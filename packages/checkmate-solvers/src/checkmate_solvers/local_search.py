@@ -43,7 +43,7 @@ __all__ = ["Cycles", "LocalSearch"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
-_STARTS, _START_HEAT, _SHORT, _MISSES, _FAILED = ("in order", "scratch"), 1.0, 2, 2, 3
+_STARTS, _START_HEAT, _SHORT, _MISSES, _FAILED = ("in order", "scratch"), 1.0, 2, 4, 3
 """Where the short cycles from scratch start, their temperature, how many times the rounds of ordinary cycles
 they have, how many in a row may find nothing better, and the turns of one that does not reach the budget."""
 _WIDE = 0.01
