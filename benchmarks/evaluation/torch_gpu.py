@@ -18,7 +18,7 @@ __all__ = ["EXPERIMENT", "WAYS"]
 
 WAYS = ("own", "enable own", "enable 100%", "enable 60%", "compile_step least")
 _LARGE = ("Llama 3.2 1B",)
-"""Networks whose results are not compared: that would take minutes on the host."""
+"""Networks whose results are not compared: those of three runs are gigabytes each on the host."""
 
 _LIMIT_S = 600.0
 _NAMES = {"own": "its own checkpoints", "enable own": "enable, their peak"}

@@ -119,6 +119,6 @@ def test_sequences_of_other_solvers_leave_the_starts_as_they_are(monkeypatch: py
         for timeline in others:
             assert timeline is not None
             best.keep_if_better(timeline, "heuristics")
-        Cycles(LocalSearch(rounds=200), best).run(3 + len(others))
-    assert len(found) == 6
-    assert found[:3] == found[3:]
+        Cycles(LocalSearch(rounds=200), best).run(4 + len(others))
+    assert len(found) == 8
+    assert found[:4] == found[4:]

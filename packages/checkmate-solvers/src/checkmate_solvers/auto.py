@@ -92,10 +92,8 @@ _MORE_CYCLES, _CYCLES_SHARE = 8, 0.5
 time that it may use at first, and then."""
 _WAIT_S = 0.1
 """Seconds between two looks at the clock while the second process works alone."""
-_CHAIN_SHARE = 0.2
-"""Share of the remaining time that each of the solvers for chains may use."""
-_PARTS_SHARE = 0.1
-"""Share of the remaining time in which parts of the graph are looked at."""
+_CHAIN_SHARE, _PARTS_SHARE = 0.2, 0.1
+"""Shares of the remaining time that each of the solvers for chains, and that the search of parts, may use."""
 _RULES_SHARE = 0.2
 """Share of the time limit that rules may use for a least budget if no time is left, as after a long garbage
 collection."""
