@@ -114,11 +114,13 @@ def test_bits_are_compared_with_what_the_same_kernels_give(
 def test_rounding_alone_is_no_difference() -> None:
     """A gradient that would be zero in exact arithmetic says nothing; an integer must be equal."""
 
-    def left(rounding: float, count: int = 1) -> loop.Outcome:
+    def left(rounding: float, count: int = 1, weight: float = 1.0) -> loop.Outcome:
         values = {
+            "loss 0": torch.tensor(1e6),  # of another kind
             "gradient of weight": torch.tensor([1.0, 2.0]),
             "gradient of bias": torch.tensor([rounding, 0.0]),
             "count": torch.tensor(count),
+            "weight": torch.tensor(weight),
         }
         return loop.Outcome(values=values, peak=0, live=0, reserved=0, device=CPU)
 
@@ -126,6 +128,7 @@ def test_rounding_alone_is_no_difference() -> None:
     assert loop.difference(left(0.5), left(0.25)) == (1.0, "gradient of bias")
     assert loop.difference(left(1e-8), left(1e-8)) == (0.0, "")
     assert loop.difference(left(1e-8), left(1e-8, 2)) == (math.inf, "count")
+    assert loop.difference(left(1e-8), left(1e-8, weight=2.0)) == (0.5, "weight")
 
 
 def test_an_exception_is_a_row_and_ends_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

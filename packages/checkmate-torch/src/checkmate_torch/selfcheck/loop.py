@@ -200,8 +200,8 @@ def _largest_of_kinds(outcome: Outcome) -> dict[str, float]:
 
 
 def _kind(name: str) -> str:
-    """As "gradient" of the name "gradient of weight"; empty for parameters, buffers and losses."""
-    return name.rpartition(" of ")[0]
+    """The words before the last: "gradient of" for "gradient of weight"; none for parameters and buffers."""
+    return name.rpartition(" ")[0]
 
 
 def _largest(value: Tensor) -> float:
