@@ -81,7 +81,7 @@ minimum cuts and the MILPs of step 5, and steps 6 and 7."""
 _STATES, _EXHAUSTING_SHARE = ((30, 10_000), (60, 2_000)), 0.5
 """How many states exhaustive search looks at, at most, up to a number of ops; and its share of the remaining
 time."""
-_CLOSE, _MILP_SHARES = 0.01, (0.4, 0.2)
+_CLOSE, _MILP_SHARES = 0.01, (0.4, 0.25)
 """Shares of the remaining time that the cut MILP may use, if there is one process: at a relative gap up to
 the first number, which it may close, and above, where the search gains more."""
 _NEARLY, _WIDE = 2e-3, 0.03

@@ -34,6 +34,9 @@ FILLED = 32
 SHIFT, INSIDE = 6, BLOCK - 1
 """``position >> SHIFT`` is the block, ``position & INSIDE`` the index in it."""
 
+TABLE_WIDTH = 3
+"""Columns of ``State.table``: an address, and up to two lengths."""
+
 BLOCKS, FREE, LOGGED, REPEATED, MARK, BEST_LENGTH = range(6)
 """Entries of ``State.counts``: blocks in use, free node ids, entries of the log, ops that run several times,
 the last mark given out, length of ``State.best``."""
@@ -61,7 +64,7 @@ class State(NamedTuple):
     producer: Ints  # the op that makes a tensor
     place: Ints  # which of its outputs that is
     size: Ints  # bytes of each tensor
-    lots: Ints  # ops to draw from, the larger their outputs the more often
+    lots: Ints  # tensors to draw from, the larger the more often
     op: Ints  # of each node
     prev: Ints  # the node of the same op before each node, or -1
     pos: Ints  # position of each node
@@ -85,6 +88,7 @@ class State(NamedTuple):
     counts: Ints  # single numbers, see above
     totals: Floats  # single numbers, see above
     random: Ints  # state of the generator
+    table: Ints  # address and shape of each array, for machine code
 
 
 def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) -> State:
@@ -112,7 +116,7 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
     reads_at, reads_of = _rows(reads)
     users_at, users_of = _rows(users)
     makes_at, makes_of = _rows([*(op.outputs for op in graph.ops), ()])
-    return State(
+    state = State(
         cost=np.append(graph.costs, 0.0),
         workspace=np.append(graph.workspaces, 0),
         once=np.array([*(not op.recomputable for op in graph.ops), True]),
@@ -152,7 +156,11 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         counts=np.array([0, nodes, 0, 0, 0, 0]),
         totals=np.array([0.0, np.inf, 1e-3 * float(graph.costs.mean()) if n else 0.0, 0.0]),
         random=_generator(seed),
+        table=np.zeros((len(State._fields), TABLE_WIDTH), dtype=np.int64),
     )
+    for row, array in zip(state.table, state, strict=True):
+        row[: 1 + array.ndim] = array.ctypes.data, *array.shape
+    return state
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
@@ -161,10 +169,10 @@ def _rows(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
 
 
 def _lots(graph: DFGraph) -> Ints:
-    """Each op that makes bytes once, and the larger ones again in proportion to their share; never empty."""
-    made = np.array([sum(graph.tensors[t].size for t in op.outputs) for op in graph.ops], dtype=np.float64)
+    """Each tensor that an op makes once, and the larger again in proportion to their share; never empty."""
+    made = np.where(graph.producer >= 0, graph.sizes, 0.0)
     copies = (made > 0) + (graph.n_ops * made / max(made.sum(), 1.0)).astype(np.int64)
-    lots = np.repeat(np.arange(graph.n_ops), copies)
+    lots = np.repeat(np.arange(graph.n_tensors), copies)
     return lots if len(lots) else np.zeros(1, dtype=np.int64)
 
 

@@ -71,8 +71,8 @@ class Driver:
         """Take a valid sequence as it is, whatever its peak, and call it the best."""
         ops = np.asarray(sequence, dtype=np.int64)
         if len(ops) + 2 * len(self._costs) > len(self._state.op):
-            random = self._state.random
-            self._state = self._arrays(longest=len(ops))._replace(random=random)
+            random, self._state = self._state.random, self._arrays(longest=len(ops))
+            self._state.random[:] = random
         self._work(self._state, ops, ANY_BUDGET, 0, 0, 1.0, 1)
 
     def repair(self, budget: int, steps: int, *, deadline: Deadline = NEVER, noise: float = 1.0) -> bool:

@@ -138,24 +138,12 @@ def _drop(s: State, v: int, y: int, budget: int) -> None:
 def _return(s: State, t: int, p: int, last: int) -> int:
     """The node before which a copy of tensor t that idles at p comes back; −1 if it is read at p.
 
-    It is the next read y or, at times, an earlier node: just after the stretch up to ``last``, or just after
-    the last read of an input of t's op.
+    It is the next read or, at times, the node just after the stretch up to ``last``.
     """
     y = first_read(s, t, p - 1)
     if y < 0 or s.pos[y] == p:
         return -1
-    if draw(s.random) >= _EARLY:
-        return y
-    earlier = s.at[following(s, last)] if last < s.pos[y] else y
-    if draw(s.random) < 0.5:
-        v = s.producer[t]
-        for i in range(s.reads_at[v], s.reads_at[v + 1]):
-            u = s.reads[i]
-            source = latest(s, s.producer[u], p)
-            death = s.pos[s.death[source, s.place[u]]] if source >= 0 else -1
-            if p < death < s.pos[y] and s.pos[earlier] <= death:
-                earlier = s.at[following(s, death)]
-    return earlier if s.pos[earlier] < s.pos[y] else y
+    return int(s.at[following(s, last)]) if last < s.pos[y] and draw(s.random) < _EARLY else y
 
 
 @compiled
@@ -184,8 +172,7 @@ def _relief(s: State, node: int, y: int, p: int) -> int:
     It can't move to before the first run of its op, if that has to stay the first.
     """
     v, bytes_ = s.op[node], 0
-    end = len(s.head) - 1
-    if v == end or (s.must[v] and s.pos[s.head[v]] >= s.pos[y]):
+    if v == len(s.head) - 1 or (s.must[v] and s.pos[s.head[v]] >= s.pos[y]):
         return 0
     for i in range(s.makes_at[v], s.makes_at[v + 1]):
         bytes_ -= s.size[s.makes[i]]
@@ -216,9 +203,17 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
     """
     first, last = _stretch(s, p, budget)
     kind, what, where, least, seen = 0, 0, 0, np.inf, 0
+    i, stride = int(draw(s.random) * len(s.lots)), 1 + int(draw(s.random) * (len(s.lots) - 1))
     for _ in range(24 + 16 * samples):
-        t, x, death = _idling(s, p)
-        y = _return(s, t, p, last) if t >= 0 else -1
+        i += stride
+        i -= len(s.lots) if i >= len(s.lots) else 0
+        t = s.lots[i]
+        v, k = s.producer[t], s.place[t]
+        if (s.pos[s.head[v]] >= p) | (s.pos[s.death[s.tail[v], k]] <= p):  # quick, and true of most
+            continue
+        x = latest(s, v, p)
+        death = s.death[x, k]
+        y = _return(s, t, p, last) if x >= 0 and s.pos[death] > p else -1
         if y < 0:
             continue
         seen += 1
@@ -256,21 +251,6 @@ def _stretch(s: State, p: int, budget: int) -> tuple[int, int]:
     while _memory(s, last) > budget and s.at[last] != s.tail[len(s.head) - 1]:
         last = following(s, last)
     return first, last
-
-
-@compiled
-def _idling(s: State, p: int) -> tuple[int, int, int]:
-    """A random tensor, the node of its copy at position p, that copy's last reader; −1 if there is none."""
-    v = s.lots[int(draw(s.random) * len(s.lots))]
-    x = latest(s, v, p)
-    first, outputs = s.makes_at[v], s.makes_at[v + 1] - s.makes_at[v]
-    if x < 0 or outputs == 0:
-        return -1, -1, -1
-    k = int(draw(s.random) * outputs) if outputs > 1 else 0
-    death = s.death[x, k]
-    if s.pos[death] <= p or s.size[s.makes[first + k]] == 0:
-        return -1, -1, -1
-    return s.makes[first + k], x, death
 
 
 @compiled

@@ -8,29 +8,14 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core import types
-from numba.experimental import structref
 
 from checkmate import DFGraph
 from checkmate_solvers.machine.arrays import ANY_BUDGET, BLOCKS, LOGGED, Ints, State, state_of
+from checkmate_solvers.machine.held import held
 from checkmate_solvers.machine.rounds import repair, run_rounds, trim
 from checkmate_solvers.machine.sequence import keep_best, load
 
 __all__ = ["Entry", "entry", "try_out"]
-
-
-class _HeldType(types.StructRef):
-    """One pointer to all arrays; machine code passes a tuple array by array, which is slow."""
-
-
-class _Held(structref.StructRefProxy):
-    """Its constructor, for machine code."""
-
-
-_untyped: Any = structref
-_untyped.register(_HeldType)
-_untyped.define_proxy(_Held, _HeldType, list(State._fields))
-
 
 Entry = Callable[[State, Ints, int, int, int, float, int], tuple[bool, int]]
 """Machine code for the whole search, in pieces of any size: ``work`` below."""
@@ -43,7 +28,6 @@ def entry(folder: Path) -> Entry:
         folder: where the machine code is kept. Numba unpickles what it finds there.
     """
     configured: Any = numba.config
-    held: Any = State if configured.DISABLE_JIT else _Held
 
     def work(
         state: State, sequence: Ints, budget: int, steps: int, rounds: int, cooling: float, samples: int
@@ -62,7 +46,7 @@ def entry(folder: Path) -> Entry:
         Returns:
             Whether the repair succeeded, and how many rounds found a new best.
         """
-        s = held(*state)
+        s = held(state)
         if len(sequence) > 0 or s.counts[BLOCKS] == 0:
             load(s, sequence)
             keep_best(s)

@@ -15,7 +15,6 @@ from checkmate_solvers.machine.arrays import (
     BEST,
     BLOCKS,
     COST,
-    INSIDE,
     LOGGED,
     REPEATED,
     SHIFT,
@@ -25,15 +24,12 @@ from checkmate_solvers.machine.arrays import (
 from checkmate_solvers.machine.drops import discard, has_room, make_room, move
 from checkmate_solvers.machine.jit import compiled, draw
 from checkmate_solvers.machine.sequence import (
-    exceeds,
     first_read,
     following,
-    insert,
     keep_best,
     latest,
     peak,
     preceding,
-    remove,
     undo,
 )
 
@@ -46,8 +42,6 @@ _KICKS, _KICKING = 0.05, 0.3
 """Probability that a step of a whole repair is kept whatever it does, in this share of the calls."""
 _COLD_KICKS = 0.1
 """The same probability in a round, whose repair is cold."""
-_RESTORED = 24.0
-"""The most ops whose first runs are moved back together."""
 _CAREFUL, _MANY = 0.15, 8
 """Probability that a round compares more ways to free bytes, and by which factor."""
 
@@ -131,21 +125,6 @@ def _again(s: State) -> int:
 @compiled
 def try_without(s: State, node: int, budget: int) -> bool:
     """Remove a node that is not the first of its op, if the rest then still is within the budget."""
-    v, here, before = s.op[node], s.pos[node], s.prev[node]
-    longer, start = 0, here
-    for k in range(s.makes_at[v + 1] - s.makes_at[v]):
-        if s.death[node, k] != node:
-            longer += s.size[s.makes[s.makes_at[v] + k]]
-            start = min(start, s.pos[s.death[before, k]])
-    gain = 0
-    for i in range(s.reads_at[v], s.reads_at[v + 1]):
-        t = s.reads[i]
-        source = latest(s, s.producer[t], here)
-        if s.death[source, s.place[t]] == node:
-            gain += s.size[t]
-    alone = s.makes_at[v + 1] - s.makes_at[v] == 1
-    if alone and start + 1 < here and exceeds(s, start + 1, here - 1, budget - longer + gain):
-        return False
     logged = s.counts[LOGGED]
     discard(s, node)
     if peak(s) <= budget:
@@ -218,7 +197,7 @@ def _crowd(s: State, budget: int, most_cost: float, samples: int) -> None:
 
 @compiled
 def _shift(s: State) -> None:
-    """Move a random compute to another place between its inputs and its readers."""
+    """Move a random compute to another place between its inputs and its readers, mostly next to one."""
     if s.counts[REPEATED] > 0 and draw(s.random) < 0.5:
         node = _again(s)
     else:
@@ -233,7 +212,8 @@ def _shift(s: State) -> None:
     low = max(low, s.pos[s.head[v]]) if s.must[v] else low
     if high < 0:
         return
-    successor = _place_between(s, low, high)
+    place = low if draw(s.random) < 0.4 else low + int(draw(s.random) * (high - low))
+    successor = s.at[high] if draw(s.random) < 0.3 else s.at[following(s, place)]
     if successor != node:
         move(s, node, successor)
 
@@ -252,49 +232,13 @@ def _span(s: State, node: int) -> tuple[int, int]:
 
 
 @compiled
-def _place_between(s: State, low: int, high: int) -> int:
-    """A random node after position ``low`` and not after ``high``, the two ends more often than others."""
-    target = low + 1 + int(draw(s.random) * (high - low))
-    if draw(s.random) < 0.3:
-        target = high
-    elif draw(s.random) < 0.4:
-        target = low + 1
-    block = target >> SHIFT
-    while target < high and (target & INSIDE) >= s.filled[block]:
-        block += 1
-        target = block << SHIFT
-    return int(s.at[min(target, high)])
-
-
-@compiled
-def _restore(s: State) -> None:
-    """Move the first runs of a few consecutive ops back to where the base order has them, in that order."""
-    end = len(s.head) - 1
-    first = int(draw(s.random) * end)
-    for v in range(first, min(end, first + 1 + int(_RESTORED * draw(s.random) ** 2))):
-        node, low = s.head[v], -1
-        for i in range(s.reads_at[v], s.reads_at[v + 1]):
-            low = max(low, s.pos[s.head[s.producer[s.reads[i]]]])
-        if node < 0 or low < 0 or s.must[v] or not has_room(s):
-            continue
-        successor = s.at[following(s, low)]
-        while s.op[successor] < v and s.prev[successor] < 0:
-            successor = s.at[following(s, s.pos[successor])]
-        if s.pos[successor] < s.pos[node]:
-            insert(s, v, successor)
-            remove(s, node)
-
-
-@compiled
 def _change(s: State, kind: float, budget: int, most_cost: float, samples: int) -> None:
     """Begin a round: make the change that the random number ``kind`` selects."""
-    if kind < 0.05:
-        _restore(s)
-    elif kind < 0.15:
+    if kind < 0.1:
         _shift(s)
-    elif kind < 0.35 or s.counts[REPEATED] == 0:
+    elif kind < 0.3 or s.counts[REPEATED] == 0:
         _crowd(s, budget, most_cost, samples)
-    elif kind < 0.7:
+    elif kind < 0.65:
         _ruin_together(s, 1 + int(8.0 * draw(s.random) ** 2))
     elif kind < 0.8:
         _ruin_op(s)
@@ -320,7 +264,7 @@ def run_rounds(s: State, budget: int, rounds: int, cooling: float, samples: int)
         many = _MANY * samples if draw(s.random) < _CAREFUL else 1 + int(draw(s.random) * samples)
         fine = _free(s, budget, most_cost, 64, many, 0.0, _COLD_KICKS)
         if fine:
-            for _try in range(4 if kind >= 0.35 else 12):
+            for _try in range(4 if kind >= 0.3 else 12):
                 if s.counts[REPEATED] > 0 and has_room(s):
                     try_without(s, _again(s), budget)
         if fine and s.totals[COST] <= most_cost:

@@ -109,10 +109,15 @@ def _add_bytes(s: State, first: int, last: int, size: int) -> None:
             s.add[block] += size
             s.most[block] += size
         elif start <= stop:
-            corner = block << SHIFT
+            corner, most = block << SHIFT, _NOTHING
             for i in range(start, stop + 1):
                 s.mem[corner + i] += size
-            _refresh(s, block)
+                most = max(most, s.mem[corner + i])
+            most += s.add[block]
+            if size > 0:
+                s.most[block] = max(s.most[block], most)
+            elif most - size == s.most[block]:
+                _refresh(s, block)
 
 
 @compiled
@@ -201,7 +206,7 @@ def insert(s: State, v: int, successor: int) -> int:
     s.mem[here] = carried + s.workspace[v]
     _link(s, node)
     _copies_appear(s, node)
-    _refresh(s, block)
+    s.most[block] = max(s.most[block], s.mem[here] + s.add[block])
     for i in range(s.reads_at[v], s.reads_at[v + 1]):
         t = s.reads[i]
         source = latest(s, s.producer[t], here)
@@ -266,11 +271,13 @@ def remove(s: State, node: int) -> None:
             _add_bytes(s, _last_counted(s, s.death[before, k], t) + 1, here - 1, s.size[t])
             s.death[before, k] = death
     block = here >> SHIFT
+    fullest = s.mem[here] + s.add[block] == s.most[block]
     s.filled[block] -= 1
     for p in range(here, (block << SHIFT) + s.filled[block]):
         s.at[p], s.mem[p] = s.at[p + 1], s.mem[p + 1]
         s.pos[s.at[p]] = p
-    _refresh(s, block)
+    if fullest:
+        _refresh(s, block)
     s.free[s.counts[FREE]] = node
     s.counts[FREE] += 1
     _note(s, v, successor)
