@@ -1,8 +1,8 @@
 """Freeing bytes at a position: drop a copy that idles there and compute it again later, or read it earlier.
 
 *Drop*: the copy made at x idles at position p and is read next at y. Run its op again just before y, together
-with the ops of all inputs that are gone by then (the closure); or somewhere between p and y, where the inputs
-may still be there. If nothing reads the old copies, their compute goes: the drop was a postponement.
+with the ops of all inputs that are gone by then (the closure); or earlier, just after the stretch over the
+budget around p. If nothing reads the old copies, their compute goes: the drop was a postponement.
 
 *Advance*: the only node that still reads the copy after p moves to before p, so that the copy ends there.
 """
