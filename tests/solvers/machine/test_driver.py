@@ -52,3 +52,6 @@ def test_a_driver_takes_a_sequence_longer_than_its_arrays() -> None:
         assert driver.best.tolist() == sequence
         assert driver.repair(100, 10)
         assert driver.best.tolist() == [0, 1, 2]
+    state = driver._state
+    for row, array in zip(state.table, state, strict=True):
+        assert row[: 1 + array.ndim].tolist() == [array.ctypes.data, *array.shape]

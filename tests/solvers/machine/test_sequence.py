@@ -83,6 +83,9 @@ def test_after_any_edits_all_numbers_are_those_of_a_fresh_pass(data, seen, graph
             assert exceeds(state, at[low], at[high], most - 1)
             assert not exceeds(state, at[low], at[high], most)
         assert peak(state) >= max(memory, default=0)
+        for block in np.flatnonzero(state.filled[: state.counts[BLOCKS]]).tolist():
+            inside = slice(block << SHIFT, (block << SHIFT) + state.filled[block])
+            assert state.most[block] == state.mem[inside].max() + state.add[block]
 
 
 @settings(max_examples=80)
