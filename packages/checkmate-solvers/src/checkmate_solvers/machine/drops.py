@@ -205,15 +205,10 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
     kind, what, where, least, seen = 0, 0, 0, np.inf, 0
     i, stride = int(draw(s.random) * len(s.lots)), 1 + int(draw(s.random) * (len(s.lots) - 1))
     for _ in range(24 + 16 * samples):
-        i += stride
-        i -= len(s.lots) if i >= len(s.lots) else 0
+        i += stride - len(s.lots) * (i + stride >= len(s.lots))
         t = s.lots[i]
-        v, k = s.producer[t], s.place[t]
-        if (s.pos[s.head[v]] >= p) | (s.pos[s.death[s.tail[v], k]] <= p):  # quick, and true of most
-            continue
-        x = latest(s, v, p)
-        death = s.death[x, k]
-        y = _return(s, t, p, last) if x >= 0 and s.pos[death] > p else -1
+        x = _idling(s, t, p)
+        y = _return(s, t, p, last) if x >= 0 else -1
         if y < 0:
             continue
         seen += 1
@@ -225,14 +220,14 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
             score = (cost - spared + s.totals[LITTLE]) / worth
             if n > 0 and score < least:
                 kind, what, where, least = _DROP, s.op[x], y, score
-        if y == death:
-            start = s.at[p] if draw(s.random) < 0.5 or s.pos[x] >= first else s.at[first]
-            freed = _relief(s, death, start, p)
+        if y == s.death[x, s.place[t]]:
+            goal = s.at[p] if draw(s.random) < 0.5 or s.pos[x] >= first else s.at[first]
+            freed = _relief(s, y, goal, p)
             if freed > 0:
-                worth = _worth(s, min(freed, excess), s.pos[start], min(last, s.pos[death]))
+                worth = _worth(s, min(freed, excess), s.pos[goal], min(last, s.pos[y]))
                 score = s.totals[LITTLE] / worth
                 if score < least:
-                    kind, what, where, least = _ADVANCE, death, start, score
+                    kind, what, where, least = _ADVANCE, y, goal, score
         if seen >= samples:
             break
     if kind == _DROP:
@@ -246,11 +241,21 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
 def _stretch(s: State, p: int, budget: int) -> tuple[int, int]:
     """The first and the last position of the stretch around p in which every node is over the budget."""
     first, before, last = p, preceding(s, p), p
-    while before >= 0 and _memory(s, before) > budget:
+    while before >= 0 and s.mem[before] + s.add[before >> SHIFT] > budget:
         first, before = before, preceding(s, before)
-    while _memory(s, last) > budget and s.at[last] != s.tail[len(s.head) - 1]:
+    while s.mem[last] + s.add[last >> SHIFT] > budget and s.at[last] != s.tail[len(s.head) - 1]:
         last = following(s, last)
     return first, last
+
+
+@compiled
+def _idling(s: State, t: int, p: int) -> int:
+    """The node whose copy of tensor t idles at position p; −1, mostly after two looks, if there is none."""
+    v, k = s.producer[t], s.place[t]
+    if s.pos[s.head[v]] >= p or s.pos[s.death[s.tail[v], k]] <= p:
+        return -1
+    node = latest(s, v, p)
+    return node if node >= 0 and s.pos[s.death[node, k]] > p else -1
 
 
 @compiled
@@ -271,8 +276,3 @@ def _dropped(s: State, x: int, p: int, y: int) -> tuple[int, float]:
 def _worth(s: State, freed: int, first: int, last: int) -> float:
     """Bytes times positions, with some noise; the lowest cost for each wins."""
     return float(freed) * float(last - first + 1) / (0.7 + 0.6 * draw(s.random))
-
-
-@compiled
-def _memory(s: State, position: int) -> int:
-    return int(s.mem[position] + s.add[position >> SHIFT])
