@@ -13,8 +13,8 @@ counted in rounds; the clock only caps them. The sequences of other solvers leav
 other cycles as they are: inside of ``auto`` the search takes the same way as alone, until one of them or a
 bound is better.
 
-If runs may move and the gap is wide, a coarser graph (:mod:`checkmate_solvers.coarsening`) is searched in
-most of the time, from scratch; its best sequence is where the search of the graph itself goes on.
+If runs may move, and a schedule is known but the gap is wide, a coarser graph is searched in most of the time
+(:mod:`checkmate_solvers.coarsening`), from scratch. The search of the graph itself goes on from its best.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ less often on most graphs, more often on some."""
 _STEPS, _LAST_STEPS, _MORE_STEPS = 1, 5, 300
 """Limit of the steps of a repair: the first per op of the sequence, or the second if no further failure is
 allowed, and the third besides. Few repairs that succeed take longer."""
-_STARTING = 5
-"""The search starts in about the time that judging this many schedules takes."""
+_STARTING, _COARSENING = 5, 20
+"""The search starts, and a coarser graph is made, in less time than judging this many schedules takes."""
 _ROUNDS_PER_OP = 50
 """Limit of the rounds of a cycle."""
 _ORIGIN, _COARSE_ORIGIN = "local search", "coarse local search"
@@ -131,7 +131,7 @@ class Cycles:
         self._tried: dict[str, float] = {}
         self._noises = itertools.cycle(_NOISES)
         self._found = math.inf  # the cost that the last start came to
-        self._refines = False  # a coarser graph was searched from scratch
+        self._refines = False  # a search of a coarser graph found where to start
         self._cycles = self._all_cycles()
 
     def run(self, most: float = math.inf, until: Deadline = NEVER) -> None:
@@ -148,11 +148,12 @@ class Cycles:
 
     def run_in_levels(self) -> None:
         """Run cycles of a coarser graph if that may help, then these."""
-        best, problem = self.incumbent, self.incumbent.problem
-        if not (best.done or problem.fixed_order or best.gap < _WIDE or self.graph.n_ops < _COARSE_OPS):
-            coarse = coarsened(self.graph, int(_FEW * self.budget))
-            Cycles(self.settings, best, coarse).run(until=best.clock.deadline.part(_COARSE_SHARE))
-            self._refines = True
+        best, able = self.incumbent, self.incumbent.clock.has_time_to_judge(_COARSENING)
+        open_ = able and not best.done and _WIDE <= best.gap < math.inf
+        if open_ and not best.problem.fixed_order and self.graph.n_ops >= _COARSE_OPS:
+            level = Cycles(self.settings, best, coarsened(self.graph, int(_FEW * self.budget)))
+            level.run(until=best.clock.deadline.part(_COARSE_SHARE))
+            self._refines = math.isfinite(level.cost)
         self.run()
 
     @cached_property
