@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numba
 import pytest
 from hypothesis import given
@@ -69,18 +71,28 @@ def test_long_groups_end() -> None:
     assert max(map(len, coarsened(graph, 5).groups)) == 64
 
 
+def halved(graph: DFGraph) -> DFGraph:
+    """Each op as two, of which the second writes over what the first made."""
+    ops, tensors = [], list(graph.tensors)
+    for op in graph.ops:
+        size = sum(graph.tensors[t].size for t in op.outputs)
+        middle = (len(tensors),)
+        tensors.append(Tensor(name=f"{op.name}, first half", size=size))
+        ops.append(replace(op, outputs=middle, cost=op.cost / 2))
+        ops.append(replace(op, inputs=middle, cost=op.cost / 2, reuses=middle))
+    return replace(graph, ops=tuple(ops), tensors=tuple(tensors))
+
+
 @compiled
 @pytest.mark.parametrize("fixed_order", [False, True])
 def test_the_local_search_uses_groups_if_runs_may_move(fixed_order: bool) -> None:
-    graph, steps = transformer(8), set[str]()
+    graph, steps = halved(transformer(6)), set[str]()
     problem = Problem(
         graph=graph,
-        budget=int(0.4 * keep_all_peak(graph)),
+        budget=int(0.85 * floor(graph).size + 0.15 * keep_all_peak(graph)),
         fixed_order=fixed_order,
-        time_limit=60,
+        time_limit=5,
         on_progress=lambda progress: steps.add(progress.step),
     )
-    found = LocalSearch(rounds=200, patience=4).solve(problem)
-    assert graph.n_ops >= 200
-    assert found.schedule is not None
+    assert LocalSearch(rounds=200, patience=4).solve(problem).schedule is not None
     assert ("coarse local search" in steps) == (not fixed_order)

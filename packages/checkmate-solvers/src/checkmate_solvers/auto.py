@@ -9,7 +9,7 @@
    graph may prove that there is none (:mod:`checkmate_solvers.parts`).
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, or several from scratch if no schedule is known; and more if the gap of a
-   known one is small.
+   known one is small, or wide and there is no coarser graph to search in step 6.
 5. Minimum cuts at several moments, then the cut MILP for a few of them: better bounds and schedules.
 6. Local search, first on a coarser graph, then from the best schedules of all steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
@@ -84,8 +84,9 @@ time."""
 _CLOSE, _MILP_SHARES = 0.01, (0.4, 0.25)
 """Shares of the remaining time that the cut MILP may use, if there is one process: at a relative gap up to
 the first number, which it may close, and above, where the search gains more."""
-_NEARLY = 2e-3
-"""Step 4 goes on at a relative gap up to this, as the bound is good."""
+_NEARLY, _WIDE = 2e-3, 0.03
+"""Step 4 goes on at a relative gap up to the first, as the bound is good; and above the second, as the
+schedule is bad."""
 _MORE_CYCLES, _CYCLES_SHARE = 8, 0.5
 """For how many cycles it goes on, as also where it finds the first schedule; and the share of the remaining
 time that it may use at first, and then."""
@@ -213,7 +214,8 @@ class Auto:
             with best.clock.within(_CYCLES_SHARE):
                 cycles.run(1 if best.found_by else _MORE_CYCLES)
         self._tighten(best, _TIGHTENING_SHARE)
-        if able and best.gap <= _NEARLY:
+        wide = _WIDE < best.gap < math.inf and cycles.coarse is None
+        if able and (best.gap <= _NEARLY or wide):
             cycles.run(_MORE_CYCLES, until=best.clock.deadline.part(_CYCLES_SHARE))
 
     def prove(self, best: Incumbent, share: float = 1.0) -> None:

@@ -8,10 +8,11 @@ recomputation down to the problem's. Half of them first keep the first runs of a
 they may move, a search soon puts some off, at no cost, and hardly finds the way back; where they may not, it
 misses what moving them saves.
 
-Most later cycles start from the best; some are hot and long, from the best or from scratch. All limits are
-counted in rounds; the clock only caps them. The sequences of other solvers leave the random numbers of the
-other cycles as they are: inside of ``auto`` the search takes the same way as alone, until one of them or a
-bound is better.
+Most later cycles start from the best; many of these first search with more room, and then tighten the budget
+in steps: strategic oscillation (Glover and Hao, "The case for strategic oscillation", Annals of Operations
+Research 183, 2011). Some are hot and long, from the best or from scratch. All limits are counted in rounds;
+the clock only caps them. The sequences of other solvers leave the random numbers of the other cycles as they
+are: inside of ``auto`` the search takes the same way as alone, until one of them or a bound is better.
 
 If runs may move, and a schedule is known but the gap is wide, a coarser graph is searched in most of the time
 (:mod:`checkmate_solvers.coarsening`), from scratch. The search of the graph itself goes on from its best.
@@ -59,8 +60,14 @@ _LONG_SHARE = 0.6
 """Share of the remaining time that a cycle may take."""
 _COOLED = 0.02
 """The temperature at the end of a cycle, relative to that at its start."""
-_TIGHTENINGS, _FAILURES = 12, 12
-"""Steps from the peak without recomputation to the budget, and how many may fail."""
+_ROOMS = (0.1, 0.3, 0.2, 0.0, 0.5)
+"""How much the budget is exceeded at first in successive cycles from the best sequence, relative to it."""
+_RELAXED_HEAT, _RELAXED_COOLED = 0.3, 0.1
+"""Temperatures while it is exceeded: at the start as above, at the end relative to that."""
+_TIGHTENINGS, _RETURNS = 12, 4
+"""Steps from the peak without recomputation to the budget; and from an exceeded budget."""
+_FAILURES = 12
+"""How many steps may fail on the way down from the peak without recomputation."""
 _NOISES = (1.0, 1.0, 0.3, 0.3, 0.1, 0.1)
 """Temperatures of the repairs in successive starts from scratch, relative to the usual one: cold repairs fail
 less often on most graphs, more often on some."""
@@ -72,9 +79,9 @@ _STARTING, _COARSENING = 5, 20
 _ROUNDS_PER_OP = 50
 """Limit of the rounds of a cycle."""
 _ORIGIN, _COARSE_ORIGIN = "local search", "coarse local search"
-_COARSE_OPS, _COARSE_SHARE, _FEW = 200, 0.75, 0.005
-"""The least ops for which a coarser graph is searched, in which share of the remaining time; and what bytes
-hardly matter there, relative to the budget."""
+_COARSE_OPS, _COARSER, _COARSE_SHARE, _FEW = 200, 0.82, 0.75, 0.005
+"""A coarser graph is searched if there are at least this many ops, and it has at most this share of them; in
+which share of the remaining time; and what bytes hardly matter there, relative to the budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +127,10 @@ class Cycles:
     nothing while there is no machine code. Cycles of a coarser graph know no other solvers.
     """
 
-    def __init__(self, settings: LocalSearch, best: Incumbent, coarse: Coarse | None = None) -> None:
+    def __init__(self, settings: LocalSearch, best: Incumbent, level: Coarse | None = None) -> None:
         """Run no cycle yet."""
-        self.settings, self.incumbent, self._coarse = settings, best, coarse
-        self.graph = coarse.graph if coarse else best.problem.graph
+        self.settings, self.incumbent, self._level = settings, best, level
+        self.graph = level.graph if level else best.problem.graph
         self.budget = best.problem.budget - self.graph.base_size
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
@@ -148,13 +155,20 @@ class Cycles:
 
     def run_in_levels(self) -> None:
         """Run cycles of a coarser graph if that may help, then these."""
-        best, able = self.incumbent, self.incumbent.clock.has_time_to_judge(_COARSENING)
-        open_ = able and not best.done and _WIDE <= best.gap < math.inf
-        if open_ and not best.problem.fixed_order and self.graph.n_ops >= _COARSE_OPS:
-            level = Cycles(self.settings, best, coarsened(self.graph, int(_FEW * self.budget)))
-            level.run(until=best.clock.deadline.part(_COARSE_SHARE))
-            self._refines = math.isfinite(level.cost)
+        best = self.incumbent
+        if self.coarse is not None and not best.done and _WIDE <= best.gap < math.inf:
+            self.coarse.run(until=best.clock.deadline.part(_COARSE_SHARE))
+            self._refines = math.isfinite(self.coarse.cost)
         self.run()
+
+    @cached_property
+    def coarse(self) -> Cycles | None:
+        """Cycles of a coarser graph; None if it would hardly be coarser, or first runs have to stay."""
+        best, n_ops = self.incumbent, self.graph.n_ops
+        able = best.clock.has_time_to_judge(_COARSENING) and not best.problem.fixed_order
+        level = coarsened(self.graph, int(_FEW * self.budget)) if able and n_ops >= _COARSE_OPS else None
+        coarser = level is not None and level.graph.n_ops <= _COARSER * n_ops
+        return Cycles(self.settings, best, level) if coarser else None
 
     @cached_property
     def walk(self) -> Driver:
@@ -179,7 +193,7 @@ class Cycles:
         """Run one cycle after the other, without end; the length of each, in those of an ordinary one."""
         own, heats = self._own_cycles(), itertools.cycle(_HEATS)
         while True:
-            seed = None if self._coarse else self._next_seed()
+            seed = None if self._level else self._next_seed()
             if seed is None:
                 yield next(own)
             else:
@@ -195,12 +209,12 @@ class Cycles:
 
     def _own_cycles(self) -> Iterator[int]:
         """Run the cycles that start from scratch, or from the best sequence of this search."""
-        heats = itertools.cycle(_HEATS)
+        heats, rooms = itertools.cycle(_HEATS), itertools.cycle(_ROOMS)
         yield from self._starts()
         for where, heat in itertools.cycle(_HOT_STARTS):
             yield self._start(where, heat, _LONGEST if where == "best" else _LONG)
             for _ in range(self.settings.fresh - 1 if len(self.best) else 0):
-                yield self._search(self._load(self.best), next(heats))
+                yield self._search(self._go_on(next(rooms)), next(heats))
 
     def _starts(self) -> Iterator[int]:
         """Run short cycles from scratch while they find better ones among themselves, and the gap is wide.
@@ -243,13 +257,23 @@ class Cycles:
             self._found = driver.cost
         return length
 
+    def _go_on(self, more: float) -> bool:
+        """Load the best sequence; with more room, search around it, and take the room away again."""
+        loaded = self._load(self.best)
+        if more == 0.0:
+            return loaded
+        room = int(self.budget * (1 + more))
+        heat, until = _RELAXED_HEAT * self.walk.repeat_cost, self.incumbent.clock.deadline
+        self.walk.anneal(room, max(1, self.length // 4), heat, cooled=_RELAXED_COOLED, deadline=until)
+        return self._tighten(self.walk, room, _RETURNS) or self._load(self.best)
+
     def _keep(self, driver: Driver) -> None:
         """Offer the best sequence of a driver if it is new; it is within the budget."""
         if driver.cost < self.cost:
             self.best, self.cost = driver.best, driver.cost
             found, origin = self.best.tolist(), _ORIGIN
-            if self._coarse:
-                found, origin = self._coarse.expanded(found), _COARSE_ORIGIN
+            if self._level:
+                found, origin = self._level.expanded(found), _COARSE_ORIGIN
             self.incumbent.keep_if_better(found, origin)
 
     def _load(self, sequence: Sequence[int] | Ints, driver: Driver | None = None) -> bool:
@@ -259,22 +283,25 @@ class Cycles:
         return driver.repair(self.budget, 1)
 
     def _start_from_scratch(self, driver: Driver) -> bool:
-        """Tighten from the peak without recomputation; whether that comes down to the budget.
-
-        Steps become smaller after each of a few failures.
-        """
+        """Tighten from the peak without recomputation; whether that comes down to the budget."""
         driver.load(np.flatnonzero(needed_ops(self.graph)))
-        reached = max(keep_all_peak(self.graph) - self.graph.base_size, 1)
-        noise, failures, until = next(self._noises), 0, self.incumbent.clock.deadline
-        whole = step = min((max(self.budget, 1) / reached) ** (1 / _TIGHTENINGS), 1.0)
+        peak = max(keep_all_peak(self.graph) - self.graph.base_size, 1)
+        return self._tighten(driver, peak, _TIGHTENINGS, _FAILURES, next(self._noises))
+
+    def _tighten(
+        self, driver: Driver, reached: int, steps: int, failures: int = 0, noise: float = 1.0
+    ) -> bool:
+        """Tighten the budget from ``reached`` bytes in steps, smaller ones after each of a few failures."""
+        until = self.incumbent.clock.deadline
+        whole = step = (max(self.budget, 1) / reached) ** (1 / steps) if reached > self.budget else 1.0
         while reached > self.budget:
             goal, start = max(self.budget, min(int(reached * step), reached - 1)), driver.best
-            most = (_STEPS if failures < _FAILURES else _LAST_STEPS) * len(start) + _MORE_STEPS
+            most = (_STEPS if failures else _LAST_STEPS) * len(start) + _MORE_STEPS
             if driver.repair(goal, most, deadline=until, noise=noise):
                 reached, step = goal, max(whole, step**2)
                 continue
             driver.load(start)
-            if failures == _FAILURES or until.passed:
+            if failures == 0 or until.passed:
                 return False
-            failures, step = failures + 1, math.sqrt(step)
+            failures, step = failures - 1, math.sqrt(step)
         return True
