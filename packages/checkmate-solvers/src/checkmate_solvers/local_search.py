@@ -156,7 +156,7 @@ class Cycles:
     def run_in_levels(self) -> None:
         """Run cycles of a coarser graph if that may help, then these."""
         best = self.incumbent
-        if self.coarse is not None and not best.done and _WIDE <= best.gap < math.inf:
+        if not best.done and _WIDE <= best.gap < math.inf and self.coarse is not None:
             self.coarse.run(until=best.clock.deadline.part(_COARSE_SHARE))
             self._refines = math.isfinite(self.coarse.cost)
         self.run()
