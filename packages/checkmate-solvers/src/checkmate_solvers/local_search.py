@@ -8,11 +8,10 @@ recomputation down to the problem's. Half of them first keep the first runs of a
 they may move, a search soon puts some off, at no cost, and hardly finds the way back; where they may not, it
 misses what moving them saves.
 
-Most later cycles start from the best; many of these first search with more room, and then tighten the budget
-in steps: strategic oscillation (Glover and Hao, "The case for strategic oscillation", Annals of Operations
-Research 183, 2011). Some are hot and long, from the best or from scratch. All limits are counted in rounds;
-the clock only caps them. The sequences of other solvers leave the random numbers of the other cycles as they
-are: inside of ``auto`` the search takes the same way as alone, until one of them or a bound is better.
+Later cycles start from the best; some are hot and long, from it or from scratch. All limits are counted in
+rounds; the clock only caps them. The sequences of other solvers leave the random numbers of the other cycles
+as they are: inside of ``auto`` the search takes the same way as alone, until one of these or a bound is
+better.
 
 If runs may move, and a schedule is known but the gap is wide, a coarser graph is searched in most of the time
 (:mod:`checkmate_solvers.coarsening`), from scratch. The search of the graph itself goes on from its best.
@@ -60,14 +59,8 @@ _LONG_SHARE = 0.6
 """Share of the remaining time that a cycle may take."""
 _COOLED = 0.02
 """The temperature at the end of a cycle, relative to that at its start."""
-_ROOMS = (0.1, 0.3, 0.2, 0.0, 0.5)
-"""How much the budget is exceeded at first in successive cycles from the best sequence, relative to it."""
-_RELAXED_HEAT, _RELAXED_COOLED = 0.3, 0.1
-"""Temperatures while it is exceeded: at the start as above, at the end relative to that."""
-_TIGHTENINGS, _RETURNS = 12, 4
-"""Steps from the peak without recomputation to the budget; and from an exceeded budget."""
-_FAILURES = 12
-"""How many steps may fail on the way down from the peak without recomputation."""
+_TIGHTENINGS, _FAILURES = 12, 12
+"""Steps from the peak without recomputation to the budget, and how many more of them may fail."""
 _NOISES = (1.0, 1.0, 0.3, 0.3, 0.1, 0.1)
 """Temperatures of the repairs in successive starts from scratch, relative to the usual one: cold repairs fail
 less often on most graphs, more often on some."""
@@ -209,12 +202,12 @@ class Cycles:
 
     def _own_cycles(self) -> Iterator[int]:
         """Run the cycles that start from scratch, or from the best sequence of this search."""
-        heats, rooms = itertools.cycle(_HEATS), itertools.cycle(_ROOMS)
+        heats = itertools.cycle(_HEATS)
         yield from self._starts()
         for where, heat in itertools.cycle(_HOT_STARTS):
             yield self._start(where, heat, _LONGEST if where == "best" else _LONG)
             for _ in range(self.settings.fresh - 1 if len(self.best) else 0):
-                yield self._search(self._go_on(next(rooms)), next(heats))
+                yield self._search(self._load(self.best), next(heats))
 
     def _starts(self) -> Iterator[int]:
         """Run short cycles from scratch while they find better ones among themselves, and the gap is wide.
@@ -257,16 +250,6 @@ class Cycles:
             self._found = driver.cost
         return length
 
-    def _go_on(self, more: float) -> bool:
-        """Load the best sequence; with more room, search around it, and take the room away again."""
-        loaded = self._load(self.best)
-        if more == 0.0:
-            return loaded
-        room = int(self.budget * (1 + more))
-        heat, until = _RELAXED_HEAT * self.walk.repeat_cost, self.incumbent.clock.deadline
-        self.walk.anneal(room, max(1, self.length // 4), heat, cooled=_RELAXED_COOLED, deadline=until)
-        return self._tighten(self.walk, room, _RETURNS) or self._load(self.best)
-
     def _keep(self, driver: Driver) -> None:
         """Offer the best sequence of a driver if it is new; it is within the budget."""
         if driver.cost < self.cost:
@@ -283,17 +266,14 @@ class Cycles:
         return driver.repair(self.budget, 1)
 
     def _start_from_scratch(self, driver: Driver) -> bool:
-        """Tighten from the peak without recomputation; whether that comes down to the budget."""
-        driver.load(np.flatnonzero(needed_ops(self.graph)))
-        peak = max(keep_all_peak(self.graph) - self.graph.base_size, 1)
-        return self._tighten(driver, peak, _TIGHTENINGS, _FAILURES, next(self._noises))
+        """Tighten from the peak without recomputation; whether that comes down to the budget.
 
-    def _tighten(
-        self, driver: Driver, reached: int, steps: int, failures: int = 0, noise: float = 1.0
-    ) -> bool:
-        """Tighten the budget from ``reached`` bytes in steps, smaller ones after each of a few failures."""
-        until = self.incumbent.clock.deadline
-        whole = step = (max(self.budget, 1) / reached) ** (1 / steps) if reached > self.budget else 1.0
+        The budget shrinks in steps, smaller ones after each of a few failures.
+        """
+        driver.load(np.flatnonzero(needed_ops(self.graph)))
+        reached = max(keep_all_peak(self.graph) - self.graph.base_size, 1)
+        whole = step = (max(self.budget, 1) / reached) ** (1 / _TIGHTENINGS)
+        noise, failures, until = next(self._noises), _FAILURES, self.incumbent.clock.deadline
         while reached > self.budget:
             goal, start = max(self.budget, min(int(reached * step), reached - 1)), driver.best
             most = (_STEPS if failures else _LAST_STEPS) * len(start) + _MORE_STEPS

@@ -93,43 +93,94 @@ def _discard_previous(s: State, node: int) -> None:
 
 
 @compiled
-def _closure(s: State, v: int, y: int, budget: int, limit: float) -> tuple[int, float]:
+def _closure(
+    s: State, v: int, y: int, budget: int, limit: float, goes: bool, thrifty: bool
+) -> tuple[int, float]:
     """Write the ops to run just before node y so that v can run there to ``found``; return number and cost.
 
-    The number is 0 if that costs more than ``limit``.
+    Args:
+        s: the sequence.
+        v: the op.
+        y: the node.
+        budget: bytes.
+        limit: most that it may cost; else the number is 0.
+        goes: whether the previous node of v goes then.
+        thrifty: whether ops whose previous node goes then, too, or whose next node may, cost nothing.
     """
-    s.counts[MARK] += 1
-    mark, here = s.counts[MARK], s.pos[y]
-    s.found[0], s.marks[v] = v, mark
-    n, done, cost = 1, 0, s.cost[v]
+    s.counts[MARK] += 2  # the last mark: the previous node goes; the one before it: that stays
+    mark, here = s.counts[MARK] - 1, s.pos[y]
+    s.found[0], s.marks[v] = v, mark + goes
+    n, done = 1, 0
+    cost = 0.0 if goes or (thrifty and _next(s, v, y, budget) >= 0) else s.cost[v]
     while done < n:
         u = s.found[done]
         done += 1
         for i in range(s.reads_at[u], s.reads_at[u + 1]):
             t = s.reads[i]
             w = s.producer[t]
-            if s.marks[w] == mark or s.once[w] or s.size[t] == 0:
+            if s.marks[w] >= mark or s.once[w] or s.size[t] == 0:
                 continue
-            death = s.pos[s.death[latest(s, w, here), s.place[t]]]
+            x = latest(s, w, here)
+            death = s.pos[s.death[x, s.place[t]]]
             if death >= here or not exceeds(s, death + 1, preceding(s, here), budget - s.size[t]):
                 continue
             if draw(s.random) < _REACH:
                 continue
             s.found[n], s.marks[w] = w, mark
             n += 1
-            cost += s.cost[w]
-            if cost > limit:
-                return 0, cost
+            if thrifty and _goes(s, x, here):
+                s.marks[w] = mark + 1
+            elif not thrifty or _next(s, w, y, budget) < 0:
+                cost += s.cost[w]
+                if cost > limit:
+                    return 0, cost
     return n, cost
 
 
 @compiled
-def _drop(s: State, v: int, y: int, budget: int) -> None:
-    """Run op v and its closure just before node y, and remove nodes whose outputs are no longer read."""
-    n, _cost = _closure(s, v, y, budget, np.inf)
+def _goes(s: State, x: int, here: int) -> bool:
+    """Whether only nodes that go read what a node makes, and it may go itself."""
+    v = s.op[x]
+    for i in range(s.makes_at[v], s.makes_at[v + 1]):
+        reader = s.death[x, i - s.makes_at[v]]
+        u = s.op[reader]
+        if reader != x and (
+            s.marks[u] != s.counts[MARK]
+            or latest(s, u, here) != reader
+            or first_read(s, s.makes[i], s.pos[x]) != reader
+        ):
+            return False
+    return not s.must[v] or s.prev[x] >= 0
+
+
+@compiled
+def _next(s: State, v: int, y: int, budget: int) -> int:
+    """The first node of an op after node y, if its outputs may as well be held from there on; else −1."""
+    here, node, x = s.pos[y], -1, s.tail[v]
+    while x >= 0 and s.pos[x] > here:
+        node, x = x, s.prev[x]
+    if node < 0 or x < 0:
+        return -1
+    there = s.pos[node]
+    for i in range(s.makes_at[v], s.makes_at[v + 1]):
+        k = i - s.makes_at[v]
+        start, room = max(here, s.pos[s.death[x, k]] + 1), budget - s.size[s.makes[i]]
+        if s.death[node, k] != node and start < there and exceeds(s, start, preceding(s, there), room):
+            return -1
+    return int(node)
+
+
+@compiled
+def _drop(s: State, v: int, y: int, budget: int, thrifty: bool) -> None:
+    """Run op v and its closure just before node y, and remove nodes that are needless then."""
+    n, _cost = _closure(s, v, y, budget, np.inf, False, False)
     s.found[:n].sort()
     for i in range(n):
         insert(s, s.found[i], y)
+    for i in range(n):
+        later = _next(s, s.found[i], y, budget) if thrifty else -1
+        if later >= 0:
+            discard(s, later)
     for i in range(n):
         _discard_previous(s, latest(s, s.found[i], s.pos[y]))
 
@@ -196,11 +247,12 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
         excess: bytes over the budget there.
         budget: bytes; all positions around p that exceed it count.
         samples: how many to compare.
-        limit: most that it may cost.
+        limit: most that it may cost; if that is finite, computes that a drop makes needless are counted.
 
     Returns:
         False if none was found.
     """
+    thrifty = limit < np.inf
     first, last = _stretch(s, p, budget)
     kind, what, where, least, seen = 0, 0, 0, np.inf, 0
     i, stride = int(draw(s.random) * len(s.lots)), 1 + int(draw(s.random) * (len(s.lots) - 1))
@@ -212,12 +264,12 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
         if y < 0:
             continue
         seen += 1
-        freed, spared = _dropped(s, x, p, y)
+        freed, goes = _dropped(s, x, p, y)
         if freed > 0:
             worth = _worth(s, min(freed, excess), max(first, s.pos[x]), min(last, s.pos[y]))
             most = min(limit, least * worth - s.totals[LITTLE])
-            n, cost = _closure(s, s.op[x], y, budget, most + spared)
-            score = (cost - spared + s.totals[LITTLE]) / worth
+            n, cost = _closure(s, s.op[x], y, budget, most, goes, thrifty)
+            score = (cost + s.totals[LITTLE]) / worth
             if n > 0 and score < least:
                 kind, what, where, least = _DROP, s.op[x], y, score
         if y == s.death[x, s.place[t]]:
@@ -231,7 +283,7 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
         if seen >= samples:
             break
     if kind == _DROP:
-        _drop(s, what, where, budget)
+        _drop(s, what, where, budget, thrifty)
     elif kind == _ADVANCE:
         move(s, what, where)
     return kind != 0
@@ -259,17 +311,12 @@ def _idling(s: State, t: int, p: int) -> int:
 
 
 @compiled
-def _dropped(s: State, x: int, p: int, y: int) -> tuple[int, float]:
-    """Bytes fewer at p if node x's copies come back just before node y, and the cost that this spares.
-
-    The bytes are 0 if they can't.
-    """
+def _dropped(s: State, x: int, p: int, y: int) -> tuple[int, bool]:
+    """Bytes fewer at p if node x's copies come back just before node y, 0 if they can't; whether x goes."""
     v = s.op[x]
     freed, unread = _freed(s, x, p, y)
-    unread = unread and not (s.must[v] and s.prev[x] < 0)
-    if freed <= 0 or (s.once[v] and not unread):
-        return 0, 0.0
-    return freed, (s.cost[v] if unread else 0.0)
+    goes = unread and not (s.must[v] and s.prev[x] < 0)
+    return (0 if s.once[v] and not goes else freed), goes
 
 
 @compiled
