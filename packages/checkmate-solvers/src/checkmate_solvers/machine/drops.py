@@ -110,8 +110,8 @@ def _closure(
     s.counts[MARK] += 2  # the last mark: the previous node goes; the one before it: that stays
     mark, here = s.counts[MARK] - 1, s.pos[y]
     s.found[0], s.marks[v] = v, mark + goes
-    n, done = 1, 0
-    cost = 0.0 if goes or (thrifty and _next(s, v, y, budget) >= 0) else s.cost[v]
+    spared = goes + (thrifty and _next(s, v, y, budget) >= 0)
+    n, done, cost = 1, 0, s.cost[v] * (1 - spared)
     while done < n:
         u = s.found[done]
         done += 1

@@ -236,9 +236,9 @@ def _change(s: State, kind: float, budget: int, most_cost: float, samples: int) 
     """Begin a round: make the change that the random number ``kind`` selects."""
     if kind < 0.2:
         _shift(s)
-    elif kind < 0.4 or s.counts[REPEATED] == 0:
+    elif kind < 0.38 or s.counts[REPEATED] == 0:
         _crowd(s, budget, most_cost, samples)
-    elif kind < 0.7:
+    elif kind < 0.68:
         _ruin_together(s, 1 + int(8.0 * draw(s.random) ** 2))
     elif kind < 0.83:
         _ruin_op(s)
@@ -264,7 +264,7 @@ def run_rounds(s: State, budget: int, rounds: int, cooling: float, samples: int)
         many = _MANY * samples if draw(s.random) < _CAREFUL else 1 + int(draw(s.random) * samples)
         fine = _free(s, budget, most_cost, 64, many, 0.0, _COLD_KICKS)
         if fine:
-            for _try in range(4 if kind >= 0.4 else 12):
+            for _try in range(4 if kind >= 0.38 else 12):
                 if s.counts[REPEATED] > 0 and has_room(s):
                     try_without(s, _again(s), budget)
         if fine and s.totals[COST] <= most_cost:
