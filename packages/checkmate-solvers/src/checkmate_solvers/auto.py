@@ -216,7 +216,8 @@ class Auto:
         self._tighten(best, _TIGHTENING_SHARE)
         wide = _WIDE < best.gap < math.inf and cycles.coarse is None
         if able and (best.gap <= _NEARLY or wide):
-            cycles.run(_MORE_CYCLES, until=best.clock.deadline.part(_CYCLES_SHARE))
+            with best.clock.within(_CYCLES_SHARE):
+                cycles.run(_MORE_CYCLES)
 
     def prove(self, best: Incumbent, share: float = 1.0) -> None:
         """Step 5: bounds, and their schedules; the cut MILP gets ``share`` of the remaining time."""

@@ -2,7 +2,9 @@
 
 *Drop*: the copy made at x idles at position p and is read next at y. Run its op again just before y, together
 with the ops of all inputs that are gone by then (the closure); or earlier, just after the stretch over the
-budget around p. If nothing reads the old copies, their compute goes: the drop was a postponement.
+budget around p. If nothing reads the old copies, their compute goes: the drop was a postponement. An op of the
+closure costs nothing either if its earlier compute goes, too, or if its later one does, because the budget
+has room to hold its outputs until then.
 
 *Advance*: the only node that still reads the copy after p moves to before p, so that the copy ends there.
 """
@@ -35,9 +37,9 @@ _REACH = 0.1
 
 @compiled
 def has_room(s: State) -> bool:
-    """Whether a closure of any size can still be inserted, and noted in the log."""
+    """Whether a closure of any size can still be inserted, all nodes removed, and both noted in the log."""
     n = len(s.head)
-    return bool(s.counts[FREE] > n and s.counts[LOGGED] + 4 * n < len(s.log))
+    return bool(s.counts[FREE] > n and s.counts[LOGGED] + n + len(s.op) < len(s.log))
 
 
 @compiled
@@ -110,8 +112,9 @@ def _closure(
     s.counts[MARK] += 2  # the last mark: the previous node goes; the one before it: that stays
     mark, here = s.counts[MARK] - 1, s.pos[y]
     s.found[0], s.marks[v] = v, mark + goes
-    spared = goes + (thrifty and _next(s, v, y, budget) >= 0)
-    n, done, cost = 1, 0, s.cost[v] * (1 - spared)
+    n, done, cost = 1, 0, 0.0 if goes else s.cost[v]
+    if thrifty and _next(s, v, y, budget) >= 0:
+        cost -= s.cost[v]
     while done < n:
         u = s.found[done]
         done += 1
