@@ -2,9 +2,9 @@
 
 *Drop*: the copy made at x idles at position p and is read next at y. Run its op again just before y, together
 with the ops of all inputs that are gone by then (the closure); or earlier, just after the stretch over the
-budget around p. If nothing reads the old copies, their compute goes: the drop was a postponement. An op of the
-closure costs nothing either if its earlier compute goes, too, or if its later one does, because the budget
-has room to hold its outputs until then.
+budget around p. If nothing reads the old copies, their compute goes: the drop was a postponement. An op of
+the closure costs nothing either if its earlier compute goes, too, or if its later one does, because the
+budget has room to hold its outputs until then.
 
 *Advance*: the only node that still reads the copy after p moves to before p, so that the copy ends there.
 """
