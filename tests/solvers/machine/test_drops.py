@@ -28,13 +28,13 @@ def _graph(cost: list[float], size: list[int], deps: list[list[int]], workspace:
 def _after_making_room(
     seen, graph: DFGraph, sequence: list[int], *, place: int, budget: int, limit: float
 ) -> list[int]:
-    """The sequence after the best of many drops at one place, if any costs at most ``limit`` by estimate."""
+    """The sequence after a drop at one place, if that costs at most ``limit`` by estimate."""
     state: State = state_of(graph, fixed_order=False, seed=0)
     load(state, sequence)
     before, (_, memory) = float(state.totals[COST]), seen(state)
     excess = memory[place] - budget
     assert excess > 0
-    done = make_room(state, int(state.pos[_node(state, place)]), excess, budget, 64, limit)
+    done = make_room(state, int(state.pos[_node(state, place)]), excess, budget, 1, limit)
     assert done or state.totals[COST] == before
     ops, _ = seen(state)
     return ops
@@ -78,8 +78,8 @@ def test_a_chain_that_only_the_dropped_op_needed_moves_at_no_cost(seen) -> None:
 
 
 def test_a_chain_that_others_need_is_paid_for(seen) -> None:
-    """As above, but op 2 also reads the output of op 0."""
-    graph = _graph([5, 5, 1, 1], [3, 2, 1, 1], [[], [0], [0], [1, 2]], [0, 0, 3, 0])
-    sequence = [0, 1, 2, 3]
+    """As above, but op 2 also reads the output of op 0, which can't be held while op 3 runs."""
+    deps = [[], [0], [0], [], [1, 2, 3]]
+    graph, sequence = _graph([5, 5, 1, 1, 1], [3, 2, 1, 1, 1], deps, [0, 0, 3, 4, 0]), [0, 1, 2, 3, 4]
     assert _after_making_room(seen, graph, sequence, place=2, budget=7, limit=1.0) == sequence
-    assert _after_making_room(seen, graph, sequence, place=2, budget=7, limit=6.0) == [0, 2, 0, 1, 3]
+    assert _after_making_room(seen, graph, sequence, place=2, budget=7, limit=6.0) == [0, 2, 3, 0, 1, 4]
