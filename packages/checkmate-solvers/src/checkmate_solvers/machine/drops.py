@@ -129,15 +129,24 @@ def _closure(
                 continue
             if draw(s.random) < _REACH:
                 continue
-            s.found[n], s.marks[w] = w, mark
+            s.found[n] = w
             n += 1
-            if thrifty and _goes(s, x, here):
-                s.marks[w] = mark + 1
-            elif not thrifty or _next(s, w, y, budget) < 0:
-                cost += s.cost[w]
-                if cost > limit:
-                    return 0, cost
+            added = _charge(s, x, y, budget, thrifty)
+            cost += added
+            if added > 0.0 and cost > limit:
+                return 0, cost
     return n, cost
+
+
+@compiled
+def _charge(s: State, x: int, y: int, budget: int, thrifty: bool) -> float:
+    """Enter the op of node x in the closure, whether x goes as well; return the cost that this adds."""
+    v = s.op[x]
+    s.marks[v] = s.counts[MARK] - 1
+    if thrifty and _goes(s, x, s.pos[y]):
+        s.marks[v] += 1
+        return 0.0
+    return 0.0 if thrifty and _next(s, v, y, budget) >= 0 else float(s.cost[v])
 
 
 @compiled
