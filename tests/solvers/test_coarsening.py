@@ -15,8 +15,7 @@ from checkmate.generators import transformer
 from checkmate.heuristics import BestHeuristic
 from checkmate.testing.strategies import branches, dressed, graphs, training_steps
 from checkmate_solvers.coarsening import coarsened
-from checkmate_solvers.local_search import Cycles, LocalSearch
-from checkmate_solvers.search import Incumbent
+from checkmate_solvers.local_search import LocalSearch
 
 GRAPHS = st.one_of(graphs(max_ops=12), dressed(st.one_of(training_steps(max_layers=5), branches())))
 compiled = pytest.mark.skipif(bool(vars(numba.config)["DISABLE_JIT"]), reason="too slow without machine code")
@@ -87,14 +86,13 @@ def halved(graph: DFGraph) -> DFGraph:
 @compiled
 @pytest.mark.parametrize("fixed_order", [False, True])
 def test_the_local_search_uses_groups_if_runs_may_move(fixed_order: bool) -> None:
-    graph = halved(transformer(6))
-    budget = int(0.85 * floor(graph).size + 0.15 * keep_all_peak(graph))
-    best = Incumbent(Problem(graph=graph, budget=budget, fixed_order=fixed_order, time_limit=5))
-    cycles = Cycles(LocalSearch(rounds=200, patience=4), best)
-    cycles.run(1)
-    cycles.run_in_levels()
-    if fixed_order:
-        assert cycles.coarse is None
-    else:
-        assert cycles.coarse is not None
-        assert len(cycles.coarse.best) > 0
+    graph, steps = halved(transformer(6)), set[str]()
+    problem = Problem(
+        graph=graph,
+        budget=int(0.7 * floor(graph).size + 0.3 * keep_all_peak(graph)),
+        fixed_order=fixed_order,
+        time_limit=5,
+        on_progress=lambda progress: steps.add(progress.step),
+    )
+    assert LocalSearch(rounds=200, patience=4).solve(problem).schedule is not None
+    assert ("coarse local search" in steps) == (not fixed_order)

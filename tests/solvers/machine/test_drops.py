@@ -28,21 +28,16 @@ def _graph(cost: list[float], size: list[int], deps: list[list[int]], workspace:
 def _after_making_room(
     seen, graph: DFGraph, sequence: list[int], *, place: int, budget: int, limit: float
 ) -> list[int]:
-    """The sequence after a drop at one place, if that costs at most ``limit`` by estimate."""
+    """The sequence after a drop at a place of the first block, if it costs at most ``limit`` by estimate."""
     state: State = state_of(graph, fixed_order=False, seed=0)
     load(state, sequence)
     before, (_, memory) = float(state.totals[COST]), seen(state)
     excess = memory[place] - budget
     assert excess > 0
-    done = make_room(state, int(state.pos[_node(state, place)]), excess, budget, 1, limit)
+    done = make_room(state, place, excess, budget, 1, limit)
     assert done or state.totals[COST] == before
     ops, _ = seen(state)
     return ops
-
-
-def _node(state: State, place: int) -> int:
-    """The node at a place of a sequence of less than a block."""
-    return int(state.at[place])
 
 
 def _kept_and_run_again(workspace: int) -> tuple[DFGraph, list[int]]:
