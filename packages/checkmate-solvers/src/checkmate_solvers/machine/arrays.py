@@ -169,11 +169,10 @@ def _rows(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
 
 
 def _lots(graph: DFGraph) -> Ints:
-    """Each tensor that an op makes once, and the larger again in proportion to their share; never empty."""
-    made = np.where(graph.producer >= 0, graph.sizes, 0.0)
+    """Each tensor that a needed op makes once, and the larger again in proportion to their share."""
+    made = np.where(np.append(needed_ops(graph), False)[graph.producer], graph.sizes, 0.0)
     copies = (made > 0) + (graph.n_ops * made / max(made.sum(), 1.0)).astype(np.int64)
-    lots = np.repeat(np.arange(graph.n_tensors), copies)
-    return lots if len(lots) else np.zeros(1, dtype=np.int64)
+    return np.repeat(np.arange(graph.n_tensors), copies)
 
 
 def _generator(seed: int) -> Ints:

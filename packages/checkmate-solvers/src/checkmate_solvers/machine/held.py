@@ -3,15 +3,20 @@
 Numba would pass a tuple array by array, or count references to an object that holds the arrays: either takes
 longer than most functions of the search. The pointer is to ``State.table``, which says where the arrays are.
 That does not change while machine code runs, so LLVM may read it ahead of loops.
+
+No index may be negative: Numba counts such an index from the end, and asks of each whether it is, which takes
+a fifth of the time of the search. Here nothing asks.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any, cast
 
 import numba
 from llvmlite import ir
 from numba import extending, types
+from numba.core import cgutils
 from numba.core.typing.templates import AttributeTemplate
 from numba.np import arrayobj
 
@@ -19,8 +24,41 @@ from checkmate_solvers.machine.arrays import TABLE_WIDTH
 
 __all__ = ["held"]
 
-_config, _extending, _arrays = (cast("Any", module) for module in (numba.config, extending, arrayobj))
+_modules = numba.config, extending, arrayobj, cgutils
+_config, _extending, _arrays, _pointers = (cast("Any", module) for module in _modules)
 _WORD = ir.IntType(64)
+
+
+class _Array(types.Array):
+    """The type of an array whose indices are not negative."""
+
+
+_extending.register_model(_Array)(_extending.models.ArrayModel)
+
+
+def _place(context: Any, builder: Any, array_type: _Array, array: Any, index: Any) -> Any:
+    """The address of an item; ``index`` is one word, or a tuple of them."""
+    indices = [index] if index.type == _WORD else _pointers.unpack_tuple(builder, index)
+    array = context.make_array(array_type)(context, builder, array)
+    return _pointers.get_item_pointer(context, builder, array_type, array, indices, wraparound=False)
+
+
+def _read(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array_type = signature.args[0]
+    place = _place(context, builder, array_type, *arguments)
+    return context.unpack_value(builder, array_type.dtype, place)
+
+
+def _write(context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+    array_type, _, value_type = signature.args
+    array, index, value = arguments
+    value = context.cast(builder, value, value_type, array_type.dtype)
+    context.pack_value(builder, array_type.dtype, value, _place(context, builder, array_type, array, index))
+
+
+for _index_type in (types.Integer, types.BaseTuple):
+    _extending.lower_builtin(operator.getitem, _Array, _index_type)(_read)
+    _extending.lower_builtin(operator.setitem, _Array, _index_type, types.Any)(_write)
 
 
 class _HeldType(types.Type):
@@ -28,7 +66,8 @@ class _HeldType(types.Type):
 
     def __init__(self, state: Any) -> None:
         super().__init__(name="Held")  # short, as all functions have it in their names
-        self.arrays = dict(zip(state.fields, state.types, strict=True))
+        arrays = zip(state.fields, state.types, strict=True)
+        self.arrays = {name: _Array(array.dtype, array.ndim, array.layout) for name, array in arrays}
 
 
 _extending.register_model(_HeldType)(_extending.models.OpaqueModel)

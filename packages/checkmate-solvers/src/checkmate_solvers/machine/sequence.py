@@ -49,9 +49,9 @@ _NOTHING = -(2**62)
 
 @compiled
 def following(s: State, position: int) -> int:
-    """The next position with a node; there must be one."""
+    """The next position with a node, of all positions if this one is −1; there must be one."""
     block = position >> SHIFT
-    if (position & INSIDE) + 1 < s.filled[block]:
+    if position >= 0 and (position & INSIDE) + 1 < s.filled[block]:
         return position + 1
     block += 1
     while s.filled[block] == 0:
