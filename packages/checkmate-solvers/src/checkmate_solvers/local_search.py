@@ -30,7 +30,6 @@ import numpy as np
 from checkmate import Problem, Solution, keep_all_peak
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic
-from checkmate.solving import NEVER, Deadline
 from checkmate_solvers.coarsening import Coarse, coarsened
 from checkmate_solvers.machine.arrays import Ints
 from checkmate_solvers.machine.driver import Driver
@@ -134,13 +133,13 @@ class Cycles:
         self._refines = False  # a search of a coarser graph found where to start
         self._cycles = self._all_cycles()
 
-    def run(self, most: float = math.inf, until: Deadline = NEVER) -> None:
-        """Run cycles, at most ``most``, while there are patience and time; begin none after ``until``."""
+    def run(self, most: float = math.inf) -> None:
+        """Run cycles, at most ``most``, while there are patience and time."""
         able = self.incumbent.clock.has_time_to_judge(_STARTING)
         if not able or not has_machine_code(self.incumbent):
             return
         idle = 0
-        while most > 0 and idle < self.settings.patience and not (self.incumbent.done or until.passed):
+        while most > 0 and idle < self.settings.patience and not self.incumbent.done:
             most -= 1
             before = self.cost
             length = next(self._cycles)
@@ -150,7 +149,8 @@ class Cycles:
         """Run cycles of a coarser graph if that may help, then these."""
         best = self.incumbent
         if not best.done and _WIDE <= best.gap < math.inf and self.coarse is not None:
-            self.coarse.run(until=best.clock.deadline.part(_COARSE_SHARE))
+            with best.clock.within(_COARSE_SHARE):
+                self.coarse.run()
             self._refines = math.isfinite(self.coarse.cost)
         self.run()
 

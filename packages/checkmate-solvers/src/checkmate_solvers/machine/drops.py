@@ -32,7 +32,7 @@ _DROP, _ADVANCE = 1, 2
 _EARLY = 0.2
 """Probability that a dropped copy comes back earlier than just before its next read."""
 _REACH = 0.1
-"""Probability of keeping a copy alive although it exceeds the budget."""
+"""Probability, in a whole repair, of keeping a copy alive although it exceeds the budget."""
 
 
 @compiled
@@ -107,7 +107,8 @@ def _closure(
         budget: bytes.
         limit: most that it may cost; else the number is 0.
         goes: whether the previous node of v goes then.
-        thrifty: whether ops whose previous node goes then, too, or whose next node may, cost nothing.
+        thrifty: a round asks, not a whole repair: ops whose previous node goes then, too, or whose next node
+            may, cost nothing, and no copy may exceed the budget.
     """
     s.counts[MARK] += 2  # the last mark: the previous node goes; the one before it: that stays
     mark, here = s.counts[MARK] - 1, s.pos[y]
@@ -127,7 +128,7 @@ def _closure(
             death = s.pos[s.death[x, s.place[t]]]
             if death >= here or not exceeds(s, death + 1, preceding(s, here), budget - s.size[t]):
                 continue
-            if draw(s.random) < _REACH:
+            if not thrifty and draw(s.random) < _REACH:
                 continue
             s.found[n] = w
             n += 1
@@ -185,7 +186,7 @@ def _next(s: State, v: int, y: int, budget: int) -> int:
 @compiled
 def _drop(s: State, v: int, y: int, budget: int, thrifty: bool) -> None:
     """Run op v and its closure just before node y, and remove nodes that are needless then."""
-    n, _cost = _closure(s, v, y, budget, np.inf, False, False)
+    n, _cost = _closure(s, v, y, budget, np.inf, False, thrifty)
     s.found[:n].sort()
     for i in range(n):
         insert(s, s.found[i], y)
