@@ -44,6 +44,7 @@ def solved(
     clock: Literal["wall", "cpu"] = "cpu",
     fixed_order: bool = False,
     memory: int = _MEMORY,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Run one solver in a fresh process; costs are relative to computing every op once.
 
@@ -56,6 +57,7 @@ def solved(
         clock: which seconds are reported; CPU seconds where other processes share the core.
         fixed_order: whether first runs of ops keep the graph's order.
         memory: bytes that the process may allocate.
+        seed: of the solver's random choices.
 
     Returns:
         ``ended`` (the simulated status, or ``failed``, ``crashed``, ``killed``, ``not installed``) and the
@@ -72,7 +74,7 @@ def solved(
         task = {
             "graph": str(file),
             "solver": solver,
-            "seed": 0,
+            "seed": seed,
             "budget": budget,
             "time_limit": time_limit,
             "fixed_order": fixed_order,
