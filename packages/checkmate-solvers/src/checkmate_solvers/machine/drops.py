@@ -32,7 +32,7 @@ _DROP, _ADVANCE = 1, 2
 _EARLY = 0.2
 """Probability that a dropped copy comes back earlier than just before its next read."""
 _REACH = 0.1
-"""Probability, in a whole repair, of keeping a copy alive although it exceeds the budget."""
+"""Probability of keeping a copy alive although it exceeds the budget."""
 
 
 @compiled
@@ -107,8 +107,7 @@ def _closure(
         budget: bytes.
         limit: most that it may cost; else the number is 0.
         goes: whether the previous node of v goes then.
-        thrifty: a round asks, not a whole repair: ops whose previous node goes then, too, or whose next node
-            may, cost nothing, and no copy may exceed the budget.
+        thrifty: whether ops whose previous node goes then, too, or whose next node may, cost nothing.
     """
     s.counts[MARK] += 2  # the last mark: the previous node goes; the one before it: that stays
     mark, here = s.counts[MARK] - 1, s.pos[y]
@@ -128,7 +127,7 @@ def _closure(
             death = s.pos[s.death[x, s.place[t]]]
             if death >= here or not exceeds(s, death + 1, preceding(s, here), budget - s.size[t]):
                 continue
-            if not thrifty and draw(s.random) < _REACH:
+            if draw(s.random) < _REACH:
                 continue
             s.found[n] = w
             n += 1
@@ -186,7 +185,7 @@ def _next(s: State, v: int, y: int, budget: int) -> int:
 @compiled
 def _drop(s: State, v: int, y: int, budget: int, thrifty: bool) -> None:
     """Run op v and its closure just before node y, and remove nodes that are needless then."""
-    n, _cost = _closure(s, v, y, budget, np.inf, False, thrifty)
+    n, _cost = _closure(s, v, y, budget, np.inf, False, False)
     s.found[:n].sort()
     for i in range(n):
         insert(s, s.found[i], y)

@@ -40,6 +40,8 @@ _WARMTH, _LEAST_WARMTH = 0.3, 0.02
 """Temperature of a whole repair: relative to the bytes over the budget, plus a share of the budget."""
 _KICKS, _KICKING = 0.05, 0.3
 """Probability that a step of a whole repair is kept whatever it does, in this share of the calls."""
+_COLD_KICKS = 0.1
+"""The same probability in a round, whose repair is cold."""
 _CAREFUL, _MANY = 0.15, 8
 """Probability that a round compares more ways to free bytes, and by which factor."""
 
@@ -260,7 +262,7 @@ def run_rounds(s: State, budget: int, rounds: int, cooling: float, samples: int)
         if s.counts[LOGGED] == 0:
             continue
         many = _MANY * samples if draw(s.random) < _CAREFUL else 1 + int(draw(s.random) * samples)
-        fine = _free(s, budget, most_cost, 64, many, 0.0, 0.0)
+        fine = _free(s, budget, most_cost, 64, many, 0.0, _COLD_KICKS)
         if fine:
             for _try in range(4 if kind >= 0.38 else 12):
                 if s.counts[REPEATED] > 0 and has_room(s):
