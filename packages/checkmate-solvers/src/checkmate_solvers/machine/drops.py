@@ -268,7 +268,7 @@ def make_room(s: State, p: int, excess: int, budget: int, samples: int, limit: f
     first, last = _stretch(s, p, budget)
     kind, what, where, least, seen = 0, 0, 0, np.inf, 0
     i, stride = int(draw(s.random) * len(s.lots)), 1 + int(draw(s.random) * (len(s.lots) - 1))
-    for _ in range(24 + 16 * samples if len(s.lots) > 0 else 0):
+    for _ in range(min(len(s.lots), 1) * (24 + 16 * samples)):
         i += stride - len(s.lots) * (i + stride >= len(s.lots))
         t = s.lots[i]
         x = _idling(s, t, p)
