@@ -101,8 +101,8 @@ def markdown(results: Results) -> str:
     least = [row for row in results.rows if "least" in row.result]
     parts = [
         "Cost relative to computing every op once, gap, and CPU seconds to the first schedule and to one "
-        f"within 1 % of the last: medians of {len(_SEEDS)} seeds. “–”: no schedule found. Budgets below the "
-        "floor are left out.",
+        f"within 1 % of the last: medians of up to {len(_SEEDS)} seeds. “–”: no schedule found. Budgets "
+        "below the floor are left out.",
         table(
             [
                 *("trace", "ops", "budget", "floor", "`auto`", "bound", "gap", "first s", "1 % s"),
