@@ -65,6 +65,14 @@ def test_relaxations_choose_the_moments_and_the_rest_of_the_time_goes_to_the_mil
     assert first_s < 15 < 45 < last_s
 
 
+def test_without_nodes_relaxations_prove_a_bound_and_no_schedule_is_found() -> None:
+    graph = generators.chain(12, cost="random")
+    problem = Problem(graph=graph, budget=keep_all_peak(graph) * 3 // 10, fixed_order=True, time_limit=60)
+    one, several = (CutMilp(moments=moments, nodes=0).solve(problem) for moments in (0, 4))
+    assert one.schedule is several.schedule is None
+    assert math.fsum(graph.costs) < one.bound < several.bound <= CutMilp().solve(problem).bound
+
+
 def test_a_rejected_model_is_no_proof(monkeypatch) -> None:
     """SciPy gives "infeasible" and "HiGHS rejects the model" the same status."""
     graph = generators.chain(8)

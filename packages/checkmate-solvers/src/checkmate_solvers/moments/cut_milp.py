@@ -2,28 +2,27 @@
 
 :mod:`checkmate_solvers.moments.program` has the program. The first moment is that at which memory is
 scarcest; alone it is nearly enough. Others are added one at a time, as long as one raises the bound of the
-linear relaxation by a good part: of some candidates, that which raises it most. Relaxations are quick, and no
-further moment weakens them. The rest of the time is for the MILP of all; if it ends early, one more is added.
+linear relaxation by a good part: of those that :mod:`checkmate_solvers.moments.shortage` proposes, that which
+raises it most. Relaxations are quick, and no further moment weakens them. The rest of the time is for the
+MILP of all; if it ends early, one more is added.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from checkmate import Problem, Solution
-from checkmate.analysis import liveness, working_sets
 from checkmate_solvers.engines import Highs
 from checkmate_solvers.moments.min_cut import MinCut
-from checkmate_solvers.moments.moment import Decision, Mask, Moment, crowded_ops, moment_at
+from checkmate_solvers.moments.moment import Decision, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments.program import Moments
-from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, literal
+from checkmate_solvers.moments.shortage import promising
+from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
 
 __all__ = ["CutMilp", "solve_cuts"]
 
@@ -33,12 +32,12 @@ _BUILDING = 18
 """For each moment, building the MILP takes about as long as judging this many schedules."""
 _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
-_FIRST_SHARE, _GROWING_SHARE, _SCANS, _WORTH = 1 / 6, 0.75, 3, 0.01
-"""Shares of the remaining time in which the MILP of the first moment is solved, and moments are added; into
-how many parts the latter is divided, the first for looking for the next moment; and the least rise of the
-relaxation's bound, relative to it, that adds one."""
-_PARTS = 8
-"""The fullest op of each of this many parts of the order is a candidate; others follow in such strides."""
+_FIRST_SHARE, _GROWING_SHARE, _TRYING_SHARE, _WORTH = 1 / 6, 0.75, 1 / 3, 0.005
+"""Shares of the remaining time in which the MILP of the first moment is solved, and moments are added; the
+share of the latter for trying which one is next; and the least rise of the relaxation's bound, relative to
+it, that adds one."""
+_FEW, _MANY = 2, 4
+"""How many are tried at least, and where one is as good as the estimate of the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,8 @@ class CutMilp:
 
     Attributes:
         moments: the most moments to add; more is slow and hardly stronger.
-        nodes: the most branch-and-bound nodes of each MILP: a limit that does not depend on the machine.
+        nodes: the most branch-and-bound nodes of each MILP: a limit that does not depend on the machine; 0 =
+            linear relaxations alone, which find no schedules.
     """
 
     moments: int = 4
@@ -80,7 +80,7 @@ class CutMilp:
         bounds = bounds or dict.fromkeys(crowded_ops(best.problem, 1), 0.0)
         if not bounds or best.done or not best.clock.has_time_to_judge(_BUILDING):
             return
-        programs = _Programs(best, self.nodes, bounds)
+        programs = _Programs(best, self.nodes)
         first = (max(bounds, key=bounds.__getitem__),)
         programs.decide(first, _FIRST_SHARE)
         chosen = programs.grown(first, self.moments)
@@ -105,19 +105,19 @@ def solve_cuts(
     model = Moments(moments)
     program = model.program.relaxed() if linear else model.program
     outcome = Highs(nodes=nodes).solve(program, time_limit=time_limit, gap=gap)
-    keep = {} if outcome.values is None else model.kept(outcome.values)
-    return Decision(recompute=max(outcome.bound, 0.0) * model.unit, keep=keep, finished=outcome.finished)
+    proved, values = max(outcome.bound, 0.0) * model.unit, outcome.values
+    if values is None:
+        return Decision(recompute=proved, keep={}, finished=outcome.finished)
+    keep, again = model.kept(values), model.again(values)
+    return Decision(recompute=proved, keep=keep, finished=outcome.finished, again=again)
 
 
 class _Programs:
     """The programs of one problem; moments are ops."""
 
-    def __init__(self, best: Incumbent, nodes: int, candidates: Iterable[int]) -> None:
+    def __init__(self, best: Incumbent, nodes: int) -> None:
         self.best, self.nodes = best, nodes
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
-        large, crowded = sorted(candidates, key=(-working_sets(graph)).__getitem__), crowded_ops(best.problem)
-        self._others = [*large, *itertools.chain(*(crowded[i::_PARTS] for i in range(_PARTS)))]
-        self._rises: dict[int, float] = {}  # of the relaxation's bound, when each moment was tried last
         self._decisions: dict[tuple[int, ...], Decision] = {}  # of the MILPs
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
         self._relaxed = cache(lambda ops: self._solve(ops, time_limit=best.clock.left_s, linear=True))
@@ -125,7 +125,8 @@ class _Programs:
     def decide(self, chosen: tuple[int, ...], share: float = 1.0) -> bool:
         """Solve the MILP of these moments in a share of the time left, and follow it; whether it ended."""
         best, limit, gap = self.best, share * self.best.clock.left_s, self.best.recompute_gap(_GAP)
-        if not chosen or best.done or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
+        able = chosen and self.nodes and not best.done
+        if not able or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
             return False
         if chosen not in self._decisions or not self._decisions[chosen].finished:
             decision = self._decisions[chosen] = self._solve(chosen, time_limit=limit, gap=gap)
@@ -134,34 +135,36 @@ class _Programs:
         return self._decisions[chosen].finished
 
     def grown(self, chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
-        """Add moments, up to ``most``, while each raises the relaxation's bound by a good part."""
-        with self.best.clock.within(_GROWING_SHARE):
-            while len(chosen) <= most and not self.best.done:
+        """Add moments, up to ``most``, while each raises the relaxation's bound by a good part.
+
+        No step begins in less time than the last one took: each takes longer.
+        """
+        clock, took_s = self.best.clock, 0.0
+        with clock.within(_GROWING_SHARE if self.nodes else 1.0):
+            while len(chosen) <= most and not self.best.done and took_s < clock.left_s:
+                left_s = clock.left_s
                 larger, rise = self.with_one_more(chosen)
                 if rise <= _WORTH * self._relaxed(chosen).recompute:
                     break
-                chosen = larger
+                chosen, took_s = larger, left_s - clock.left_s
         return chosen
 
     def with_one_more(self, chosen: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
         """These moments and one more, that which raises the relaxation's bound most; and by how much.
 
-        Candidates are, in turn, moments at which the decision about these is most over the budget, those
-        that raised the bound of fewer moments most, and others, first those with the largest working sets.
         Without any, no moments are returned.
         """
-        best, until = self.best, self.best.clock.deadline.part(1 / _SCANS)
-        base, rises = self._relaxed(chosen), self._rises
-        keep = self._decisions.get(chosen, base).keep
-        over, good = _overfull(best.problem, keep, chosen), sorted(rises, key=lambda at: -rises[at])
-        candidates = itertools.chain.from_iterable(itertools.zip_longest(over, good, self._others))
-        tried: dict[tuple[int, ...], float] = {}
-        for at in dict.fromkeys(at for at in candidates if at is not None and at not in chosen):
-            if best.done or until.passed:
+        best, until, base = self.best, self.best.clock.deadline.part(_TRYING_SHARE), self._relaxed(chosen)
+        again, tried = self._decisions.get(chosen, base).again, dict[tuple[int, ...], float]()
+        rises = {} if again is None else promising(best, chosen, again, self._moment)
+        for at, rise in rises.items():
+            found = max(tried, key=tried.__getitem__, default=())
+            good = len(tried) >= _MANY and tried[found] >= max(rise, _WORTH * base.recompute)
+            if best.done or good or (until.passed and len(tried) >= _FEW):
                 break
             larger = tuple(sorted((*chosen, at)))
             if all(self._moment(b).before[a] for a, b in itertools.pairwise(larger)):  # certain to be in line
-                tried[larger] = rises[at] = max(self._relaxed(larger).recompute - base.recompute, 0.0)
+                tried[larger] = max(self._relaxed(larger).recompute - base.recompute, 0.0)
         found = max(tried, key=tried.__getitem__, default=())
         return found, tried.get(found, 0.0)
 
@@ -171,18 +174,3 @@ class _Programs:
         moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
         self.best.prove(decision.recompute, f"cut-milp with {moments}")
         return decision
-
-
-def _overfull(problem: Problem, keep: Mapping[int, Mask], known: Sequence[int]) -> list[int]:
-    """Where a decision, followed to the letter, exceeds the budget: the fullest op of each part."""
-    sequence = literal(problem.graph, keep)
-    memory = liveness(problem.graph, sequence).memory
-    ops, first = np.unique(sequence, return_index=True)
-    order = np.argsort(first)
-    ends = first[order]
-    peaks = np.maximum.reduceat(memory[: ends[-1] + 1], np.append(0, ends[:-1] + 1))
-    sizes = zip(ops[order].tolist(), peaks.tolist(), strict=True)
-    over = {v: size for v, size in sizes if size > problem.budget and v not in known}
-    parts = np.array_split(np.array(sorted(over), dtype=np.int64), _PARTS)
-    hills = [max(part.tolist(), key=lambda at: (over[at], at)) for part in parts if len(part)]
-    return sorted(hills, key=lambda at: (-over[at], -at))

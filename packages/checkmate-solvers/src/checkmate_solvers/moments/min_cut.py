@@ -100,7 +100,7 @@ def _cut_at(best: Incumbent, cuts: dict[int, Decision], at: int) -> None:
         return
     problem = best.problem
     moment = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
-    cuts[at] = min_cut(moment)
+    cuts[at] = min_cut(moment, enough=best.bound - best.base)
     best.prove(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
 
 
@@ -112,9 +112,15 @@ class _Line(NamedTuple):
     keep: Mask
 
 
-def min_cut(moment: Moment) -> Decision:
-    """Maximise L(λ) over λ ≥ 0; keep the tensors of the cheapest cut that fits."""
-    network = _Network(moment)
+def min_cut(moment: Moment, *, costs: _Values | None = None, enough: float = 0.0) -> Decision:
+    """Maximise L(λ) over λ ≥ 0; keep the tensors of the cheapest cut that fits.
+
+    Args:
+        moment: the moment.
+        costs: of running each op again, shape ``[n_ops]``; default those of the graph.
+        enough: stop, with a lower bound, as soon as no λ can prove more than this.
+    """
+    network = _Network(moment, moment.graph.costs if costs is None else costs)
     roomy, (proved, tight) = network.keep_all(), network.keep_least()
     if proved > 0:
         return Decision(recompute=math.inf, keep={moment.at: tight.keep})
@@ -126,7 +132,7 @@ def min_cut(moment: Moment) -> Decision:
             break
         price = (tight.cost - roomy.cost) / (roomy.excess - tight.excess)
         met = roomy.cost + price * roomy.excess
-        if price <= 0:
+        if price <= 0 or met <= enough:
             break
         value, line = network.cut(price)
         best = max(best, value)
@@ -146,12 +152,12 @@ class _Network:
     latter is the sink for ops that ran before. The moment decides neither pinned tensors nor later ones.
     """
 
-    def __init__(self, moment: Moment) -> None:
+    def __init__(self, moment: Moment, costs: _Values) -> None:
         self.moment, graph = moment, moment.graph
         self.decided = moment.made & ~moment.pinned
         ran = moment.before | moment.unsure
         tensors, self.ops = np.flatnonzero(self.decided), np.flatnonzero(ran)
-        self.sizes, self.costs = graph.sizes[tensors], graph.costs[self.ops]
+        self.sizes, self.costs = graph.sizes[tensors], costs[self.ops]
         self.runs_once = np.array([not graph.ops[v].recomputable for v in self.ops], dtype=np.bool_)
         self.n_nodes = 2 + 2 * graph.n_ops + graph.n_tensors
         again, first, tensor = np.split(np.arange(2, self.n_nodes), [graph.n_ops, 2 * graph.n_ops])
@@ -216,5 +222,5 @@ class _Network:
         runs, first, wanted = np.split(side[2:], [graph.n_ops, 2 * graph.n_ops])
         resident = self.decided & wanted & ~runs[graph.producer]
         held = int(graph.sizes[resident].sum()) + moment.pinned_size
-        cost = float(graph.costs[runs & ~first].sum())
+        cost = float(self.costs[(runs & ~first)[self.ops]].sum())
         return _Line(cost, held - moment.room, ~self.decided | resident | first[graph.producer])

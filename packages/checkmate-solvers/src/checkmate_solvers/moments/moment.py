@@ -80,11 +80,14 @@ class Decision:
         keep: for each moment, by its op, which tensors are resident there, shape ``[n_tensors]``; those that
             the moment does not decide, or made after it, are kept. Empty if nothing was found.
         finished: whether the engine came to its end: more time would not help.
+        again: of each op, the share that runs again after each moment and before the next, shape
+            ``[n_moments, n_ops]``; None if nothing was found, or by minimum cuts.
     """
 
     recompute: float
     keep: dict[int, Mask]
     finished: bool = True
+    again: npt.NDArray[np.float64] | None = None
 
 
 def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Moment:

@@ -86,6 +86,11 @@ class Moments:
         chosen |= np.append(late, np.zeros((len(late), 1), dtype=np.bool_), axis=1)[:-1, self.graph.producer]
         return {moment.at: chosen[k] for k, moment in enumerate(self.moments)}
 
+    def again(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """A solution's r between neighbouring moments, shape ``[n_moments, n_ops]``."""
+        again = [np.append(values, 0.0)[self.r[k, k + 1]] for k in range(len(self.moments))]
+        return np.array(again, dtype=np.float64)
+
     def _room(self, k: int) -> None:
         """Σ |T| x_T ≤ room, in whole numbers up to 2^18.
 

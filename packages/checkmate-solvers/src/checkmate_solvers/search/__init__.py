@@ -6,7 +6,6 @@ from checkmate_solvers.search.decisions import (
     await_machine_code,
     follow,
     has_machine_code,
-    literal,
     mend,
     offer,
 )
@@ -19,7 +18,6 @@ __all__ = [
     "await_machine_code",
     "follow",
     "has_machine_code",
-    "literal",
     "mend",
     "offer",
 ]

@@ -1,0 +1,97 @@
+r"""Where a decision about some moments leaves too little room: which moment may raise its bound.
+
+Of op o, let ρ_o ≤ 1 run again after moment t, by a decision about t and others. If all that ran as late as it
+may, a tensor T would be held at a later moment, before its last reader first runs, in part
+
+    1 − ρ_p(T)      and after it   max(0, max{ρ_o : o reads T} − ρ_p(T))      (p(T) makes T)
+
+Moments that have less room than that, in base order, may raise the bound. How much is estimated by a minimum
+cut in which an op costs what the decision does not pay yet: (1 − ρ_o) c_o. It knows nothing of what has to
+run before the moment; but it takes a tenth of the time of a linear program, or less.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from checkmate import Problem
+from checkmate.analysis import needed_ops, working_sets
+from checkmate_solvers.moments.min_cut import min_cut
+from checkmate_solvers.moments.moment import Moment
+from checkmate_solvers.search import Incumbent
+
+__all__ = ["promising", "shortage"]
+
+_PARTS, _OF_EACH, _LARGE, _SHARE = 12, 4, 8, 1 / 6
+"""Estimates are made for the ops that lack most in each of this many parts of the order, and for how many of
+each; how many ops with large working sets there are beside them; and the share of the remaining time in which
+estimates are made."""
+_JUDGED = 4
+"""An estimate takes about as long as judging this many schedules."""
+_Shares = npt.NDArray[np.float64]
+
+
+def promising(
+    best: Incumbent, chosen: Sequence[int], again: _Shares, moment: Callable[[int], Moment]
+) -> dict[int, float]:
+    """Moments that may raise the bound of some others, the most promising first, with estimates of the rise.
+
+    Those with the highest estimates, and those with the largest working sets, come in turn: of the latter,
+    estimates say little. Without time, there are none.
+
+    Args:
+        best: names the problem, and has the clock.
+        chosen: the moments that are decided, by their ops, in base order.
+        again: the share of each op that runs again after each of them and before the next, shape
+            ``[n_moments, n_ops]``.
+        moment: the moment of an op.
+    """
+    graph = best.problem.graph
+    after = np.minimum(np.cumsum(again[::-1], axis=0)[::-1], 1.0)  # each of the moments
+    at = np.maximum(np.searchsorted(chosen, np.arange(graph.n_ops), side="right") - 1, 0)
+    short = np.array([shortage(best.problem, shares) for shares in after])[at, np.arange(graph.n_ops)]
+    others = np.setdiff1d(np.flatnonzero(needed_ops(graph)), chosen)
+    sizes, rises, until = working_sets(graph), dict[int, float](), best.clock.deadline.part(_SHARE)
+    parts = np.array_split(others[short[others] > 0], _PARTS)
+    fullest = [part[np.argsort(-short[part], kind="stable")[:_OF_EACH]].tolist() for part in parts]
+    for v in itertools.chain.from_iterable(itertools.zip_longest(*fullest)):
+        if v is not None and not until.passed and best.clock.has_time_to_judge(_JUDGED):
+            unpaid, enough = graph.costs * (1 - after[at[v]]), max(rises.values(), default=0.0) / 2
+            rises[v] = min_cut(moment(v), costs=unpaid, enough=enough).recompute
+    raising = sorted((v for v in rises if rises[v] > 0), key=lambda v: -rises[v])
+    large = sorted(others.tolist(), key=lambda v: (short[v] <= 0, -sizes[v]))[:_LARGE]
+    mixed = itertools.chain.from_iterable(itertools.zip_longest(raising, large))
+    return {v: rises.get(v, 0.0) for v in mixed if v is not None}
+
+
+def shortage(problem: Problem, shares: _Shares) -> _Shares:
+    """Bytes over the budget while each needed op first runs, in base order.
+
+    Args:
+        problem: graph and budget.
+        shares: how much of each op runs again, as late as it may, shape ``[n_ops]``.
+
+    Returns:
+        Bytes, negative where there is room, shape ``[n_ops]``.
+    """
+    graph, needed = problem.graph, needed_ops(problem.graph)
+    maker, end = graph.producer, graph.n_ops
+    made = np.append(needed, False)[maker]
+    reader, read = np.repeat(np.arange(end), np.diff(graph.reads.indptr)), graph.reads.indices
+    inner = needed[reader] & made[read]
+    reader, read = reader[inner], read[inner]
+    last, asked = maker.copy(), np.zeros(graph.n_tensors)
+    np.maximum.at(last, read, reader)
+    last[list(graph.outputs)] = end
+    np.maximum.at(asked, read, shares[reader])
+    remade = np.append(shares, 0.0)[maker]
+    before, after = (1 - remade) * graph.sizes, np.maximum(asked - remade, 0.0) * graph.sizes
+    changes = np.bincount(maker[made] + 1, before[made], end + 2)
+    changes += np.bincount(last[made] + 1, (after - before)[made], end + 2)
+    inputs = np.bincount(reader, before[read], end)
+    held: _Shares = np.asarray(np.cumsum(changes), dtype=np.float64)[:end]
+    return held - inputs + working_sets(graph) - problem.budget

@@ -1,0 +1,65 @@
+"""Where a decision about some moments leaves too little room, and which moment is proposed for it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+
+from checkmate import DFGraph, Problem, generators, keep_all_peak
+from checkmate.analysis import liveness, needed_ops, working_sets
+from checkmate.testing.strategies import graphs
+from checkmate_solvers.moments.cut_milp import solve_cuts
+from checkmate_solvers.moments.moment import moment_at
+from checkmate_solvers.moments.shortage import promising, shortage
+from checkmate_solvers.search import Incumbent
+
+
+@given(graph=graphs())
+def test_without_recomputation_it_is_the_memory_of_the_base_order_over_the_budget(graph: DFGraph) -> None:
+    order = np.flatnonzero(needed_ops(graph))
+    problem = Problem(graph=graph, budget=max(keep_all_peak(graph) // 2, 1))
+    short = shortage(problem, np.zeros(graph.n_ops))
+    assert (short[order] + problem.budget).tolist() == liveness(graph, order.tolist()).memory.tolist()
+
+
+@given(graph=graphs())
+def test_if_all_runs_again_each_op_needs_room_for_itself_alone(graph: DFGraph) -> None:
+    problem = Problem(graph=graph, budget=1)
+    short = shortage(problem, np.ones(graph.n_ops))
+    assert (short + 1).tolist() == working_sets(graph).tolist()
+
+
+def test_half_a_run_takes_half_the_bytes() -> None:
+    graph = generators.chain(6)
+    problem = Problem(graph=graph, budget=1)
+    none, half, whole = (shortage(problem, np.full(graph.n_ops, share)) for share in (0.0, 0.5, 1.0))
+    assert np.allclose(half, (none + whole) / 2)
+
+
+def test_the_most_promising_moment_raises_the_bound_of_the_first() -> None:
+    graph = generators.unet(4)
+    problem = Problem(graph=graph, budget=int(0.45 * keep_all_peak(graph)), fixed_order=True)
+    best = Incumbent(problem)
+
+    def proved(*ops: int) -> float:
+        return solve_cuts([moment(at) for at in ops], time_limit=10, nodes=0, linear=True).recompute
+
+    def moment(at: int):
+        return moment_at(graph, problem.budget, at, fixed_order=True)
+
+    first = max(np.flatnonzero(needed_ops(graph)).tolist(), key=proved)
+    again = solve_cuts([moment(first)], time_limit=10, nodes=0, linear=True).again
+    assert again is not None
+    proposed = promising(best, (first,), again, moment)
+    assert first not in proposed
+    assert max(proved(*sorted((first, at))) for at in list(proposed)[:3]) > proved(first)
+
+
+def test_without_time_the_largest_working_sets_that_lack_room_are_proposed() -> None:
+    graph = generators.unet(3)
+    problem = Problem(graph=graph, budget=int(0.5 * keep_all_peak(graph)), time_limit=1e-6)
+    nothing = np.zeros((1, graph.n_ops))
+    proposed = promising(Incumbent(problem), (0,), nothing, lambda _: None)  # type: ignore[arg-type, return-value]
+    short, sizes = shortage(problem, nothing[0]), working_sets(graph)
+    assert list(proposed) == sorted(proposed, key=lambda v: (short[v] <= 0, -sizes[v]))
+    assert short[min(proposed, key=list(proposed).index)] > 0
