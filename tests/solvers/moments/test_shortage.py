@@ -9,7 +9,7 @@ from checkmate import DFGraph, Problem, generators, keep_all_peak
 from checkmate.analysis import liveness, needed_ops, working_sets
 from checkmate.testing.strategies import graphs
 from checkmate_solvers.moments.cut_milp import solve_cuts
-from checkmate_solvers.moments.moment import moment_at
+from checkmate_solvers.moments.moment import Decision, moment_at
 from checkmate_solvers.moments.shortage import promising, shortage
 from checkmate_solvers.search import Incumbent
 
@@ -48,18 +48,25 @@ def test_the_most_promising_moment_raises_the_bound_of_the_first() -> None:
         return moment_at(graph, problem.budget, at, fixed_order=True)
 
     first = max(np.flatnonzero(needed_ops(graph)).tolist(), key=proved)
-    again = solve_cuts([moment(first)], time_limit=10, nodes=0, linear=True).again
-    assert again is not None
-    proposed = promising(best, (first,), again, moment)
+    alone = solve_cuts([moment(first)], time_limit=10, nodes=0, linear=True)
+    proposed = promising(best, (first,), alone, moment)
     assert first not in proposed
     assert max(proved(*sorted((first, at))) for at in list(proposed)[:3]) > proved(first)
 
 
-def test_without_time_the_largest_working_sets_that_lack_room_are_proposed() -> None:
+def test_without_time_the_fullest_and_the_largest_working_sets_are_proposed() -> None:
     graph = generators.unet(3)
     problem = Problem(graph=graph, budget=int(0.5 * keep_all_peak(graph)), time_limit=1e-6)
-    nothing = np.zeros((1, graph.n_ops))
+    keep = {0: np.ones(graph.n_tensors, dtype=np.bool_)}
+    nothing = Decision(recompute=0.0, keep=keep, again=np.zeros((1, graph.n_ops)))
     proposed = promising(Incumbent(problem), (0,), nothing, lambda _: None)  # type: ignore[arg-type, return-value]
-    short, sizes = shortage(problem, nothing[0]), working_sets(graph)
-    assert list(proposed) == sorted(proposed, key=lambda v: (short[v] <= 0, -sizes[v]))
-    assert short[min(proposed, key=list(proposed).index)] > 0
+    memory = liveness(graph, list(range(graph.n_ops))).memory
+    assert set(proposed.values()) == {0.0}
+    assert next(iter(proposed)) == memory.argmax()
+    assert max(range(1, graph.n_ops), key=working_sets(graph).__getitem__) in proposed
+
+
+def test_a_decision_that_found_nothing_proposes_nothing() -> None:
+    graph = generators.unet(3)
+    best = Incumbent(Problem(graph=graph, budget=keep_all_peak(graph)))
+    assert promising(best, (0,), Decision(recompute=0.0, keep={}), lambda _: None) == {}  # type: ignore[arg-type, return-value]

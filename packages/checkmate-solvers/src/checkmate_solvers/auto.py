@@ -89,6 +89,8 @@ the first number, which it may close, and above, where the search gains more."""
 _NEARLY, _WIDE = 2e-3, 0.03
 """Step 4 goes on at a relative gap up to the first, as the bound is good; and above the second, as the
 schedule is bad."""
+_FEW = 300
+"""Up to this many ops, MILPs are quick enough to be solved at wide gaps, too."""
 _MORE_CYCLES, _CYCLES_SHARE = 8, 0.5
 """For how many cycles it goes on, as also where it finds the first schedule; and the share of the remaining
 time that it may use at first, and then."""
@@ -228,7 +230,7 @@ class Auto:
         able = not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING)
         bounds = self.min_cut.improve(best) if able else {}
         if not best.done and self._has("cut-milp"):
-            linear = share < 1 and _WIDE < best.gap < math.inf
+            linear = share < 1 and _WIDE < best.gap < math.inf and best.problem.graph.n_ops > _FEW
             with best.clock.within(share):
                 (self.relaxations if linear else self.cut_milp).improve(best, bounds=bounds)
 

@@ -36,7 +36,7 @@ _FIRST_SHARE, _GROWING_SHARE, _TRYING_SHARE, _WORTH = 1 / 6, 0.75, 1 / 3, 0.005
 """Shares of the remaining time in which the MILP of the first moment is solved, and moments are added; the
 share of the latter for trying which one is next; and the least rise of the relaxation's bound, relative to
 it, that adds one."""
-_FEW, _MANY = 2, 4
+_FEW, _MANY = 2, 6
 """How many are tried at least, and where one is as good as the estimate of the next."""
 
 
@@ -155,9 +155,8 @@ class _Programs:
         Without any, no moments are returned.
         """
         best, until, base = self.best, self.best.clock.deadline.part(_TRYING_SHARE), self._relaxed(chosen)
-        again, tried = self._decisions.get(chosen, base).again, dict[tuple[int, ...], float]()
-        rises = {} if again is None else promising(best, chosen, again, self._moment)
-        for at, rise in rises.items():
+        decision, tried = self._decisions.get(chosen, base), dict[tuple[int, ...], float]()
+        for at, rise in promising(best, chosen, decision, self._moment).items():
             found = max(tried, key=tried.__getitem__, default=())
             good = len(tried) >= _MANY and tried[found] >= max(rise, _WORTH * base.recompute)
             if best.done or good or (until.passed and len(tried) >= _FEW):

@@ -72,7 +72,8 @@ class MinCut:
             best: receives both.
 
         Returns:
-            The bound of each moment, by its op, in base order; empty if no moment is crowded.
+            The bound of each moment, by its op, in base order, or less where that is below the best; empty if
+            no moment is crowded.
         """
         cuts: dict[int, Decision] = {}
         crowded, graph = crowded_ops(best.problem), best.problem.graph

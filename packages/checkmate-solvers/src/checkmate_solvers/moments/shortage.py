@@ -13,50 +13,54 @@ run before the moment; but it takes a tenth of the time of a linear program, or 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from checkmate import Problem
-from checkmate.analysis import needed_ops, working_sets
+from checkmate.analysis import liveness, needed_ops, working_sets
+from checkmate.solving import sequence_from_moments
 from checkmate_solvers.moments.min_cut import min_cut
-from checkmate_solvers.moments.moment import Moment
+from checkmate_solvers.moments.moment import Decision, Mask, Moment
 from checkmate_solvers.search import Incumbent
 
 __all__ = ["promising", "shortage"]
 
-_PARTS, _OF_EACH, _LARGE, _SHARE = 12, 4, 8, 1 / 6
-"""Estimates are made for the ops that lack most in each of this many parts of the order, and for how many of
-each; how many ops with large working sets there are beside them; and the share of the remaining time in which
-estimates are made."""
+_PARTS, _LEAST, _OF_EACH, _SHARE = 12, 32, 4, 1 / 6
+"""Estimates are made in this many parts of the order, or in fewer that have as many ops each; how many ops of
+each are looked at, those that lack most; and in which share of the remaining time."""
+_LARGE = 8
+"""How many ops with large working sets there are beside them."""
 _JUDGED = 4
 """An estimate takes about as long as judging this many schedules."""
 _Shares = npt.NDArray[np.float64]
 
 
 def promising(
-    best: Incumbent, chosen: Sequence[int], again: _Shares, moment: Callable[[int], Moment]
+    best: Incumbent, chosen: Sequence[int], decision: Decision, moment: Callable[[int], Moment]
 ) -> dict[int, float]:
     """Moments that may raise the bound of some others, the most promising first, with estimates of the rise.
 
-    Those with the highest estimates, and those with the largest working sets, come in turn: of the latter,
-    estimates say little. Without time, there are none.
+    Three kinds come in turn: those with the highest estimates; those at which the decision, followed to the
+    letter, is most over the budget; and those with the largest working sets. Of the latter two, estimates say
+    little. Without time, there are none.
 
     Args:
         best: names the problem, and has the clock.
         chosen: the moments that are decided, by their ops, in base order.
-        again: the share of each op that runs again after each of them and before the next, shape
-            ``[n_moments, n_ops]``.
+        decision: about these.
         moment: the moment of an op.
     """
+    if decision.again is None:
+        return {}
     graph = best.problem.graph
-    after = np.minimum(np.cumsum(again[::-1], axis=0)[::-1], 1.0)  # each of the moments
+    after = np.minimum(np.cumsum(decision.again[::-1], axis=0)[::-1], 1.0)  # each of the moments
     at = np.maximum(np.searchsorted(chosen, np.arange(graph.n_ops), side="right") - 1, 0)
     short = np.array([shortage(best.problem, shares) for shares in after])[at, np.arange(graph.n_ops)]
     others = np.setdiff1d(np.flatnonzero(needed_ops(graph)), chosen)
     sizes, rises, until = working_sets(graph), dict[int, float](), best.clock.deadline.part(_SHARE)
-    parts = np.array_split(others[short[others] > 0], _PARTS)
+    parts = np.array_split(others[short[others] > 0], min(_PARTS, 1 + graph.n_ops // _LEAST))
     fullest = [part[np.argsort(-short[part], kind="stable")[:_OF_EACH]].tolist() for part in parts]
     for v in itertools.chain.from_iterable(itertools.zip_longest(*fullest)):
         if v is not None and not until.passed and best.clock.has_time_to_judge(_JUDGED):
@@ -64,8 +68,9 @@ def promising(
             rises[v] = min_cut(moment(v), costs=unpaid, enough=enough).recompute
     raising = sorted((v for v in rises if rises[v] > 0), key=lambda v: -rises[v])
     large = sorted(others.tolist(), key=lambda v: (short[v] <= 0, -sizes[v]))[:_LARGE]
-    mixed = itertools.chain.from_iterable(itertools.zip_longest(raising, large))
-    return {v: rises.get(v, 0.0) for v in mixed if v is not None}
+    over = _overfull(best.problem, decision.keep)
+    mixed = itertools.chain.from_iterable(itertools.zip_longest(raising, over, large))
+    return {v: rises.get(v, 0.0) for v in mixed if v is not None and v not in chosen}
 
 
 def shortage(problem: Problem, shares: _Shares) -> _Shares:
@@ -95,3 +100,18 @@ def shortage(problem: Problem, shares: _Shares) -> _Shares:
     inputs = np.bincount(reader, before[read], end)
     held: _Shares = np.asarray(np.cumsum(changes), dtype=np.float64)[:end]
     return held - inputs + working_sets(graph) - problem.budget
+
+
+def _overfull(problem: Problem, keep: Mapping[int, Mask]) -> list[int]:
+    """Where a decision, followed to the letter, exceeds the budget most: the fullest op of each part."""
+    graph, needed = problem.graph, needed_ops(problem.graph)
+    sequence = [v for v in sequence_from_moments(graph, keep) if needed[v]]
+    memory = liveness(graph, sequence).memory
+    ops, first = np.unique(sequence, return_index=True)
+    order = np.argsort(first)
+    ends = first[order]
+    peaks = np.maximum.reduceat(memory[: ends[-1] + 1], np.append(0, ends[:-1] + 1))
+    sizes = dict(zip(ops[order].tolist(), peaks.tolist(), strict=True))
+    over = np.array(sorted(v for v in sizes if sizes[v] > problem.budget), dtype=np.int64)
+    hills = [max(part.tolist(), key=sizes.__getitem__) for part in np.array_split(over, _PARTS) if len(part)]
+    return sorted(hills, key=lambda v: -sizes[v])
