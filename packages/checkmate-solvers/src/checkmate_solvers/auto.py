@@ -11,7 +11,7 @@
 4. One cycle of local search, or several from scratch if no schedule is known; and more if the gap of a
    known one is small, or wide and there is no coarser graph to search in step 6.
 5. Minimum cuts at several moments, then the cut MILP for a few of them: better bounds and schedules. If the
-   gap is wide, relaxations alone: they prove nearly as much in less time.
+   gap is wide and the graph not small, relaxations alone: their bounds are nearly as high, in less time.
 6. Local search: if the gap is wide, first on a coarser graph; then from the best schedules of all steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
    schedule of the least budget for which any is found (:meth:`Auto.minimum_budget`), if it fits.

@@ -28,8 +28,8 @@ from checkmate_solvers.search import Incumbent
 __all__ = ["promising", "shortage"]
 
 _PARTS, _LEAST, _OF_EACH, _SHARE = 12, 32, 4, 1 / 6
-"""Estimates are made in this many parts of the order, or in fewer that have as many ops each; how many ops of
-each are looked at, those that lack most; and in which share of the remaining time."""
+"""The order is divided into parts: how many, and the least number of ops of each if there are fewer; how many
+ops of each have estimates, those that lack most; and the share of the remaining time for all estimates."""
 _LARGE = 8
 """How many ops with large working sets there are beside them."""
 _JUDGED = 4
