@@ -37,7 +37,7 @@ _FIRST_SHARE, _GROWING_SHARE, _TRYING_SHARE, _WORTH = 1 / 6, 0.75, 1 / 3, 0.005
 share of the latter for trying which one is next; and the least rise of the relaxation's bound, relative to
 it, that adds one."""
 _FEW, _MANY = 2, 6
-"""How many are tried at least, and where one is as good as the estimate of the next."""
+"""How many are tried at least; and after how many no others are if one is as good as the next's estimate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
