@@ -8,7 +8,7 @@ from hypothesis import given
 
 from checkmate import DFGraph, Problem, Schedule, Status, generators, keep_all_peak, simulate
 from checkmate.testing.strategies import graphs
-from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, offer
+from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, literal, offer
 
 CHAIN = generators.chain(4)  # nine ops of cost and size 1; the loss is op 4
 CLUMSY = [0, 1, 2, 3, 0, 1, 4, 5, 6, 0, 1, 7, 8]
@@ -41,6 +41,7 @@ def test_a_decision_that_does_not_fit_is_repaired(graph: DFGraph) -> None:
     best = Incumbent(problem)
     keep = {graph.n_ops // 2: np.ones(graph.n_tensors, dtype=np.bool_)}
     follow(best, keep, "all kept")
+    assert literal(graph, keep) == list(range(graph.n_ops))
     assert best.sequence is not None
     assert best.found_by.startswith("all kept")
 

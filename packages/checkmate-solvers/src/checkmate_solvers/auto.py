@@ -119,7 +119,7 @@ class Auto:
     Attributes:
         min_cut: steps 3 and 5.
         cut_milp: step 5.
-        relaxations: the same where the gap is wide and the time is short.
+        relaxations: the same where the gap is wide and the graph not small.
         local: steps 4 and 6.
         rules: step 7.
         chains: step 2, for chains.

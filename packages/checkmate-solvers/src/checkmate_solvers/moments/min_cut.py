@@ -29,7 +29,7 @@ from checkmate.analysis import working_sets
 from checkmate_solvers.moments.moment import Decision, Mask, Moment, crowded_ops, moment_at
 from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
 
-__all__ = ["MinCut", "min_cut"]
+__all__ = ["JUDGED", "MinCut", "min_cut"]
 
 _WHOLE = 2**29
 """Capacities are scaled to add up to at most this, and rounded down: SciPy's flows are int32."""
@@ -38,7 +38,7 @@ _INFINITE = 2**30
 _MOST_STEPS = 40
 _MOST_OPS = 20_000
 """Ops that the networks of all moments may have together; with more, moments are left out."""
-_JUDGED = 4
+JUDGED = 4
 """A minimum cut takes about as long as judging this many schedules."""
 _LARGE = 4
 """Of this many moments, one is added where a large working set leaves little room."""
@@ -97,7 +97,7 @@ class MinCut:
 
 def _cut_at(best: Incumbent, cuts: dict[int, Decision], at: int) -> None:
     """Cut at one more moment while there is time."""
-    if at in cuts or best.done or not best.clock.has_time_to_judge(_JUDGED):
+    if at in cuts or best.done or not best.clock.has_time_to_judge(JUDGED):
         return
     problem = best.problem
     moment = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)

@@ -88,8 +88,9 @@ class Moments:
 
     def again(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """A solution's r between neighbouring moments, shape ``[n_moments, n_ops]``."""
-        again = [np.append(values, 0.0)[self.r[k, k + 1]] for k in range(len(self.moments))]
-        return np.array(again, dtype=np.float64)
+        columns = np.array([self.r[k, k + 1] for k in range(len(self.moments))])
+        again: npt.NDArray[np.float64] = np.append(values, 0.0)[columns]
+        return again
 
     def _room(self, k: int) -> None:
         """Σ |T| x_T ≤ room, in whole numbers up to 2^18.

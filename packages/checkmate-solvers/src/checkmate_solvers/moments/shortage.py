@@ -20,10 +20,9 @@ import numpy.typing as npt
 
 from checkmate import Problem
 from checkmate.analysis import liveness, needed_ops, working_sets
-from checkmate.solving import sequence_from_moments
-from checkmate_solvers.moments.min_cut import min_cut
+from checkmate_solvers.moments.min_cut import JUDGED, min_cut
 from checkmate_solvers.moments.moment import Decision, Mask, Moment
-from checkmate_solvers.search import Incumbent
+from checkmate_solvers.search import Incumbent, literal
 
 __all__ = ["promising", "shortage"]
 
@@ -32,8 +31,6 @@ _PARTS, _LEAST, _OF_EACH, _SHARE = 12, 32, 4, 1 / 6
 ops of each have estimates, those that lack most; and the share of the remaining time for all estimates."""
 _LARGE = 8
 """How many ops with large working sets there are beside them."""
-_JUDGED = 4
-"""An estimate takes about as long as judging this many schedules."""
 _Shares = npt.NDArray[np.float64]
 
 
@@ -63,7 +60,7 @@ def promising(
     parts = np.array_split(others[short[others] > 0], min(_PARTS, 1 + graph.n_ops // _LEAST))
     fullest = [part[np.argsort(-short[part], kind="stable")[:_OF_EACH]].tolist() for part in parts]
     for v in itertools.chain.from_iterable(itertools.zip_longest(*fullest)):
-        if v is not None and not until.passed and best.clock.has_time_to_judge(_JUDGED):
+        if v is not None and not until.passed and best.clock.has_time_to_judge(JUDGED):
             unpaid, enough = graph.costs * (1 - after[at[v]]), max(rises.values(), default=0.0) / 2
             rises[v] = min_cut(moment(v), costs=unpaid, enough=enough).recompute
     raising = sorted((v for v in rises if rises[v] > 0), key=lambda v: -rises[v])
@@ -104,9 +101,8 @@ def shortage(problem: Problem, shares: _Shares) -> _Shares:
 
 def _overfull(problem: Problem, keep: Mapping[int, Mask]) -> list[int]:
     """Where a decision, followed to the letter, exceeds the budget most: the fullest op of each part."""
-    graph, needed = problem.graph, needed_ops(problem.graph)
-    sequence = [v for v in sequence_from_moments(graph, keep) if needed[v]]
-    memory = liveness(graph, sequence).memory
+    sequence = literal(problem.graph, keep)
+    memory = liveness(problem.graph, sequence).memory
     ops, first = np.unique(sequence, return_index=True)
     order = np.argsort(first)
     ends = first[order]

@@ -6,6 +6,7 @@ from checkmate_solvers.search.decisions import (
     await_machine_code,
     follow,
     has_machine_code,
+    literal,
     mend,
     offer,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "await_machine_code",
     "follow",
     "has_machine_code",
+    "literal",
     "mend",
     "offer",
 ]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from checkmate import Schedule, floor, keep_all_peak, simulate
+from checkmate import DFGraph, Schedule, floor, keep_all_peak, simulate
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import Weights, evicting_sequence, pruned
 from checkmate.solving import sequence_from_moments
@@ -25,6 +25,7 @@ __all__ = [
     "await_machine_code",
     "follow",
     "has_machine_code",
+    "literal",
     "mend",
     "offer",
 ]
@@ -59,6 +60,12 @@ def answer_easy_cases(best: Incumbent) -> bool:
     return best.done
 
 
+def literal(graph: DFGraph, keep: Mapping[int, npt.NDArray[np.bool_]]) -> list[int]:
+    """The needed ops in the order that follows a decision to the letter, whether that fits or not."""
+    needed = needed_ops(graph)
+    return [v for v in sequence_from_moments(graph, keep) if needed[v]]
+
+
 def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: str) -> None:
     """Offer the schedule that keeps certain tensors at certain moments.
 
@@ -70,8 +77,7 @@ def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: s
     problem = best.problem
     if not best.clock.has_time_to_judge(_JUDGED):
         return
-    needed = needed_ops(problem.graph)
-    sequence = [v for v in sequence_from_moments(problem.graph, keep) if needed[v]]
+    sequence = literal(problem.graph, keep)
     if has_machine_code(best):
         mend(best, sequence, origin)
     elif not offer(best, sequence, origin):
