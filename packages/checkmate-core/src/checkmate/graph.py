@@ -85,6 +85,11 @@ class CSR(NamedTuple):
         """The indices of row ``i``, as a view."""
         return self.indices[self.indptr[i] : self.indptr[i + 1]]
 
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """The row of each of ``indices``, in the same shape."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Self:
         """Compress a list of rows."""

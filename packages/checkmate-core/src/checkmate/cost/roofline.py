@@ -108,5 +108,4 @@ class Roofline:
 
 def _moved(graph: DFGraph, rows: CSR) -> npt.NDArray[np.float64]:
     """Bytes of each row's tensors."""
-    op = np.repeat(np.arange(graph.n_ops), np.diff(rows.indptr))
-    return np.bincount(op, weights=graph.sizes[rows.indices], minlength=graph.n_ops).astype(np.float64)
+    return np.bincount(rows.rows, weights=graph.sizes[rows.indices], minlength=graph.n_ops).astype(np.float64)

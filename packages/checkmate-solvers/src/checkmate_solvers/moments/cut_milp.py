@@ -32,10 +32,12 @@ _BUILDING = 18
 """For each moment, building the MILP takes about as long as judging this many schedules."""
 _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
-_FIRST_SHARE, _GROWING_SHARE, _TRYING_SHARE, _WORTH = 1 / 6, 0.75, 1 / 3, 0.005
-"""Shares of the remaining time in which the MILP of the first moment is solved, and moments are added; the
-share of the latter for trying which one is next; and the least rise of the relaxation's bound, relative to
-it, that adds one."""
+_CLOSE, _FIRST_SHARES = 0.01, (2 / 3, 1 / 6)
+"""Shares of the remaining time in which the MILP of the first moment is solved: at a relative gap up to the
+first number, which it alone may close, and above."""
+_GROWING_SHARE, _TRYING_SHARE, _WORTH = 0.75, 1 / 3, 0.005
+"""Shares of the remaining time in which moments are added, and of that for trying which one is next; and the
+least rise of the relaxation's bound, relative to it, that adds one."""
 _FEW, _MANY = 2, 6
 """How many are tried at least; and after how many no others are if one is as good as the next's estimate."""
 
@@ -82,7 +84,7 @@ class CutMilp:
             return
         programs = _Programs(best, self.nodes)
         first = (max(bounds, key=bounds.__getitem__),)
-        programs.decide(first, _FIRST_SHARE)
+        programs.decide(first, _FIRST_SHARES[best.gap > _CLOSE])
         chosen = programs.grown(first, self.moments)
         while programs.decide(chosen) and len(chosen) <= self.moments:
             chosen, _ = programs.with_one_more(chosen)
@@ -155,17 +157,18 @@ class _Programs:
         Without any, no moments are returned.
         """
         best, until, base = self.best, self.best.clock.deadline.part(_TRYING_SHARE), self._relaxed(chosen)
-        decision, tried = self._decisions.get(chosen, base), dict[tuple[int, ...], float]()
-        for at, rise in promising(best, chosen, decision, self._moment).items():
-            found = max(tried, key=tried.__getitem__, default=())
-            good = len(tried) >= _MANY and tried[found] >= max(rise, _WORTH * base.recompute)
-            if best.done or good or (until.passed and len(tried) >= _FEW):
+        decision, found = self._decisions.get(chosen, base), tuple[int, ...]()
+        most, tried = 0.0, 0
+        for at, estimate in promising(best, chosen, decision, self._moment).items():
+            good = tried >= _MANY and most >= max(estimate, _WORTH * base.recompute)
+            if best.done or good or (until.passed and tried >= _FEW):
                 break
             larger = tuple(sorted((*chosen, at)))
             if all(self._moment(b).before[a] for a, b in itertools.pairwise(larger)):  # certain to be in line
-                tried[larger] = max(self._relaxed(larger).recompute - base.recompute, 0.0)
-        found = max(tried, key=tried.__getitem__, default=())
-        return found, tried.get(found, 0.0)
+                rise, tried = self._relaxed(larger).recompute - base.recompute, tried + 1
+                if rise > most or not found:
+                    found, most = larger, max(rise, 0.0)
+        return found, most
 
     def _solve(self, chosen: tuple[int, ...], **options: Any) -> Decision:
         """Solve the MILP of these moments, or its relaxation, and keep the bound."""

@@ -164,8 +164,7 @@ class _Network:
         again, first, tensor = np.split(np.arange(2, self.n_nodes), [graph.n_ops, 2 * graph.n_ops])
         first[~moment.unsure] = 1
         late, wanted = np.flatnonzero(moment.unsure), np.flatnonzero(moment.needed & self.decided)
-        reader = np.repeat(np.arange(graph.n_ops), np.diff(graph.reads.indptr))
-        read = graph.reads.indices
+        reader, read = graph.reads.rows, graph.reads.indices
         maker = graph.producer[read]
         runs = ran[reader] & self.decided[read]
         later = moment.unsure[reader] & np.append(moment.unsure, False)[maker]

@@ -138,8 +138,7 @@ def crowded_ops(problem: Problem, most: int | None = None) -> list[int]:
 
 def _ancestors_and_descendants(graph: DFGraph, at: int) -> tuple[Mask, Mask]:
     """Which ops certainly run before op ``at``, and after it, in any order; itself in both."""
-    reader = np.repeat(np.arange(graph.n_ops), np.diff(graph.reads.indptr))
-    maker = graph.producer[graph.reads.indices]
+    reader, maker = graph.reads.rows, graph.producer[graph.reads.indices]
     inner = maker >= 0
     edges = np.ones(np.count_nonzero(inner)), (maker[inner], reader[inner])
     after = csr_array(edges, shape=(graph.n_ops, graph.n_ops))
@@ -151,5 +150,5 @@ def _ancestors_and_descendants(graph: DFGraph, at: int) -> tuple[Mask, Mask]:
 
 def _inputs(graph: DFGraph, ops: Mask) -> Mask:
     mask = np.zeros(graph.n_tensors, dtype=np.bool_)
-    mask[graph.reads.indices[np.repeat(ops, np.diff(graph.reads.indptr))]] = True
+    mask[graph.reads.indices[ops[graph.reads.rows]]] = True
     return mask

@@ -67,7 +67,7 @@ class Moments:
         certain = np.array([*(m.after | (np.arange(graph.n_ops) == m.at) for m in moments), never])
         unsure = np.array([*(m.unsure for m in moments), never])
         self.a = draft.columns(certain | unsure, least=certain, integral=True)
-        self._draft, self._reader = draft, np.repeat(np.arange(graph.n_ops), np.diff(graph.reads.indptr))
+        self._draft, self._reader = draft, graph.reads.rows
         self.r: dict[tuple[int, int], Ids] = {}
         for k in range(len(moments)):
             self._room(k)

@@ -83,7 +83,7 @@ def shortage(problem: Problem, shares: _Shares) -> _Shares:
     graph, needed = problem.graph, needed_ops(problem.graph)
     maker, end = graph.producer, graph.n_ops
     made = np.append(needed, False)[maker]
-    reader, read = np.repeat(np.arange(end), np.diff(graph.reads.indptr)), graph.reads.indices
+    reader, read = graph.reads.rows, graph.reads.indices
     inner = needed[reader] & made[read]
     reader, read = reader[inner], read[inner]
     last, asked = maker.copy(), np.zeros(graph.n_tensors)
