@@ -1,7 +1,8 @@
 """For every test, doctests and documentation too.
 
-What needs TensorFlow or the trainers of other libraries is left out where they are not installed; the user's
-cache is not touched, except that the local search is compiled; Keras forgets.
+What needs TensorFlow or the trainers of other libraries is left out where they are not installed; the tests
+of core by which ``nox -s coverage`` measures are marked; the user's cache is not touched, except that the
+local search is compiled; Keras forgets.
 """
 
 from __future__ import annotations
@@ -32,6 +33,16 @@ else:
 
 if find_spec("lightning") is None:  # .nox/trainers has it, and runs these
     collect_ignore += _project["tool"]["checkmate"]["needs-trainers"]
+
+
+_CORE = tuple(Path(__file__).parent / folder for folder in ("tests/core", "packages/checkmate-core"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark core's own tests and doctests, but not the slow ones: their coverage is measured."""
+    for item in items:
+        if item.get_closest_marker("slow") is None and any(map(item.path.is_relative_to, _CORE)):
+            item.add_marker("covered")
 
 
 @pytest.fixture(scope="session", autouse=True)

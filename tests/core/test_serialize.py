@@ -115,6 +115,7 @@ def test_the_largest_sizes_survive() -> None:
         assert read_graph(graph_bytes(graph, format=encoding)) == graph
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_ops_survive() -> None:
     n = 100_000
     graph = DFGraph.from_nodes(cost=[1.5e-4] * n, size=[4096] * n, deps=[[], *([i] for i in range(n - 1))])

@@ -16,6 +16,8 @@ from checkmate.serialize import graph_bytes, json_schemas, read_schedule_with_me
 from checkmate.testing.strategies import graphs, schedules
 from checkmate.wire import Encoding, encoded
 
+pytestmark = pytest.mark.slow
+
 SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
 ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
 GRAPH = DFGraph.from_nodes(

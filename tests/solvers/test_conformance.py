@@ -16,3 +16,4 @@ class TestMinCut(SolverConformance):
 
 class TestCutMilp(SolverConformance):
     solver_name = "cut-milp"
+    examples = 60

@@ -93,6 +93,7 @@ def test_a_shared_graph_input_adds_no_edge_and_an_op_counts_once() -> None:
     assert articulation_points(graph) == (1,)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_ops_in_a_row_need_no_recursion() -> None:
     n = 100_000
     assert articulation_points(nodes([[v - 1] if v else [] for v in range(n)])) == tuple(range(1, n - 1))

@@ -29,6 +29,8 @@ from checkmate.plugins.probe import Attempt
 from checkmate.problem import Problem
 from checkmate.serialize import graph_bytes, read_schedule, schedule_bytes
 
+pytestmark = pytest.mark.slow
+
 FORGED = "\nError: forged"
 PIECES = (
     "\x1b[2J",

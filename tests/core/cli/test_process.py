@@ -17,6 +17,8 @@ from checkmate import DFGraph, write_graph
 from checkmate.errors import install_hint
 from checkmate.plugins import loader
 
+pytestmark = pytest.mark.slow
+
 
 def process(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
     environment = os.environ | {loader.ENVIRONMENT_VARIABLE: ""} | options.pop("env", {})

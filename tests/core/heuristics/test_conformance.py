@@ -11,6 +11,7 @@ from checkmate.testing import SolverConformance
 HEURISTICS = ("heuristics", "first-fit", "keep-all", "chen-sqrt-n", "evict-belady", "evict-dtr")
 
 
+@pytest.mark.slow
 class TestHeuristics(SolverConformance):
     examples = 60
 

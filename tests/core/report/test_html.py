@@ -163,7 +163,7 @@ def test_the_data_are_the_judges(timeline: Timeline) -> None:
         Page(drawing.svg())
 
 
-@pytest.mark.parametrize("n", [2_500, 50_000])
+@pytest.mark.parametrize("n", [2_500, pytest.param(50_000, marks=pytest.mark.slow)])
 def test_large_schedules_are_drawn_in_groups_that_hide_no_excess(tmp_path: Path, n: int) -> None:
     timeline = large(n)
     reading = Reading(timeline)

@@ -201,10 +201,12 @@ WRONG: dict[type[TapeExecutor], set[str]] = {
 }
 
 
+@pytest.mark.slow
 class TestTape(ExecutorConformance):
     executor_name = "tape"
 
 
+@pytest.mark.slow
 class TestTapeFrontend(FrontendConformance):
     frontend_name = "tape"
 
@@ -216,6 +218,7 @@ def test_a_right_executor_passes_every_check(failing) -> None:
     assert failing(Case(Counts)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", WRONG)
 def test_a_wrong_executor_breaks_the_laws_for_its_fault_and_no_other(
     failing, executor: type[TapeExecutor]

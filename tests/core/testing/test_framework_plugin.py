@@ -10,10 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from checkmate_tape import TapeExecutor, Trial
 from numpy_tape import Call, network
 
 from checkmate.testing import ExecutorConformance
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "tape"

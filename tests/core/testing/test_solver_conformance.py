@@ -385,6 +385,7 @@ def test_a_right_solver_passes_every_check(failing) -> None:
     assert failing(checked(Right(), count=40)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "spoil"),
     [(c, s) for c, row in FAULTS.items() for s in row],
