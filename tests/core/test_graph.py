@@ -152,6 +152,7 @@ def test_derived_arrays_agree_with_the_ops(graph: DFGraph) -> None:
     for i, node in enumerate(graph.ops):
         assert tuple(graph.reads.row(i)) == node.inputs
         assert tuple(graph.makes.row(i)) == node.outputs
+        assert tuple(graph.reads.indices[graph.reads.rows == i]) == node.inputs
         assert all(graph.producer[t] == i for t in node.outputs)
     for t in range(graph.n_tensors):
         assert [i for i, node in enumerate(graph.ops) if t in node.inputs] == list(graph.readers.row(t))

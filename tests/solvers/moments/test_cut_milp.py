@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from scipy.optimize import OptimizeResult
 
@@ -63,6 +64,27 @@ def test_relaxations_choose_the_moments_and_the_rest_of_the_time_goes_to_the_mil
     assert len(first) == 1 < len(last)
     assert last in tried
     assert first_s < 15 < 45 < last_s
+
+
+@pytest.mark.parametrize(("gap", "shares"), [(0.005, [2 / 3]), (0.1, [1 / 6, 1])])
+def test_a_milp_that_may_close_the_gap_alone_has_most_of_the_time_once(
+    monkeypatch, gap: float, shares: list[float]
+) -> None:
+    graph = generators.chain(12, cost="random")
+    problem = Problem(graph=graph, budget=keep_all_peak(graph) * 3 // 10, fixed_order=True, time_limit=60)
+    best = Incumbent(problem)
+    best.keep_if_better(CutMilp().solve(problem).schedule.sequence.tolist(), "known")
+    best.raise_bound((1 - gap) * best.cost, "known")
+    limits: list[float] = []
+
+    def unfinished(moments: Sequence[Moment], *, time_limit: float, **_: Any) -> Decision:
+        limits.append(time_limit / best.clock.left_s)
+        best.clock.deadline = best.clock.deadline.part(1 - limits[-1])  # as if it took all of it
+        return Decision(recompute=0.0, keep={}, finished=False)
+
+    monkeypatch.setattr(cut_milp, "solve_cuts", unfinished)
+    CutMilp(moments=0).improve(best)
+    assert limits == pytest.approx(shares, rel=0.1)
 
 
 def test_without_nodes_relaxations_prove_a_bound_and_no_schedule_is_found() -> None:

@@ -121,20 +121,23 @@ class _Programs:
         self.best, self.nodes = best, nodes
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
         self._decisions: dict[tuple[int, ...], Decision] = {}  # of the MILPs
+        self._limits: dict[tuple[int, ...], float] = {}  # their time limits, seconds
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
         self._relaxed = cache(lambda ops: self._solve(ops, time_limit=best.clock.left_s, linear=True))
 
     def decide(self, chosen: tuple[int, ...], share: float = 1.0) -> bool:
         """Solve the MILP of these moments in a share of the time left, and follow it; whether it ended."""
         best, limit, gap = self.best, share * self.best.clock.left_s, self.best.recompute_gap(_GAP)
-        able = chosen and self.nodes and not best.done
+        if chosen in self._decisions and self._decisions[chosen].finished:
+            return True
+        able = chosen and self.nodes and not best.done and limit > self._limits.get(chosen, 0.0)
         if not able or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
             return False
-        if chosen not in self._decisions or not self._decisions[chosen].finished:
-            decision = self._decisions[chosen] = self._solve(chosen, time_limit=limit, gap=gap)
-            if decision.keep and not best.done:
-                follow(best, decision.keep, "cut-milp")
-        return self._decisions[chosen].finished
+        self._limits[chosen] = limit  # in less time it would not come further
+        decision = self._decisions[chosen] = self._solve(chosen, time_limit=limit, gap=gap)
+        if decision.keep and not best.done:
+            follow(best, decision.keep, "cut-milp")
+        return decision.finished
 
     def grown(self, chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
         """Add moments, up to ``most``, while each raises the relaxation's bound by a good part.
