@@ -113,7 +113,7 @@ def coverage(session: nox.Session) -> None:
     """
     where = ("tests/core", f"{PACKAGES}/checkmate-core", "-m", "covered")
     report = ("--cov-report=term-missing:skip-covered", "--cov-fail-under=95")
-    run = (str(DEV / "pytest"), *PARALLEL, "--timeout=600", "-q")
+    run = (str(DEV / "pytest"), *PARALLEL, "--timeout=600")
     session.run(*run, *where, "--cov=checkmate", "--cov-branch", *report, *session.posargs)
 
 

@@ -38,6 +38,7 @@ from checkmate_solvers.local_search import LocalSearch
 from checkmate_solvers.moments.cut_milp import CutMilp, solve_cuts
 from checkmate_solvers.moments.min_cut import MinCut, min_cut
 from checkmate_solvers.moments.moment import crowded_ops, moment_at
+from checkmate_solvers.search import Incumbent
 
 _GRAPHS = os.environ.get("CHECKMATE_GRAPHS")
 
@@ -337,6 +338,23 @@ def test_no_choice_of_steps_leads_to_a_wrong_answer(oracle, graph: DFGraph, with
     solution = patience.solve(problem)
     assert solution.bound <= oracle.optimum(problem) * (1 + 1e-9)
     assert solution.schedule is None or solution.cost >= oracle.optimum(problem) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("moments", "share", "solved"),
+    [(4, 0.25, CutMilp(moments=8, nodes=0)), (0, 0.25, CutMilp(moments=0)), (4, 1.0, CutMilp())],
+    ids=["alone", "beside a second process", "in the second process"],
+)
+def test_one_process_alone_solves_relaxations_where_the_gap_is_wide(
+    monkeypatch, moments: int, share: float, solved: CutMilp
+) -> None:
+    asked: list[CutMilp] = []
+    monkeypatch.setattr(CutMilp, "improve", lambda self, best, bounds: asked.append(self))
+    graph = generators.transformer(20)
+    best = Incumbent(Problem(graph=graph, budget=keep_all_peak(graph) // 2))
+    best.cost = 1.1 * best.bound
+    Auto(cut_milp=CutMilp(moments=moments), without=("min-cut",)).prove(best, share)
+    assert asked == [solved]
 
 
 def test_an_unknown_step_is_named_with_those_that_there_are() -> None:

@@ -66,6 +66,18 @@ def test_relaxations_choose_the_moments_and_the_rest_of_the_time_goes_to_the_mil
     assert first_s < 15 < 45 < last_s
 
 
+def test_where_the_first_milp_finds_nothing_its_relaxation_chooses_more_moments(monkeypatch) -> None:
+    def nothing(moments: Sequence[Moment], *, linear: bool = False, **options: Any) -> Decision:
+        found = solve_cuts(moments, linear=True, **options)
+        return found if linear else Decision(recompute=0.0, keep={}, finished=False)
+
+    monkeypatch.setattr(cut_milp, "solve_cuts", nothing)
+    graph = generators.unet(3)
+    problem = Problem(graph=graph, budget=keep_all_peak(graph) * 45 // 100)
+    one, several = (CutMilp(moments=moments).solve(problem).bound for moments in (0, 4))
+    assert several > one
+
+
 @pytest.mark.parametrize(("gap", "shares"), [(0.005, [2 / 3]), (0.1, [1 / 6, 1])])
 def test_a_milp_that_may_close_the_gap_alone_has_most_of_the_time_once(
     monkeypatch, gap: float, shares: list[float]

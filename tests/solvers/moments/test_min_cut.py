@@ -117,3 +117,15 @@ def test_bytes_counted_in_whole_units_do_not_upset_the_steps(oracle) -> None:
     for at in range(8):
         moment = moment_at(graph, problem.budget, at, fixed_order=False)
         assert graph.ideal_cost + min_cut(moment).recompute <= oracle.optimum(problem)
+
+
+@pytest.mark.parametrize("n", [30, 100])
+def test_the_highest_cut_is_the_same_where_a_bound_is_known_that_no_cut_exceeds(n: int) -> None:
+    graph = generators.chain(n)
+    problem = Problem(graph=graph, budget=keep_all_peak(graph) * 3 // 10)
+    fresh = MinCut().improve(Incumbent(problem))
+    best = Incumbent(problem)
+    best.raise_bound(2 * best.base, "known")
+    again = MinCut().improve(best)
+    assert max(again, key=again.__getitem__) == max(fresh, key=fresh.__getitem__)
+    assert max(again.values()) == max(fresh.values()) > 0

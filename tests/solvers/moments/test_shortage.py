@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from hypothesis import given
 
@@ -9,9 +12,13 @@ from checkmate import DFGraph, Problem, generators, keep_all_peak
 from checkmate.analysis import liveness, needed_ops, working_sets
 from checkmate.testing.strategies import graphs
 from checkmate_solvers.moments.cut_milp import solve_cuts
-from checkmate_solvers.moments.moment import Decision, moment_at
+from checkmate_solvers.moments.moment import Decision, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments.shortage import promising, shortage
 from checkmate_solvers.search import Incumbent
+
+
+def moments_of(problem: Problem) -> Callable[[int], Moment]:
+    return partial(moment_at, problem.graph, problem.budget, fixed_order=problem.fixed_order)
 
 
 @given(graph=graphs())
@@ -39,13 +46,10 @@ def test_half_a_run_takes_half_the_bytes() -> None:
 def test_the_most_promising_moment_raises_the_bound_of_the_first() -> None:
     graph = generators.unet(4)
     problem = Problem(graph=graph, budget=int(0.45 * keep_all_peak(graph)), fixed_order=True)
-    best = Incumbent(problem)
+    best, moment = Incumbent(problem), moments_of(problem)
 
     def proved(*ops: int) -> float:
         return solve_cuts([moment(at) for at in ops], time_limit=10, nodes=0, linear=True).recompute
-
-    def moment(at: int):
-        return moment_at(graph, problem.budget, at, fixed_order=True)
 
     first = max(np.flatnonzero(needed_ops(graph)).tolist(), key=proved)
     alone = solve_cuts([moment(first)], time_limit=10, nodes=0, linear=True)
@@ -54,12 +58,23 @@ def test_the_most_promising_moment_raises_the_bound_of_the_first() -> None:
     assert max(proved(*sorted((first, at))) for at in list(proposed)[:3]) > proved(first)
 
 
+def test_in_any_order_each_proposed_moment_is_certain_to_come_before_or_after_the_others() -> None:
+    graph = generators.random_layered(150, training=True)
+    problem = Problem(graph=graph, budget=keep_all_peak(graph) // 2)
+    moment = moments_of(problem)
+    first = moment(crowded_ops(problem, 1)[0])
+    decision = solve_cuts([first], time_limit=10, nodes=0, linear=True)
+    proposed = list(promising(Incumbent(problem), (first.at,), decision, moment))
+    assert proposed
+    assert (first.before | first.after)[proposed].all()
+
+
 def test_without_time_the_fullest_and_the_largest_working_sets_are_proposed() -> None:
     graph = generators.unet(3)
-    problem = Problem(graph=graph, budget=int(0.5 * keep_all_peak(graph)), time_limit=1e-6)
+    problem = Problem(graph=graph, budget=int(0.5 * keep_all_peak(graph)), fixed_order=True, time_limit=1e-6)
     keep = {0: np.ones(graph.n_tensors, dtype=np.bool_)}
     nothing = Decision(recompute=0.0, keep=keep, again=np.zeros((1, graph.n_ops)))
-    proposed = promising(Incumbent(problem), (0,), nothing, lambda _: None)  # type: ignore[arg-type, return-value]
+    proposed = promising(Incumbent(problem), (0,), nothing, moments_of(problem))
     memory = liveness(graph, list(range(graph.n_ops))).memory
     assert set(proposed.values()) == {0.0}
     assert next(iter(proposed)) == memory.argmax()

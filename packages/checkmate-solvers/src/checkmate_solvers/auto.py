@@ -11,7 +11,8 @@
 4. One cycle of local search, or several from scratch if no schedule is known; and more if the gap of a
    known one is small, or wide and there is no coarser graph to search in step 6.
 5. Minimum cuts at several moments, then the cut MILP for a few of them: better bounds and schedules. If the
-   gap is wide and the graph not small, relaxations alone: their bounds are nearly as high, in less time.
+   gap is wide, the graph not small, and there is one process, relaxations alone, of twice the moments: their
+   bounds are nearly as high, in less time.
 6. Local search: if the gap is wide, first on a coarser graph; then from the best schedules of all steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
    schedule of the least budget for which any is found (:meth:`Auto.minimum_budget`), if it fits.
@@ -36,7 +37,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -119,7 +119,6 @@ class Auto:
     Attributes:
         min_cut: steps 3 and 5.
         cut_milp: step 5.
-        relaxations: the same where the gap is wide and the graph not small.
         local: steps 4 and 6.
         rules: step 7.
         chains: step 2, for chains.
@@ -130,7 +129,6 @@ class Auto:
 
     min_cut: MinCut = field(default_factory=MinCut)
     cut_milp: CutMilp = field(default_factory=CutMilp)
-    relaxations: CutMilp = field(default_factory=partial(CutMilp, moments=8, nodes=0))
     local: LocalSearch = field(default_factory=LocalSearch)
     rules: Solver = field(default_factory=BestHeuristic)
     chains: Solver = field(default_factory=ChainDP)
@@ -230,9 +228,11 @@ class Auto:
         able = not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING)
         bounds = self.min_cut.improve(best) if able else {}
         if not best.done and self._has("cut-milp"):
-            linear = share < 1 and _WIDE < best.gap < math.inf and best.problem.graph.n_ops > _FEW
+            moments, wide = self.cut_milp.moments, _WIDE < best.gap < math.inf
+            linear = share < 1 and moments and wide and best.problem.graph.n_ops > _FEW
+            milp = replace(self.cut_milp, moments=2 * moments, nodes=0) if linear else self.cut_milp
             with best.clock.within(share):
-                (self.relaxations if linear else self.cut_milp).improve(best, bounds=bounds)
+                milp.improve(best, bounds=bounds)
 
     def _search(self, best: Incumbent, cycles: Cycles, worker: Worker | None) -> None:
         """Step 6; if a second process does step 5, until that has ended as well."""

@@ -25,7 +25,7 @@ import numpy as np
 from checkmate import DFGraph, Op
 from checkmate.analysis import needed_ops
 
-__all__ = ["Coarse", "coarsened"]
+__all__ = ["Coarse", "coarsened", "graph_of"]
 
 _MOST = 64
 """Ops of a group, at most: looking at a group takes time in proportion."""
@@ -63,7 +63,7 @@ def coarsened(graph: DFGraph, few: int) -> Coarse:
         else:
             groups[v] = [v]
     chosen = [groups[last] for last in sorted(groups)]
-    return Coarse(_graph_of(graph, chosen), chosen)
+    return Coarse(graph_of(graph, chosen), chosen)
 
 
 def _bytes(graph: DFGraph, tensors: Iterable[int]) -> int:
@@ -84,7 +84,7 @@ def _joins(graph: DFGraph, v: int, group: list[int], few: int) -> bool:
     )
 
 
-def _memory(graph: DFGraph, group: list[int]) -> tuple[int, int]:
+def _memory(graph: DFGraph, group: Sequence[int]) -> tuple[int, int]:
     """The peak of a group besides what it reads, if it holds that to its end; and what that adds."""
     last_read = {t: v for v in group for t in graph.ops[v].inputs}
     made = {t for v in group for t in graph.ops[v].outputs}
@@ -102,8 +102,8 @@ def _memory(graph: DFGraph, group: list[int]) -> tuple[int, int]:
     return peak - read, peak - least
 
 
-def _graph_of(graph: DFGraph, groups: list[list[int]]) -> DFGraph:
-    """The graph of these groups."""
+def graph_of(graph: DFGraph, groups: Sequence[Sequence[int]]) -> DFGraph:
+    """The graph of these groups; its tensors are the inputs, then the outputs of the last op of each."""
     kept = [*graph.inputs, *(t for group in groups for t in graph.ops[group[-1]].outputs)]
     ids = {t: i for i, t in enumerate(kept)}
 

@@ -25,20 +25,20 @@ def checkmate_register_solvers() -> list[SolverSpec]:
     return [
         SolverSpec(
             name="auto",
-            summary="eviction, minimum cuts, cut MILP, local search: the cheapest found, with a proved bound",
+            summary="tightening, minimum cuts, cut MILP, local search: the cheapest, with a proved bound",
             load=_of("auto:Auto"),
             guarantee="bound",
             features=frozenset({"anytime"}),
         ),
         SolverSpec(
             name="min-cut",
-            summary="parametric minimum cuts at single moments, repaired by eviction",
+            summary="parametric minimum cuts at single moments, repaired",
             load=_of("moments.min_cut:MinCut"),
             guarantee="bound",
         ),
         SolverSpec(
             name="cut-milp",
-            summary="a MILP over a few moments of the schedule (HiGHS), repaired by eviction",
+            summary="a MILP over a few moments of the schedule (HiGHS), repaired",
             load=_of("moments.cut_milp:CutMilp"),
             guarantee="bound",
         ),
@@ -79,7 +79,7 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         ),
         SolverSpec(
             name="lp-rounding",
-            summary="the Checkmate paper's two-phase rounding of its relaxed MILP, repaired by eviction",
+            summary="the Checkmate paper's two-phase rounding of its relaxed MILP, repaired",
             load=_of("literature:LpRounding"),
             guarantee="bound",
             cite=_JAIN,

@@ -34,7 +34,7 @@ class TestCheckmateMilp(SolverConformance):
 class TestWithoutStages(SolverConformance):
     guarantee = "bound"
     features: ClassVar[frozenset[str]] = frozenset()
-    examples = 20
+    examples = 10
 
     def solver(self) -> Solver:
         return CheckmateMilp(partitioned=False, backend=Highs(nodes=10))

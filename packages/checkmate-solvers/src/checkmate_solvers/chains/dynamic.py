@@ -120,6 +120,7 @@ class NestedSchedules:
 
     Attributes:
         budgets: bytes of each column of the table, ascending, the last being ``room``.
+        costs: of all forward ops for each budget; infinite where it is too small.
     """
 
     def __init__(
@@ -139,18 +140,13 @@ class NestedSchedules:
             self._walk[i, i + 1 :] = np.maximum.accumulate(peaks)
         self._value = np.full((n + 1, n + 1, columns), np.inf)
         self._value[range(n + 1), range(n + 1)] = 0.0
+        self.costs: _Floats = self._value[0, -1]
         for i, j in ((j - length, j) for length in range(1, n + 1) for j in range(length, n + 1)):
             if deadline.passed:
                 return
             best = self._value[i, j]
             for rule in self._rules(i, j, 0, columns):
                 np.minimum(best[rule.first :], rule.costs, out=best[rule.first :])
-
-    @property
-    def costs(self) -> _Floats:
-        """Cost of all forward ops for each budget; infinite where it is too small."""
-        costs: _Floats = self._value[0, -1]
-        return costs
 
     def sequence(self, column: int) -> list[int]:
         """The ops of a schedule of that cost, in order."""

@@ -9,7 +9,6 @@ MILP of all; if it ends early, one more is added.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,13 +32,14 @@ _BUILDING = 18
 _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
 _CLOSE, _FIRST_SHARES = 0.01, (2 / 3, 1 / 6)
-"""Shares of the remaining time in which the MILP of the first moment is solved: at a relative gap up to the
-first number, which it alone may close, and above."""
+"""Shares of the remaining time for the MILP of the first moment: at a relative gap up to the first number,
+which this MILP alone may close; and above."""
 _GROWING_SHARE, _TRYING_SHARE, _WORTH = 0.75, 1 / 3, 0.005
 """Shares of the remaining time in which moments are added, and of that for trying which one is next; and the
 least rise of the relaxation's bound, relative to it, that adds one."""
 _FEW, _MANY = 2, 6
-"""How many are tried at least; and after how many no others are if one is as good as the next's estimate."""
+"""At least the first number of moments are tried; after the second, no more once the highest rise reaches the
+next estimate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,20 +121,24 @@ class _Programs:
         self.best, self.nodes = best, nodes
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
         self._decisions: dict[tuple[int, ...], Decision] = {}  # of the MILPs
-        self._limits: dict[tuple[int, ...], float] = {}  # their time limits, seconds
+        self._limits: dict[tuple[int, ...], float] = {}  # seconds in which they come no further
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
         self._relaxed = cache(lambda ops: self._solve(ops, time_limit=best.clock.left_s, linear=True))
 
     def decide(self, chosen: tuple[int, ...], share: float = 1.0) -> bool:
         """Solve the MILP of these moments in a share of the time left, and follow it; whether it ended."""
-        best, limit, gap = self.best, share * self.best.clock.left_s, self.best.recompute_gap(_GAP)
+        best, left_s = self.best, self.best.clock.left_s
+        if not chosen or best.done:
+            return False
         if chosen in self._decisions and self._decisions[chosen].finished:
             return True
-        able = chosen and self.nodes and not best.done and limit > self._limits.get(chosen, 0.0)
-        if not able or not best.clock.has_time_to_judge(_BUILDING * len(chosen)):
+        limit, able = share * left_s, best.clock.has_time_to_judge(_BUILDING * len(chosen))
+        if not self.nodes or not able or limit <= self._limits.get(chosen, 0.0):
             return False
-        self._limits[chosen] = limit  # in less time it would not come further
+        gap = best.recompute_gap(_GAP)
         decision = self._decisions[chosen] = self._solve(chosen, time_limit=limit, gap=gap)
+        in_time = left_s - best.clock.left_s < limit
+        self._limits[chosen] = math.inf if in_time else limit  # more time helps, unless nodes ran out
         if decision.keep and not best.done:
             follow(best, decision.keep, "cut-milp")
         return decision.finished
@@ -142,7 +146,7 @@ class _Programs:
     def grown(self, chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
         """Add moments, up to ``most``, while each raises the relaxation's bound by a good part.
 
-        No step begins in less time than the last one took: each takes longer.
+        A step begins only if more time is left than the last one took: later steps take longer.
         """
         clock, took_s = self.best.clock, 0.0
         with clock.within(_GROWING_SHARE if self.nodes else 1.0):
@@ -160,17 +164,17 @@ class _Programs:
         Without any, no moments are returned.
         """
         best, until, base = self.best, self.best.clock.deadline.part(_TRYING_SHARE), self._relaxed(chosen)
-        decision, found = self._decisions.get(chosen, base), tuple[int, ...]()
+        decision = self._decisions.get(chosen, base)
+        decision, found = decision if decision.keep else base, tuple[int, ...]()
         most, tried = 0.0, 0
         for at, estimate in promising(best, chosen, decision, self._moment).items():
             good = tried >= _MANY and most >= max(estimate, _WORTH * base.recompute)
             if best.done or good or (until.passed and tried >= _FEW):
                 break
             larger = tuple(sorted((*chosen, at)))
-            if all(self._moment(b).before[a] for a, b in itertools.pairwise(larger)):  # certain to be in line
-                rise, tried = self._relaxed(larger).recompute - base.recompute, tried + 1
-                if rise > most or not found:
-                    found, most = larger, max(rise, 0.0)
+            rise, tried = self._relaxed(larger).recompute - base.recompute, tried + 1
+            if rise > most or not found:
+                found, most = larger, max(rise, 0.0)
         return found, most
 
     def _solve(self, chosen: tuple[int, ...], **options: Any) -> Decision:

@@ -72,8 +72,8 @@ class MinCut:
             best: receives both.
 
         Returns:
-            The bound of each moment, by its op, in base order, or less where that is below the best; empty if
-            no moment is crowded.
+            The bound of each moment, by its op, in base order, or less where that is below the highest; empty
+            if no moment is crowded.
         """
         cuts: dict[int, Decision] = {}
         crowded, graph = crowded_ops(best.problem), best.problem.graph
@@ -101,7 +101,8 @@ def _cut_at(best: Incumbent, cuts: dict[int, Decision], at: int) -> None:
         return
     problem = best.problem
     moment = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
-    cuts[at] = min_cut(moment, enough=best.bound - best.base)
+    highest = max((cut.recompute for cut in cuts.values()), default=0.0)
+    cuts[at] = min_cut(moment, enough=highest)
     best.prove(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
 
 
@@ -114,7 +115,7 @@ class _Line(NamedTuple):
 
 
 def min_cut(moment: Moment, *, costs: _Values | None = None, enough: float = 0.0) -> Decision:
-    """Maximise L(λ) over λ ≥ 0; keep the tensors of the cheapest cut that fits.
+    """Maximise L(λ) over λ ≥ 0; keep the tensors of the cheapest cut found that fits.
 
     Args:
         moment: the moment.

@@ -81,7 +81,7 @@ class Decision:
             the moment does not decide, or made after it, are kept. Empty if nothing was found.
         finished: whether the engine came to its end: more time would not help.
         again: of each op, the share that runs again after each moment and before the next, shape
-            ``[n_moments, n_ops]``; None if nothing was found, or by minimum cuts.
+            ``[n_moments, n_ops]``; None if nothing was found, or of minimum cuts.
     """
 
     recompute: float

@@ -1,7 +1,8 @@
 r"""Where a decision about some moments leaves too little room: which moment may raise its bound.
 
-Of op o, let ρ_o ≤ 1 run again after moment t, by a decision about t and others. If all that ran as late as it
-may, a tensor T would be held at a later moment, before its last reader first runs, in part
+Let ρ_o ≤ 1 be the share of op o that runs again after moment t, by a decision about t and others. If all
+that ran as late as it may, a tensor T would be held at a later moment, before its last reader first runs, in
+part
 
     1 − ρ_p(T)      and after it   max(0, max{ρ_o : o reads T} − ρ_p(T))      (p(T) makes T)
 
@@ -27,8 +28,9 @@ from checkmate_solvers.search import Incumbent, literal
 __all__ = ["promising", "shortage"]
 
 _PARTS, _LEAST, _OF_EACH, _SHARE = 12, 32, 4, 1 / 6
-"""The order is divided into parts: how many, and the least number of ops of each if there are fewer; how many
-ops of each have estimates, those that lack most; and the share of the remaining time for all estimates."""
+"""Ops without room are divided into this many parts, fewer if the graph has fewer than the second number of
+ops for each; how many ops of each part get an estimate, those that lack most; and the share of the remaining
+time for all estimates."""
 _LARGE = 8
 """How many ops with large working sets there are beside them."""
 _Shares = npt.NDArray[np.float64]
@@ -41,7 +43,7 @@ def promising(
 
     Three kinds come in turn: those with the highest estimates; those at which the decision, followed to the
     letter, is most over the budget; and those with the largest working sets. Of the latter two, estimates say
-    little. Without time, there are none.
+    little. Without time, there are no estimates.
 
     Args:
         best: names the problem, and has the clock.
@@ -55,7 +57,8 @@ def promising(
     after = np.minimum(np.cumsum(decision.again[::-1], axis=0)[::-1], 1.0)  # each of the moments
     at = np.maximum(np.searchsorted(chosen, np.arange(graph.n_ops), side="right") - 1, 0)
     short = np.array([shortage(best.problem, shares) for shares in after])[at, np.arange(graph.n_ops)]
-    others = np.setdiff1d(np.flatnonzero(needed_ops(graph)), chosen)
+    in_line = np.logical_and.reduce([moment(t).before | moment(t).after for t in chosen])  # in any order
+    others = np.flatnonzero(in_line)
     sizes, rises, until = working_sets(graph), dict[int, float](), best.clock.deadline.part(_SHARE)
     parts = np.array_split(others[short[others] > 0], min(_PARTS, 1 + graph.n_ops // _LEAST))
     fullest = [part[np.argsort(-short[part], kind="stable")[:_OF_EACH]].tolist() for part in parts]
@@ -67,7 +70,7 @@ def promising(
     large = sorted(others.tolist(), key=lambda v: (short[v] <= 0, -sizes[v]))[:_LARGE]
     over = _overfull(best.problem, decision.keep)
     mixed = itertools.chain.from_iterable(itertools.zip_longest(raising, over, large))
-    return {v: rises.get(v, 0.0) for v in mixed if v is not None and v not in chosen}
+    return {v: rises.get(v, 0.0) for v in mixed if v is not None and in_line[v]}
 
 
 def shortage(problem: Problem, shares: _Shares) -> _Shares:
@@ -102,12 +105,11 @@ def shortage(problem: Problem, shares: _Shares) -> _Shares:
 def _overfull(problem: Problem, keep: Mapping[int, Mask]) -> list[int]:
     """Where a decision, followed to the letter, exceeds the budget most: the fullest op of each part."""
     sequence = literal(problem.graph, keep)
-    memory = liveness(problem.graph, sequence).memory
-    ops, first = np.unique(sequence, return_index=True)
-    order = np.argsort(first)
-    ends = first[order]
-    peaks = np.maximum.reduceat(memory[: ends[-1] + 1], np.append(0, ends[:-1] + 1))
-    sizes = dict(zip(ops[order].tolist(), peaks.tolist(), strict=True))
+    sizes, most = dict[int, int](), 0
+    for v, size in zip(sequence, liveness(problem.graph, sequence).memory.tolist(), strict=True):
+        most = max(most, size)
+        if v not in sizes:  # the most since the last first run
+            sizes[v], most = most, 0
     over = np.array(sorted(v for v in sizes if sizes[v] > problem.budget), dtype=np.int64)
     hills = [max(part.tolist(), key=sizes.__getitem__) for part in np.array_split(over, _PARTS) if len(part)]
     return sorted(hills, key=lambda v: -sizes[v])

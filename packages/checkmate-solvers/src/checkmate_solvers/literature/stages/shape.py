@@ -10,7 +10,7 @@ it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from checkmate import DFGraph, Plan, lower
 from checkmate.analysis import needed_ops
+from checkmate_solvers.coarsening import graph_of
 from checkmate_solvers.engines.program import Draft, Ids
 
 __all__ = ["NEEDED", "Needed", "Shape"]
@@ -42,22 +43,8 @@ class Needed:
     def __init__(self, whole: DFGraph) -> None:
         """Cut the needed part out of a graph."""
         self.ops: list[int] = np.flatnonzero(needed_ops(whole)).tolist()
-        self.tensors = sorted({*whole.inputs, *(t for v in self.ops for t in whole.ops[v].outputs)})
-        place = {t: i for i, t in enumerate(self.tensors)}
-
-        def moved(old: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(place[t] for t in old)
-
-        self.graph = DFGraph(
-            ops=tuple(
-                replace(op, inputs=moved(op.inputs), outputs=moved(op.outputs), reuses=moved(op.reuses))
-                for op in (whole.ops[v] for v in self.ops)
-            ),
-            tensors=tuple(whole.tensors[t] for t in self.tensors),
-            inputs=moved(whole.inputs),
-            outputs=moved(whole.outputs),
-            fixed_size=whole.fixed_size,
-        )
+        self.tensors = [*whole.inputs, *(t for v in self.ops for t in whole.ops[v].outputs)]
+        self.graph = graph_of(whole, [[v] for v in self.ops])
 
     def sequence(self, plan: Plan) -> list[int]:
         """The computes of a stage plan of this part, as ops of the whole graph."""
