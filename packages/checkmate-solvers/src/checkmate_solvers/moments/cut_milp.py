@@ -1,10 +1,10 @@
 """The cut MILP: a few moments of the schedule, decided exactly and together.
 
 :mod:`checkmate_solvers.moments.program` has the program. The first moment is that at which memory is
-scarcest; alone it is nearly enough. Others are added one at a time, as long as one raises the bound of the
-linear relaxation by a good part: of those that :mod:`checkmate_solvers.moments.shortage` proposes, that which
-raises it most. Relaxations are quick, and no further moment weakens them. The rest of the time is for the
-MILP of all; if it ends early, one more is added.
+scarcest; alone it is nearly enough, and its MILP is solved at first. Others are added one at a time, as long
+as one raises the bound of the linear relaxation by a good part: of those that
+:mod:`checkmate_solvers.moments.shortage` proposes, that which raises it most. Relaxations are quick, and no
+further moment weakens them. The rest of the time is for the MILP of all; if it ends early, one more is added.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["CutMilp", "solve_cuts"]
 _GAP = 3e-5
 """Relative to the cost of the whole schedule; the objective counts recomputation only."""
 _BUILDING = 18
-"""For each moment, building the MILP takes about as long as judging this many schedules."""
+"""A MILP begins only if there is time to judge this many schedules for each of its moments; building it takes
+less."""
 _ALONE_SHARE = 0.4
 """Share of the remaining time in which a bound alone is proved."""
 _CLOSE, _FIRST_SHARES = 0.01, (2 / 3, 1 / 6)
@@ -47,7 +48,7 @@ class CutMilp:
     """Solves the cut MILP for one moment, then for some more together.
 
     Attributes:
-        moments: the most moments to add; more is slow and hardly stronger.
+        moments: the most moments to add; MILPs with more take long, and hardly prove more.
         nodes: the most branch-and-bound nodes of each MILP: a limit that does not depend on the machine; 0 =
             linear relaxations alone, which find no schedules.
     """
@@ -64,7 +65,7 @@ class CutMilp:
         return best.solution()
 
     def bound(self, best: Incumbent) -> None:
-        """Raise the bound of a published method, whose own holds in its space only; find no schedules."""
+        """Raise the bound of a published method, whose own holds in its space only; keep no schedules."""
         if not best.done:
             limit = _ALONE_SHARE * best.clock.left_s
             other = Incumbent(replace(best.problem, time_limit=limit, on_progress=None))
