@@ -38,6 +38,11 @@ if find_spec("lightning") is None:  # .nox/trainers has it, and runs these
 _CORE = tuple(Path(__file__).parent / folder for folder in ("tests/core", "packages/checkmate-core"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark here: tests of the packages may be run from folders without our settings."""
+    config.addinivalue_line("markers", "covered: a test of core that nox -s coverage runs")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark core's own tests and doctests, but not the slow ones: their coverage is measured."""
     for item in items:
