@@ -12,6 +12,7 @@ class TestAuto(SolverConformance):
 
 class TestMinCut(SolverConformance):
     solver_name = "min-cut"
+    examples = 60
 
 
 class TestCutMilp(SolverConformance):

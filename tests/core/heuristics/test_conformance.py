@@ -13,7 +13,7 @@ HEURISTICS = ("heuristics", "first-fit", "keep-all", "chen-sqrt-n", "evict-belad
 
 @pytest.mark.slow
 class TestHeuristics(SolverConformance):
-    examples = 60
+    examples = 30
 
     @pytest.fixture(autouse=True, params=HEURISTICS)
     def _named(self, request: pytest.FixtureRequest) -> None:

@@ -22,6 +22,7 @@ from .strategies import training_chains
 
 class TestConformance(SolverConformance):
     solver_name = "chain-dp"
+    examples = 60
 
 
 class TestConformanceInRoughUnits(SolverConformance):

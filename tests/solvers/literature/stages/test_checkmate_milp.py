@@ -28,7 +28,7 @@ PLAIN = CheckmateMilp(strengthened=False, proof=False, gap=0.0)
 
 class TestCheckmateMilp(SolverConformance):
     solver_name = "checkmate-milp"
-    examples = 40
+    examples = 20
 
 
 class TestWithoutStages(SolverConformance):
