@@ -99,6 +99,23 @@ def test_a_milp_that_may_close_the_gap_alone_has_most_of_the_time_once(
     assert limits == pytest.approx(shares, rel=0.1)
 
 
+@pytest.mark.parametrize(("finished", "moments"), [(True, 4), (False, 0)], ids=["gap closed", "nodes used"])
+def test_nothing_is_solved_after_a_milp_that_more_time_would_not_help(
+    monkeypatch, finished: bool, moments: int
+) -> None:
+    problem = Problem(graph=generators.chain(12), budget=5, fixed_order=True, time_limit=60)
+    best, asked = Incumbent(problem), list[bool]()
+    best.keep_if_better(CutMilp(moments=0).solve(problem).schedule.sequence.tolist(), "known")
+
+    def at_once(_: Sequence[Moment], *, linear: bool = False, **__: Any) -> Decision:
+        asked.append(linear)
+        return Decision(recompute=(best.cost - best.base) * finished, keep={}, finished=finished)
+
+    monkeypatch.setattr(cut_milp, "solve_cuts", at_once)
+    CutMilp(moments=moments).improve(best)
+    assert asked == [False]
+
+
 def test_without_nodes_relaxations_prove_a_bound_and_no_schedule_is_found() -> None:
     graph = generators.chain(12, cost="random")
     problem = Problem(graph=graph, budget=keep_all_peak(graph) * 3 // 10, fixed_order=True, time_limit=60)
