@@ -13,11 +13,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from checkmate.csr import CSR, frozen
 from checkmate.errors import GraphError
 from checkmate.text import clipped, quoted
 
@@ -25,7 +26,6 @@ __all__ = ["CSR", "DFGraph", "Op", "Tensor"]
 
 _MEMORY_LIMIT = 2**63  # the judge counts bytes in int64
 _LARGEST_COST = 1e300  # of all ops together: leaves room for recomputation before float64 overflows
-_Number = TypeVar("_Number", np.int64, np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,30 +73,6 @@ class Op:
             object.__setattr__(self, indices, tuple(map(_plain, getattr(self, indices))))
         for number in ("cost", "workspace", "recomputable", "backward"):
             object.__setattr__(self, number, _plain(getattr(self, number)))
-
-
-class CSR(NamedTuple):
-    """Rows of indices, compressed: row i is ``indices[indptr[i]:indptr[i + 1]]``; read-only int64 arrays."""
-
-    indptr: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.int64]
-
-    def row(self, i: int) -> npt.NDArray[np.int64]:
-        """The indices of row ``i``, as a view."""
-        return self.indices[self.indptr[i] : self.indptr[i + 1]]
-
-    @property
-    def rows(self) -> npt.NDArray[np.int64]:
-        """The row of each of ``indices``, in the same shape."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
-
-    @classmethod
-    def of(cls, rows: Sequence[Sequence[int]]) -> Self:
-        """Compress a list of rows."""
-        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum([len(row) for row in rows], out=indptr[1:])
-        indices = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=int(indptr[-1]))
-        return cls(_frozen(indptr), _frozen(indices))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -209,17 +185,17 @@ class DFGraph:
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
         """Bytes of each tensor, shape ``[n_tensors]``, read-only."""
-        return _frozen(np.array([t.size for t in self.tensors], dtype=np.int64))
+        return frozen(np.array([t.size for t in self.tensors], dtype=np.int64))
 
     @cached_property
     def costs(self) -> npt.NDArray[np.float64]:
         """Cost of each op, shape ``[n_ops]``, read-only."""
-        return _frozen(np.array([op.cost for op in self.ops], dtype=np.float64))
+        return frozen(np.array([op.cost for op in self.ops], dtype=np.float64))
 
     @cached_property
     def workspaces(self) -> npt.NDArray[np.int64]:
         """Workspace bytes of each op, shape ``[n_ops]``, read-only."""
-        return _frozen(np.array([op.workspace for op in self.ops], dtype=np.int64))
+        return frozen(np.array([op.workspace for op in self.ops], dtype=np.int64))
 
     @cached_property
     def reads(self) -> CSR:
@@ -252,7 +228,7 @@ class DFGraph:
         made_by = np.full(self.n_tensors, -1, dtype=np.int64)
         for i, op in enumerate(self.ops):
             made_by[list(op.outputs)] = i
-        return _frozen(made_by)
+        return frozen(made_by)
 
     @cached_property
     def base_size(self) -> int:
@@ -295,11 +271,6 @@ class DFGraph:
         """Short: name, counts, cost unit."""
         unit = f", cost in {clipped(self.cost_unit)}" if self.cost_unit else ""
         return f"<DFGraph {quoted(self.name)}: {self.n_ops} ops, {self.n_tensors} tensors{unit}>"
-
-
-def _frozen(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-    """A copy in immutable memory, which even setting the flag can't make writeable."""
-    return np.frombuffer(array.tobytes(), dtype=array.dtype)
 
 
 def _plain(number: Any) -> Any:

@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from checkmate.cost.devices import DEVICES, device_named
 from checkmate.cost.pricing import positive, with_costs
+from checkmate.csr import CSR
 from checkmate.errors import CostError
-from checkmate.graph import CSR, DFGraph
+from checkmate.graph import DFGraph
 
 __all__ = ["Roofline"]
 
@@ -106,6 +107,7 @@ class Roofline:
         return with_costs(graph, seconds.tolist(), "s")
 
 
-def _moved(graph: DFGraph, rows: CSR) -> npt.NDArray[np.float64]:
-    """Bytes of each row's tensors."""
-    return np.bincount(rows.rows, weights=graph.sizes[rows.indices], minlength=graph.n_ops).astype(np.float64)
+def _moved(graph: DFGraph, tensors: CSR) -> npt.NDArray[np.float64]:
+    """Bytes of each op's tensors."""
+    sizes = graph.sizes[tensors.indices]
+    return np.bincount(tensors.rows, weights=sizes, minlength=graph.n_ops).astype(np.float64)
