@@ -13,7 +13,7 @@ HEURISTICS = ("heuristics", "first-fit", "keep-all", "chen-sqrt-n", "evict-belad
 
 @pytest.mark.slow
 class TestHeuristics(SolverConformance):
-    examples = 30
+    examples = 15
 
     @pytest.fixture(autouse=True, params=HEURISTICS)
     def _named(self, request: pytest.FixtureRequest) -> None:
@@ -21,7 +21,7 @@ class TestHeuristics(SolverConformance):
 
 
 class TestOneSegmentLength(SolverConformance):
-    examples = 60
+    examples = 30
 
     def solver(self) -> Solver:
         return ChenSqrtN(segment=2)

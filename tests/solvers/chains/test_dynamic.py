@@ -22,13 +22,13 @@ from .strategies import training_chains
 
 class TestConformance(SolverConformance):
     solver_name = "chain-dp"
-    examples = 60
+    examples = 30
 
 
 class TestConformanceInRoughUnits(SolverConformance):
     guarantee = "heuristic"
     features = frozenset()
-    examples = 50
+    examples = 25
 
     def solver(self) -> ChainDP:
         return ChainDP(sections=2, units=7)

@@ -22,7 +22,7 @@ from .strategies import training_chains
 
 class TestConformance(SolverConformance):
     solver_name = "revolve"
-    examples = 60
+    examples = 30
 
 
 @cache

@@ -82,7 +82,7 @@ def test_the_bound_of_the_relaxation_is_below(backend: Backend, program: Program
 @needs_ortools
 class TestCheckmateMilpWithScip(SolverConformance):
     solver_name = "checkmate-milp-scip"
-    examples = 15
+    examples = 6
 
 
 @needs_ortools

@@ -25,13 +25,13 @@ SMALL = st.one_of(graphs(max_ops=5), training_steps(max_layers=3))
 
 class TestRetentionIntervals(SolverConformance):
     solver_name = "retention-intervals"
-    examples = 40
+    examples = 16
 
 
 class TestFromNothing(SolverConformance):
     guarantee = "heuristic"
     features: ClassVar[frozenset[str]] = frozenset()
-    examples = 20
+    examples = 8
 
     def solver(self) -> Solver:
         return RetentionIntervals(warm_start=False, copies=3)

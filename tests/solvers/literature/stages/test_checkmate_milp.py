@@ -28,13 +28,13 @@ PLAIN = CheckmateMilp(strengthened=False, proof=False, gap=0.0)
 
 class TestCheckmateMilp(SolverConformance):
     solver_name = "checkmate-milp"
-    examples = 20
+    examples = 8
 
 
 class TestWithoutStages(SolverConformance):
     guarantee = "bound"
     features: ClassVar[frozenset[str]] = frozenset()
-    examples = 10
+    examples = 4
 
     def solver(self) -> Solver:
         return CheckmateMilp(partitioned=False, backend=Highs(nodes=10))

@@ -14,7 +14,7 @@ from checkmate_solvers.literature.stages.lp_rounding import LpRounding
 
 class TestLpRounding(SolverConformance):
     solver_name = "lp-rounding"
-    examples = 30
+    examples = 12
 
 
 @pytest.mark.parametrize(("budget", "best"), [(4, 26), (5, 22), (6, 21), (8, 19)])
