@@ -179,7 +179,7 @@ def tf(session: nox.Session) -> None:
 def conformance(session: nox.Session) -> None:
     """Draw 300 schedules for every trial of both executors, half an hour; and compare the allocators.
 
-    Then draw 150 problems for each law and solver. The tests draw a few.
+    Then draw 150 problems for each law and solver, and 500 examples for other laws. The tests draw a few.
     """
     suite = ("--pyargs", "checkmate.testing.suite", "--checkmate-examples=300", "-v")
     session.run(str(DEV / "pytest"), *suite, "--checkmate-executor=torch", *session.posargs)
@@ -189,6 +189,8 @@ def conformance(session: nox.Session) -> None:
     session.run(str(TF / "python"), "tests/tf/chunks.py", "10000", *networks, env=own)
     solvers = ("tests/solvers", "tests/sample_plugin", "tests/core/heuristics", "--checkmate-examples=150")
     session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=3600", *solvers, *session.posargs)
+    laws = ("tests/solvers", "tests/core", "--hypothesis-profile=many", "-k", "not Conformance")
+    session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=3600", *laws, *session.posargs)
 
 
 @nox.session(reuse_venv=True)

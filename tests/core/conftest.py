@@ -12,7 +12,8 @@ from hypothesis import settings
 
 from checkmate.plugins import reset
 
-settings.register_profile("checkmate", derandomize=True, deadline=None)
+settings.register_profile("checkmate", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("many", settings.get_profile("checkmate"), max_examples=500)  # nox -s conformance
 settings.load_profile("checkmate")
 
 
