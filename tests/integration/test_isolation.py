@@ -48,6 +48,7 @@ def hook(event, args):
 note("started")
 sys.addaudithook(hook)
 """
+SOLVE = ("solve", "GRAPH", "--budget", "60%")
 SWEEP = ("sweep", "GRAPH", "--budgets", "60%,80%", "--time-limit", "20")
 COMMANDS = {
     "show": ("show", "GRAPH"),
@@ -55,14 +56,14 @@ COMMANDS = {
     **{f"show as {name}": ("show", "GRAPH", "SCHEDULE", "-o", f"OUT.{name}")
        for name in ("html", "svg", "png", "dot", "perfetto.json")},
     "simulate": ("simulate", "GRAPH", "SCHEDULE"),
-    "solve": ("solve", "GRAPH", "--budget", "60%", "-o", "OUT.json"),
-    "solve with two threads": ("solve", "GRAPH", "--budget", "60%", "--threads", "2"),
-    "solve with the paper's MILP": ("solve", "GRAPH", "--budget", "60%", "--solver", "checkmate-milp"),
-    "solve with the cache": ("solve", "GRAPH", "--budget", "60%", "--solver", "heuristics", "--cache"),
+    "solve": (*SOLVE, "-o", "OUT.json"),
+    "solve with two threads": (*SOLVE, "--threads", "2"),
+    "solve with the paper's MILP": (*SOLVE, "--solver", "checkmate-milp", "--time-limit", "3"),
+    "solve with the cache": (*SOLVE, "--solver", "heuristics", "--cache"),
     "sweep": SWEEP,
     "sweep with two jobs": (*SWEEP, "--jobs", "2"),
     "sweep with two jobs of two threads": (*SWEEP, "--jobs", "2", "--threads", "2"),
-    **{f"sweep to {name}": (*SWEEP, "--jobs", "2", "-o", "OUT.json", "--plot", f"OUT.{name}")
+    **{f"sweep to {name}": (*SWEEP, "--solver", "heuristics", "-o", "OUT.json", "--plot", f"OUT.{name}")
        for name in ("html", "svg", "png")},
     "plugins": ("plugins",),
     "doctor": ("doctor",),

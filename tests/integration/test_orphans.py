@@ -56,7 +56,7 @@ def test_nothing_that_was_started_outlives_the_command(tmp_path: Path, name: str
         stderr=subprocess.STDOUT,
     )
     try:
-        time.sleep(delays.uniform(0.1, 5.0))
+        time.sleep(delays.uniform(0.1, 3.0))
         process.send_signal(number)
         process.communicate(timeout=PATIENCE_S)  # until no process has its output open
         deadline = time.monotonic() + PATIENCE_S

@@ -199,7 +199,7 @@ def test_budgets_as_typed(graph: Path, tmp_path: Path, text: str) -> None:
         assert_harmless(shown_by(*command))
 
 
-@on_screen
+@settings(on_screen, max_examples=5)  # an example is 12 commands, two of them doctor's
 @given(HOSTILE)
 def test_texts_of_plugins_and_variables(plug: Callable[..., None], graph: Path, text: str) -> None:
     variable = encodable(text).replace("\0", "")
