@@ -36,7 +36,7 @@ stats = machine_code().stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 GRAPH = generators.residual(8)
-HALF = Problem(graph=GRAPH, budget=keep_all_peak(GRAPH) // 2, time_limit=3)
+HALF = Problem(graph=GRAPH, budget=keep_all_peak(GRAPH) // 2, time_limit=1)
 
 
 @pytest.fixture

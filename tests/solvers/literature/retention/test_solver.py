@@ -25,7 +25,7 @@ SMALL = st.one_of(graphs(max_ops=5), training_steps(max_layers=3))
 
 class TestRetentionIntervals(SolverConformance):
     solver_name = "retention-intervals"
-    examples = 16
+    examples = 20
 
 
 class TestFromNothing(SolverConformance):
