@@ -39,8 +39,16 @@ _CORE = tuple(Path(__file__).parent / folder for folder in ("tests/core", "packa
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark here: tests of the packages may be run from folders without our settings."""
+    """Register the mark here: tests of the packages may be run from folders without our settings.
+
+    Where the local search is not compiled yet, start that, beside the collection of tests.
+    """
     config.addinivalue_line("markers", "covered: a test of core that nox -s coverage runs")
+    if find_spec("checkmate_solvers") is not None and not hasattr(config, "workerinput"):
+        from checkmate_solvers.machine import compilation
+
+        if not (compilation.is_compiled() or compilation.is_compiling()):
+            compilation.start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
