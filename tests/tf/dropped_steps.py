@@ -18,7 +18,7 @@ from tensorflow.python.eager import context  # noqa: TID251 - functions can't be
 
 import checkmate.tf2
 
-WARM, STEPS, BRANCHES = 3, 20, 16
+WARM, STEPS, BRANCHES = 2, 10, 8
 WEIGHT = tf.Variable(tf.eye(8))
 
 
