@@ -20,13 +20,10 @@ STEPS = 3
 LEAST = "least"
 
 CASES: dict[str, Callable[[], Case]] = {
-    "mlp": lambda: mlp(blocks=12, width=32, batch=1024),
+    "mlp": lambda: mlp(blocks=8, width=32, batch=1024),
     "resnet18": lambda: resnet18(width=8, image=32, batch=16),
     "unet": lambda: unet(width=8, image=32, batch=8),
-    "gpt2": lambda: gpt2(layers=4, width=64, heads=4, length=64, batch=8, vocabulary=256),
-    "gpt2-dropout": lambda: gpt2(
-        layers=3, width=64, heads=4, length=64, batch=8, vocabulary=256, dropout=0.2
-    ),
+    "gpt2": lambda: gpt2(layers=3, width=64, heads=4, length=64, batch=8, vocabulary=256, dropout=0.2),
 }
 
 
@@ -87,7 +84,7 @@ def plain(request: pytest.FixtureRequest) -> tuple[str, Training]:
     return request.param, train(case, case.module)
 
 
-@pytest.mark.parametrize("budget", ["100%", "70%", "50%", LEAST])
+@pytest.mark.parametrize("budget", ["100%", "60%", LEAST])
 def test_same_bits_within_the_budget(plain: tuple[str, Training], budget: str) -> None:
     name, reference = plain
     case = CASES[name]()
@@ -96,6 +93,9 @@ def test_same_bits_within_the_budget(plain: tuple[str, Training], budget: str) -
     run = train(case, module)
     (plan,) = module.plans
     solution = plan.solution
+    if name == "gpt2" and budget == LEAST:  # with another mask, the gradients would be wrong by about 100 %
+        again = {plan.traced.graph.ops[i].name for i in (solution.timeline.runs > 1).nonzero()[0]}
+        assert any(op.startswith("native_dropout") for op in again)
 
     assert run.peak <= solution.problem.budget
     assert solution.peak == pytest.approx(run.peak, rel=0.02)
@@ -109,16 +109,6 @@ def test_same_bits_within_the_budget(plain: tuple[str, Training], budget: str) -
     for mine, theirs in zip(run.state, reference.state, strict=True):
         assert torch.equal(mine, theirs)
     assert torch.equal(run.rng, reference.rng)
-
-
-def test_dropout_is_recomputed_with_the_same_masks() -> None:
-    """With another mask, the gradients would be wrong by about 100 %."""
-    case = CASES["gpt2-dropout"]()
-    module = compiled(case, least_budget("gpt2-dropout"), time_limit=4.0)
-    case.loss(module(*case.inputs)).backward()
-    (plan,) = module.plans
-    again = {plan.traced.graph.ops[i].name for i in (plan.solution.timeline.runs > 1).nonzero()[0]}
-    assert any(name.startswith("native_dropout") for name in again)
 
 
 def test_any_optimizer_and_momentum_in_the_reserve() -> None:
