@@ -80,7 +80,7 @@ def test_larger_sizes_get_a_plan_of_their_own_and_none_exceeds_its_budget() -> N
 def test_sizes_that_grow_use_up_no_plans(forgetful: Solver) -> None:
     plain, module = fresh()
     compiled = compile(module, 2**40, max_plans=3, strict=True, solver=forgetful, cost_model="flops")
-    for length in range(8, 28, 2):
+    for length in range(8, 20, 2):
         for mine, theirs in zip(step(compiled, 2, length), step(plain, 2, length), strict=True):
             assert torch.equal(mine, theirs)
     assert len(compiled.plans) <= 3
