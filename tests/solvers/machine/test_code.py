@@ -118,6 +118,19 @@ def test_a_compiler_that_fails_is_named_once_and_not_started_again(
 
 
 @COMPILED
+def test_a_compiler_that_ends_between_two_questions_has_not_failed(
+    cold: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert available(9) is None
+    ended: list[bool] = []
+    monkeypatch.setattr(compilation, "is_compiling", lambda: bool(ended.append(True)))
+    monkeypatch.setattr(compilation, "is_compiled", lambda: bool(ended))
+    monkeypatch.setattr(code, "_load", lambda: "machine code")
+    assert available(9) == "machine code"
+    assert len(cold) == 1
+
+
+@COMPILED
 @pytest.mark.usefixtures("cold")
 def test_machine_code_that_can_not_be_loaded_is_deleted(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     kept = compilation.folder() / "local" / "entry.nbc"

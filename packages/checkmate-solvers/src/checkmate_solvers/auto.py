@@ -9,11 +9,11 @@
    graph may prove that there is none (:mod:`checkmate_solvers.parts`).
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, or several from scratch if no schedule is known; and more if the gap of a
-   known one is small, or wide and there is no coarser graph to search in step 6.
+   known one is small or wide.
 5. Minimum cuts at several moments, then the cut MILP for a few of them: better bounds and schedules. If the
    gap is wide, the graph not small, and there is one process, relaxations alone, of twice the moments: their
    bounds are nearly as high, in less time.
-6. Local search: if the gap is wide, first on a coarser graph; then from the best schedules of all steps.
+6. Local search from the best schedules of all steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
    schedule of the least budget for which any is found (:meth:`Auto.minimum_budget`), if it fits.
 
@@ -218,7 +218,7 @@ class Auto:
             with best.clock.within(_CYCLES_SHARE):
                 cycles.run(1 if best.found_by else _MORE_CYCLES)
         self._tighten(best, _TIGHTENING_SHARE)
-        wide = _WIDE < best.gap < math.inf and cycles.coarse is None
+        wide = _WIDE < best.gap < math.inf
         if able and (best.gap <= _NEARLY or wide):
             with best.clock.within(_CYCLES_SHARE):
                 cycles.run(_MORE_CYCLES)
@@ -238,7 +238,7 @@ class Auto:
         """Step 6; if a second process does step 5, until that has ended as well."""
         able = self._has("local-search")
         if able and await_machine_code(best):
-            cycles.run_in_levels()
+            cycles.run()
         if worker is None:
             return
         searched = best.cost

@@ -12,9 +12,6 @@ Later cycles start from the best; some are hot and long, from it or from scratch
 rounds; the clock only caps them. The sequences of other solvers leave the random numbers of the other cycles
 as they are: inside of ``auto`` the search takes the same way as alone, until one of these or a bound is
 better.
-
-If runs may move, and a schedule is known but the gap is wide, a coarser graph is searched in most of the time
-(:mod:`checkmate_solvers.coarsening`), from scratch. The search of the graph itself goes on from its best.
 """
 
 from __future__ import annotations
@@ -30,7 +27,6 @@ import numpy as np
 from checkmate import Problem, Solution, keep_all_peak
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic
-from checkmate_solvers.coarsening import Coarse, coarsened
 from checkmate_solvers.machine.arrays import Ints
 from checkmate_solvers.machine.driver import Driver
 from checkmate_solvers.search import (
@@ -45,12 +41,12 @@ __all__ = ["Cycles", "LocalSearch"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
-_STARTS, _START_HEAT, _SHORT, _MISSES, _FAILED = ("in order", "scratch"), 1.0, 2, 4, 3
+_STARTS, _START_HEAT, _SHORT, _MISSES, _FAILED = ("in order", "scratch"), 1.0, 2, 3, 3
 """Where the short cycles from scratch start, their temperature, how many times the rounds of ordinary cycles
 they have, how many in a row may find nothing better, and the turns of one that does not reach the budget."""
 _WIDE = 0.01
 """Relative gap down to which they are worth their time."""
-_HOT_STARTS = ("best", 3), ("best", 10), ("in order", 3), ("best", 3), ("best", 10), ("scratch", 3)
+_HOT_STARTS = ("best", 30), ("best", 3), ("in order", 3), ("best", 10), ("best", 3), ("scratch", 3)
 """Where hot cycles start, which find schedules that keep other tensors altogether, and their temperatures."""
 _LONG, _LONGEST = 6, 24
 """How many times the rounds of ordinary cycles hot ones have: from scratch, and from the best sequence."""
@@ -66,14 +62,11 @@ less often on most graphs, more often on some."""
 _STEPS, _LAST_STEPS, _MORE_STEPS = 1, 5, 300
 """Limit of the steps of a repair: the first per op of the sequence, or the second if no further failure is
 allowed, and the third besides. Few repairs that succeed take longer."""
-_STARTING, _COARSENING = 5, 20
-"""The search starts, and a coarser graph is made, in less time than judging this many schedules takes."""
+_STARTING = 5
+"""The search starts in less time than judging this many schedules takes."""
 _ROUNDS_PER_OP = 50
 """Limit of the rounds of a cycle."""
-_ORIGIN, _COARSE_ORIGIN = "local search", "coarse local search"
-_COARSE_OPS, _COARSER, _COARSE_SHARE, _FEW = 200, 0.82, 0.75, 0.005
-"""A coarser graph is searched if there are at least this many ops, and it has at most this share of them; in
-which share of the remaining time; and what bytes hardly matter there, relative to the budget."""
+_ORIGIN = "local search"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +99,7 @@ class LocalSearch:
                     found = BestHeuristic().solve(problem).schedule
                     if found is not None:
                         offer(best, found.sequence.tolist(), "heuristics")
-                cycles = Cycles(self, best)
-                cycles.run(1)
-                cycles.run_in_levels()
+                Cycles(self, best).run()
         return best.solution()
 
 
@@ -116,13 +107,12 @@ class Cycles:
     """The cycles of one local search: each :meth:`run` goes on where the last one stopped.
 
     They offer the sequences that they find to the incumbent, and start from those of other solvers. They find
-    nothing while there is no machine code. Cycles of a coarser graph know no other solvers.
+    nothing while there is no machine code.
     """
 
-    def __init__(self, settings: LocalSearch, best: Incumbent, level: Coarse | None = None) -> None:
+    def __init__(self, settings: LocalSearch, best: Incumbent) -> None:
         """Run no cycle yet."""
-        self.settings, self.incumbent, self._level = settings, best, level
-        self.graph = level.graph if level else best.problem.graph
+        self.settings, self.incumbent, self.graph = settings, best, best.problem.graph
         self.budget = best.problem.budget - self.graph.base_size
         self.best: Ints = np.zeros(0, dtype=np.int64)
         self.cost = math.inf
@@ -130,7 +120,6 @@ class Cycles:
         self._tried: dict[str, float] = {}
         self._noises = itertools.cycle(_NOISES)
         self._found = math.inf  # the cost that the last start came to
-        self._refines = False  # a search of a coarser graph found where to start
         self._cycles = self._all_cycles()
 
     def run(self, most: float = math.inf) -> None:
@@ -144,24 +133,6 @@ class Cycles:
             before = self.cost
             length = next(self._cycles)
             idle = 0 if self.cost < before else idle + length
-
-    def run_in_levels(self) -> None:
-        """Run cycles of a coarser graph if that may help, then these."""
-        best = self.incumbent
-        if not best.done and _WIDE <= best.gap < math.inf and self.coarse is not None:
-            with best.clock.within(_COARSE_SHARE):
-                self.coarse.run()
-            self._refines = math.isfinite(self.coarse.cost)
-        self.run()
-
-    @cached_property
-    def coarse(self) -> Cycles | None:
-        """Cycles of a coarser graph; None if it would hardly be coarser, or first runs have to stay."""
-        best, n_ops = self.incumbent, self.graph.n_ops
-        able = best.clock.has_time_to_judge(_COARSENING) and not best.problem.fixed_order
-        level = coarsened(self.graph, int(_FEW * self.budget)) if able and n_ops >= _COARSE_OPS else None
-        coarser = level is not None and level.graph.n_ops <= _COARSER * n_ops
-        return Cycles(self.settings, best, level) if coarser else None
 
     @cached_property
     def walk(self) -> Driver:
@@ -186,7 +157,7 @@ class Cycles:
         """Run one cycle after the other, without end; the length of each, in those of an ordinary one."""
         own, heats = self._own_cycles(), itertools.cycle(_HEATS)
         while True:
-            seed = None if self._level else self._next_seed()
+            seed = self._next_seed()
             if seed is None:
                 yield next(own)
             else:
@@ -216,7 +187,7 @@ class Cycles:
         its turn less often.
         """
         misses, least, turns = 0, math.inf, dict.fromkeys(_STARTS, 0)
-        while misses < _MISSES and self.incumbent.gap >= _WIDE and not self._refines:
+        while misses < _MISSES and self.incumbent.gap >= _WIDE:
             where = min(_STARTS, key=turns.__getitem__)
             self._found = math.inf
             yield self._start(where, _START_HEAT, _SHORT)
@@ -254,10 +225,7 @@ class Cycles:
         """Offer the best sequence of a driver if it is new; it is within the budget."""
         if driver.cost < self.cost:
             self.best, self.cost = driver.best, driver.cost
-            found, origin = self.best.tolist(), _ORIGIN
-            if self._level:
-                found, origin = self._level.expanded(found), _COARSE_ORIGIN
-            self.incumbent.keep_if_better(found, origin)
+            self.incumbent.keep_if_better(self.best.tolist(), _ORIGIN)
 
     def _load(self, sequence: Sequence[int] | Ints, driver: Driver | None = None) -> bool:
         """Load a sequence that fits, without the computes that it does not need."""

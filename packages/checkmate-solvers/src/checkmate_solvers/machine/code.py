@@ -51,9 +51,10 @@ def available(left_s: float) -> Entry | None:
     """
     if _here.entry is None and not _here.failure and left_s > _LOAD_S:
         try:
+            compiling = compilation.is_compiling()  # asked first: it may end before the next line
             if compilation.is_compiled():
                 _here.entry = _load()
-            elif not compilation.is_compiling():
+            elif not compiling:
                 if compilation.start():
                     _log.warning(_COMPILING)
                 else:

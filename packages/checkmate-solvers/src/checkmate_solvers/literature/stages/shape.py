@@ -10,7 +10,8 @@ it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +19,6 @@ import numpy.typing as npt
 
 from checkmate import DFGraph, Plan, lower
 from checkmate.analysis import needed_ops
-from checkmate_solvers.coarsening import graph_of
 from checkmate_solvers.engines.program import Draft, Ids
 
 __all__ = ["NEEDED", "Needed", "Shape"]
@@ -44,7 +44,22 @@ class Needed:
         """Cut the needed part out of a graph."""
         self.ops: list[int] = np.flatnonzero(needed_ops(whole)).tolist()
         self.tensors = [*whole.inputs, *(t for v in self.ops for t in whole.ops[v].outputs)]
-        self.graph = graph_of(whole, [[v] for v in self.ops])
+        ids = {t: i for i, t in enumerate(self.tensors)}
+
+        def known(tensors: Iterable[int]) -> tuple[int, ...]:
+            return tuple(ids[t] for t in tensors if t in ids)
+
+        ops = (whole.ops[v] for v in self.ops)
+        self.graph = replace(
+            whole,
+            ops=tuple(
+                replace(op, inputs=known(op.inputs), outputs=known(op.outputs), reuses=known(op.reuses))
+                for op in ops
+            ),
+            tensors=tuple(whole.tensors[t] for t in self.tensors),
+            inputs=known(whole.inputs),
+            outputs=known(whole.outputs),
+        )
 
     def sequence(self, plan: Plan) -> list[int]:
         """The computes of a stage plan of this part, as ops of the whole graph."""
