@@ -47,10 +47,12 @@ def measure(task: Row) -> Row:
 
     Args:
         task: ``network``; ``method``, "plain", "checkmate" or, for the memory that both need, "needs";
-            ``counts`` of the budget, which is the limit; ``time_limit`` of the solver, in seconds.
+            ``counts`` of the budget, which is the limit; ``time_limit`` of the solver, in seconds; maybe
+            ``sizes``, in place of some of the network's own.
     """
     limit = taken()
     name, sizes = NETWORKS[task["network"]]
+    sizes = sizes | task.get("sizes", {})
     case = zoo.CASES[name](**sizes) if name in zoo.CASES else zoo.application(name, **sizes)
     settings = {
         "counts": task["counts"],
