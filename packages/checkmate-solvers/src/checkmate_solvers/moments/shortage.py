@@ -98,6 +98,9 @@ def shortage(problem: Problem, shares: _Shares) -> _Shares:
     changes = np.bincount(maker[made] + 1, before[made], end + 2)
     changes += np.bincount(last[made] + 1, (after - before)[made], end + 2)
     inputs = np.bincount(reader, before[read], end)
+    user, used = graph.reuses.rows, graph.reuses.indices
+    stays = made[used] & (last[used] > user)  # the working set of an op leaves out what it may reuse
+    inputs = inputs - np.bincount(user[stays], before[used[stays]], end)
     held: _Shares = np.asarray(np.cumsum(changes), dtype=np.float64)[:end]
     return held - inputs + working_sets(graph) - problem.budget
 
