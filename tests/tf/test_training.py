@@ -33,7 +33,7 @@ LEAST, WHOLE = "least", "whole"
 CASES: dict[str, Callable[[], Case]] = {
     "resnet": partial(resnet, image=16, stages=(1,)),
     "efficientnet": partial(efficientnet, image=16, blocks=1),
-    "unet-dropout": partial(unet, image=16, levels=1, dropout=0.2),
+    "unet-dropout": partial(unet, image=16, levels=2, dropout=0.2),
     "transformer": partial(transformer, blocks=1),
 }
 
