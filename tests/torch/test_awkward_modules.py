@@ -312,19 +312,11 @@ def test_awkward_models_train_the_same(name: str, forgetful: Solver) -> None:
     assert plan.solution.timeline.recomputes > 0
 
 
-TO_FUSE = (
-    *("tied", "custom function", "autocast", "checkpoint inside", "in-place input", "complex"),
-    *("writes in backward", "reads statistics", "shared norm", "in-place on views", "index writes"),
-    *("gradient inside", "rows by data", "cond"),
-)
-"""The others differ in what surrounds the ops, or in a norm."""
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
 )
-@pytest.mark.parametrize("name", TO_FUSE)
+@pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_models_train_the_same_by_fused_kernels(
     name: str, forgetful: Solver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
