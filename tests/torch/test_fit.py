@@ -127,7 +127,7 @@ def test_a_model_of_transformers_runs_the_code_that_its_eager_step_runs(config: 
 
 
 def test_the_least_peak_is_trained_within() -> None:
-    cell = fit(read_data, [1024])[1024]
+    cell = fit_slowly(read_data, [1024])[1024]  # 0.1 s is too short on some machines
     assert cell.least_peak is not None
     assert cell.least_peak < 0.8 * cell.plain_peak
     model, x, loss = read_data(1024)
@@ -160,7 +160,7 @@ def test_a_model_that_can_not_be_captured_has_a_plain_peak() -> None:
 
 
 def test_more_examples_take_more_and_a_verdict_says_what_they_cost() -> None:
-    free = fit(read_data, [256, 512, 1024])
+    free = fit_slowly(read_data, [256, 512, 1024])
     assert free[256].fits is None
     assert not free[256].verdict
     small, middle, large = free
