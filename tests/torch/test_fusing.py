@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from checkmate import InfeasibleBudgetError, Schedule, simulate
+from checkmate import InfeasibleBudgetError, Schedule, UnsupportedModelError, simulate
 from checkmate.cost import OpProfile
 from checkmate_torch import compile, compile_step, costs, fused_step, memory_meter
 from checkmate_torch.fusing import kernel, measuring, program
@@ -176,6 +176,32 @@ def test_mixed_precision_is_fused() -> None:
     plan: Any = compiled.plans[0]
     assert plan.fusion.kernels
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
+
+
+def test_norms_in_mixed_precision_have_pytorchs_gradients() -> None:
+    x, found = torch.randn(64, 8), []
+    for planned in (False, True):
+        torch.manual_seed(0)
+        group = (nn.Unflatten(1, (2, 4)), nn.GroupNorm(1, 2), nn.Flatten(), nn.GELU())
+        batch = (nn.BatchNorm1d(8), nn.GELU(), nn.BatchNorm1d(8).eval(), nn.GELU())
+        model = nn.Sequential(nn.Linear(8, 8), *group, *batch, nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 1))
+        step = compile(model, "100%", **FUSED) if planned else model
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = step(x).float().square().mean()
+        loss.backward()
+        found.append([p.grad for p in model.parameters()])
+    torch.testing.assert_close(*found, rtol=0.05, atol=5e-3)
+
+
+def test_a_kernel_refuses_numbers_of_another_type() -> None:
+    module, batch = made()
+    compiled = compile(module, "100%", **FUSED)
+    compiled(*batch)
+    plan: Any = compiled.plans[0]
+    fused = next(iter(plan.fusion.kernels.values()))
+    inputs = [torch.zeros(node.meta["val"].shape, dtype=torch.float64) for node in fused.sources]
+    with pytest.raises(UnsupportedModelError, match=r'torch\.float64, but traced as torch.*"eager"'):
+        fused(*inputs)
 
 
 def test_sizes_may_change() -> None:

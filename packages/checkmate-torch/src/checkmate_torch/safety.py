@@ -7,7 +7,8 @@ because the random state is saved at the first run and restored around each copy
 from __future__ import annotations
 
 import operator
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from torch.fx import GraphModule, Node
@@ -21,6 +22,7 @@ __all__ = [
     "REDUCED_IN_PLACE",
     "Pure",
     "as_copy",
+    "correct_norms",
     "forget_running_statistics",
     "is_batch_norm_training",
     "is_new_statistic",
@@ -53,6 +55,18 @@ REDUCED_IN_PLACE = frozenset(
     }
 )
 """Losses that write their mean, or sum, into the storage of the element-wise loss, at its first place."""
+
+_HALVES = (torch.bfloat16, torch.float16)
+
+_STATISTICS: Mapping[int, torch.dtype | None] = {1: torch.float32, 2: torch.float32}
+_NORMS: Mapping[OpOverload, Mapping[int, torch.dtype | None]] = {
+    torch.ops.aten.native_layer_norm.default: _STATISTICS,
+    torch.ops.aten.native_group_norm.default: _STATISTICS,
+    torch.ops.aten._native_batch_norm_legit_functional.default: _STATISTICS,
+    torch.ops.aten._native_batch_norm_legit_no_training.default: _STATISTICS,
+    torch.ops.aten.native_group_norm_backward.default: {0: None},
+}
+"""Outputs whose type on a CPU is not the one that fake tensors show; None: the type of the first input."""
 
 _CUDA_STATE_BYTES = 16
 """Seed and offset of the Philox generator."""
@@ -137,6 +151,32 @@ def storage_like(node: Node) -> torch.Tensor | None:
         expanded = any(n > 1 and step == 0 for n, step in zip(value.shape, operands[0].stride(), strict=True))
         return None if expanded else operands[0]
     return None
+
+
+def correct_norms(joint: GraphModule) -> None:
+    """Show the types that norms on a CPU give in mixed precision, where PyTorch's fake tensors show others.
+
+    Of an operand in half precision and parameters in single precision, as autocast leaves them, mean and
+    deviation are in single precision, and the gradient of a group norm's operand is in half precision.
+    """
+    for target, types in _NORMS.items():
+        for node in joint.graph.find_nodes(op="call_function", target=target):
+            shown = (arg.meta["val"] for arg in node.all_input_nodes)
+            first, *others = (value for value in shown if isinstance(value, torch.Tensor))
+            mixed = first.dtype in _HALVES and any(x.dtype == torch.float32 for x in others)
+            if mixed and first.device.type == "cpu":
+                results = enumerate(node.meta["val"])
+                _show(node, tuple(x.to(types[k] or first.dtype) if k in types else x for k, x in results))
+
+
+def _show(node: Node, value: Any) -> None:
+    """Let a node, what picks its results, and detached views of them show another value."""
+    node.meta["val"] = value
+    for reader in node.users:
+        if reader.target is operator.getitem:
+            _show(reader, value[reader.args[1]])
+        elif reader.target is torch.ops.aten.detach.default:
+            _show(reader, value.detach())
 
 
 def forget_running_statistics(joint: GraphModule) -> None:

@@ -28,6 +28,7 @@ from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, tree
 from checkmate_torch.safety import (
     FIRST_STATISTIC,
     as_copy,
+    correct_norms,
     forget_running_statistics,
     is_batch_norm_training,
     is_new_statistic,
@@ -67,6 +68,7 @@ def trace_joint(
     Raises:
         UnsupportedModelError: if a part of the graph can't be planned.
     """
+    correct_norms(joint)
     forget_running_statistics(joint)
     builder = _Builder(joint, n_primals, n_forward_outputs)
     builder.add_placeholders()
@@ -98,6 +100,7 @@ def trace_unbroken(
     Raises:
         UnsupportedModelError: if a part of the graph can't be planned.
     """
+    correct_norms(joint)
     forget_running_statistics(joint)
     n_placeholders = len(joint.graph.find_nodes(op="placeholder"))
     builder = _Builder(joint, n_placeholders, n_forward_outputs, broken=False)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
+from checkmate import UnsupportedModelError
 from checkmate.cost import OpProfile
 from checkmate_torch.costs import real_like
 from checkmate_torch.private import Boxed, compile_with_inductor, unfaked
@@ -111,8 +112,22 @@ class Kernel(Pure):
             raise RuntimeError("a kernel that was not compiled, or can't be used")
         return run
 
+    @cached_property
+    def _dtypes(self) -> list[torch.dtype]:
+        return [node.meta["val"].dtype for node in self.sources]
+
     def __call__(self, *args: object) -> object:
-        """The values of :attr:`outputs` from those of :attr:`sources`."""
+        """The values of :attr:`outputs` from those of :attr:`sources`.
+
+        Raises:
+            UnsupportedModelError: if an op gave another type than its trace shows, as which the compiled code
+                would read its bytes.
+        """
+        tensors = cast("tuple[Tensor, ...]", args)
+        for x, dtype, node in zip(tensors, self._dtypes, self.sources, strict=True):
+            if x.dtype != dtype:
+                text = f"{node.name} is of {x.dtype}, but traced as {dtype}, as which a kernel reads it"
+                raise UnsupportedModelError(f'{text}: use lowering="eager"')
         return self._run(list(args))
 
     def _inputs(self) -> list[Tensor]:
