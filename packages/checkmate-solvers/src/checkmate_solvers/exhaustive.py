@@ -21,8 +21,7 @@ import heapq
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, reduce
-from operator import or_
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -109,28 +108,17 @@ def exhaust(
 
 @dataclass(frozen=True, slots=True)
 class _Op:
-    """An op on sets of tensors as bits.
+    """An op; sets of tensors and of ops are bits."""
 
-    Attributes:
-        index: in the graph.
-        bit: its own, by its place among the needed ops.
-        cost: of one run.
-        reads, makes: tensors.
-        readers: the ops that read one of ``makes``.
-        stays: those of ``reads`` that are held while it runs, as it does not reuse them.
-        bytes: of all outputs and the workspace.
-        again: whether it may run more than once.
-    """
-
-    index: int
-    bit: int
-    cost: float
-    reads: int
-    makes: int
-    readers: int
-    stays: int
-    bytes: int
-    again: bool
+    index: int  # in the graph
+    bit: int  # its own, by its place among the needed ops
+    cost: float  # of one run
+    reads: int  # tensors
+    makes: int  # tensors
+    readers: int  # the ops that read one of ``makes``
+    stays: int  # those of ``reads`` that are held while it runs, as it does not reuse them
+    bytes: int  # of all outputs and the workspace
+    again: bool  # whether it may run more than once
 
 
 class _Rules:
@@ -138,11 +126,7 @@ class _Rules:
 
     def __init__(self, problem: Problem, *, any_cost: bool) -> None:
         graph, sizes = problem.graph, [tensor.size for tensor in problem.graph.tensors]
-        needed = np.flatnonzero(needed_ops(graph)).tolist()
-        readers = [0] * len(sizes)
-        for place, v in enumerate(needed):
-            for t in graph.ops[v].inputs:
-                readers[t] |= 1 << place
+        places = {v: place for place, v in enumerate(np.flatnonzero(needed_ops(graph)).tolist())}
         self._ops = [
             _Op(
                 index=v,
@@ -150,12 +134,14 @@ class _Rules:
                 cost=0.0 if any_cost else float(graph.ops[v].cost),
                 reads=_bits(graph.ops[v].inputs),
                 makes=_bits(graph.ops[v].outputs),
-                readers=reduce(or_, (readers[t] for t in graph.ops[v].outputs)),
+                readers=_bits(
+                    {places[r] for t in graph.ops[v].outputs for r in graph.readers.row(t) if r in places}
+                ),
                 stays=_bits({*graph.ops[v].inputs} - {*graph.ops[v].reuses}),
                 bytes=sum(sizes[t] for t in graph.ops[v].outputs) + graph.ops[v].workspace,
                 again=graph.ops[v].recomputable,
             )
-            for place, v in enumerate(needed)
+            for v, place in places.items()
         ]
         self._room = problem.budget - graph.fixed_size
         self._fixed_order = problem.fixed_order
