@@ -10,7 +10,7 @@ larger part shows that some inputs of an op are held while others are computed.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -64,31 +64,30 @@ def _may_fit(part: DFGraph, budget: int, fixed_order: bool, deadline: Deadline) 
 def _parts(graph: DFGraph, deadline: Deadline) -> Iterator[DFGraph]:
     """Parts of the graph, each once, around the ops with the largest working sets."""
     shared = _shared_bytes(graph)
-    sizes = np.where(needed_ops(graph), working_sets(graph), -1)
+    needed = np.flatnonzero(needed_ops(graph))
+    crowded = needed[np.argsort(-working_sets(graph)[needed], kind="stable")]
     seen: set[frozenset[int]] = set()
-    for centre in np.argsort(-sizes, kind="stable")[:_CENTRES].tolist():
+    for centre in crowded[:_CENTRES].tolist():
         if deadline.passed:
             return
-        ops, near = frozenset[int](), {centre: 0} if sizes[centre] >= 0 else {}
+        ops, near = frozenset[int](), Counter({centre: 0})
         while near and len(ops) < _OPS:
             nearest = max(near, key=lambda v: (near[v], -v))
             ops |= {nearest}
-            for v, size in shared[nearest].items():
-                near[v] = near.get(v, 0) + size
-            near = {v: size for v, size in near.items() if v not in ops}
+            near.update(shared[nearest])
+            for v in ops:
+                del near[v]
             if ops not in seen:
                 seen.add(ops)
                 yield _part(graph, sorted(ops))
 
 
-def _shared_bytes(graph: DFGraph) -> list[dict[int, int]]:
+def _shared_bytes(graph: DFGraph) -> list[Counter[int]]:
     """For each needed op: the needed ops that read what it makes, or the contrary, and how many bytes."""
-    needed = needed_ops(graph)
-    shared: list[dict[int, int]] = [defaultdict(int) for _ in graph.ops]
-    for v, op in enumerate(graph.ops):
-        for t in op.inputs:
-            maker = int(graph.producer[t])
-            if maker >= 0 and needed[v] and needed[maker]:
+    shared = [Counter[int]() for _ in graph.ops]
+    for v in np.flatnonzero(needed_ops(graph)).tolist():
+        for t in graph.ops[v].inputs:
+            if (maker := int(graph.producer[t])) >= 0:
                 shared[v][maker] += graph.tensors[t].size
                 shared[maker][v] += graph.tensors[t].size
     return shared
