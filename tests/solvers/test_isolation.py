@@ -19,6 +19,6 @@ def test_our_own_folder_is_on_its_path_even_if_it_is_the_current_one(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(isolation, "__file__", str(tmp_path / "checkmate_solvers" / "isolation.py"))
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), "lib", os.path.dirname(json.__file__)])
-    path = isolation._path()
+    path = isolation.isolated_python("")[1]["PYTHONPATH"].split(os.pathsep)
     assert str(tmp_path) in path[1:]
     assert all(os.path.isabs(folder) for folder in path)

@@ -14,18 +14,12 @@ __all__ = ["isolated_python"]
 def isolated_python(program: str) -> tuple[list[str], dict[str, str]]:
     """The command that runs ``program``, Python source, in a fresh interpreter, and its environment.
 
-    The interpreter imports from where this one does, except from relative folders and the current one.
-    """
-    return [sys.executable, "-P", "-c", program], os.environ | {"PYTHONPATH": os.pathsep.join(_path())}
-
-
-def _path() -> list[str]:
-    """Folders to import from: absolute ones, less the current one.
-
-    A relative or empty entry means the folder in which a program happens to run, which may hold a hostile
-    ``json.py``. That folder is taken only if our own packages lie there, and then last.
+    The interpreter imports from where this one does, except from relative folders and the current one, which
+    may hold a hostile ``json.py``. The current folder is taken only if our own packages lie there, and then
+    last.
     """
     given = [folder for folder in map(os.fsdecode, sys.path) if os.path.isabs(folder)]
     taken = [folder for folder in given if not (os.path.exists(folder) and os.path.samefile(folder, "."))]
     ours = [str(Path(file).parents[1]) for file in (__file__, checkmate.__file__)]
-    return [folder for folder in dict.fromkeys([*taken, *ours]) if os.pathsep not in folder]
+    path = [folder for folder in dict.fromkeys([*taken, *ours]) if os.pathsep not in folder]
+    return [sys.executable, "-P", "-c", program], os.environ | {"PYTHONPATH": os.pathsep.join(path)}
