@@ -74,8 +74,7 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
     order = np.flatnonzero(needed_ops(graph)).tolist()
     maker = {t: i for i, v in enumerate(order, start=1) for t in graph.ops[v].outputs}
     reads = [{t: maker[t] for t in graph.ops[v].inputs if t in maker} for v in order]  # by their makers
-    row = _row(graph, order, reads)
-    p = _last_kept(reads, row)
+    row, p = _row(graph, order, reads)
     if p == 0:
         return NoChain("no op in a row from the start is read by anything but the op after it")
     if p * _LEAST_SHARE < len(order):
@@ -89,18 +88,16 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
     return Chain(graph=graph, forward=forward, blocks=tuple(map(tuple, blocks)), states=tuple(states))
 
 
-def _row(graph: DFGraph, order: Sequence[int], reads: Sequence[dict[int, int]]) -> int:
-    """The number of ops from the first on that read only their predecessor, and may run again."""
+def _row(graph: DFGraph, order: Sequence[int], reads: Sequence[dict[int, int]]) -> tuple[int, int]:
+    """The number of ops from the first on that read only their predecessor, and may run again; and p.
+
+    p is the last of them that any other op than its successor reads; 0 if there is none.
+    """
     row = 0
     while row < len(order) and graph.ops[order[row]].recomputable and {*reads[row].values(), 0} == {row, 0}:
         row += 1
-    return row
-
-
-def _last_kept(reads: Sequence[dict[int, int]], row: int) -> int:
-    """p, the last op of the row that is read by any other op than its successor; 0 if there is none."""
     kept = (i for k, read in enumerate(reads, start=1) for i in read.values() if k != i + 1)
-    return max((i for i in kept if i <= row), default=0)
+    return row, max((i for i in kept if i <= row), default=0)
 
 
 def _states(outputs: Sequence[Sequence[int]], reads: Sequence[dict[int, int]]) -> list[tuple[int, ...]]:
