@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -57,8 +58,7 @@ def least_peak_bound(graph: DFGraph, *, fixed_order: bool = False, deadline: Dea
 def _may_fit(part: DFGraph, budget: int, fixed_order: bool, deadline: Deadline) -> bool:
     """Whether a schedule of the part may fit the budget, as far as a short search can tell."""
     problem = Problem(graph=part, budget=max(budget, 1), fixed_order=fixed_order)
-    found = exhaust(problem, any_cost=True, states=_STATES, deadline=deadline)
-    return found.sequence is not None or math.isfinite(found.bound)
+    return math.isfinite(exhaust(problem, any_cost=True, states=_STATES, deadline=deadline).bound)
 
 
 def _parts(graph: DFGraph, deadline: Deadline) -> Iterator[DFGraph]:
@@ -107,13 +107,11 @@ def _part(graph: DFGraph, ops: list[int]) -> DFGraph:
         made = range(len(tensors) - len(op.outputs) - 1, len(tensors))
         outputs += [*(ids[t] for t in op.outputs if t in graph.outputs), made[-1]]
         inside.append(
-            Op(
-                name=op.name,
+            replace(
+                op,
                 inputs=tuple(ids[t] for t in op.inputs if t in ids),
                 outputs=tuple(made),
-                cost=op.cost,
                 workspace=op.workspace + sum(graph.tensors[t].size for t in others - reuses),
-                recomputable=op.recomputable,
                 reuses=tuple(ids[t] for t in reuses if t in ids),
             )
         )
