@@ -79,8 +79,8 @@ class Draft:
 
     def __init__(self) -> None:
         """Start without columns and rows."""
-        self._columns: list[tuple[_Floats, _Floats, _Floats, npt.NDArray[np.bool_]]] = []
-        self._bounds: list[tuple[_Floats, _Floats]] = []
+        self._columns: list[list[_Floats]] = []
+        self._bounds: list[list[_Floats]] = []
         self._entries: list[tuple[Ids, Ids, _Floats]] = []
         self.n_columns = self.n_rows = 0
 
@@ -94,13 +94,9 @@ class Draft:
         integral: bool = False,
     ) -> Ids:
         """New columns where ``where`` says so; bounds and costs may be arrays of the same shape."""
-        count = int(np.count_nonzero(where))
-        ids = np.full(where.shape, -1, dtype=np.int64)
-        ids[where] = self.n_columns + np.arange(count)
-        self.n_columns += count
-        flags = np.full(count, integral, dtype=np.bool_)
-        low, high, price = (_spread(x, where) for x in (least, most, cost))
-        self._columns.append((low, high, price, flags))
+        ids = np.where(where, self.n_columns + np.cumsum(where).reshape(where.shape) - 1, -1)
+        self.n_columns += int(np.count_nonzero(where))
+        self._columns.append([_spread(x, where) for x in (least, most, cost, integral)])
         return ids
 
     def rows(
@@ -114,13 +110,10 @@ class Draft:
 
         A term is (columns, coefficients); where the column is −1 it is left out. All have the same shape.
         """
-        shape = terms[0][0].shape
-        where = np.ones(shape, dtype=np.bool_) if where is None else where
-        ids = np.full(shape, -1, dtype=np.int64)
-        count = int(np.count_nonzero(where))
-        ids[where] = self.n_rows + np.arange(count)
-        self.n_rows += count
-        self._bounds.append((_spread(lower, where), _spread(upper, where)))
+        where = np.ones(terms[0][0].shape, dtype=np.bool_) if where is None else where
+        ids = np.where(where, self.n_rows + np.cumsum(where).reshape(where.shape) - 1, -1)
+        self.n_rows += int(np.count_nonzero(where))
+        self._bounds.append([_spread(x, where) for x in (lower, upper)])
         for columns, coefficients in terms:
             self.extend(ids, columns, coefficients)
         return ids
@@ -137,8 +130,9 @@ class Draft:
         lower, upper = (np.concatenate(parts) for parts in zip(*self._bounds, strict=True))
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
         matrix = csr_array((values, (rows, columns)), shape=(self.n_rows, self.n_columns))
+        whole = integral.astype(np.bool_)
         return Program(
-            objective=cost, matrix=matrix, lower=lower, upper=upper, least=least, most=most, integral=integral
+            objective=cost, matrix=matrix, lower=lower, upper=upper, least=least, most=most, integral=whole
         )
 
 
