@@ -26,39 +26,22 @@ __all__ = ["Section", "common_unit", "sections"]
 
 
 class Section(NamedTuple):
-    """A few layers in a row, with input state x and output state y.
+    """A few layers in a row, with input state x and output state y."""
 
-    Attributes:
-        forward: their forward ops; empty for the turn.
-        backward: their backward ops, in the order in which they run.
-        cost: of ``forward``.
-        reads_input: whether a backward op reads x.
-        keeps_output: whether a backward op reads y.
-        saves: whether the backward ops read any output of ``forward``, y included.
-        state: bytes of y; 0 for the turn.
-        saved: bytes of the outputs of ``forward`` that the backward ops read, y left out.
-        walk: peak of ``forward`` if only y is kept of it, x being held and not counted.
-        leave: the same, x being counted, and freed as soon as it has been read.
-        save: peak of ``forward`` if y and the saved outputs are kept, x being held and not counted.
-        back: peak of ``backward``, r counted, x not; r alone if there is no backward op.
-        finish: the same, x being counted until it has been read for the last time.
-        gradients: r, bytes that the backward pass holds when it comes to this section.
-    """
-
-    forward: tuple[int, ...]
-    backward: tuple[int, ...]
-    cost: float
-    reads_input: bool
-    keeps_output: bool
-    saves: bool
-    state: int
-    saved: int
-    walk: int
-    leave: int
-    save: int
-    back: int
-    finish: int
-    gradients: int
+    forward: tuple[int, ...]  # their forward ops; empty for the turn
+    backward: tuple[int, ...]  # their backward ops, in the order in which they run
+    cost: float  # of ``forward``
+    reads_input: bool  # whether a backward op reads x
+    keeps_output: bool  # whether a backward op reads y
+    saves: bool  # whether the backward ops read any output of ``forward``, y included
+    state: int  # bytes of y; 0 for the turn
+    saved: int  # bytes of the outputs of ``forward`` that the backward ops read, y left out
+    walk: int  # peak of ``forward`` if only y is kept of it, x being held and not counted
+    leave: int  # the same, x being counted, and freed as soon as it has been read
+    save: int  # peak of ``forward`` if y and the saved outputs are kept, x being held and not counted
+    back: int  # peak of ``backward``, r counted, x not; r alone if there is no backward op
+    finish: int  # the same, x being counted until it has been read for the last time
+    gradients: int  # r, bytes that the backward pass holds when it comes to this section
 
 
 def common_unit(rows: Sequence[Section]) -> int:
