@@ -23,8 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,73 +46,53 @@ def event(stage: int, op: int) -> int:
     return stage * (stage + 1) // 2 + op
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Grid:
     """The ops, bytes and costs of the model, in whole numbers.
 
     Bytes are counted in units of their greatest common divisor, exactly. Only where bytes × events might
     overflow 64 bits, the unit is larger, and bytes are rounded up.
 
-    Attributes:
-        graph: all of its ops are needed.
+    Args:
+        graph: all of its ops are needed; an attribute, too.
         room: bytes beside graph inputs and ``fixed_size``.
+
+    Attributes:
+        end: the event of the end.
+        readers: for each tensor that is made and used, the ops that read it in base order; n = the end.
+        last_stage: for each op, the last stage in which running it can be of use.
+        sizes: units of each tensor.
+        passing: units that an op needs only while it runs: workspace, and outputs without a reader.
+        capacity: units of the room.
+        costs: of each op in whole units: exactly if the highest is at most 2^20, else that is 2^20.
     """
 
-    graph: DFGraph
-    room: int
-
-    @property
-    def end(self) -> int:
-        """The event of the end."""
-        return event(self.graph.n_ops, self.graph.n_ops)
-
-    @cached_property
-    def readers(self) -> dict[int, list[int]]:
-        """For each tensor that is made and used, the ops that read it in base order; n = the end."""
-        graph = self.graph
+    def __init__(self, *, graph: DFGraph, room: int) -> None:
+        """Count the bytes and costs."""
+        self.graph, self.end = graph, event(graph.n_ops, graph.n_ops)
         end = {u: [graph.n_ops] for u in graph.outputs}
         made = np.flatnonzero(graph.producer >= 0).tolist()
         readers = {u: [*graph.readers.row(u).tolist(), *end.get(u, [])] for u in made}
-        return {u: ops for u, ops in readers.items() if ops}
-
-    @cached_property
-    def last_stage(self) -> list[int]:
-        """For each op, the last stage in which running it can be of use."""
-        last = list(range(self.graph.n_ops + 1))
-        for v, op in reversed([*enumerate(self.graph.ops)]):
-            last[v] = max([v, *(last[j] for u in op.outputs for j in self.readers.get(u, []))])
-        return last
+        self.readers = {u: ops for u, ops in readers.items() if ops}
+        self.last_stage = list(range(graph.n_ops + 1))
+        for v, op in reversed([*enumerate(graph.ops)]):
+            later = (self.last_stage[j] for u in op.outputs for j in self.readers.get(u, []))
+            self.last_stage[v] = max([v, *later])
+        divisor = math.gcd(*graph.sizes.tolist(), *graph.workspaces.tolist()) or 1
+        unit = divisor * max(1, -(-(room // divisor) * (self.end + 1) // _SAFE))
+        self.sizes: list[int] = (-(-graph.sizes // unit)).tolist()
+        unread = [sum(self.sizes[u] for u in op.outputs if u not in self.readers) for op in graph.ops]
+        self.passing: list[int] = (-(-graph.workspaces // unit) + np.array(unread, dtype=np.int64)).tolist()
+        self.capacity = room // unit
+        highest = float(graph.costs.max(initial=0.0)) or 1.0
+        exact = highest <= 2**20 and not (graph.costs % 1).any()
+        costs = graph.costs if exact else graph.costs / highest * 2**20
+        self.costs: list[int] = np.rint(costs).astype(np.int64).tolist()
 
     def again(self, v: int) -> list[int]:
         """The events at which op ``v`` may run again, ascending."""
         if not self.graph.ops[v].recomputable:
             return []
         return [event(k, v) for k in range(v + 1, self.last_stage[v] + 1)]
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        """Units of each tensor."""
-        return [self._units(size) for size in self.graph.sizes.tolist()]
-
-    @cached_property
-    def passing(self) -> list[int]:
-        """Units that an op needs only while it runs: workspace, and outputs without a reader."""
-        unread = [sum(self.sizes[u] for u in op.outputs if u not in self.readers) for op in self.graph.ops]
-        return [self._units(op.workspace) + size for op, size in zip(self.graph.ops, unread, strict=True)]
-
-    @property
-    def capacity(self) -> int:
-        """Units of the room."""
-        return self.room // self._unit
-
-    @cached_property
-    def costs(self) -> list[int]:
-        """Cost of each op in whole units: exactly if the highest is at most 2^20, else that is 2^20."""
-        costs = self.graph.costs
-        highest = float(costs.max(initial=0.0)) or 1.0
-        if highest <= 2**20 and all(cost.is_integer() for cost in costs.tolist()):
-            return [int(cost) for cost in costs]
-        return [int(cost) for cost in np.rint(costs / highest * 2**20)]
 
     def runs(self, sequence: Sequence[int]) -> list[list[int]]:
         """The events at which a sequence of ops runs each of them; two runs in one stage count as one."""
@@ -125,14 +103,6 @@ class Grid:
             if stage >= v:
                 runs[v].add(event(stage, v))
         return [sorted(events) for events in runs]
-
-    def _units(self, size: int) -> int:
-        return -(-size // self._unit)
-
-    @cached_property
-    def _unit(self) -> int:
-        divisor = math.gcd(*self.graph.sizes.tolist(), *self.graph.workspaces.tolist()) or 1
-        return divisor * max(1, -(-(self.room // divisor) * (self.end + 1) // _SAFE))
 
 
 class Model:
