@@ -70,12 +70,8 @@ def measure(task: Task) -> Mapping[str, Any]:
     """Size, relaxation and optimum of one form; costs relative to computing every op once."""
     graph = _GRAPHS[task["graph"]]()
     budget = parse_budget(task["budget"], keep_all_peak(graph))
-    needed = Needed(graph)
-    shape = Shape(
-        graph=needed.graph,
-        room=budget - needed.graph.base_size,
-        partitioned=_FORMS[task["form"]]["partitioned"],
-    )
+    needed = Needed(graph, budget)
+    shape = Shape(graph=needed.graph, room=needed.room, partitioned=_FORMS[task["form"]]["partitioned"])
     model = PaperProgram(shape, strengthened=_FORMS[task["form"]]["strengthened"])
     rows, columns = model.program.matrix.shape
     first_runs = needed.graph.ideal_cost if shape.partitioned else 0.0

@@ -63,8 +63,8 @@ class RetentionIntervals:
                 offer(best, started.schedule.sequence.tolist(), "eviction")
         if not best.clock.has_time_to_judge(NEEDED):
             return best.solution()
-        needed = Needed(problem.graph)
-        grid = Grid(graph=needed.graph, room=problem.budget - needed.graph.base_size)
+        needed = Needed(problem.graph, problem.budget)
+        grid = Grid(graph=needed.graph, room=needed.room)
         if not best.done and grid.end <= min(_MOST_EVENTS, _EVENTS_PER_S * problem.time_limit):
             self._improve(best, needed, Model(grid, self.copies))
         return best.solution()

@@ -47,10 +47,10 @@ class CheckmateMilp:
         best = Incumbent(problem)
         if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED):
             return best.solution()
-        needed = Needed(problem.graph)
+        needed = Needed(problem.graph, problem.budget)
         shape = Shape(
             graph=needed.graph,
-            room=problem.budget - needed.graph.base_size,
+            room=needed.room,
             partitioned=self.partitioned or problem.fixed_order,
         )
         if shape.fits_in(problem.time_limit):

@@ -63,13 +63,12 @@ class LpRounding:
         best = Incumbent(problem)
         if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED):
             return best.solution()
-        needed = Needed(problem.graph)
-        room = problem.budget - needed.graph.base_size
-        if Shape(graph=needed.graph, room=room).fits_in(problem.time_limit):
+        needed = Needed(problem.graph, problem.budget)
+        if Shape(graph=needed.graph, room=needed.room).fits_in(problem.time_limit):
             CutMilp().bound(best)
             random = np.random.default_rng(problem.seed)
             for margin in self.margins:
-                shape = Shape(graph=needed.graph, room=int(room * (1 - margin)))
+                shape = Shape(graph=needed.graph, room=int(needed.room * (1 - margin)))
                 if best.done or not self._improve(best, needed, shape, random):
                     break
         return best.solution()

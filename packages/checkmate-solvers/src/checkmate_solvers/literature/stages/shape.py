@@ -38,28 +38,30 @@ class Needed:
         graph: of the needed ops alone, in base order.
         ops: for each of them, its index in the whole graph.
         tensors: for each of its tensors, the same.
+        room: bytes of a budget beside graph inputs and ``fixed_size``.
     """
 
-    def __init__(self, whole: DFGraph) -> None:
+    def __init__(self, whole: DFGraph, budget: int) -> None:
         """Cut the needed part out of a graph."""
         self.ops: list[int] = np.flatnonzero(needed_ops(whole)).tolist()
         self.tensors = [*whole.inputs, *(t for v in self.ops for t in whole.ops[v].outputs)]
         ids = {t: i for i, t in enumerate(self.tensors)}
 
-        def known(tensors: Iterable[int]) -> tuple[int, ...]:
-            return tuple(ids[t] for t in tensors if t in ids)
+        def here(tensors: Iterable[int]) -> tuple[int, ...]:
+            return tuple(ids[t] for t in tensors)
 
         ops = (whole.ops[v] for v in self.ops)
         self.graph = replace(
             whole,
             ops=tuple(
-                replace(op, inputs=known(op.inputs), outputs=known(op.outputs), reuses=known(op.reuses))
+                replace(op, inputs=here(op.inputs), outputs=here(op.outputs), reuses=here(op.reuses))
                 for op in ops
             ),
             tensors=tuple(whole.tensors[t] for t in self.tensors),
-            inputs=known(whole.inputs),
-            outputs=known(whole.outputs),
+            inputs=here(whole.inputs),
+            outputs=here(whole.outputs),
         )
+        self.room = budget - whole.base_size
 
     def sequence(self, plan: Plan) -> list[int]:
         """The computes of a stage plan of this part, as ops of the whole graph."""
