@@ -8,7 +8,7 @@ its own bound proves nothing about the problem. The reported bound is that of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from checkmate import Problem, Solution
 from checkmate.errors import PlanError
@@ -45,26 +45,22 @@ class CheckmateMilp:
     def solve(self, problem: Problem) -> Solution:
         """The best schedule of the paper's space; unknown if there is none, or the time is too short."""
         best = Incumbent(problem)
-        if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED):
-            return best.solution()
-        needed = Needed(problem.graph, problem.budget)
-        shape = Shape(
-            graph=needed.graph,
-            room=needed.room,
-            partitioned=self.partitioned or problem.fixed_order,
-        )
-        if shape.fits_in(problem.time_limit):
-            if self.proof:
-                CutMilp().bound(best)
-            self._improve(best, needed, shape)
+        if not answer_easy_cases(best) and best.clock.has_time_to_judge(NEEDED):
+            self._improve(best, Needed(problem.graph, problem.budget))
         return best.solution()
 
-    def _improve(self, best: Incumbent, needed: Needed, shape: Shape) -> None:
+    def _improve(self, best: Incumbent, needed: Needed, *, roundup: bool = False) -> None:
         """Offer the best stage plan; if rounded bytes made it too large, the best with bytes rounded up."""
+        partitioned = self.partitioned or best.problem.fixed_order
+        shape = Shape(graph=needed.graph, room=needed.room, partitioned=partitioned, roundup=roundup)
+        if not shape.fits_in(best.problem.time_limit):
+            return
+        if self.proof and not roundup:
+            CutMilp().bound(best)
         if best.done:
             return
         model = PaperProgram(shape, strengthened=self.strengthened)
-        gap = best.recompute_gap(self.gap) if shape.partitioned else self.gap
+        gap = best.recompute_gap(self.gap) if partitioned else self.gap
         outcome = self.backend.solve(model.program, time_limit=best.clock.left_s, gap=gap)
         if outcome.values is None:
             return
@@ -73,5 +69,5 @@ class CheckmateMilp:
             sequence = needed.sequence(model.plan(outcome.values))
         except PlanError:  # whole only within the engine's tolerance
             return
-        if not offer(best, sequence, origin) and not shape.exact and not shape.roundup:
-            self._improve(best, needed, replace(shape, roundup=True))
+        if not offer(best, sequence, origin) and not shape.exact and not roundup:
+            self._improve(best, needed, roundup=True)

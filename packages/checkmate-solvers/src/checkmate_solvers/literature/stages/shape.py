@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -68,79 +67,59 @@ class Needed:
         return [self.ops[v] for v in lower(plan).sequence.tolist()]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Shape:
     """The stages of one graph, and how bytes and costs are counted in them.
 
     Bytes are counted in units of their greatest common divisor; if the room has then more than 2^18, in
     larger ones.
 
-    Attributes:
-        graph: all of its ops are needed.
+    Args:
+        graph: all of its ops are needed; an attribute, too.
         room: bytes beside graph inputs and ``fixed_size``.
-        partitioned: frontier-advancing stages; else one for each op, and any may compute anything.
+        partitioned: frontier-advancing stages; else one for each op, and any may compute anything; an
+            attribute, too.
         roundup: round bytes up, so that a schedule that fits by this count fits; else down, so that every
             schedule that fits also fits by this count.
+
+    Attributes:
+        n_stages: T.
+        kept: the tensors of S: made by ops, and read or graph outputs; shape ``[m]``.
+        maker: the op that makes each of them, shape ``[m]``.
+        uses: positions in ``kept`` of the tensors that ops make or read, and these ops; in this order.
+        exact: whether bytes are counted as the simulator does: without rounding, and no op reuses an input.
+        sizes: units of each kept tensor, shape ``[m]``.
+        fresh: units that an op needs beside its inputs while it runs: outputs, workspace; shape ``[n_ops]``.
+        limit: units of the room.
+        cost_unit: cost of the most expensive op that has a variable.
     """
 
-    graph: DFGraph
-    room: int
-    partitioned: bool = True
-    roundup: bool = False
-
-    @cached_property
-    def n_stages(self) -> int:
-        """T."""
-        n_ops, producer = self.graph.n_ops, self.graph.producer
-        return n_ops + (self.partitioned and any(0 <= producer[u] < n_ops - 1 for u in self.graph.outputs))
-
-    @cached_property
-    def kept(self) -> Ids:
-        """The tensors of S: made by ops, and read or graph outputs; shape ``[m]``."""
-        used = np.zeros(self.graph.n_tensors, dtype=np.bool_)
-        used[self.graph.reads.indices] = True
-        used[list(self.graph.outputs)] = True
-        return np.flatnonzero(used & (self.graph.producer >= 0))
-
-    @cached_property
-    def maker(self) -> Ids:
-        """The op that makes each of them, shape ``[m]``."""
-        return self.graph.producer[self.kept]
-
-    @cached_property
-    def uses(self) -> tuple[Ids, Ids]:
-        """Positions in ``kept`` of the tensors that ops make or read, and these ops; in this order."""
-        users = [(maker, *self.graph.readers.row(u)) for u, maker in zip(self.kept, self.maker, strict=True)]
+    def __init__(self, *, graph: DFGraph, room: int, partitioned: bool = True, roundup: bool = False) -> None:
+        """Count the stages, bytes and costs."""
+        self.graph, self.partitioned = graph, partitioned
+        comes_back = any(0 <= graph.producer[u] < graph.n_ops - 1 for u in graph.outputs)
+        self.n_stages = graph.n_ops + (partitioned and comes_back)
+        used = np.zeros(graph.n_tensors, dtype=np.bool_)
+        used[[*graph.reads.indices, *graph.outputs]] = True
+        self.kept: Ids = np.flatnonzero(used & (graph.producer >= 0))
+        self.maker: Ids = graph.producer[self.kept]
+        users = [(graph.producer[u], *graph.readers.row(u)) for u in self.kept.tolist()]
         pairs = [(i, v) for i, ops in enumerate(users) for v in ops]
         tensor, op = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        return tensor, op
+        self.uses: tuple[Ids, Ids] = tensor, op
+        divisor = math.gcd(*graph.sizes.tolist(), *graph.workspaces.tolist()) or 1
+        unit = divisor * max(1, -(-(room // divisor) // _MOST_UNITS))
 
-    @cached_property
-    def exact(self) -> bool:
-        """Whether bytes are counted as the simulator does: without rounding, and no op reuses an input."""
-        return self._unit == self._divisor and not len(self.graph.reuses.indices)
+        def units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+            return (-(-sizes // unit) if roundup else sizes // unit).astype(np.float64)
 
-    @cached_property
-    def sizes(self) -> npt.NDArray[np.float64]:
-        """Units of each kept tensor, shape ``[m]``."""
-        return self._units(self.graph.sizes[self.kept])
-
-    @cached_property
-    def fresh(self) -> npt.NDArray[np.float64]:
-        """Units that an op needs beside its inputs while it runs: outputs, workspace; shape ``[n_ops]``."""
-        graph, sizes = self.graph, self._units(self.graph.sizes)
-        return np.array([sizes[list(op.outputs)].sum() for op in graph.ops]) + self._units(graph.workspaces)
-
-    @property
-    def limit(self) -> float:
-        """Units of the room."""
-        return float(self.room // self._unit)
-
-    @cached_property
-    def cost_unit(self) -> float:
-        """Cost of the most expensive op that has a variable."""
-        priced = [op.cost for op in self.graph.ops if op.recomputable or not self.partitioned]
-        return max(priced, default=0.0) or 1.0
+        self.exact = unit == divisor and not len(graph.reuses.indices)
+        sizes = units(graph.sizes)
+        self.sizes = sizes[self.kept]
+        made = np.array([sizes[list(op.outputs)].sum() for op in graph.ops])
+        self.fresh = made + units(graph.workspaces)
+        self.limit = float(room // unit)
+        self._priced = np.array([op.recomputable or not partitioned for op in graph.ops], dtype=np.bool_)
+        self.cost_unit = float(graph.costs[self._priced].max(initial=0.0)) or 1.0
 
     def fits_in(self, seconds: float) -> bool:
         """Whether the program is small enough to be built in a part of that time, and in little memory."""
@@ -152,11 +131,10 @@ class Shape:
         """Columns R, shape ``[n_stages, n_ops]``; objective: the cost of recomputation, or of all runs."""
         stage, op = np.ogrid[: self.n_stages, : self.graph.n_ops]
         first = self.partitioned & (stage == op)
-        again = np.array([op.recomputable or not self.partitioned for op in self.graph.ops], dtype=np.bool_)
         return draft.columns(
             (op <= stage) | (not self.partitioned),
             least=first,
-            most=first | again,
+            most=first | self._priced,
             cost=np.where(first, 0.0, self.graph.costs / self.cost_unit),
             integral=True,
         )
@@ -172,14 +150,3 @@ class Shape:
             most=~last | asked,
             integral=True,
         )
-
-    def _units(self, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        return (-(-sizes // self._unit) if self.roundup else sizes // self._unit).astype(np.float64)
-
-    @cached_property
-    def _divisor(self) -> int:
-        return math.gcd(*self.graph.sizes.tolist(), *self.graph.workspaces.tolist()) or 1
-
-    @cached_property
-    def _unit(self) -> int:
-        return self._divisor * max(1, -(-(self.room // self._divisor) // _MOST_UNITS))
