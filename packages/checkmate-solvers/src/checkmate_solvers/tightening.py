@@ -12,6 +12,8 @@ The budget only says where to stop, and changes no step: a peak that was reached
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import numpy as np
 
 from checkmate import DFGraph, Problem, floor
@@ -56,41 +58,27 @@ def tightened(problem: Problem, deadline: Deadline = NEVER) -> list[int]:
             break
         in_order = fixed_order or attempt == 0
         until = deadline if fixed_order or attempt else deadline.part(_IN_ORDER_SHARE)
-        start = best if attempt == 1 else once
-        descent = _Descent(graph, start, fixed_order=in_order, seed=problem.seed + attempt)
-        descent.run(lowest, until)
-        if descent.peak < peak:
-            best, peak = descent.best, descent.peak
+        driver = Driver(graph, fixed_order=in_order, seed=problem.seed + attempt)
+        found = _descended(graph, best if attempt == 1 else once, driver, lowest, until)
+        best, peak = min((best, peak), found, key=itemgetter(1))
     return best
 
 
-class _Descent:
-    """One attempt; ``best`` and ``peak`` are how far it came."""
-
-    def __init__(self, graph: DFGraph, start: list[int], *, fixed_order: bool, seed: int) -> None:
-        self.graph = graph
-        self.best = start
-        self.peak = liveness(graph, self.best).peak
-        self.driver = Driver(graph, fixed_order=fixed_order, seed=seed)
-        self.heat = _HEAT * float(graph.costs.mean())
-
-    def run(self, lowest: int, deadline: Deadline) -> None:
-        """Descend until more effort helps no more."""
-        end, step, effort = floor(self.graph).size, _STEP, _EFFORT
-        while self.peak > lowest and effort < _MOST_EFFORT and not deadline.passed:
-            budget = max(end, min(self.peak - 1, int(self.peak - step * (self.peak - end))))
-            if self._fits(budget - self.graph.base_size, effort, deadline):
-                step, effort = min(_LARGEST_STEP, step * _LONGER), max(_EFFORT, effort / _HARDER)
-            else:
-                step, effort = max(_LEAST_STEP, step * _SHORTER), effort * _HARDER
-
-    def _fits(self, room: int, effort: float, deadline: Deadline) -> bool:
-        """Try to repair the best so far under a budget; the result then is the best."""
-        self.driver.load(self.best)
-        steps = int(effort * len(self.best)) + _LEAST_STEPS
-        fits = self.driver.repair(room, steps, deadline=deadline, noise=min(effort, 1.0))
-        if fits:
-            self.driver.anneal(room, _ROUNDS, self.heat)
-            self.best = self.driver.best.tolist()
-            self.peak = liveness(self.graph, self.best).peak
-        return fits
+def _descended(
+    graph: DFGraph, start: list[int], driver: Driver, lowest: int, deadline: Deadline
+) -> tuple[list[int], int]:
+    """One attempt: descend from a sequence until more effort helps no more; return ops and peak."""
+    best, peak = start, liveness(graph, start).peak
+    end, step, effort, heat = floor(graph).size, _STEP, _EFFORT, _HEAT * float(graph.costs.mean())
+    while peak > lowest and effort < _MOST_EFFORT and not deadline.passed:
+        room = max(end, min(peak - 1, int(peak - step * (peak - end)))) - graph.base_size
+        most = int(effort * len(best)) + _LEAST_STEPS
+        driver.load(best)
+        if driver.repair(room, most, deadline=deadline, noise=min(effort, 1.0)):
+            driver.anneal(room, _ROUNDS, heat)
+            best = driver.best.tolist()
+            peak = liveness(graph, best).peak
+            step, effort = min(_LARGEST_STEP, step * _LONGER), max(_EFFORT, effort / _HARDER)
+        else:
+            step, effort = max(_LEAST_STEP, step * _SHORTER), effort * _HARDER
+    return best, peak
