@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -29,13 +29,7 @@ from checkmate.analysis import needed_ops
 from checkmate.heuristics import BestHeuristic
 from checkmate_solvers.machine.arrays import Ints
 from checkmate_solvers.machine.driver import Driver
-from checkmate_solvers.search import (
-    Incumbent,
-    answer_easy_cases,
-    await_machine_code,
-    has_machine_code,
-    offer,
-)
+from checkmate_solvers.search import Incumbent, answer_easy_cases, await_machine_code, has_machine_code, offer
 
 __all__ = ["Cycles", "LocalSearch"]
 
@@ -114,12 +108,13 @@ class Cycles:
         """Run no cycle yet."""
         self.settings, self.incumbent, self.graph = settings, best, best.problem.graph
         self.budget = best.problem.budget - self.graph.base_size
-        self.best: Ints = np.zeros(0, dtype=np.int64)
+        self.best: Ints | None = None
         self.cost = math.inf
         self.length = min(settings.rounds, _ROUNDS_PER_OP * self.graph.n_ops)
         self._tried: dict[str, float] = {}
         self._noises = itertools.cycle(_NOISES)
-        self._found = math.inf  # the cost that the last start came to
+        self._drivers: dict[str, Driver] = {}
+        self._found = math.inf  # the cost that the last search came to
         self._cycles = self._all_cycles()
 
     def run(self, most: float = math.inf) -> None:
@@ -134,34 +129,25 @@ class Cycles:
             length = next(self._cycles)
             idle = 0 if self.cost < before else idle + length
 
-    @cached_property
-    def walk(self) -> Driver:
-        """The sequence that cycles change, within the rules of the problem."""
-        return self._driver(self.incumbent.problem.fixed_order)
+    def _driver(self, role: str) -> Driver:
+        """The sequence of a role, which has random numbers of its own.
 
-    @cached_property
-    def ordered(self) -> Driver:
-        """Another one, that keeps all first runs where they are."""
-        return self._driver(True)
-
-    @cached_property
-    def guest(self) -> Driver:
-        """One for the sequences of other solvers: they leave the random numbers of the others as they are."""
-        return self._driver(self.incumbent.problem.fixed_order)
-
-    def _driver(self, fixed_order: bool) -> Driver:
-        seed, samples = self.incumbent.problem.seed, self.settings.samples
-        return Driver(self.graph, fixed_order=fixed_order, seed=seed, samples=samples)
+        Cycles change the "own" one. First runs of "in order" stay where they are. The sequences of other
+        solvers are searched by a "guest".
+        """
+        if role not in self._drivers:
+            problem, samples = self.incumbent.problem, self.settings.samples
+            fixed_order = problem.fixed_order or role == "in order"
+            driver = Driver(self.graph, fixed_order=fixed_order, seed=problem.seed, samples=samples)
+            self._drivers[role] = driver
+        return self._drivers[role]
 
     def _all_cycles(self) -> Iterator[int]:
         """Run one cycle after the other, without end; the length of each, in those of an ordinary one."""
         own, heats = self._own_cycles(), itertools.cycle(_HEATS)
         while True:
             seed = self._next_seed()
-            if seed is None:
-                yield next(own)
-            else:
-                yield self._search(self._load(seed, self.guest), next(heats), driver=self.guest)
+            yield next(own) if seed is None else self._search("guest", seed, next(heats))
 
     def _next_seed(self) -> list[int] | None:
         """The cheapest sequence of another solver that was not tried yet, if there is one."""
@@ -177,8 +163,8 @@ class Cycles:
         yield from self._starts()
         for where, heat in itertools.cycle(_HOT_STARTS):
             yield self._start(where, heat, _LONGEST if where == "best" else _LONG)
-            for _ in range(self.settings.fresh - 1 if len(self.best) else 0):
-                yield self._search(self._load(self.best), next(heats))
+            for _ in range(0 if self.best is None else self.settings.fresh - 1):
+                yield self._search("own", self.best, next(heats))
 
     def _starts(self) -> Iterator[int]:
         """Run short cycles from scratch while they find better ones among themselves, and the gap is wide.
@@ -189,7 +175,6 @@ class Cycles:
         misses, least, turns = 0, math.inf, dict.fromkeys(_STARTS, 0)
         while misses < _MISSES and self.incumbent.gap >= _WIDE:
             where = min(_STARTS, key=turns.__getitem__)
-            self._found = math.inf
             yield self._start(where, _START_HEAT, _SHORT)
             turns[where] += 1 if math.isfinite(self._found) else _FAILED
             misses = 0 if self._found < least or math.isinf(self.cost) else misses + 1
@@ -197,21 +182,19 @@ class Cycles:
 
     def _start(self, where: str, heat: float, length: int) -> int:
         """Search from the best sequence, if there is one, or from scratch; return the length."""
-        if where == "best" and len(self.best):
-            return self._search(self._load(self.best), heat, length)
         if where == "in order" and not self.incumbent.problem.fixed_order:
-            found = self._start_from_scratch(self.ordered)
-            self._search(found, heat, length, self.ordered)
-            return length + self._search(found and self._load(self.ordered.best), _START_HEAT)
-        return self._search(self._start_from_scratch(self.walk), heat, length)
+            self._search("in order", None, heat, length)
+            found = self._driver("in order").best if math.isfinite(self._found) else None
+            return length + (1 if found is None else self._search("own", found, _START_HEAT))
+        return self._search("own", self.best if where == "best" else None, heat, length)
 
-    def _search(self, loaded: bool, heat: float, length: int = 1, driver: Driver | None = None) -> int:
-        """Search from the sequence that is loaded, if one is; return the length.
+    def _search(self, role: str, start: Sequence[int] | Ints | None, heat: float, length: int = 1) -> int:
+        """Search from a sequence that fits, or from scratch if it is None; return the length.
 
         There are fewer rounds if the time is short: a cycle that ends while it is hot is lost.
         """
-        if loaded:
-            driver = driver or self.walk
+        driver, self._found = self._driver(role), math.inf
+        if self._tighten(driver) if start is None else self._load(driver, start):
             self._keep(driver)
             left_s = _LONG_SHARE * self.incumbent.clock.left_s
             rounds = max(min(length * self.length, int(left_s / max(driver.round_s, 1e-9))), 1)
@@ -227,13 +210,12 @@ class Cycles:
             self.best, self.cost = driver.best, driver.cost
             self.incumbent.keep_if_better(self.best.tolist(), _ORIGIN)
 
-    def _load(self, sequence: Sequence[int] | Ints, driver: Driver | None = None) -> bool:
+    def _load(self, driver: Driver, sequence: Sequence[int] | Ints) -> bool:
         """Load a sequence that fits, without the computes that it does not need."""
-        driver = driver or self.walk
         driver.load(sequence)
         return driver.repair(self.budget, 1)
 
-    def _start_from_scratch(self, driver: Driver) -> bool:
+    def _tighten(self, driver: Driver) -> bool:
         """Tighten from the peak without recomputation; whether that comes down to the budget.
 
         The budget shrinks in steps, smaller ones after each of a few failures.
