@@ -49,18 +49,12 @@ _CAREFUL, _MANY = 0.15, 8
 @compiled
 def _fullest(s: State, budget: int) -> int:
     """The position with the most memory; at times that of another block which is over the budget."""
-    chosen, most = 0, -(2**62)
-    for block in range(s.counts[BLOCKS]):
-        if s.filled[block] > 0 and s.most[block] > most:
-            chosen, most = block, s.most[block]
+    block = int(s.most[: s.counts[BLOCKS]].argmax())
     if draw(s.random) < 0.3:
         other = int(draw(s.random) * s.counts[BLOCKS])
-        if s.filled[other] > 0 and s.most[other] > budget:
-            chosen, most = other, s.most[other]
-    for p in range(chosen << SHIFT, (chosen << SHIFT) + s.filled[chosen]):
-        if s.mem[p] + s.add[chosen] == most:
-            return p
-    return -1
+        block = other if s.most[other] > budget else block
+    corner = block << SHIFT
+    return corner + int(s.mem[corner : corner + s.filled[block]].argmax())
 
 
 @compiled
@@ -68,7 +62,7 @@ def _overflow(s: State, budget: int) -> float:
     """Bytes over the budget, summed over all nodes."""
     area = 0.0
     for block in range(s.counts[BLOCKS]):
-        if s.filled[block] > 0 and s.most[block] > budget:
+        if s.most[block] > budget:
             added = s.add[block] - budget
             for p in range(block << SHIFT, (block << SHIFT) + s.filled[block]):
                 area += float(max(s.mem[p] + added, 0))

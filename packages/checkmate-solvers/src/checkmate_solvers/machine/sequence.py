@@ -73,26 +73,18 @@ def preceding(s: State, position: int) -> int:
 @compiled
 def peak(s: State) -> int:
     """The most memory of any node."""
-    most = _NOTHING
-    for block in range(s.counts[BLOCKS]):
-        if s.filled[block] > 0:
-            most = max(most, s.most[block])
-    return most
+    return int(s.most[: s.counts[BLOCKS]].max())
 
 
 @compiled
 def exceeds(s: State, first: int, last: int, size: int) -> bool:
     """Whether any node at positions ``first`` to ``last`` has more memory than ``size``."""
-    low, high = first >> SHIFT, last >> SHIFT
-    for block in range(low, high + 1):
-        if s.filled[block] == 0 or s.most[block] <= size:
-            continue
-        start = first & INSIDE if block == low else 0
-        stop = min(last & INSIDE, s.filled[block] - 1) if block == high else s.filled[block] - 1
-        corner, left = block << SHIFT, size - s.add[block]
-        for i in range(start, stop + 1):
-            if s.mem[corner + i] > left:
-                return True
+    for block in range(first >> SHIFT, (last >> SHIFT) + 1):
+        if s.most[block] > size:
+            corner, left = block << SHIFT, size - s.add[block]
+            for p in range(max(first, corner), min(last + 1, corner + s.filled[block])):
+                if s.mem[p] > left:
+                    return True
     return False
 
 
@@ -101,18 +93,18 @@ def _add_bytes(s: State, first: int, last: int, size: int) -> None:
     """Add bytes to the memory at positions ``first`` to ``last``."""
     if size == 0 or last < first:
         return
-    low, high = first >> SHIFT, last >> SHIFT
-    for block in range(low, high + 1):
-        start = first & INSIDE if block == low else 0
-        stop = min(last & INSIDE, s.filled[block] - 1) if block == high else s.filled[block] - 1
-        if start == 0 and stop == s.filled[block] - 1:
+    for block in range(first >> SHIFT, (last >> SHIFT) + 1):
+        corner = block << SHIFT
+        end = corner + s.filled[block]
+        start, stop = max(first, corner), min(last + 1, end)
+        if start == corner and stop == end:
             s.add[block] += size
             s.most[block] += size
-        elif start <= stop:
-            corner, most = block << SHIFT, _NOTHING
-            for i in range(start, stop + 1):
-                s.mem[corner + i] += size
-                most = max(most, s.mem[corner + i])
+        elif start < stop:
+            most = _NOTHING
+            for p in range(start, stop):
+                s.mem[p] += size
+                most = max(most, s.mem[p])
             most += s.add[block]
             if size > 0:
                 s.most[block] = max(s.most[block], most)
