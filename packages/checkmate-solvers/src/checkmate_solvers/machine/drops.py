@@ -46,12 +46,10 @@ def has_room(s: State) -> bool:
 def idle(s: State, node: int) -> bool:
     """Whether no node reads the outputs of this one, and it may go."""
     v = s.op[node]
-    if s.must[v] and s.prev[node] < 0:
-        return False
-    dead = True
     for k in range(s.makes_at[v + 1] - s.makes_at[v]):
-        dead = dead and s.death[node, k] == node
-    return dead
+        if s.death[node, k] != node:
+            return False
+    return not s.must[v] or s.prev[node] >= 0
 
 
 @compiled
@@ -210,25 +208,6 @@ def _return(s: State, t: int, p: int, last: int) -> int:
 
 
 @compiled
-def _freed(s: State, x: int, p: int, y: int) -> tuple[int, bool]:
-    """Bytes of node x's copies that idle from p until node y, and whether nothing reads any before y."""
-    v, freed, unread = s.op[x], 0, True
-    for i in range(s.makes_at[v], s.makes_at[v + 1]):
-        t = s.makes[i]
-        death = s.pos[s.death[x, i - s.makes_at[v]]]
-        if death <= s.pos[x]:
-            continue
-        first = first_read(s, t, s.pos[x])
-        unread = unread and s.pos[first] >= s.pos[y]
-        if death > p:
-            if s.pos[first] < p:
-                first = first_read(s, t, p - 1)
-            if s.pos[first] >= s.pos[y]:
-                freed += s.size[t]
-    return freed, unread
-
-
-@compiled
 def _relief(s: State, node: int, y: int, p: int) -> int:
     """Bytes fewer at p if a later node moves to just before node y, at or before p; 0 if it can't.
 
@@ -325,9 +304,20 @@ def _idling(s: State, t: int, p: int) -> int:
 @compiled
 def _dropped(s: State, x: int, p: int, y: int) -> tuple[int, bool]:
     """Bytes fewer at p if node x's copies come back just before node y, 0 if they can't; whether x goes."""
-    v = s.op[x]
-    freed, unread = _freed(s, x, p, y)
-    goes = unread and not (s.must[v] and s.prev[x] < 0)
+    v, freed, unread = s.op[x], 0, True
+    for i in range(s.makes_at[v], s.makes_at[v + 1]):
+        t = s.makes[i]
+        death = s.pos[s.death[x, i - s.makes_at[v]]]
+        if death <= s.pos[x]:
+            continue
+        first = first_read(s, t, s.pos[x])
+        unread = unread and s.pos[first] >= s.pos[y]
+        if death > p:
+            if s.pos[first] < p:
+                first = first_read(s, t, p - 1)
+            if s.pos[first] >= s.pos[y]:
+                freed += s.size[t]
+    goes = unread and (not s.must[v] or s.prev[x] >= 0)
     return (0 if s.once[v] and not goes else freed), goes
 
 
