@@ -51,6 +51,7 @@ class State(NamedTuple):
 
     cost: Floats  # of each op; the end costs nothing
     workspace: Ints  # bytes of each op
+    made: Ints  # bytes of each op's outputs
     once: Flags  # whether an op may run only once
     must: Flags  # whether the first run of an op has to stay where it is, in base order
     reads_at: Ints
@@ -109,22 +110,22 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
     for v, row in enumerate(reads):
         for t in row:
             users[t].append(v)
-    place = np.zeros(graph.n_tensors, dtype=np.int64)
-    for op in graph.ops:
-        place[list(op.outputs)] = np.arange(len(op.outputs))
+    makes, place, made = graph.makes, np.zeros_like(graph.sizes), np.zeros_like(graph.workspaces)
+    place[makes.indices] = np.arange(len(makes.indices)) - makes.indptr[makes.rows]
+    np.add.at(made, makes.rows, graph.sizes[makes.indices])
     per_node, per_op = np.zeros(nodes, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
     reads_at, reads_of = _rows(reads)
     users_at, users_of = _rows(users)
-    makes_at, makes_of = _rows([*(op.outputs for op in graph.ops), ()])
     state = State(
         cost=np.append(graph.costs, 0.0),
         workspace=np.append(graph.workspaces, 0),
+        made=np.append(made, 0),
         once=np.array([*(not op.recomputable for op in graph.ops), True]),
         must=np.append(needed_ops(graph) & fixed_order, True),
         reads_at=reads_at,
         reads=reads_of,
-        makes_at=makes_at,
-        makes=makes_of,
+        makes_at=np.append(makes.indptr, len(makes.indices)),
+        makes=makes.indices.copy(),
         users_at=users_at,
         users=users_of,
         reuses_at=np.append(graph.reuses.indptr, len(graph.reuses.indices)),

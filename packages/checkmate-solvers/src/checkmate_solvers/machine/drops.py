@@ -213,11 +213,10 @@ def _relief(s: State, node: int, y: int, p: int) -> int:
 
     It can't move to before the first run of its op, if that has to stay the first.
     """
-    v, bytes_ = s.op[node], 0
+    v = s.op[node]
     if v == len(s.head) - 1 or (s.must[v] and s.pos[s.head[v]] >= s.pos[y]):
         return 0
-    for i in range(s.makes_at[v], s.makes_at[v + 1]):
-        bytes_ -= s.size[s.makes[i]]
+    bytes_ = -int(s.made[v])
     for i in range(s.reads_at[v], s.reads_at[v + 1]):
         t = s.reads[i]
         source = latest(s, s.producer[t], s.pos[y])

@@ -181,9 +181,7 @@ def insert(s: State, v: int, successor: int) -> int:
         lay_out(s)
     here = s.pos[successor]
     block, u = here >> SHIFT, s.op[successor]
-    carried = s.mem[here] - s.workspace[u]
-    for i in range(s.makes_at[u], s.makes_at[u + 1]):
-        carried -= s.size[s.makes[i]]
+    carried = s.mem[here] - s.workspace[u] - s.made[u]
     for i in range(s.reuses_at[u], s.reuses_at[u + 1]):
         t = s.reuses[i]
         if s.death[latest(s, s.producer[t], here), s.place[t]] == successor:
