@@ -9,7 +9,6 @@ two blocks and one number for each block between. The last node is the *end*, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -104,30 +103,27 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
     n, width = graph.n_ops, max([1, *(len(op.outputs) for op in graph.ops)])
     nodes = max(6 * n, longest + 2 * n) + 256
     blocks = nodes // FILLED + 2
-    reads = [[t for t in op.inputs if graph.producer[t] >= 0] for op in graph.ops]
-    reads.append([t for t in graph.outputs if graph.producer[t] >= 0])
-    users: list[list[int]] = [[] for _ in graph.tensors]
-    for v, row in enumerate(reads):
-        for t in row:
-            users[t].append(v)
+    reader = np.append(graph.reads.rows, np.full(len(graph.outputs), n))  # the end reads all outputs
+    read = np.append(graph.reads.indices, np.array(graph.outputs, dtype=np.int64))
+    inner = graph.producer[read] >= 0
+    reader, read = reader[inner], read[inner]
+    by_tensor = np.argsort(read, kind="stable")
     makes, place, made = graph.makes, np.zeros_like(graph.sizes), np.zeros_like(graph.workspaces)
     place[makes.indices] = np.arange(len(makes.indices)) - makes.indptr[makes.rows]
     np.add.at(made, makes.rows, graph.sizes[makes.indices])
     per_node, per_op = np.zeros(nodes, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
-    reads_at, reads_of = _rows(reads)
-    users_at, users_of = _rows(users)
     state = State(
         cost=np.append(graph.costs, 0.0),
         workspace=np.append(graph.workspaces, 0),
         made=np.append(made, 0),
         once=np.array([*(not op.recomputable for op in graph.ops), True]),
         must=np.append(needed_ops(graph) & fixed_order, True),
-        reads_at=reads_at,
-        reads=reads_of,
+        reads_at=np.searchsorted(reader, np.arange(n + 2)),
+        reads=read,
         makes_at=np.append(makes.indptr, len(makes.indices)),
         makes=makes.indices.copy(),
-        users_at=users_at,
-        users=users_of,
+        users_at=np.searchsorted(read[by_tensor], np.arange(graph.n_tensors + 1)),
+        users=reader[by_tensor],
         reuses_at=np.append(graph.reuses.indptr, len(graph.reuses.indices)),
         reuses=graph.reuses.indices.copy(),
         producer=graph.producer.copy(),
@@ -152,7 +148,7 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         rank=per_op.copy(),
         marks=per_op.copy(),
         found=per_op.copy(),
-        stack=np.zeros(nodes + len(reads_of), dtype=np.int64),
+        stack=np.zeros(nodes + len(read), dtype=np.int64),
         best=per_node.copy(),
         counts=np.array([0, nodes, 0, 0, 0, 0]),
         totals=np.array([0.0, np.inf, 1e-3 * float(graph.costs.mean()) if n else 0.0, 0.0]),
@@ -162,11 +158,6 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
     for row, array in zip(state.table, state, strict=True):
         row[: 1 + array.ndim] = array.ctypes.data, *array.shape
     return state
-
-
-def _rows(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
-    return starts, np.array([i for row in rows for i in row], dtype=np.int64)
 
 
 def _lots(graph: DFGraph) -> Ints:
