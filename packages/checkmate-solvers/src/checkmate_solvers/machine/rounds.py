@@ -11,27 +11,10 @@ import math
 
 import numpy as np
 
-from checkmate_solvers.machine.arrays import (
-    BEST,
-    BLOCKS,
-    COST,
-    LOGGED,
-    REPEATED,
-    SHIFT,
-    TEMPERATURE,
-    State,
-)
+from checkmate_solvers.machine.arrays import BEST, BLOCKS, COST, LOGGED, REPEATED, SHIFT, TEMPERATURE, State
 from checkmate_solvers.machine.drops import discard, has_room, make_room, move
 from checkmate_solvers.machine.jit import compiled, draw
-from checkmate_solvers.machine.sequence import (
-    first_read,
-    following,
-    keep_best,
-    latest,
-    peak,
-    preceding,
-    undo,
-)
+from checkmate_solvers.machine.sequence import first_read, following, keep_best, latest, peak, preceding, undo
 
 __all__ = ["repair", "run_rounds", "trim"]
 
