@@ -111,7 +111,6 @@ class Cycles:
         self.best: Ints | None = None
         self.cost = math.inf
         self.length = min(settings.rounds, _ROUNDS_PER_OP * self.graph.n_ops)
-        self._tried: dict[str, float] = {}
         self._noises = itertools.cycle(_NOISES)
         self._drivers: dict[str, Driver] = {}
         self._found = math.inf  # the cost that the last search came to
@@ -144,18 +143,15 @@ class Cycles:
 
     def _all_cycles(self) -> Iterator[int]:
         """Run one cycle after the other, without end; the length of each, in those of an ordinary one."""
-        own, heats = self._own_cycles(), itertools.cycle(_HEATS)
+        own, heats, tried = self._own_cycles(), itertools.cycle(_HEATS), dict[str, float]()
         while True:
-            seed = self._next_seed()
-            yield next(own) if seed is None else self._search("guest", seed, next(heats))
-
-    def _next_seed(self) -> list[int] | None:
-        """The cheapest sequence of another solver that was not tried yet, if there is one."""
-        for cost, origin, sequence in self.incumbent.seeds:
-            if origin != _ORIGIN and cost < self._tried.get(origin, math.inf):
-                self._tried[origin] = cost
-                return sequence
-        return None
+            for cost, origin, sequence in self.incumbent.seeds:
+                if origin != _ORIGIN and cost < tried.get(origin, math.inf):
+                    tried[origin] = cost
+                    yield self._search("guest", sequence, next(heats))
+                    break
+            else:  # no other solver has a sequence that was not tried yet
+                yield next(own)
 
     def _own_cycles(self) -> Iterator[int]:
         """Run the cycles that start from scratch, or from the best sequence of this search."""
