@@ -121,8 +121,7 @@ class _Programs:
     def __init__(self, best: Incumbent, nodes: int) -> None:
         self.best, self.nodes = best, nodes
         graph, budget, fixed_order = best.problem.graph, best.problem.budget, best.problem.fixed_order
-        self._decisions: dict[tuple[int, ...], Decision] = {}  # of the MILPs
-        self._limits: dict[tuple[int, ...], float] = {}  # seconds in which they come no further
+        self._solved: dict[tuple[int, ...], tuple[Decision, float]] = {}  # and seconds that bring no more
         self._moment = cache(lambda at: moment_at(graph, budget, at, fixed_order=fixed_order))
         self._relaxed = cache(lambda ops: self._solve(ops, time_limit=best.clock.left_s, linear=True))
 
@@ -131,15 +130,13 @@ class _Programs:
         best, left_s = self.best, self.best.clock.left_s
         if not chosen or best.done:
             return False
-        if chosen in self._decisions and self._decisions[chosen].finished:
-            return True
+        known, enough_s = self._solved.get(chosen, (None, 0.0))
         limit, able = share * left_s, best.clock.has_time_to_judge(_BUILDING * len(chosen))
-        if not self.nodes or not able or limit <= self._limits.get(chosen, 0.0):
-            return False
-        gap = best.recompute_gap(_GAP)
-        decision = self._decisions[chosen] = self._solve(chosen, time_limit=limit, gap=gap)
-        in_time = left_s - best.clock.left_s < limit
-        self._limits[chosen] = math.inf if in_time else limit  # more time helps, unless nodes ran out
+        if not self.nodes or not able or limit <= enough_s:
+            return known is not None and known.finished
+        decision = self._solve(chosen, time_limit=limit, gap=best.recompute_gap(_GAP))
+        ended = decision.finished or left_s - best.clock.left_s < limit  # or nodes ran out
+        self._solved[chosen] = decision, math.inf if ended else limit
         if decision.keep and not best.done:
             follow(best, decision.keep, "cut-milp")
         return decision.finished
@@ -165,7 +162,7 @@ class _Programs:
         Without any, no moments are returned.
         """
         best, until, base = self.best, self.best.clock.deadline.part(_TRYING_SHARE), self._relaxed(chosen)
-        decision = self._decisions.get(chosen, base)
+        decision, _ = self._solved.get(chosen, (base, 0.0))
         decision, found = decision if decision.keep else base, tuple[int, ...]()
         most, tried = 0.0, 0
         for at, estimate in promising(best, chosen, decision, self._moment).items():
