@@ -210,11 +210,8 @@ class _Network:
         capacities[len(run) :][: len(stored)] = stored
         network = csr_array((capacities, self.edges), shape=(self.n_nodes, self.n_nodes))
         result = maximum_flow(network, 0, 1)
-        left = network - result.flow
-        left.data[left.data < 0] = 0
-        left.eliminate_zeros()
         side = np.zeros(self.n_nodes, dtype=np.bool_)
-        side[breadth_first_order(left, 0, return_predecessors=False)] = True
+        side[breadth_first_order(network > result.flow, 0, return_predecessors=False)] = True
         return int(result.flow_value), self._line(side)
 
     def _line(self, side: Mask) -> _Line:

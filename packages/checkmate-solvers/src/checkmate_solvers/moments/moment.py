@@ -105,8 +105,10 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
     before, after = others & early, others & late
     unsure = others & ~before & ~after
     made = np.append(before | unsure, False)[graph.producer]
-    read, pinned = _inputs(graph, after), made & _inputs(graph, index == at)
+    read, pinned = np.zeros((2, graph.n_tensors), dtype=np.bool_)
+    read[graph.reads.indices[after[graph.reads.rows]]] = True
     read[list(graph.outputs)] = True
+    pinned[graph.reads.row(at)] = made[graph.reads.row(at)]
     return Moment(
         graph=graph,
         at=at,
@@ -146,9 +148,3 @@ def _ancestors_and_descendants(graph: DFGraph, at: int) -> tuple[Mask, Mask]:
     for mask, links in zip(found, (after.T.tocsr(), after), strict=True):
         mask[breadth_first_order(links, at, return_predecessors=False)] = True
     return found[0], found[1]
-
-
-def _inputs(graph: DFGraph, ops: Mask) -> Mask:
-    mask = np.zeros(graph.n_tensors, dtype=np.bool_)
-    mask[graph.reads.indices[ops[graph.reads.rows]]] = True
-    return mask
