@@ -87,7 +87,7 @@ class State(NamedTuple):
     best: Ints  # ops of the cheapest sequence within the budget
     counts: Ints  # single numbers, see above
     totals: Floats  # single numbers, see above
-    random: Ints  # state of the generator
+    random: Ints  # state of the generator, which ``jit.draw`` uses and changes: never 0
     table: Ints  # address and shape of each array, for machine code
 
 
@@ -152,7 +152,7 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         best=per_node.copy(),
         counts=np.array([0, nodes, 0, 0, 0, 0]),
         totals=np.array([0.0, np.inf, 1e-3 * float(graph.costs.mean()) if n else 0.0, 0.0]),
-        random=_generator(seed),
+        random=np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64) | 1,
         table=np.zeros((len(State._fields), TABLE_WIDTH), dtype=np.int64),
     )
     for row, array in zip(state.table, state, strict=True):
@@ -165,8 +165,3 @@ def _lots(graph: DFGraph) -> Ints:
     made = np.where(np.append(needed_ops(graph), False)[graph.producer], graph.sizes, 0.0)
     copies = (made > 0) + (graph.n_ops * made / max(made.sum(), 1.0)).astype(np.int64)
     return np.repeat(np.arange(graph.n_tensors), copies)
-
-
-def _generator(seed: int) -> Ints:
-    """The state of the generator of random numbers, which ``jit.draw`` uses and changes: never 0."""
-    return np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64) | 1
