@@ -98,14 +98,8 @@ def _closure(
 ) -> tuple[int, float]:
     """Write the ops to run just before node y so that v can run there to ``found``; return number and cost.
 
-    Args:
-        s: the sequence.
-        v: the op.
-        y: the node.
-        budget: bytes.
-        limit: most that it may cost; else the number is 0.
-        goes: whether the previous node of v goes then.
-        thrifty: whether ops whose previous node goes then, too, or whose next node may, cost nothing.
+    The number is 0 if that costs more than ``limit``. With ``goes``, the previous node of v goes then; with
+    ``thrifty``, ops whose previous node goes then, too, or whose next node may, cost nothing.
     """
     s.counts[MARK] += 2  # the last mark: the previous node goes; the one before it: that stays
     mark, here = s.counts[MARK] - 1, s.pos[y]
