@@ -45,7 +45,8 @@ class Moment:
         before: A, shape ``[n_ops]``.
         after: D, shape ``[n_ops]``.
         unsure: U, shape ``[n_ops]``.
-        needed: tensors made in A or U that are read in D or are graph outputs, shape ``[n_tensors]``.
+        made: tensors made in A or U, shape ``[n_tensors]``.
+        needed: those of them that are read in D or are graph outputs, shape ``[n_tensors]``.
         pinned: tensors that t reads, graph inputs left out, shape ``[n_tensors]``.
         room: bytes for the tensors made in A or U while t runs, pinned ones included, also those that t
             reuses; negative if t can't run.
@@ -56,14 +57,10 @@ class Moment:
     before: Mask
     after: Mask
     unsure: Mask
+    made: Mask
     needed: Mask
     pinned: Mask
     room: int
-
-    @property
-    def made(self) -> Mask:
-        """Tensors made in A or U, shape ``[n_tensors]``."""
-        return np.append(self.before | self.unsure, False)[self.graph.producer]
 
     @property
     def pinned_size(self) -> int:
@@ -115,6 +112,7 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
         before=before,
         after=after,
         unsure=unsure,
+        made=made,
         needed=made & read,
         pinned=pinned,
         room=budget - int(working_sets(graph)[at] - graph.sizes[pinned].sum()),
