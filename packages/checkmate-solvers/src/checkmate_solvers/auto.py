@@ -253,10 +253,8 @@ class Auto:
         """Step 7."""
         problem = best.problem
         roomy = replace(problem, budget=max(keep_all_peak(problem.graph), 1))
-        for origin, ask, asked in (
-            ("rules", self.rules.solve, problem),
-            ("minimum budget", self.minimum_budget, roomy),
-        ):
+        steps = ("rules", self.rules.solve, problem), ("minimum budget", self.minimum_budget, roomy)
+        for origin, ask, asked in steps:
             if self._has("last-resort") and math.isinf(best.cost) and math.isfinite(best.bound):
                 _ask(best, ask, asked, origin)
 

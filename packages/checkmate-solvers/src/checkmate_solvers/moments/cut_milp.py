@@ -109,9 +109,7 @@ def solve_cuts(
     program = model.program.relaxed() if linear else model.program
     outcome = Highs(nodes=nodes).solve(program, time_limit=time_limit, gap=gap)
     proved, values = max(outcome.bound, 0.0) * model.unit, outcome.values
-    if values is None:
-        return Decision(recompute=proved, keep={}, finished=outcome.finished)
-    keep, again = model.kept(values), model.again(values)
+    keep, again = ({}, None) if values is None else (model.kept(values), model.again(values))
     return Decision(recompute=proved, keep=keep, finished=outcome.finished, again=again)
 
 
