@@ -187,10 +187,12 @@ class Cycles:
     def _search(self, role: str, start: Sequence[int] | Ints | None, heat: float, length: int = 1) -> int:
         """Search from a sequence that fits, or from scratch if it is None; return the length.
 
-        There are fewer rounds if the time is short: a cycle that ends while it is hot is lost.
+        Computes that the sequence does not need are removed first. There are fewer rounds if the time is
+        short: a cycle that ends while it is hot is lost.
         """
         driver, self._found = self._driver(role), math.inf
-        if self._tighten(driver) if start is None else self._load(driver, start):
+        driver.load(np.flatnonzero(needed_ops(self.graph)) if start is None else start)
+        if self._tighten(driver) if start is None else driver.repair(self.budget, 1):
             self._keep(driver)
             left_s = _LONG_SHARE * self.incumbent.clock.left_s
             rounds = max(min(length * self.length, int(left_s / max(driver.round_s, 1e-9))), 1)
@@ -206,17 +208,11 @@ class Cycles:
             self.best, self.cost = driver.best, driver.cost
             self.incumbent.keep_if_better(self.best.tolist(), _ORIGIN)
 
-    def _load(self, driver: Driver, sequence: Sequence[int] | Ints) -> bool:
-        """Load a sequence that fits, without the computes that it does not need."""
-        driver.load(sequence)
-        return driver.repair(self.budget, 1)
-
     def _tighten(self, driver: Driver) -> bool:
-        """Tighten from the peak without recomputation; whether that comes down to the budget.
+        """Tighten from the peak without recomputation, which is loaded; whether that reaches the budget.
 
         The budget shrinks in steps, smaller ones after each of a few failures.
         """
-        driver.load(np.flatnonzero(needed_ops(self.graph)))
         reached = max(keep_all_peak(self.graph) - self.graph.base_size, 1)
         whole = step = (max(self.budget, 1) / reached) ** (1 / _TIGHTENINGS)
         noise, failures, until = next(self._noises), _FAILURES, self.incumbent.clock.deadline
