@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from checkmate import Problem, generators
-from checkmate_solvers.search import Clock, Incumbent
+from checkmate_solvers.search import Incumbent
+from checkmate_solvers.search.clock import Clock
 
 CHAIN = generators.chain(4)
 PROBLEM = Problem(graph=CHAIN, budget=9)

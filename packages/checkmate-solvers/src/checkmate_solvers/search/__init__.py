@@ -1,6 +1,5 @@
 """The state of one solve: the best schedule and bound so far, the time left, and the ways to add to them."""
 
-from checkmate_solvers.search.clock import Clock
 from checkmate_solvers.search.decisions import (
     answer_easy_cases,
     await_machine_code,
@@ -13,7 +12,6 @@ from checkmate_solvers.search.decisions import (
 from checkmate_solvers.search.incumbent import Incumbent
 
 __all__ = [
-    "Clock",
     "Incumbent",
     "answer_easy_cases",
     "await_machine_code",
