@@ -171,10 +171,11 @@ class Cycles:
         misses, least, turns = 0, math.inf, dict.fromkeys(_STARTS, 0)
         while misses < _MISSES and self.incumbent.gap >= _WIDE:
             where = min(_STARTS, key=turns.__getitem__)
-            yield self._start(where, _START_HEAT, _SHORT)
-            turns[where] += 1 if math.isfinite(self._found) else _FAILED
-            misses = 0 if self._found < least or math.isinf(self.cost) else misses + 1
-            least = min(least, self._found)
+            length, found = self._start(where, _START_HEAT, _SHORT), self._found
+            yield length  # other searches may follow
+            turns[where] += 1 if math.isfinite(found) else _FAILED
+            misses = 0 if found < least or math.isinf(self.cost) else misses + 1
+            least = min(least, found)
 
     def _start(self, where: str, heat: float, length: int) -> int:
         """Search from the best sequence, if there is one, or from scratch; return the length."""
