@@ -4,14 +4,14 @@ A *cycle* loads a sequence, and runs rounds (:mod:`checkmate_solvers.machine.rou
 falls. Cycles start from the sequences of other solvers, as soon as there are some. Without a good schedule,
 short cycles from scratch are next, until several in a row find nothing better among themselves: their results
 differ by more than a longer search gains. A cycle *from scratch* tightens the budget from the peak without
-recomputation down to the problem's. Half of them first keep the first runs of all ops where they are. Where
+recomputation down to the problem's. Some of them first keep the first runs of all ops where they are. Where
 they may move, a search soon puts some off, at no cost, and hardly finds the way back; where they may not, it
 misses what moving them saves.
 
-Later cycles start from the best; some are hot and long, from it or from scratch. All limits are counted in
-rounds; the clock only caps them. The sequences of other solvers leave the random numbers of the other cycles
-as they are: inside of ``auto`` the search takes the same way as alone, until one of these or a bound is
-better.
+Hot and long cycles follow, from the best or from scratch; after each, ordinary ones start from the best while
+they gain. All limits are counted in rounds; the clock only caps them. The sequences of other solvers leave
+the random numbers of the other cycles as they are: inside of ``auto`` the search takes the same way as alone,
+until one of these or a bound is better.
 """
 
 from __future__ import annotations
@@ -35,15 +35,19 @@ __all__ = ["Cycles", "LocalSearch"]
 
 _HEATS = (0.3, 0.1, 0.3, 0.03)
 """Temperatures at which successive cycles start, relative to the mean cost of repeated runs."""
-_STARTS, _START_HEAT, _SHORT, _MISSES, _FAILED = ("in order", "scratch"), 1.0, 2, 3, 3
+_STARTS, _START_HEAT, _SHORT, _MISSES, _BEHIND = ("in order", "scratch"), 1.0, 2, 3, 3
 """Where the short cycles from scratch start, their temperature, how many times the rounds of ordinary cycles
-they have, how many in a row may find nothing better, and the turns of one that does not reach the budget."""
+they have, how many in a row may find nothing better, and how many turns one counts that finds no schedule, or
+whose kind has not found the best one."""
 _WIDE = 0.01
 """Relative gap down to which they are worth their time."""
 _HOT_STARTS = ("best", 30), ("best", 3), ("in order", 3), ("best", 10), ("best", 3), ("scratch", 3)
 """Where hot cycles start, which find schedules that keep other tensors altogether, and their temperatures."""
-_LONG, _LONGEST = 6, 24
-"""How many times the rounds of ordinary cycles hot ones have: from scratch, and from the best sequence."""
+_LONG, _LONGER, _LONGEST = 6, 12, 24
+"""How many times the rounds of ordinary cycles hot ones have: from scratch, from the best sequence, and the
+first of these."""
+_GAIN = 3e-4
+"""Ordinary cycles go on while a few of them lower the cost by this share: they gain most after a hot one."""
 _LONG_SHARE = 0.6
 """Share of the remaining time that a cycle may take."""
 _COOLED = 0.02
@@ -72,7 +76,7 @@ class LocalSearch:
         patience: cycles without an improvement after which the search stops; a long cycle counts as the
             number of others that would take its rounds.
         samples: how many ways to free bytes are compared, at most.
-        fresh: of this many cycles, one is hot.
+        fresh: one more than the ordinary cycles that follow a hot one; again, while they lower the cost.
     """
 
     rounds: int = 5000
@@ -155,27 +159,30 @@ class Cycles:
 
     def _own_cycles(self) -> Iterator[int]:
         """Run the cycles that start from scratch, or from the best sequence of this search."""
-        heats = itertools.cycle(_HEATS)
+        heats, length = itertools.cycle(_HEATS), _LONGEST
         yield from self._starts()
         for where, heat in itertools.cycle(_HOT_STARTS):
-            yield self._start(where, heat, _LONGEST if where == "best" else _LONG)
-            for _ in range(0 if self.best is None else self.settings.fresh - 1):
-                yield self._search("own", self.best, next(heats))
+            yield self._start(where, heat, length if where == "best" else _LONG)
+            length, before = _LONGER, math.inf
+            while self.best is not None and self.cost < before * (1 - _GAIN):
+                before = self.cost
+                for _ in range(self.settings.fresh - 1):
+                    yield self._search("own", self.best, next(heats))
 
     def _starts(self) -> Iterator[int]:
         """Run short cycles from scratch while they find better ones among themselves, and the gap is wide.
 
-        While no schedule is known, none counts as a miss. A kind that does not come down to the budget has
-        its turn less often.
+        While no schedule is known, none counts as a miss. A kind that does not come down to the budget, or
+        whose best is not the best of all, has its turn less often.
         """
-        misses, least, turns = 0, math.inf, dict.fromkeys(_STARTS, 0)
+        misses, turns, least = 0, dict.fromkeys(_STARTS, 0), dict.fromkeys(_STARTS, math.inf)
         while misses < _MISSES and self.incumbent.gap >= _WIDE:
-            where = min(_STARTS, key=turns.__getitem__)
+            where, cheapest = min(_STARTS, key=turns.__getitem__), min(least.values())
             length, found = self._start(where, _START_HEAT, _SHORT), self._found
             yield length  # other searches may follow
-            turns[where] += 1 if math.isfinite(found) else _FAILED
-            misses = 0 if found < least or math.isinf(self.cost) else misses + 1
-            least = min(least, found)
+            misses = 0 if found < cheapest or math.isinf(self.cost) else misses + 1
+            least[where] = min(least[where], found)
+            turns[where] += 1 if math.isfinite(found) and least[where] <= cheapest else _BEHIND
 
     def _start(self, where: str, heat: float, length: int) -> int:
         """Search from the best sequence, if there is one, or from scratch; return the length."""
