@@ -8,10 +8,10 @@ recomputation down to the problem's. Some of them first keep the first runs of a
 they may move, a search soon puts some off, at no cost, and hardly finds the way back; where they may not, it
 misses what moving them saves.
 
-Hot and long cycles follow, from the best or from scratch; after each, ordinary ones start from the best while
-they gain. All limits are counted in rounds; the clock only caps them. The sequences of other solvers leave
-the random numbers of the other cycles as they are: inside of ``auto`` the search takes the same way as alone,
-until one of these or a bound is better.
+Later cycles start from the best; some are hot and long, from it or from scratch. All limits are counted in
+rounds; the clock only caps them. The sequences of other solvers leave the random numbers of the other cycles
+as they are: inside of ``auto`` the search takes the same way as alone, until one of these or a bound is
+better.
 """
 
 from __future__ import annotations
@@ -43,11 +43,8 @@ _WIDE = 0.01
 """Relative gap down to which they are worth their time."""
 _HOT_STARTS = ("best", 30), ("best", 3), ("in order", 3), ("best", 10), ("best", 3), ("scratch", 3)
 """Where hot cycles start, which find schedules that keep other tensors altogether, and their temperatures."""
-_LONG, _LONGER, _LONGEST = 6, 12, 24
-"""How many times the rounds of ordinary cycles hot ones have: from scratch, from the best sequence, and the
-first of these."""
-_GAIN = 3e-4
-"""Ordinary cycles go on while a few of them lower the cost by this share: they gain most after a hot one."""
+_LONG, _LONGEST = 6, 24
+"""How many times the rounds of ordinary cycles hot ones have: from scratch, and from the best sequence."""
 _LONG_SHARE = 0.6
 """Share of the remaining time that a cycle may take."""
 _COOLED = 0.02
@@ -76,7 +73,7 @@ class LocalSearch:
         patience: cycles without an improvement after which the search stops; a long cycle counts as the
             number of others that would take its rounds.
         samples: how many ways to free bytes are compared, at most.
-        fresh: one more than the ordinary cycles that follow a hot one; again, while they lower the cost.
+        fresh: of this many cycles, one is hot.
     """
 
     rounds: int = 5000
@@ -159,15 +156,12 @@ class Cycles:
 
     def _own_cycles(self) -> Iterator[int]:
         """Run the cycles that start from scratch, or from the best sequence of this search."""
-        heats, length = itertools.cycle(_HEATS), _LONGEST
+        heats = itertools.cycle(_HEATS)
         yield from self._starts()
         for where, heat in itertools.cycle(_HOT_STARTS):
-            yield self._start(where, heat, length if where == "best" else _LONG)
-            length, before = _LONGER, math.inf
-            while self.best is not None and self.cost < before * (1 - _GAIN):
-                before = self.cost
-                for _ in range(self.settings.fresh - 1):
-                    yield self._search("own", self.best, next(heats))
+            yield self._start(where, heat, _LONGEST if where == "best" else _LONG)
+            for _ in range(0 if self.best is None else self.settings.fresh - 1):
+                yield self._search("own", self.best, next(heats))
 
     def _starts(self) -> Iterator[int]:
         """Run short cycles from scratch while they find better ones among themselves, and the gap is wide.
