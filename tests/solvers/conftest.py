@@ -11,7 +11,6 @@ from checkmate.testing import oracle as exhaustive
 
 settings.register_profile("checkmate", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("many", settings.get_profile("checkmate"), max_examples=500)  # nox -s conformance
-settings.register_profile("few", settings.get_profile("checkmate"), max_examples=15)  # without machine code
 settings.load_profile("checkmate")
 
 

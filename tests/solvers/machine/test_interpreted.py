@@ -16,9 +16,8 @@ SOLVER = "test_local_search.py"
 @pytest.mark.skipif(bool(vars(numba.config)["DISABLE_JIT"]), reason="it runs itself")
 def test_all_of_this_folder_and_the_solver_pass_without_the_compiler() -> None:
     here = Path(__file__).parent
-    options = ("-q", "-p", "no:cacheprovider", "--hypothesis-profile=few")
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, here, here.parent / SOLVER],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", here, here.parent / SOLVER],
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
         capture_output=True,
         text=True,
