@@ -161,7 +161,7 @@ def correct_norms(joint: GraphModule) -> None:
     """
     for target, types in _NORMS.items():
         for node in joint.graph.find_nodes(op="call_function", target=target):
-            shown = (arg.meta["val"] for arg in node.all_input_nodes)
+            shown = (arg.meta.get("val") for arg in node.all_input_nodes)
             first, *others = (value for value in shown if isinstance(value, torch.Tensor))
             mixed = first.dtype in _HALVES and any(x.dtype == torch.float32 for x in others)
             if mixed and first.device.type == "cpu":
