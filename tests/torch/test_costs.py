@@ -13,7 +13,7 @@ from torch import nn
 from torch.fx import Node
 
 import checkmate
-from checkmate.cost import DEVICES, UnitCost
+from checkmate.cost import DEVICES, OpProfile, UnitCost
 from checkmate.framework import measuring
 from checkmate_torch import compile, costs
 from checkmate_torch.costs import price
@@ -40,6 +40,7 @@ def bare(step: TracedGraph) -> checkmate.DFGraph:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty disk and an empty memory."""
+    monkeypatch.setattr(OpProfile, "to_repeat", False)  # however busy this machine is
     monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(measuring, "_memory", {})
     return tmp_path
