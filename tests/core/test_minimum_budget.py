@@ -144,7 +144,7 @@ def test_a_pause_of_the_process_does_not_end_a_bisection() -> None:
 
     least = minimum_budget(graph, solver=Paused(), time_limit=1).peak
     assert least is not None
-    assert least < 0.5 * keep_all_peak(graph)
+    assert least < 0.75 * keep_all_peak(graph)  # a bisection that ends has all of it
 
 
 def busy_for(seconds: float) -> None:
