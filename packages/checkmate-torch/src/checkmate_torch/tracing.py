@@ -57,8 +57,8 @@ def trace_joint(
     """Read a joint graph as a DFGraph that has yet to be priced: costs are 0.
 
     Args:
-        joint: as AOTAutograd passes it to a partitioner. Batch-norm backward nodes lose their (unused)
-            running statistics in place.
+        joint: as AOTAutograd passes it to a partitioner. It changes in place: batch-norm backward nodes lose
+            their (unused) running statistics, and norms show the types that a CPU gives them.
         n_primals: number of placeholders of the forward pass.
         n_forward_outputs: number of the graph's outputs that are forward's.
         reserve: bytes that the step holds besides, e.g. optimizer state.
@@ -68,8 +68,6 @@ def trace_joint(
     Raises:
         UnsupportedModelError: if a part of the graph can't be planned.
     """
-    correct_norms(joint)
-    forget_running_statistics(joint)
     builder = _Builder(joint, n_primals, n_forward_outputs)
     builder.add_placeholders()
     for node in builder.forward:
@@ -100,8 +98,6 @@ def trace_unbroken(
     Raises:
         UnsupportedModelError: if a part of the graph can't be planned.
     """
-    correct_norms(joint)
-    forget_running_statistics(joint)
     n_placeholders = len(joint.graph.find_nodes(op="placeholder"))
     builder = _Builder(joint, n_placeholders, n_forward_outputs, broken=False)
     builder.add_placeholders()
@@ -123,6 +119,8 @@ class _Builder:
     def __init__(
         self, joint: GraphModule, n_primals: int, n_forward_outputs: int, *, broken: bool = True
     ) -> None:
+        correct_norms(joint)
+        forget_running_statistics(joint)
         self.joint = joint
         self.broken = broken
         placeholders = joint.graph.find_nodes(op="placeholder")

@@ -76,7 +76,7 @@ class State(NamedTuple):
     at: Ints  # the node at each position
     mem: Ints  # its memory without `add` of its block
     add: Ints  # bytes to add in each block
-    most: Ints  # most memory of a node of each block; an empty one has less than none
+    most: Ints  # most memory of a node of each block; far below 0 in an empty one
     filled: Ints  # number of nodes of each block
     log: Ints  # edits to undo: node and -1 of an insertion; op and following node of a removal
     repeated: Ints  # ops that run several times
