@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 import checkmate
-from checkmate.serialize import graph_bytes, schedule_bytes
+from checkmate.files.serialize import graph_bytes, schedule_bytes
 from machine import session
 from pages import conditions
 from results_file import Results, write_results

@@ -24,8 +24,8 @@ from pathlib import Path
 import msgspec
 
 from checkmate import DFGraph, Schedule, SolverError, generators, read_graph, simulate, solve
+from checkmate.files.serialize import graph_bytes
 from checkmate.plugins import SOLVERS
-from checkmate.serialize import graph_bytes
 from checkmate_solvers.machine.code import machine_code
 from machine import session
 from results_file import Results, write_results

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 import checkmate
 import checkmate_torch
-from checkmate_torch.meter import memory_meter
+from checkmate_torch.costs.meter import memory_meter
 from faults.fault import in_time
 
 KNOWN: Mapping[str, str] = {"combinations": "the number of its results depends on data"}

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from checkmate import CheckmateError, generators, read_graph, read_schedule, solve
 from checkmate.cli.app import app
-from checkmate.serialize import graph_bytes, schedule_bytes
+from checkmate.files.serialize import graph_bytes, schedule_bytes
 from faults.fault import Fault, FaultClass, in_time
 
 __all__ = ["CLASSES", "mutated"]

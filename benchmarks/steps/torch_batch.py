@@ -27,7 +27,7 @@ from torch.nn import functional
 
 import checkmate
 import checkmate_torch
-from checkmate_torch.meter import resident_bytes
+from checkmate_torch.costs.meter import resident_bytes
 from steps.process import Row, answer, one_more_pass
 from zoo.torch_nets import NETS, SEGMENTING, in_blocks
 

@@ -15,7 +15,7 @@ import torch
 
 import checkmate
 import checkmate_torch
-from checkmate_torch.meter import memory_meter
+from checkmate_torch.costs.meter import memory_meter
 from steps.process import LEAST, Row, answer
 from steps.torch_step import gradient_error, torch_module
 from zoo.small_torch import Case, gpt2

@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 
 import checkmate_torch
 from checkmate import CheckmateError
-from checkmate_torch.fitting.optimizers import named_optimizer
-from checkmate_torch.meter import memory_meter
+from checkmate_torch.costs.meter import memory_meter
+from checkmate_torch.tools.fit.optimizers import named_optimizer
 from steps.process import Row, answer
 from zoo.torch_world import ARCHITECTURES, Trained
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import checkmate
 import checkmate_torch
-from checkmate_torch.meter import memory_meter
+from checkmate_torch.costs.meter import memory_meter
 from steps.process import LEAST, Row, answer, timed
 from steps.torch_step import gradient_error
 from zoo.small_torch import CASES, Case

@@ -22,7 +22,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor as is_wrapped
 
 import checkmate
 import checkmate_torch
-from checkmate_torch.meter import memory_meter
+from checkmate_torch.costs.meter import memory_meter
 from habits.all import HABITS
 from habits.habit import Door, Habit
 from steps.process import Row, answer

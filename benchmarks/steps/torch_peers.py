@@ -26,10 +26,10 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 import checkmate
 from checkmate import DFGraph, Schedule
-from checkmate_torch.deciding import price_step
-from checkmate_torch.options import Options
-from checkmate_torch.traced_graph import TracedGraph
-from checkmate_torch.tracing import trace_joint
+from checkmate_torch.planning.decide import price_step
+from checkmate_torch.planning.options import Options
+from checkmate_torch.tracing.joint_graph import trace_joint
+from checkmate_torch.tracing.traced_graph import TracedGraph
 from steps.process import Row, answer
 from zoo.small_torch import CASES
 

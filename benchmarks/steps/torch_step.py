@@ -26,7 +26,7 @@ from torch.fx.graph import _BoxedCodeGen
 
 import checkmate
 import checkmate_torch
-from checkmate_torch.meter import memory_meter, resident_bytes
+from checkmate_torch.costs.meter import memory_meter, resident_bytes
 from steps.process import LEAST, Row, answer, timed
 from zoo.small_torch import CASES, Case
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import checkmate
 import checkmate_torch
-from checkmate_torch.meter import memory_meter
+from checkmate_torch.costs.meter import memory_meter
 from steps.process import LEAST, Row, answer, timed
 from steps.torch_habit import Warned, alive_tensors, difference
 from zoo.torch_world import ARCHITECTURES, Trained

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from checkmate_torch.demo import Block
+from checkmate_torch.tools.demo import Block
 
 __all__ = ["CASES", "Case", "gpt2", "mlp", "perceptron", "resnet18", "unet"]
 

@@ -27,9 +27,9 @@ from checkmate import (
     simulate,
     solve,
 )
-from checkmate.cache import identity_of
+from checkmate.files.cache import identity_of
+from checkmate.files.serialize import schedule_bytes
 from checkmate.heuristics import BestHeuristic, KeepAll, StaticEviction
-from checkmate.serialize import schedule_bytes
 from checkmate.testing.strategies import graphs
 
 from .graphs import CHAIN

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checkmate.deadline import NEVER, Deadline
+from checkmate.problem.deadline import NEVER, Deadline
 
 
 class Clocks:
@@ -16,7 +16,7 @@ class Clocks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall = self.cpu = 0.0
         clocks = SimpleNamespace(monotonic=lambda: self.wall, thread_time=lambda: self.cpu)
-        monkeypatch.setattr("checkmate.deadline.time", clocks)
+        monkeypatch.setattr("checkmate.problem.deadline.time", clocks)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from checkmate.disk import cache_directory, is_stream, read_file, read_stream, replace_file
 from checkmate.errors import FormatError
+from checkmate.files.disk import cache_directory, is_stream, read_file, read_stream, replace_file
 
 
 def test_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_full_disk_names_the_file_and_keeps_the_old_one(tmp_path: Path) -> Non
     file.write_bytes(b"old")
     code = f"""
 import resource, signal
-from checkmate.disk import replace_file
+from checkmate.files.disk import replace_file
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 replace_file({str(file)!r}, b"x" * 10_000)

@@ -41,7 +41,7 @@ def test_import_checkmate_loads_no_framework() -> None:
         "import checkmate.simulate",
         "import checkmate.simulate as judge; import checkmate",
         "from checkmate.simulate import Timeline; import checkmate",
-        "import checkmate.heuristics.chen, checkmate.plugins, checkmate.api, checkmate.cli",
+        "import checkmate.heuristics.chen, checkmate.plugins, checkmate.solving.api, checkmate.cli",
         "import importlib; importlib.import_module('checkmate.simulate'); import checkmate",
         "from checkmate import *; import checkmate, checkmate.simulate",
     ],

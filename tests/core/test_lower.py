@@ -11,10 +11,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from checkmate.errors import PlanError
-from checkmate.graph import DFGraph, Op, Tensor
-from checkmate.lower import lazy_sequence, lower, sequence_from_moments
-from checkmate.plan import Plan
-from checkmate.schedule import Compute, Free, Schedule
+from checkmate.model.graph import DFGraph, Op, Tensor
+from checkmate.model.lower import lazy_sequence, lower, sequence_from_moments
+from checkmate.model.plan import Plan
+from checkmate.model.schedule import Compute, Free, Schedule
 from checkmate.simulate import simulate
 from checkmate.testing.strategies import graphs
 

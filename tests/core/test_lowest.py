@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkmate import DFGraph, Schedule, generators, simulate
-from checkmate.lowest import _MOST, lowest_known, remember_lowest
+from checkmate.solving.lowest import _MOST, lowest_known, remember_lowest
 
 CHAIN = generators.chain(5)  # eleven ops of cost and size 1
 AGAIN = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 8, 9, 10]

@@ -23,9 +23,9 @@ from checkmate import (
     solve,
     sweep,
 )
-from checkmate.api import infeasible_error
 from checkmate.generators import chain
 from checkmate.heuristics import FirstFit
+from checkmate.solving.api import infeasible_error
 from checkmate.testing.strategies import graphs
 
 from .graphs import CHAIN

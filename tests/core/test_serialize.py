@@ -23,9 +23,9 @@ from checkmate import (
     write_graph,
     write_schedule,
 )
-from checkmate.serialize import graph_bytes, read_schedule_with_meta, schedule_bytes
+from checkmate.files.serialize import graph_bytes, read_schedule_with_meta, schedule_bytes
+from checkmate.files.wire import Encoding
 from checkmate.testing.strategies import graphs, schedules
-from checkmate.wire import Encoding
 
 ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
 

@@ -28,7 +28,7 @@ from checkmate import (
     sweep,
 )
 from checkmate.heuristics import BestHeuristic, KeepAll
-from checkmate.sweep import SweepInterrupted
+from checkmate.solving.sweep import SweepInterrupted
 from checkmate.testing.strategies import graphs, valid_schedules
 
 from .graphs import CHAIN

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from checkmate import Frontier, Problem, Schedule, ScheduleCache, Solution, SolverError, sweep
+from checkmate.files.serialize import schedule_bytes
 from checkmate.heuristics import BestHeuristic, KeepAll
-from checkmate.serialize import schedule_bytes
-from checkmate.sweep import Failure
+from checkmate.solving.sweep import Failure
 
 from .graphs import CHAIN
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkmate.text import byte_unit, clipped, cost_text, excerpt, printable, quoted
+from checkmate.text.printable import byte_unit, clipped, cost_text, excerpt, printable, quoted
 
 ANYTHING = st.text(st.characters(codec=None))
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, FormatError, GraphError, Schedule, read_graph, read_schedule
-from checkmate.serialize import graph_bytes, json_schemas, read_schedule_with_meta, schedule_bytes
+from checkmate.files.serialize import graph_bytes, json_schemas, read_schedule_with_meta, schedule_bytes
+from checkmate.files.wire import Encoding, encoded
 from checkmate.testing.strategies import graphs, schedules
-from checkmate.wire import Encoding, encoded
 
 pytestmark = pytest.mark.slow
 

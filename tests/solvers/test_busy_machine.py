@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from checkmate import InfeasibleBudgetError, generators, keep_all_peak, minimum_budget, solve
-from checkmate.serialize import graph_bytes, read_graph
+from checkmate.files.serialize import graph_bytes, read_graph
 
 FASTER = 20
 DEEP = generators.transformer(20)  # 607 ops, and no machine code can be loaded in a twentieth of its time

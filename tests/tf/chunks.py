@@ -13,8 +13,8 @@ import sys
 import tensorflow as tf
 
 import checkmate.tf2
-from checkmate_tf.bfc import Allocator
-from checkmate_tf.events import Allocation, TraceRecorder
+from checkmate_tf.costs.events import Allocation, TraceRecorder
+from checkmate_tf.memory.bfc import Allocator
 from zoo.small_keras import CASES
 
 LIMIT = 3 * 2**30

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from checkmate_tf.program import Program, program
-from checkmate_tf.tracing import TracedGraph
+from checkmate_tf.running.program import Program, program
+from checkmate_tf.tracing.step_graph import TracedGraph
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkmate_tf.bfc import GRANULE, Allocator, OutOfMemoryError
+from checkmate_tf.memory.bfc import GRANULE, Allocator, OutOfMemoryError
 
 SCRIPT = Path(__file__).with_name("chunks.py")
 MIB = 2**20

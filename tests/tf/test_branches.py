@@ -16,10 +16,10 @@ from keras import layers
 
 import checkmate.tf2
 from checkmate_tf import PlannedFunction, StepPlan
-from checkmate_tf.capture import capture
-from checkmate_tf.emit import emit
-from checkmate_tf.program import Program
-from checkmate_tf.tracing import TracedGraph, trace
+from checkmate_tf.capture.function_capture import capture
+from checkmate_tf.running.emit import emit
+from checkmate_tf.running.program import Program
+from checkmate_tf.tracing.step_graph import TracedGraph, trace
 
 Unscheduled = Callable[[TracedGraph], Program]
 Reference = Callable[[StepPlan], Callable[..., tf.Tensor]]

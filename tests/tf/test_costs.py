@@ -13,9 +13,10 @@ import tensorflow as tf
 import checkmate
 from checkmate.cost import DEVICES, OpProfile
 from checkmate.framework import measuring
-from checkmate_tf import costs, profile
-from checkmate_tf.costs import price, profile_ops
-from checkmate_tf.events import ProfilerBusyError, TraceRecorder
+from checkmate_tf.costs import price as costs
+from checkmate_tf.costs import profile
+from checkmate_tf.costs.events import ProfilerBusyError, TraceRecorder
+from checkmate_tf.costs.price import price, profile_ops
 
 BATCH, WIDTH = 12, 20
 

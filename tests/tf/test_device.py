@@ -9,18 +9,18 @@ import tensorflow as tf
 
 import checkmate
 import checkmate.tf2
-from checkmate_tf.device import is_limited, memory_limit, obtainable_bytes
+from checkmate_tf.ops.device import is_limited, memory_limit, obtainable_bytes
 
 
 def test_obtainable_bytes_of_the_cpu_are_those_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkmate_tf.device.available_memory", lambda: 1000)
+    monkeypatch.setattr("checkmate_tf.ops.device.available_memory", lambda: 1000)
     assert obtainable_bytes("CPU:0") == 1000
 
 
 def test_obtainable_bytes_of_a_gpu_are_limit_less_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("checkmate_tf.device.memory_limit", lambda device: 1000)
+    monkeypatch.setattr("checkmate_tf.ops.device.memory_limit", lambda device: 1000)
     monkeypatch.setattr(
         tf.config.experimental, "get_memory_info", lambda device: {"current": 300, "peak": 900}
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from checkmate_tf.events import ProfilerBusyError, TraceRecorder
+from checkmate_tf.costs.events import ProfilerBusyError, TraceRecorder
 
 SIDE = 32
 

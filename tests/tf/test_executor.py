@@ -21,14 +21,14 @@ from checkmate.analysis import late_reads
 from checkmate.plugins import Trial
 from checkmate.testing import ExecutorConformance
 from checkmate.testing.conformance import harness
-from checkmate_tf.bound import BoundStep, TracedFunction, bind
-from checkmate_tf.executor import Executor
-from checkmate_tf.functions import PlannedFunction
-from checkmate_tf.needs import SMALL
-from checkmate_tf.observing import sees_every_buffer
-from checkmate_tf.options import Options
-from checkmate_tf.program import Copy, Program, Value
-from checkmate_tf.trials import TRIALS, FunctionTrial
+from checkmate_tf.adapters.executor import Executor
+from checkmate_tf.adapters.observe import sees_every_buffer
+from checkmate_tf.adapters.trials import TRIALS, FunctionTrial
+from checkmate_tf.api.bind import BoundStep, TracedFunction, bind
+from checkmate_tf.api.function import PlannedFunction
+from checkmate_tf.planning.options import Options
+from checkmate_tf.running.program import Copy, Program, Value
+from checkmate_tf.tracing.needs import SMALL
 
 
 class TestTf(ExecutorConformance):

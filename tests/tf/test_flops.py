@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import tensorflow as tf
 
-from checkmate_tf.flops import flops_of, number_format
+from checkmate_tf.costs.flops import flops_of, number_format
 
 
 def only(

@@ -18,9 +18,9 @@ from keras import layers
 import checkmate.tf2
 from checkmate import InfeasibleBudgetError
 from checkmate_tf import UnsupportedFunctionError
-from checkmate_tf.emit import emit
-from checkmate_tf.program import Program
-from checkmate_tf.tracing import TracedGraph
+from checkmate_tf.running.emit import emit
+from checkmate_tf.running.program import Program
+from checkmate_tf.tracing.step_graph import TracedGraph
 
 CHEAP: dict[str, Any] = {"solver": "heuristics", "cost_model": "flops", "workspaces": False}
 State = list[np.ndarray[Any, Any]]

@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from checkmate_tf.capture import capture
-from checkmate_tf.labels import Labels
-from checkmate_tf.tracing import TracedGraph, trace
+from checkmate_tf.capture.function_capture import capture
+from checkmate_tf.tracing.labels import Labels
+from checkmate_tf.tracing.step_graph import TracedGraph, trace
 
 
 def traced() -> TracedGraph:

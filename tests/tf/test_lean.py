@@ -6,7 +6,7 @@ from hypothesis import given
 
 from checkmate import DFGraph
 from checkmate.testing.strategies import graphs
-from checkmate_tf.lean import lean_order
+from checkmate_tf.running.lean_order import lean_order
 
 
 @given(graphs())

@@ -15,12 +15,12 @@ from keras import layers
 import checkmate.tf2
 from checkmate import InfeasibleBudgetError
 from checkmate_tf import PlannedFunction
-from checkmate_tf.capture import capture
-from checkmate_tf.emit import emit
-from checkmate_tf.lists import Lists, lists_of
-from checkmate_tf.loops import LOOPS
-from checkmate_tf.program import Program
-from checkmate_tf.tracing import TracedGraph, trace
+from checkmate_tf.capture.function_capture import capture
+from checkmate_tf.ops.loops import LOOPS
+from checkmate_tf.running.emit import emit
+from checkmate_tf.running.program import Program
+from checkmate_tf.tracing.step_graph import TracedGraph, trace
+from checkmate_tf.tracing.tensor_lists import Lists, lists_of
 
 WIDTH, STEPS = 64, 12
 Step = Callable[[tf.Tensor], Any]

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from checkmate import ProfilerBusyError
-from checkmate_tf.events import TraceRecorder
-from checkmate_tf.meter import memory_meter, resident_bytes
+from checkmate_tf.costs.events import TraceRecorder
+from checkmate_tf.costs.meter import memory_meter, resident_bytes
 
 MIB = 2**20
 ROWS = MIB // 1024  # of 1 KiB
@@ -149,8 +149,8 @@ def test_a_device_that_is_not_here_is_refused(device: str) -> None:
 
 SMALL_BUFFERS = """
     import tensorflow as tf
-    from checkmate_tf.meter import _meter_gpu, memory_meter
-    from checkmate_tf.profile import profile_op
+    from checkmate_tf.costs.meter import _meter_gpu, memory_meter
+    from checkmate_tf.costs.profile import profile_op
 
     x = tf.zeros([10, 100])
     with memory_meter(x) as meter:
@@ -178,7 +178,7 @@ def test_two_settings_show_the_smallest_buffer(setting: str) -> None:
 
 GPU_CODE_ON_CPU = """
     import tensorflow as tf
-    from checkmate_tf.meter import _meter_gpu
+    from checkmate_tf.costs.meter import _meter_gpu
 
     x = tf.zeros([256, 1024])
     before = tf.config.experimental.get_memory_info("CPU:0")["current"]

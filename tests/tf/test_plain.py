@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from checkmate.cost import OpProfile
 from checkmate_tf import function
-from checkmate_tf.capture import capture
-from checkmate_tf.plain import Run, executed, plain_program, threads_of
-from checkmate_tf.residency import resident_bytes
-from checkmate_tf.tracing import trace
+from checkmate_tf.capture.function_capture import capture
+from checkmate_tf.memory.plain_executor import Run, executed, plain_program, threads_of
+from checkmate_tf.memory.residency import resident_bytes
+from checkmate_tf.tracing.step_graph import trace
 
 MIB = 2**20
 
@@ -90,7 +90,7 @@ def two_branches(x: tf.Tensor) -> tf.Tensor:
 
 def planned(monkeypatch: pytest.MonkeyPatch, threads: int, workspace: int = 0) -> int:
     """Bytes at the peak of :func:`two_branches` in that number of threads, without its argument."""
-    monkeypatch.setattr("checkmate_tf.plain.threads_of", lambda device: threads)
+    monkeypatch.setattr("checkmate_tf.memory.plain_executor.threads_of", lambda device: threads)
     traced = trace(capture(two_branches.get_concrete_function(tf.TensorSpec([1024, 256]))))
     profiles = {op: OpProfile(1.0, workspace) for op in traced.captured.ops if op.type == "Softmax"}
     workspaces = {op: profile.workspace for op, profile in profiles.items()}

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import checkmate.tf2
 from checkmate import DFGraph, InfeasibleBudgetError, Problem, Schedule, Solution, keep_all_peak
-from checkmate_tf import planning
-from checkmate_tf.options import Options
+from checkmate_tf.planning import planner as planning
+from checkmate_tf.planning.options import Options
 
 SPEC = tf.TensorSpec([128, 128])
 

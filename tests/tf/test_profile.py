@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from checkmate.cost import OpProfile
-from checkmate_tf import profile
-from checkmate_tf.events import ProfilerBusyError, TraceRecorder
+from checkmate_tf.costs import profile
+from checkmate_tf.costs.events import ProfilerBusyError, TraceRecorder
+from checkmate_tf.costs.profile import NotMeasurableError, constant_inputs, profile_in_turn, profile_op
 from checkmate_tf.private import emit_op
-from checkmate_tf.profile import NotMeasurableError, constant_inputs, profile_in_turn, profile_op
 
 SIDE, CHANNELS = 128, 16
 

@@ -15,12 +15,12 @@ from keras import layers
 import checkmate.tf2
 from checkmate import DFGraph, InfeasibleBudgetError
 from checkmate.analysis import sequence_to_run, with_writes_settled
-from checkmate_tf.capture import Captured, capture
-from checkmate_tf.emit import emit
-from checkmate_tf.events import TraceRecorder
-from checkmate_tf.program import Program, program
-from checkmate_tf.residency import resident_bytes
-from checkmate_tf.tracing import TracedGraph, trace
+from checkmate_tf.capture.function_capture import Captured, capture
+from checkmate_tf.costs.events import TraceRecorder
+from checkmate_tf.memory.residency import resident_bytes
+from checkmate_tf.running.emit import emit
+from checkmate_tf.running.program import Program, program
+from checkmate_tf.tracing.step_graph import TracedGraph, trace
 
 CHEAP: dict[str, Any] = {"cost_model": "flops", "workspaces": False, "time_limit": 1, "cache": False}
 SIDE = 40  # so that the tensors of a layer are large: 4 * SIDE * SIDE bytes

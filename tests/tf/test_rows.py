@@ -10,10 +10,10 @@ import tensorflow as tf
 
 import checkmate.tf2
 from checkmate import InfeasibleBudgetError
-from checkmate_tf.capture import capture
+from checkmate_tf.capture.function_capture import capture
+from checkmate_tf.ops.storages import aliased_input
 from checkmate_tf.private import grappler_off
-from checkmate_tf.storages import aliased_input
-from checkmate_tf.tracing import trace
+from checkmate_tf.tracing.step_graph import trace
 
 PARTS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "split": lambda x: tf.split(x, 4)[1],

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from checkmate_tf import storages
-from checkmate_tf.events import TraceRecorder
+from checkmate_tf.costs.events import TraceRecorder
+from checkmate_tf.ops import storages
 from checkmate_tf.private import grappler_off
 
 SHAPE = [64, 64]

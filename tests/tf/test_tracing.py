@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from checkmate_tf.capture import capture
-from checkmate_tf.tracing import TracedGraph, trace
+from checkmate_tf.capture.function_capture import capture
+from checkmate_tf.tracing.step_graph import TracedGraph, trace
 
 
 @pytest.fixture(scope="module", params=["sgd", "adam"])

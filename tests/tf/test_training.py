@@ -19,9 +19,9 @@ import tensorflow as tf
 import checkmate.tf2
 from checkmate import InfeasibleBudgetError
 from checkmate_tf import PlannedFunction
-from checkmate_tf.emit import emit
-from checkmate_tf.program import Program
-from checkmate_tf.tracing import TracedGraph
+from checkmate_tf.running.emit import emit
+from checkmate_tf.running.program import Program
+from checkmate_tf.tracing.step_graph import TracedGraph
 from zoo.small_keras import Case, application, densenet, efficientnet, resnet, transformer, unet, vgg
 
 Arrays = list[np.ndarray[Any, Any]]

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from checkmate_tf import UnsupportedFunctionError
-from checkmate_tf.variables import made_at_once
+from checkmate_tf.capture.variables import made_at_once
 
 
 def traces(initial: Any, *, at_once: bool) -> tuple[int, Any]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import layers
 
 import checkmate.tf2
-from checkmate_tf.storages import is_compiled
+from checkmate_tf.ops.storages import is_compiled
 
 X, Y = tf.random.stateless_normal([8, 16, 16, 16], [0, 1]), tf.zeros([8], tf.int32)
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from checkmate import Problem, Schedule, Solution
-from checkmate.lower import lazy_sequence
-from checkmate_torch.calls import n_outstanding
+from checkmate.model.lower import lazy_sequence
+from checkmate_torch.planning.calls import n_outstanding
 
 torch.set_num_threads(1)
 

@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from checkmate.plugins import Solver
 from checkmate_torch import compile
-from checkmate_torch.fusing import measuring
 from checkmate_torch.private import tree_leaves
+from checkmate_torch.running.fusing import measuring
 from zoo.small_torch import perceptron
 
 network = partial(perceptron, 16, 64, 64, 16)

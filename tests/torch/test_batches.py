@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import checkmate
 from checkmate.testing.strategies import graphs
 from checkmate_torch import max_batch_size, plan
-from checkmate_torch.batches import largest
-from checkmate_torch.interpolation import alike, interpolated
+from checkmate_torch.tools.batches import largest
+from checkmate_torch.tools.interpolation import alike, interpolated
 from zoo.small_torch import perceptron
 
 network = partial(perceptron, 32, 64, 64, 8)
@@ -132,7 +132,7 @@ def test_bad_settings_are_refused_with_the_way_out() -> None:
 def test_auto_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[torch.device] = []
     monkeypatch.setattr(
-        "checkmate_torch.ahead.obtainable_bytes", lambda device: asked.append(device) or 200 * 1024
+        "checkmate_torch.api.trace.obtainable_bytes", lambda device: asked.append(device) or 200 * 1024
     )
     found = max_batch_size(inputs, network(), "auto", cost_model="flops", solver="keep-all")
     assert found.size > 0

@@ -12,9 +12,9 @@ from torch import nn
 
 import checkmate
 from checkmate_torch import TooManyPlansError, UnsupportedModelError, backend, compile, memory_meter
-from checkmate_torch.costs import profile_node
+from checkmate_torch.costs.price import profile_node
+from checkmate_torch.ops.recompute_rules import takes_library_state
 from checkmate_torch.private import FakeTensorMode
-from checkmate_torch.safety import takes_library_state
 from zoo.small_torch import perceptron
 
 network = partial(perceptron, 16, 64, 64, 16)

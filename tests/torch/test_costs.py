@@ -15,10 +15,11 @@ from torch.fx import Node
 import checkmate
 from checkmate.cost import DEVICES, OpProfile, UnitCost
 from checkmate.framework import measuring
-from checkmate_torch import compile, costs
-from checkmate_torch.costs import price
+from checkmate_torch import compile
+from checkmate_torch.costs import price as costs
+from checkmate_torch.costs.price import price
 from checkmate_torch.private import fake_mode
-from checkmate_torch.traced_graph import TracedGraph
+from checkmate_torch.tracing.traced_graph import TracedGraph
 
 BATCH, WIDTH = 12, 20
 

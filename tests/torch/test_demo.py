@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from checkmate import InfeasibleBudgetError
 from checkmate.errors import BudgetError, MissingDistributionError
-from checkmate_torch import demo
-from checkmate_torch.command import register
-from checkmate_torch.demo import Comparison, compare, digits, network
+from checkmate_torch.tools import demo
+from checkmate_torch.tools.commands import register
+from checkmate_torch.tools.demo import Comparison, compare, digits, network
 
 small_network = partial(network, width=4, stages=(3, 2))
 

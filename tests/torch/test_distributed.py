@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from checkmate import DFGraph, Problem
 from checkmate_torch import compile
-from checkmate_torch.distributed import Ranks, decided_together, priced_together
+from checkmate_torch.distributed.ranks import Ranks, decided_together, priced_together
 from zoo.small_torch import mlp
 
 SCRIPT = Path(__file__).with_name("training_ranks.py")

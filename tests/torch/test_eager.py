@@ -16,12 +16,12 @@ from torch.utils.checkpoint import checkpoint
 
 from checkmate import keep_all_peak
 from checkmate_torch import compile
-from checkmate_torch.eager import EagerStep, eager_step
-from checkmate_torch.found_loss import found_loss
-from checkmate_torch.meter import memory_meter, resident_bytes
-from checkmate_torch.options import Options
-from checkmate_torch.outer_loss import LossBytes
+from checkmate_torch.costs.meter import memory_meter, resident_bytes
+from checkmate_torch.memory.plain_graph import EagerStep, eager_step
+from checkmate_torch.planning.options import Options
+from checkmate_torch.planning.trace_loss import found_loss
 from checkmate_torch.private.walk import walk
+from checkmate_torch.tracing.loss_bytes import LossBytes
 
 TOLERANCE = 0.02
 

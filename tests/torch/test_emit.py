@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from checkmate import Problem, Schedule, Solution
-from checkmate.lower import lazy_sequence
+from checkmate.model.lower import lazy_sequence
 from checkmate_torch import CompiledModule, compile
-from checkmate_torch.emit import emit
-from checkmate_torch.functions import fastest
+from checkmate_torch.ops.fast_functions import fastest
+from checkmate_torch.running.emit import emit
 
 ROOMY = 2**40
 

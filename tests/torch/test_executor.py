@@ -18,10 +18,10 @@ from checkmate.plugins import EXECUTORS, StepReport
 from checkmate.testing import ExecutorConformance
 from checkmate.testing.conformance import harness
 from checkmate_torch import UnsupportedModelError, bind, compile_step, emit, memory_meter, trace, trace_step
-from checkmate_torch.executor import Executor
-from checkmate_torch.passes import Pass
-from checkmate_torch.safety import is_batch_norm_training, is_random
-from checkmate_torch.trials import TRIALS
+from checkmate_torch.adapters.executor import Executor
+from checkmate_torch.adapters.trials import TRIALS
+from checkmate_torch.ops.recompute_rules import is_batch_norm_training, is_random
+from checkmate_torch.running.graph_writer import Pass
 from zoo.small_torch import perceptron
 
 

@@ -22,9 +22,9 @@ from checkmate.errors import FormatError, MissingDistributionError
 from checkmate.framework import ProgramError
 from checkmate_torch import Fit, FitTable, enable, memory_meter
 from checkmate_torch import fit as fit_slowly
-from checkmate_torch.fitting.command import register_fit
-from checkmate_torch.fitting.hugging_face import hugging_face_factory
-from checkmate_torch.fitting.optimizers import named_optimizer, settings_in, update_bytes
+from checkmate_torch.tools.fit.command import register_fit
+from checkmate_torch.tools.fit.hugging_face import hugging_face_factory
+from checkmate_torch.tools.fit.optimizers import named_optimizer, settings_in, update_bytes
 
 TOLERANCE = 0.02
 LOCK = Lock()

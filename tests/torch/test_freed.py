@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from checkmate import InfeasibleBudgetError
 from checkmate_torch import compile, compile_step, max_batch_size, plan, trace
-from checkmate_torch.meter import resident_bytes
+from checkmate_torch.costs.meter import resident_bytes
 
 SETTINGS = {"cost_model": "flops", "solver": "keep-all", "cache": False}
 SCRIPT = Path(__file__).with_name("many_models.py")

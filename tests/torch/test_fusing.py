@@ -17,9 +17,11 @@ from torch.utils.checkpoint import checkpoint
 
 from checkmate import InfeasibleBudgetError, Schedule, UnsupportedModelError, simulate
 from checkmate.cost import OpProfile
-from checkmate_torch import compile, compile_step, costs, fused_step, memory_meter
-from checkmate_torch.fusing import kernel, measuring, program
-from checkmate_torch.fusing.windows import gathered
+from checkmate_torch import compile, compile_step, memory_meter
+from checkmate_torch.costs import price as costs
+from checkmate_torch.planning import fusing as fused_step
+from checkmate_torch.running.fusing import kernel, measuring, program
+from checkmate_torch.running.fusing.windows import gathered
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler"),

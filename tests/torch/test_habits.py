@@ -17,8 +17,8 @@ import checkmate
 from checkmate.plugins import Solver
 from checkmate.report import Kind
 from checkmate_torch import UnsupportedModelError, compile, enable, last_plan, memory_meter
-from checkmate_torch.account import state_bytes
-from checkmate_torch.safety import may_run_twice
+from checkmate_torch.memory.account import state_bytes
+from checkmate_torch.ops.recompute_rules import may_run_twice
 from zoo.small_torch import perceptron
 
 network = partial(perceptron, 32, 32, 32, 32, 32, 32, dropout=0.1)

@@ -14,8 +14,8 @@ from torch.fx.node import map_arg
 
 import checkmate
 import checkmate_torch
-from checkmate_torch.in_place import overwrites
-from checkmate_torch.meter import memory_meter
+from checkmate_torch.costs.meter import memory_meter
+from checkmate_torch.ops.in_place import overwrites
 from checkmate_torch.private import FakeTensorMode
 
 aten = torch.ops.aten

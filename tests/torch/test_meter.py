@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn, profiler
 
 from checkmate import ProfilerBusyError
-from checkmate_torch.meter import memory_meter, resident_bytes
+from checkmate_torch.costs.meter import memory_meter, resident_bytes
 
 KIB = 1024
 

@@ -11,9 +11,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from checkmate import ProfilerBusyError
 from checkmate_torch import trace
-from checkmate_torch.allocations import AllocationRecorder, allocation_events
-from checkmate_torch.device import machine_of
-from checkmate_torch.profile import profile_op
+from checkmate_torch.costs.allocations import AllocationRecorder, allocation_events
+from checkmate_torch.costs.profile import profile_op
+from checkmate_torch.ops.device import machine_of
 
 CPU = torch.device("cpu")
 KIB = 1024
@@ -147,7 +147,7 @@ def test_attention_with_dropout_is_profiled_on_cuda(
             return scaled_dot_product_attention(x, x, x, dropout_p=0.1)
 
     x = torch.randn(2, 4, 128, 64, dtype=dtype, device="cuda", requires_grad=True)
-    caplog.set_level(logging.INFO, "checkmate_torch.costs")
+    caplog.set_level(logging.INFO, "checkmate_torch.costs.price")
     traced = trace(Attention(), x, loss=lambda y: y.float().square().mean(), cost_model="profiled")
     assert sum("attention" in op.name for op in traced.graph.ops) == 2
     assert "can't be profiled" not in caplog.text

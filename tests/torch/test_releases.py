@@ -10,7 +10,7 @@ import pytest
 
 import checkmate_torch
 from checkmate.framework import UnsupportedReleaseError
-from checkmate_torch import backend
+from checkmate_torch.api import backend
 from checkmate_torch.releases import RELEASES, check_installed
 
 PROJECT = Path(__file__).parents[2] / "packages" / "checkmate-torch" / "pyproject.toml"

@@ -25,7 +25,7 @@ from checkmate_torch import (
     memory_meter,
     predicted_snapshot,
 )
-from checkmate_torch.meter import resident_bytes
+from checkmate_torch.costs.meter import resident_bytes
 from zoo.small_torch import Case, gpt2
 
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from checkmate import UnsupportedModelError
 from checkmate_torch import enable
-from checkmate_torch.meter import MemoryMeter, memory_meter
+from checkmate_torch.costs.meter import MemoryMeter, memory_meter
 from checkmate_torch.selfcheck import bits, largest, loop, processes, times, tools
 from checkmate_torch.selfcheck.__main__ import main
 from checkmate_torch.selfcheck.rows import Row, Setup

@@ -16,8 +16,8 @@ import checkmate
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Kind
 from checkmate_torch import NoPlanError, TooManyPlansError, UnsupportedModelError, memory_meter, trace_step
-from checkmate_torch.meter import resident_bytes
-from checkmate_torch.step import CompiledStep, compile_step
+from checkmate_torch.api.compile_step import CompiledStep, compile_step
+from checkmate_torch.costs.meter import resident_bytes
 from zoo.small_torch import Case, gpt2, mlp, perceptron, resnet18
 
 STEPS = 4

@@ -11,7 +11,7 @@ from torch import nn, optim
 
 import checkmate
 from checkmate_torch import UnsupportedModelError, UnsupportedOptimizerError
-from checkmate_torch.step import compile_step
+from checkmate_torch.api.compile_step import compile_step
 from zoo.small_torch import perceptron
 
 BATCH = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))

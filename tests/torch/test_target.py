@@ -16,12 +16,13 @@ from torch.nn.functional import scaled_dot_product_attention
 from checkmate import CostError, UnsupportedModelError, keep_all_peak
 from checkmate.cost import DEVICES, device_in_table
 from checkmate.plugins import Solver
-from checkmate_torch import compile, max_batch_size, plan, plan_step, target, trace
-from checkmate_torch.ahead import TracedModel
-from checkmate_torch.attention import Call, Kernel
-from checkmate_torch.capture import NotOneGraphError
+from checkmate_torch import compile, max_batch_size, plan, plan_step, trace
+from checkmate_torch.api.trace import TracedModel
+from checkmate_torch.capture.attention_kernels import Call, Kernel
+from checkmate_torch.capture.dynamo_capture import NotOneGraphError
+from checkmate_torch.costs.workspaces import library_bytes
+from checkmate_torch.ops import target_device as target
 from checkmate_torch.private import fake_mode, fakes_cuda, without_gpu
-from checkmate_torch.workspaces import library_bytes
 
 H100 = "cuda:H100-80GB"
 
@@ -241,7 +242,7 @@ def test_the_workspaces_are_those_that_cublas_keeps() -> None:
     code = """
         import torch
         from torch.utils.checkpoint import checkpoint
-        from checkmate_torch.workspaces import library_bytes
+        from checkmate_torch.costs.workspaces import library_bytes
         a, b = torch.randn(256, 256, device="cuda", requires_grad=True), torch.randn(256, device="cuda")
         checkpoint(lambda x: torch.addmm(b, x, x) @ x, a, use_reentrant=False).sum().backward()
         del a, b

@@ -13,7 +13,7 @@ from torch import nn
 
 from checkmate import InfeasibleBudgetError
 from checkmate_torch import CompiledModule, account, compile, memory_meter
-from checkmate_torch.meter import resident_bytes
+from checkmate_torch.costs.meter import resident_bytes
 from zoo.small_torch import Case, gpt2, mlp, resnet18, unet
 
 STEPS = 3

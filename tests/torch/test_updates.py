@@ -11,9 +11,9 @@ from torch import nn, optim
 from torch.optim import Optimizer
 
 from checkmate_torch import UnsupportedOptimizerError
-from checkmate_torch.account import optimizer_bytes
-from checkmate_torch.meter import resident_bytes
-from checkmate_torch.updates import Updates, settings_of
+from checkmate_torch.costs.meter import resident_bytes
+from checkmate_torch.memory.account import optimizer_bytes
+from checkmate_torch.optimizer.updates import Updates, settings_of
 
 Make = Callable[[nn.Module], Optimizer]
 

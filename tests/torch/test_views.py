@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from checkmate_torch import compile
-from checkmate_torch.emit import emit
+from checkmate_torch.running.emit import emit
 
 aten = torch.ops.aten
 

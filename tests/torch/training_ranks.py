@@ -30,9 +30,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from checkmate import CheckmateError, Progress
 from checkmate_torch import CompiledModule, StepPlan, compile, compile_step, memory_meter
-from checkmate_torch.emit import emit
-from checkmate_torch.fusing import measuring
 from checkmate_torch.private import capture_errors
+from checkmate_torch.running.emit import emit
+from checkmate_torch.running.fusing import measuring
 
 # The second name is the one of PyTorch before 2.13.
 all_gather = getattr(functional, "all_gather_single_autograd", None) or functional.all_gather_tensor_autograd

@@ -18,7 +18,7 @@ peft = pytest.importorskip("peft")
 
 from checkmate_torch import enable, memory_meter, planned_training  # noqa: E402
 from checkmate_torch.callbacks.transformers import CheckmateCallback  # noqa: E402
-from checkmate_torch.training import PlannedTraining  # noqa: E402
+from checkmate_torch.planning.training import PlannedTraining  # noqa: E402
 
 BUDGET = "75%"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from checkmate_torch.meter import memory_meter, resident_bytes
+from checkmate_torch.costs.meter import memory_meter, resident_bytes
 from zoo.small_torch import CASES, Case
 
 SMALL = {

@@ -10,7 +10,7 @@ import pytest
 
 from checkmate import DFGraph, Op, Schedule, Tensor, simulate, solve
 from checkmate.analysis import in_vain, late_reads, sequence_to_run, with_writes_settled
-from checkmate.lower import sequence_from_moments
+from checkmate.model.lower import sequence_from_moments
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from checkmate import DFGraph, solve, write_graph, write_schedule
 from checkmate.cli.app import app
+from checkmate.model.schedule import Compute, Schedule
 from checkmate.plugins import ExecutorSpec, FrontendSpec, StepReport, hookimpl, loader, reset
-from checkmate.schedule import Compute, Schedule
 
 Checkmate = Callable[..., Result]
 

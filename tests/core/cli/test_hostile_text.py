@@ -24,10 +24,10 @@ from checkmate import (
 from checkmate.cli import findings
 from checkmate.cli.app import app
 from checkmate.errors import CheckmateError, InfeasibleBudgetError
+from checkmate.files.serialize import graph_bytes, read_schedule, schedule_bytes
 from checkmate.plugins import SolverSpec, hookimpl, loader, reset
 from checkmate.plugins.probe import Attempt
-from checkmate.problem import Problem
-from checkmate.serialize import graph_bytes, read_schedule, schedule_bytes
+from checkmate.problem.problem import Problem
 
 pytestmark = pytest.mark.slow
 

@@ -79,7 +79,7 @@ def test_too_little_memory_is_bad_input_and_not_infeasible(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("checkmate.serialize.read_file", fail)
+    monkeypatch.setattr("checkmate.files.serialize.read_file", fail)
     for arguments in (["simulate", graph, schedule], ["solve", graph, "--budget", "100%"]):
         result = checkmate(*arguments)
         assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)

@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 
 from checkmate import DFGraph, read_graph, write_schedule
+from checkmate.model.schedule import Compute, Schedule
 from checkmate.plugins import StepReport
-from checkmate.schedule import Compute, Schedule
 
 Checkmate = Callable[..., Result]
 RUN = ("run", "--torch", "program:eight", "s.json")

@@ -151,7 +151,7 @@ def test_a_least_budget_that_was_not_found_is_not_claimed(
 ) -> None:
     assert "at most 24 B (60.0%): known to work" in checkmate("show", graph).stdout
     nothing = solve(chain, 40, solver="keep-all")
-    monkeypatch.setattr("checkmate.api.minimum_budget", lambda *_, **__: nothing)
+    monkeypatch.setattr("checkmate.solving.api.minimum_budget", lambda *_, **__: nothing)
     assert "none below the peak found within 2 s" in checkmate("show", graph).stdout
 
 

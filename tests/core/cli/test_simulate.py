@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from checkmate import DFGraph, write_schedule
-from checkmate.schedule import Compute, Free, Schedule
+from checkmate.model.schedule import Compute, Free, Schedule
 
 Checkmate = Callable[..., Result]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from checkmate import DFGraph, Problem, floor, keep_all_peak, simulate
 from checkmate.heuristics import ChenGreedy, ChenSqrtN
 from checkmate.heuristics.chen import Candidates
-from checkmate.solution import Solution
+from checkmate.problem.solution import Solution
 from checkmate.testing.strategies import graphs
 
 BOTH: list[Candidates] = ["linearized", "articulation"]

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from checkmate.analysis import floor, needed_ops
 from checkmate.generators import chain
-from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.heuristics.eviction import StaticEviction
 from checkmate.heuristics.paging import Weights, evicting_sequence
-from checkmate.problem import Problem, keep_all_peak
-from checkmate.schedule import Schedule
+from checkmate.model.graph import DFGraph, Op, Tensor
+from checkmate.model.schedule import Schedule
+from checkmate.problem.problem import Problem, keep_all_peak
+from checkmate.problem.solution import Status
 from checkmate.simulate import simulate
-from checkmate.solution import Status
 from checkmate.testing.strategies import graphs
 
 _WEIGHTS = st.builds(
@@ -130,7 +130,7 @@ def _wide_moment(n: int) -> DFGraph:
 def test_the_clock_is_looked_at_between_evictions(monkeypatch: pytest.MonkeyPatch) -> None:
     """One op may evict the outputs of all ops before it: the deadline is checked in between."""
     looks = itertools.count()
-    monkeypatch.setattr("checkmate.deadline.time", SimpleNamespace(monotonic=lambda: next(looks)))
+    monkeypatch.setattr("checkmate.problem.deadline.time", SimpleNamespace(monotonic=lambda: next(looks)))
     n = 100
     sequence = evicting_sequence(_wide_moment(n), n + n // 2)
     assert sequence is not None

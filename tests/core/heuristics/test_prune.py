@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate.analysis import needed_ops
-from checkmate.deadline import Deadline
-from checkmate.graph import DFGraph
 from checkmate.heuristics.prune import pruned
-from checkmate.schedule import Schedule
+from checkmate.model.graph import DFGraph
+from checkmate.model.schedule import Schedule
+from checkmate.problem.deadline import Deadline
 from checkmate.simulate import simulate
 from checkmate.testing.strategies import graphs, valid_schedules
 

@@ -7,7 +7,7 @@ import pytest
 from checkmate import DFGraph, Problem, Schedule, Solution
 from checkmate.report.frontier import Line, gap_corners, solver_lines
 from checkmate.report.svg import frontier_svg
-from checkmate.sweep import Frontier
+from checkmate.solving.sweep import Frontier
 
 CHAIN = DFGraph.from_nodes(
     cost=[1] * 8, size=[8] * 8, deps=[[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]], name="chain"

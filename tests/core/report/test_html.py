@@ -17,7 +17,7 @@ from checkmate.report import html_report
 from checkmate.report.html import HtmlReport
 from checkmate.report.reading import Phase, Reading
 from checkmate.report.svg import GROUPS, MemoryDrawing
-from checkmate.sweep import Frontier
+from checkmate.solving.sweep import Frontier
 
 from .judged import HOSTILE, by_hand, hostile, large, timelines
 

@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from checkmate import DFGraph, Problem, Schedule, Solution, Timeline, simulate
-from checkmate.markup import table
 from checkmate.report import Account, Explanation, Kind, PeakReport, explain, peak_report
+from checkmate.text.markup import table
 
 from .judged import HOSTILE, by_hand, hostile, large
 

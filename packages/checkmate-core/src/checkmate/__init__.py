@@ -12,9 +12,6 @@ from importlib import import_module, metadata, util
 from typing import TYPE_CHECKING
 
 from checkmate.analysis import Floor, floor
-from checkmate.api import minimum_budget, solve
-from checkmate.builder import GraphBuilder
-from checkmate.cache import ScheduleCache
 from checkmate.errors import (
     BudgetError,
     CheckmateError,
@@ -33,16 +30,19 @@ from checkmate.errors import (
     UnsupportedModelError,
     UnsupportedScheduleError,
 )
-from checkmate.graph import DFGraph, Op, Tensor
-from checkmate.logs import configure as _configure_logs
-from checkmate.lower import lower
-from checkmate.plan import Plan
-from checkmate.problem import OnProgress, Problem, Progress, keep_all_peak
-from checkmate.schedule import Compute, Free, Schedule, Step
-from checkmate.serialize import read_graph, read_schedule, write_graph, write_schedule
+from checkmate.files.cache import ScheduleCache
+from checkmate.files.serialize import read_graph, read_schedule, write_graph, write_schedule
+from checkmate.model.builder import GraphBuilder
+from checkmate.model.graph import DFGraph, Op, Tensor
+from checkmate.model.lower import lower
+from checkmate.model.plan import Plan
+from checkmate.model.schedule import Compute, Free, Schedule, Step
+from checkmate.problem.problem import OnProgress, Problem, Progress, keep_all_peak
+from checkmate.problem.solution import Solution, Status
 from checkmate.simulate import Timeline, simulate
-from checkmate.solution import Solution, Status
-from checkmate.sweep import Frontier, SweepInterrupted, sweep
+from checkmate.solving.api import minimum_budget, solve
+from checkmate.solving.sweep import Frontier, SweepInterrupted, sweep
+from checkmate.text.logs import configure as _configure_logs
 from checkmate.units import Budget
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from enum import StrEnum
 
-from checkmate.text import excerpt, format_bytes, quoted
+from checkmate.text.printable import excerpt, format_bytes, quoted
 
 __all__ = [
     "DISTRIBUTIONS",

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkmate.errors import InvalidScheduleError, Reason
-from checkmate.graph import DFGraph
-from checkmate.schedule import Schedule
+from checkmate.model.graph import DFGraph
+from checkmate.model.schedule import Schedule
 
 __all__ = ["Timeline", "simulate"]
 
@@ -106,7 +106,7 @@ def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - on
     Raises:
         InvalidScheduleError: with the step, the op or tensor, and the reason.
 
-    >>> from checkmate.graph import DFGraph
+    >>> from checkmate.model.graph import DFGraph
     >>> chain = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
     >>> simulate(chain, Schedule.from_sequence(chain, [0, 1]))
     <Timeline: peak 6 bytes, cost 2, overhead 0.00%>

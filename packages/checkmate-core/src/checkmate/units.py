@@ -12,7 +12,7 @@ from fractions import Fraction
 from numbers import Integral, Real
 
 from checkmate.errors import BudgetError
-from checkmate.text import format_bytes
+from checkmate.text.printable import format_bytes
 
 __all__ = ["Budget", "format_bytes", "parse_budget", "parse_bytes"]
 

@@ -13,16 +13,16 @@ from checkmate.errors import ProfilerBusyError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from checkmate.framework import TracedStep
-    from checkmate_tf.ahead import ProgramError, plan, trace
-    from checkmate_tf.bound import BoundStep, TracedFunction, bind
-    from checkmate_tf.callback import Budget
-    from checkmate_tf.capture import UnsupportedFunctionError
-    from checkmate_tf.compiled import CompiledIteration, compile
-    from checkmate_tf.functions import PlannedFunction, function
-    from checkmate_tf.keras_fit import PlannedTraining, disable, enable, planned_training
-    from checkmate_tf.losses import LossError
-    from checkmate_tf.meter import MemoryMeter, NoStatisticsError, memory_meter
-    from checkmate_tf.step_plan import StepPlan
+    from checkmate_tf.api.bind import BoundStep, TracedFunction, bind
+    from checkmate_tf.api.callback import Budget
+    from checkmate_tf.api.compile import CompiledIteration, compile
+    from checkmate_tf.api.enable import PlannedTraining, disable, enable, planned_training
+    from checkmate_tf.api.function import PlannedFunction, function
+    from checkmate_tf.api.trace import ProgramError, plan, trace
+    from checkmate_tf.capture.function_capture import UnsupportedFunctionError
+    from checkmate_tf.capture.losses import LossError
+    from checkmate_tf.costs.meter import MemoryMeter, NoStatisticsError, memory_meter
+    from checkmate_tf.planning.step_plan import StepPlan
 
 __all__ = [
     "BoundStep",
@@ -52,28 +52,28 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BoundStep": "bound",
-    "Budget": "callback",
-    "CompiledIteration": "compiled",
-    "LossError": "losses",
-    "MemoryMeter": "meter",
-    "NoStatisticsError": "meter",
-    "StepPlan": "step_plan",
-    "PlannedFunction": "functions",
-    "PlannedTraining": "keras_fit",
-    "ProgramError": "ahead",
-    "TracedFunction": "bound",
-    "TracedStep": "bound",
-    "UnsupportedFunctionError": "capture",
-    "bind": "bound",
-    "compile": "compiled",
-    "disable": "keras_fit",
-    "enable": "keras_fit",
-    "function": "functions",
-    "memory_meter": "meter",
-    "plan": "ahead",
-    "planned_training": "keras_fit",
-    "trace": "ahead",
+    "BoundStep": "api.bind",
+    "Budget": "api.callback",
+    "CompiledIteration": "api.compile",
+    "LossError": "capture.losses",
+    "MemoryMeter": "costs.meter",
+    "NoStatisticsError": "costs.meter",
+    "StepPlan": "planning.step_plan",
+    "PlannedFunction": "api.function",
+    "PlannedTraining": "api.enable",
+    "ProgramError": "api.trace",
+    "TracedFunction": "api.bind",
+    "TracedStep": "api.bind",
+    "UnsupportedFunctionError": "capture.function_capture",
+    "bind": "api.bind",
+    "compile": "api.compile",
+    "disable": "api.enable",
+    "enable": "api.enable",
+    "function": "api.function",
+    "memory_meter": "costs.meter",
+    "plan": "api.trace",
+    "planned_training": "api.enable",
+    "trace": "api.trace",
 }
 
 if not TYPE_CHECKING:

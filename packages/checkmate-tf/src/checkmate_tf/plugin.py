@@ -40,20 +40,21 @@ def checkmate_register_executors() -> list[ExecutorSpec]:
 
 
 def _frontend() -> Frontend:
-    frontend: Frontend = _module("ahead").Frontend()
+    frontend: Frontend = _module("api.trace").Frontend()
     return frontend
 
 
 def _executor() -> Executor:
-    executor: Executor = _module("executor").Executor()
+    executor: Executor = _module("adapters.executor").Executor()
     return executor
 
 
 def _trials() -> Sequence[Trial]:
     if "tensorflow" not in sys.modules:
-        # Shows every buffer to the trials: see checkmate_tf.events. TensorFlow reads it when it is imported.
+        # Shows every buffer to the trials: see checkmate_tf.costs.events. TensorFlow reads it when it is
+        # imported.
         os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
-    trials: Sequence[Trial] = _module("trials").TRIALS
+    trials: Sequence[Trial] = _module("adapters.trials").TRIALS
     return trials
 
 

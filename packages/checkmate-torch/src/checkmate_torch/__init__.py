@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from checkmate import NoPlanError, UnsupportedModelError
     from checkmate.report import Explanation, PeakReport
-    from checkmate_torch.ahead import TracedModel, plan, trace
-    from checkmate_torch.backend import last_plan
-    from checkmate_torch.batches import LargestBatch, max_batch_size
-    from checkmate_torch.capture import TooManyPlansError
-    from checkmate_torch.compiled import CompiledModule, compile
-    from checkmate_torch.distributed import RankError
-    from checkmate_torch.enabled import disable, enable, planned_training
-    from checkmate_torch.executor import bind
-    from checkmate_torch.fitting.cells import fit
-    from checkmate_torch.fitting.table import Fit, FitTable
-    from checkmate_torch.meter import MemoryMeter, memory_meter
-    from checkmate_torch.separable import UnsupportedOptimizerError
-    from checkmate_torch.snapshot import measured_snapshot, predicted_snapshot
-    from checkmate_torch.step import CompiledStep, compile_step
-    from checkmate_torch.step_ahead import TracedTraining, plan_step, trace_step
-    from checkmate_torch.step_plan import StepPlan
-    from checkmate_torch.training import PlannedTraining
+    from checkmate_torch.adapters.executor import bind
+    from checkmate_torch.api.backend import last_plan
+    from checkmate_torch.api.compile import CompiledModule, compile
+    from checkmate_torch.api.compile_step import CompiledStep, compile_step
+    from checkmate_torch.api.enable import disable, enable, planned_training
+    from checkmate_torch.api.trace import TracedModel, plan, trace
+    from checkmate_torch.api.trace_step import TracedTraining, plan_step, trace_step
+    from checkmate_torch.capture.dynamo_capture import TooManyPlansError
+    from checkmate_torch.costs.meter import MemoryMeter, memory_meter
+    from checkmate_torch.distributed.ranks import RankError
+    from checkmate_torch.memory.snapshot import measured_snapshot, predicted_snapshot
+    from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
+    from checkmate_torch.planning.step_plan import StepPlan
+    from checkmate_torch.planning.training import PlannedTraining
+    from checkmate_torch.tools.batches import LargestBatch, max_batch_size
+    from checkmate_torch.tools.fit.cells import fit
+    from checkmate_torch.tools.fit.table import Fit, FitTable
 
 __all__ = [
     "CompiledModule",
@@ -71,40 +71,40 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CompiledModule": ".compiled",
-    "CompiledStep": ".step",
+    "CompiledModule": ".api.compile",
+    "CompiledStep": ".api.compile_step",
     "Explanation": "checkmate.report",
-    "Fit": ".fitting.table",
-    "FitTable": ".fitting.table",
-    "LargestBatch": ".batches",
-    "MemoryMeter": ".meter",
+    "Fit": ".tools.fit.table",
+    "FitTable": ".tools.fit.table",
+    "LargestBatch": ".tools.batches",
+    "MemoryMeter": ".costs.meter",
     "NoPlanError": "checkmate",
     "PeakReport": "checkmate.report",
-    "PlannedTraining": ".training",
-    "StepPlan": ".step_plan",
-    "RankError": ".distributed",
-    "TooManyPlansError": ".capture",
-    "TracedModel": ".ahead",
-    "TracedTraining": ".step_ahead",
+    "PlannedTraining": ".planning.training",
+    "StepPlan": ".planning.step_plan",
+    "RankError": ".distributed.ranks",
+    "TooManyPlansError": ".capture.dynamo_capture",
+    "TracedModel": ".api.trace",
+    "TracedTraining": ".api.trace_step",
     "UnsupportedModelError": "checkmate",
-    "UnsupportedOptimizerError": ".separable",
-    "bind": ".executor",
-    "checkmate_backend": ".backend",
-    "compile": ".compiled",
-    "compile_step": ".step",
-    "disable": ".enabled",
-    "enable": ".enabled",
-    "fit": ".fitting.cells",
-    "last_plan": ".backend",
-    "max_batch_size": ".batches",
-    "measured_snapshot": ".snapshot",
-    "memory_meter": ".meter",
-    "plan": ".ahead",
-    "plan_step": ".step_ahead",
-    "planned_training": ".enabled",
-    "predicted_snapshot": ".snapshot",
-    "trace": ".ahead",
-    "trace_step": ".step_ahead",
+    "UnsupportedOptimizerError": ".optimizer.separable",
+    "bind": ".adapters.executor",
+    "checkmate_backend": ".api.backend",
+    "compile": ".api.compile",
+    "compile_step": ".api.compile_step",
+    "disable": ".api.enable",
+    "enable": ".api.enable",
+    "fit": ".tools.fit.cells",
+    "last_plan": ".api.backend",
+    "max_batch_size": ".tools.batches",
+    "measured_snapshot": ".memory.snapshot",
+    "memory_meter": ".costs.meter",
+    "plan": ".api.trace",
+    "plan_step": ".api.trace_step",
+    "planned_training": ".api.enable",
+    "predicted_snapshot": ".memory.snapshot",
+    "trace": ".api.trace",
+    "trace_step": ".api.trace_step",
 }
 
 if not TYPE_CHECKING:

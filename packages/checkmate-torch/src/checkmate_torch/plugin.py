@@ -69,32 +69,32 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
 @hookimpl
 def checkmate_register_commands(cli: click.Group) -> None:
     """Add ``checkmate demo``, ``checkmate selfcheck`` and ``checkmate fit``."""
-    from checkmate_torch.command import register
-    from checkmate_torch.fitting.command import register_fit
+    from checkmate_torch.tools.commands import register
+    from checkmate_torch.tools.fit.command import register_fit
 
     register(cli)
     register_fit(cli)
 
 
 def _exporter() -> Exporter:
-    from checkmate_torch.snapshot import MemoryVizSnapshot
+    from checkmate_torch.memory.snapshot import MemoryVizSnapshot
 
     return MemoryVizSnapshot()
 
 
 def _frontend() -> Frontend:
-    from checkmate_torch import ahead
+    from checkmate_torch.api import trace as ahead
 
     return ahead.Frontend()
 
 
 def _executor() -> Executor:
-    from checkmate_torch import executor
+    from checkmate_torch.adapters import executor
 
     return executor.Executor()
 
 
 def _trials() -> Sequence[Trial]:
-    from checkmate_torch import trials
+    from checkmate_torch.adapters import trials
 
     return trials.TRIALS

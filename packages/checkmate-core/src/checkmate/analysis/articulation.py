@@ -10,7 +10,7 @@ between its start and its end, but not the op at its start.
 
 from __future__ import annotations
 
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 
 __all__ = ["articulation_points"]
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from checkmate.analysis.floors import floor, needed_ops
 from checkmate.errors import GraphError
-from checkmate.graph import DFGraph, Op
+from checkmate.model.graph import DFGraph, Op
 
 __all__ = ["BudgetBounds", "Liveness", "budget_bounds", "liveness"]
 

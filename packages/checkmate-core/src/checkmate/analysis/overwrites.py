@@ -34,7 +34,7 @@ from operator import or_
 
 import numpy as np
 
-from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.model.graph import DFGraph, Op, Tensor
 
 __all__ = ["in_vain", "late_reads", "sequence_to_run", "with_writes_settled"]
 

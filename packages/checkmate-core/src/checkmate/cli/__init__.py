@@ -13,7 +13,7 @@ from importlib import import_module, metadata
 from checkmate.cli.signals import exit_code, listening
 from checkmate.errors import install_hint
 from checkmate.plugins.loader import ANYTHING, one_line
-from checkmate.text import excerpt
+from checkmate.text.printable import excerpt
 
 __all__ = ["main"]
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import click
 
-from checkmate.cache import default_directory
 from checkmate.cli import options
 from checkmate.cli.printing import print_json, print_table
 from checkmate.cost.measured import profiles_directory, profiles_in
-from checkmate.disk import delete_entries, entries
+from checkmate.files.cache import default_directory
+from checkmate.files.disk import delete_entries, entries
 from checkmate.units import format_bytes
 
 __all__ = ["cache"]

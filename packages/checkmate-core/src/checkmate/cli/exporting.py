@@ -7,8 +7,8 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from checkmate.disk import replace_file
 from checkmate.errors import CheckmateError, PluginError
+from checkmate.files.disk import replace_file
 from checkmate.plugins.loader import ANYTHING, one_line
 
 __all__ = ["exported"]

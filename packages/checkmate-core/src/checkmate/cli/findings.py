@@ -15,9 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from checkmate.cache import ScheduleCache
-from checkmate.disk import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
 from checkmate.errors import DISTRIBUTIONS, install_hint
+from checkmate.files.cache import ScheduleCache
+from checkmate.files.disk import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
 from checkmate.plugins import (
     COST_MODELS,
     EXECUTORS,

@@ -19,7 +19,7 @@ from checkmate.errors import (
     install_hint,
 )
 from checkmate.plugins import command_errors, installed_plugins, register_commands
-from checkmate.text import excerpt
+from checkmate.text.printable import excerpt
 
 __all__ = ["App"]
 

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 
 import click
 
-from checkmate.disk import MAX_SIZE, is_stream
 from checkmate.errors import BudgetError
-from checkmate.text import examples
+from checkmate.files.disk import MAX_SIZE, is_stream
+from checkmate.text.printable import examples
 from checkmate.units import parse_bytes
 
 __all__ = [

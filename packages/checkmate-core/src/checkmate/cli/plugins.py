@@ -20,7 +20,7 @@ from checkmate.plugins import (
     Registry,
     installed_plugins,
 )
-from checkmate.text import excerpt
+from checkmate.text.printable import excerpt
 
 __all__ = ["command_owners", "plugins"]
 

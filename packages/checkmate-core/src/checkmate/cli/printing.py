@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from checkmate.text import clipped, excerpt, printable
+from checkmate.text.printable import clipped, excerpt, printable
 
 __all__ = [
     "Line",

@@ -17,9 +17,9 @@ import click
 
 from checkmate.cli.exits import BadInput
 from checkmate.errors import install_hint
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 from checkmate.plugins import ExecutorSpec, Frontend, FrontendSpec, Traced
-from checkmate.problem import Progress
+from checkmate.problem.problem import Progress
 
 __all__ = ["Program", "ProgramCommand", "cost_model", "graph_of", "tracing_options"]
 

@@ -13,8 +13,8 @@ from rich.progress import Progress as Bar
 from checkmate.cli.exits import Interrupted
 from checkmate.cli.printing import terminal
 from checkmate.framework.progress import hidden
-from checkmate.problem import Progress
-from checkmate.text import cost_text, printable
+from checkmate.problem.problem import Progress
+from checkmate.text.printable import cost_text, printable
 
 __all__ = ["counting", "report_text", "steps", "watching"]
 

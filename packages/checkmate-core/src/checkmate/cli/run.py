@@ -15,9 +15,12 @@ from checkmate.cli.printing import foreign_code, print_json, print_table, say
 from checkmate.cli.programs import Program, ProgramCommand, cost_model, graph_of, tracing_options
 from checkmate.cli.progress import counting
 from checkmate.cli.progress import steps as watching
-from checkmate.disk import read_file, read_stream
+from checkmate.files.disk import read_file, read_stream
+from checkmate.files.serialize import read_graph, read_schedule
+from checkmate.files.wire import ScheduleV1, decoded
 from checkmate.framework import differences
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
+from checkmate.model.schedule import Schedule
 from checkmate.plugins import (
     EXECUTORS,
     FRONTENDS,
@@ -27,11 +30,8 @@ from checkmate.plugins import (
     RunnableProgram,
     StepReport,
 )
-from checkmate.schedule import Schedule
-from checkmate.serialize import read_graph, read_schedule
-from checkmate.text import excerpt
+from checkmate.text.printable import excerpt
 from checkmate.units import format_bytes
-from checkmate.wire import ScheduleV1, decoded
 
 __all__ = ["run"]
 

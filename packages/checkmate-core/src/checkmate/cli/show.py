@@ -9,7 +9,6 @@ from typing import Any
 import click
 import numpy as np
 
-from checkmate import api
 from checkmate import simulate as judge
 from checkmate.analysis import floor
 from checkmate.cli import options
@@ -26,14 +25,15 @@ from checkmate.cli.printing import (
     terminal_width,
 )
 from checkmate.cli.timeline import ASCII, BLOCKS, picture
-from checkmate.graph import DFGraph
+from checkmate.files.serialize import read_graph, read_schedule_with_meta
+from checkmate.model.graph import DFGraph
+from checkmate.model.schedule import Schedule
 from checkmate.plugins import EXPORTERS, exporter_for
-from checkmate.problem import keep_all_peak
+from checkmate.problem.problem import keep_all_peak
 from checkmate.report.reading import Reading
-from checkmate.schedule import Schedule
-from checkmate.serialize import read_graph, read_schedule_with_meta
 from checkmate.simulate import Timeline
-from checkmate.text import clipped, cost_text
+from checkmate.solving import api
+from checkmate.text.printable import clipped, cost_text
 from checkmate.units import format_bytes, parse_budget
 
 __all__ = ["graph_facts", "print_graph", "show", "timeline_facts"]

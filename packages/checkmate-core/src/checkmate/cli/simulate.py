@@ -8,7 +8,7 @@ from checkmate import simulate as judge
 from checkmate.cli import options
 from checkmate.cli.printing import print_json, print_table
 from checkmate.errors import InvalidScheduleError
-from checkmate.serialize import read_graph, read_schedule
+from checkmate.files.serialize import read_graph, read_schedule
 from checkmate.units import format_bytes
 
 __all__ = ["simulate"]

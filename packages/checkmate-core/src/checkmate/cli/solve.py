@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from checkmate import api
 from checkmate.cli import options
 from checkmate.cli.budgets import budget_of
 from checkmate.cli.printing import foreign_code, print_json, print_table
 from checkmate.cli.progress import watching
 from checkmate.cli.signals import held_back, interruptible
-from checkmate.serialize import read_graph, write_schedule
-from checkmate.solution import Solution
-from checkmate.text import printable
+from checkmate.files.serialize import read_graph, write_schedule
+from checkmate.problem.solution import Solution
+from checkmate.solving import api
+from checkmate.text.printable import printable
 from checkmate.units import format_bytes
 
 __all__ = ["solution_facts", "solve"]

@@ -17,14 +17,14 @@ from checkmate.cli.progress import counting
 from checkmate.cli.signals import held_back, interruptible
 from checkmate.cli.solve import solution_facts
 from checkmate.cli.workers import workers
-from checkmate.disk import replace_file
 from checkmate.errors import MissingDistributionError, install_hint
-from checkmate.problem import keep_all_peak
-from checkmate.serialize import read_graph
-from checkmate.solution import Solution, Status
-from checkmate.sweep import Failure, Frontier, SweepInterrupted
-from checkmate.sweep import sweep as ask_all
-from checkmate.text import clipped
+from checkmate.files.disk import replace_file
+from checkmate.files.serialize import read_graph
+from checkmate.problem.problem import keep_all_peak
+from checkmate.problem.solution import Solution, Status
+from checkmate.solving.sweep import Failure, Frontier, SweepInterrupted
+from checkmate.solving.sweep import sweep as ask_all
+from checkmate.text.printable import clipped
 from checkmate.units import format_bytes
 
 __all__ = ["sweep"]

@@ -12,8 +12,8 @@ from checkmate.cli.printing import foreign_code, print_json, say
 from checkmate.cli.programs import Program, ProgramCommand, cost_model, graph_of, tracing_options
 from checkmate.cli.progress import steps
 from checkmate.cli.show import graph_facts, print_graph
+from checkmate.files.serialize import write_graph
 from checkmate.plugins import FRONTENDS
-from checkmate.serialize import write_graph
 
 __all__ = ["trace"]
 

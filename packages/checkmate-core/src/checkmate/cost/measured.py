@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from checkmate.disk import cache_directory, entries, read_file, replace_file
 from checkmate.errors import FormatError
+from checkmate.files.disk import cache_directory, entries, read_file, replace_file
 
 __all__ = ["MeasuredOps", "OpProfile", "processor", "profiles_directory", "profiles_in"]
 

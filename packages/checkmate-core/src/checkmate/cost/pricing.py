@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from checkmate.errors import CostError
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 
 __all__ = ["positive", "with_costs"]
 

@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from checkmate.cost.devices import DEVICES, device_named
 from checkmate.cost.pricing import positive, with_costs
-from checkmate.csr import CSR
 from checkmate.errors import CostError
-from checkmate.graph import DFGraph
+from checkmate.model.csr import CSR
+from checkmate.model.graph import DFGraph
 
 __all__ = ["Roofline"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from checkmate.cost.pricing import with_costs
 from checkmate.errors import CostError
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 
 __all__ = ["TableCost"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from checkmate.cost.measured import MeasuredOps, OpProfile
 from checkmate.cost.pricing import with_costs
 from checkmate.cost.roofline import Roofline
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 
 __all__ = ["in_formats", "measured_roofline"]
 

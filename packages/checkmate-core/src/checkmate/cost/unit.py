@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checkmate.cost.pricing import with_costs
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 
 __all__ = ["UnitCost"]
 

@@ -13,7 +13,7 @@ from checkmate.framework.options import Options, Settings, TracingSettings
 from checkmate.framework.pricing import Prices, price
 from checkmate.framework.releases import Releases, UnsupportedReleaseError
 from checkmate.framework.step import ProgramError, TracedStep
-from checkmate.lowest import Lowest
+from checkmate.solving.lowest import Lowest
 
 __all__ = [
     "AUTO",

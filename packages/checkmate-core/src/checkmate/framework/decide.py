@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from checkmate.api import solve
-from checkmate.cache import ScheduleCache
+from checkmate.files.cache import ScheduleCache
 from checkmate.framework.memory import AUTO, HEADROOM, auto_budget
 from checkmate.framework.options import Options
-from checkmate.graph import DFGraph
 from checkmate.heuristics import PlainOrder
-from checkmate.problem import keep_all_peak
-from checkmate.schedule import Schedule
-from checkmate.solution import Solution
+from checkmate.model.graph import DFGraph
+from checkmate.model.schedule import Schedule
+from checkmate.problem.problem import keep_all_peak
+from checkmate.problem.solution import Solution
+from checkmate.solving.api import solve
 from checkmate.units import format_bytes
 
 __all__ = ["decide", "in_bytes", "schedule_of"]

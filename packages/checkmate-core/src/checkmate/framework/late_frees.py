@@ -6,8 +6,8 @@ to the letter, an executor has to hold these copies.
 
 from __future__ import annotations
 
-from checkmate.graph import DFGraph
-from checkmate.schedule import Schedule
+from checkmate.model.graph import DFGraph
+from checkmate.model.schedule import Schedule
 
 __all__ = ["late_frees"]
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from checkmate.cost import MeasuredOps, OpProfile
 from checkmate.errors import ProfilerBusyError
-from checkmate.problem import OnProgress, Progress
+from checkmate.problem.problem import OnProgress, Progress
 
 __all__ = ["by_bytes", "measured_ops"]
 

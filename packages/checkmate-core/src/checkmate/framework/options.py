@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypedDict
 
-from checkmate.api import engine_of
 from checkmate.framework.memory import AUTO
 from checkmate.framework.progress import Listener, planning, wanted
 from checkmate.plugins import CostModel, Solver, checked_cost_model
-from checkmate.problem import OnProgress, Progress, check_time_limit
+from checkmate.problem.problem import OnProgress, Progress, check_time_limit
+from checkmate.solving.api import engine_of
 from checkmate.units import Budget, parse_budget, parse_bytes
 
 __all__ = ["Options", "Settings", "TracingSettings"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from checkmate.cost import Roofline, device_in_table, in_formats, with_costs
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 from checkmate.plugins import CostModel, annotated, checked_cost_model
 
 __all__ = ["Prices", "price"]

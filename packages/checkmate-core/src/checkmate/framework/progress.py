@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from checkmate.logs import LOGGERS, has_handlers
-from checkmate.problem import OnProgress, Progress
-from checkmate.text import clipped
+from checkmate.problem.problem import OnProgress, Progress
+from checkmate.text.logs import LOGGERS, has_handlers
+from checkmate.text.printable import clipped
 
 __all__ = ["Listener", "hidden", "planning", "wanted"]
 

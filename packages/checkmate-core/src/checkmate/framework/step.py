@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 
 from checkmate.errors import CheckmateError
-from checkmate.graph import DFGraph
+from checkmate.files.serialize import write_graph
+from checkmate.model.graph import DFGraph
 from checkmate.report import Account
-from checkmate.serialize import write_graph
 
 __all__ = ["ProgramError", "TracedStep"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from checkmate.errors import GraphError
 from checkmate.generators.arguments import check_counts
 from checkmate.generators.training import FLOAT, ForwardNet
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 
 __all__ = ["densenet", "residual", "transformer", "unet"]
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from checkmate.errors import GraphError
 from checkmate.generators.arguments import check_counts
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 
 __all__ = ["chain", "random_layered"]
 

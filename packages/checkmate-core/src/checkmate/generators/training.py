@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.model.graph import DFGraph, Op, Tensor
 
 __all__ = ["FLOAT", "ForwardNet"]
 

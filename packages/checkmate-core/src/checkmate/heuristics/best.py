@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from checkmate.deadline import Deadline
 from checkmate.heuristics.chen import ChenSqrtN
 from checkmate.heuristics.eviction import StaticEviction
 from checkmate.heuristics.first_fit import FirstFit
 from checkmate.heuristics.keep_all import KeepAll
 from checkmate.plugins.specs import Solver
-from checkmate.problem import Problem
-from checkmate.solution import Solution, Status
+from checkmate.problem.deadline import Deadline
+from checkmate.problem.problem import Problem
+from checkmate.problem.solution import Solution, Status
 
 __all__ = ["BestHeuristic"]
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from checkmate.deadline import Deadline
-from checkmate.graph import DFGraph
 from checkmate.heuristics.selection import cheapest
-from checkmate.problem import Problem
-from checkmate.solution import Solution
+from checkmate.model.graph import DFGraph
+from checkmate.problem.deadline import Deadline
+from checkmate.problem.problem import Problem
+from checkmate.problem.solution import Solution
 
 __all__ = ["CheckpointLast"]
 

@@ -33,12 +33,12 @@ import numpy as np
 import numpy.typing as npt
 
 from checkmate.analysis import articulation_points
-from checkmate.deadline import Deadline
-from checkmate.graph import DFGraph
 from checkmate.heuristics.selection import cheapest
-from checkmate.lower import chunks_from_moments
-from checkmate.problem import Problem, judging_s
-from checkmate.solution import Solution
+from checkmate.model.graph import DFGraph
+from checkmate.model.lower import chunks_from_moments
+from checkmate.problem.deadline import Deadline
+from checkmate.problem.problem import Problem, judging_s
+from checkmate.problem.solution import Solution
 
 __all__ = ["Candidates", "ChenGreedy", "ChenSqrtN"]
 

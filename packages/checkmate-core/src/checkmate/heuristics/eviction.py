@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from checkmate.analysis import floor
-from checkmate.deadline import Deadline
-from checkmate.graph import DFGraph
 from checkmate.heuristics.paging import Weights, evicting_sequence
 from checkmate.heuristics.prune import pruned
-from checkmate.problem import Problem, judging_s
-from checkmate.schedule import Schedule
-from checkmate.solution import Solution
+from checkmate.model.graph import DFGraph
+from checkmate.model.schedule import Schedule
+from checkmate.problem.deadline import Deadline
+from checkmate.problem.problem import Problem, judging_s
+from checkmate.problem.solution import Solution
 
 __all__ = ["Rule", "StaticEviction"]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkmate.analysis import floor
-from checkmate.deadline import Deadline
 from checkmate.heuristics.paging import Weights, evicting_sequence
-from checkmate.lower import lazy_sequence
-from checkmate.problem import Problem, keep_all_peak
-from checkmate.schedule import Schedule
+from checkmate.model.lower import lazy_sequence
+from checkmate.model.schedule import Schedule
+from checkmate.problem.deadline import Deadline
+from checkmate.problem.problem import Problem, keep_all_peak
+from checkmate.problem.solution import Solution
 from checkmate.simulate import simulate
-from checkmate.solution import Solution
 
 __all__ = ["FirstFit"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checkmate.heuristics.selection import cheapest
-from checkmate.problem import Problem, keep_all_peak
-from checkmate.solution import Solution
+from checkmate.problem.problem import Problem, keep_all_peak
+from checkmate.problem.solution import Solution
 
 __all__ = ["KeepAll"]
 
@@ -15,7 +15,7 @@ __all__ = ["KeepAll"]
 class KeepAll:
     """The base order without recomputation, which is optimal if it fits.
 
-    >>> from checkmate.graph import DFGraph
+    >>> from checkmate.model.graph import DFGraph
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
     >>> KeepAll().solve(Problem(graph=graph, budget=6)).peak
     6

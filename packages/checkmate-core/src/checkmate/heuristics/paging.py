@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkmate.analysis import needed_ops
-from checkmate.deadline import NEVER, Deadline
-from checkmate.graph import DFGraph, Op
+from checkmate.model.graph import DFGraph, Op
+from checkmate.problem.deadline import NEVER, Deadline
 
 __all__ = ["Weights", "evicting_sequence"]
 

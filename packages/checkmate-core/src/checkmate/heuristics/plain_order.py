@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkmate.graph import DFGraph
 from checkmate.heuristics.selection import cheapest
-from checkmate.problem import Problem
-from checkmate.schedule import Schedule
+from checkmate.model.graph import DFGraph
+from checkmate.model.schedule import Schedule
+from checkmate.problem.problem import Problem
+from checkmate.problem.solution import Solution
 from checkmate.simulate import simulate
-from checkmate.solution import Solution
 
 __all__ = ["PlainOrder"]
 

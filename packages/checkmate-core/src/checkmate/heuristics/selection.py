@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from checkmate.analysis import floor
-from checkmate.problem import Problem
-from checkmate.schedule import Schedule
+from checkmate.model.schedule import Schedule
+from checkmate.problem.problem import Problem
+from checkmate.problem.solution import Solution
 from checkmate.simulate import Timeline, simulate
-from checkmate.solution import Solution
 
 __all__ = ["cheapest"]
 
@@ -19,7 +19,7 @@ def cheapest(problem: Problem, sequences: Iterable[Sequence[int]], *, first: boo
     Among equally cheap ones the lowest peak wins, then the first; with ``first``, the first that fits is
     returned. If none fits: infeasible below the proved floor of the graph, else unknown.
 
-    >>> from checkmate.graph import DFGraph
+    >>> from checkmate.model.graph import DFGraph
     >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]])
     >>> cheapest(Problem(graph=graph, budget=6), [[0, 0, 1], [0, 1]]).cost
     2.0

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import os
 
-from checkmate.disk import replace_file
 from checkmate.errors import CheckmateError, CostError, PluginError
-from checkmate.graph import DFGraph
+from checkmate.files.disk import replace_file
+from checkmate.model.graph import DFGraph
 from checkmate.plugins.hookspecs import hookimpl
 from checkmate.plugins.loader import (
     ANYTHING,
@@ -56,7 +56,7 @@ from checkmate.plugins.specs import (
     Traced,
     Trial,
 )
-from checkmate.text import examples, quoted
+from checkmate.text.printable import examples, quoted
 
 __all__ = [
     "COST_MODELS",

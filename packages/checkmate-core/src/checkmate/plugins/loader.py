@@ -22,7 +22,7 @@ from checkmate.errors import PluginError
 from checkmate.plugins import hookspecs
 from checkmate.plugins.hookspecs import PROJECT
 from checkmate.plugins.specs import CostModelSpec, ExecutorSpec, ExporterSpec, FrontendSpec, SolverSpec
-from checkmate.text import clipped, excerpt
+from checkmate.text.printable import clipped, excerpt
 
 __all__ = [
     "ANYTHING",

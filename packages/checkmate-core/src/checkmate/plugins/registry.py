@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from checkmate.errors import PluginError, install_hint
 from checkmate.plugins.loader import LoadedPlugin, Spec, installed_plugins, one_line
-from checkmate.text import excerpt, quoted
+from checkmate.text.printable import excerpt, quoted
 
 __all__ = ["Registry", "failed_plugins", "is_missing"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from checkmate.graph import DFGraph
-    from checkmate.problem import Problem
-    from checkmate.schedule import Schedule
+    from checkmate.model.graph import DFGraph
+    from checkmate.model.schedule import Schedule
+    from checkmate.problem.problem import Problem
+    from checkmate.problem.solution import Solution
     from checkmate.simulate import Timeline
-    from checkmate.solution import Solution
 
 __all__ = [
     "CostModel",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from checkmate.errors import InfeasibleBudgetError
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 from checkmate.simulate import Timeline
 from checkmate.units import format_bytes
 

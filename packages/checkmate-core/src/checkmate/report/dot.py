@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from checkmate.disk import replace_file
 from checkmate.errors import GraphError
-from checkmate.graph import DFGraph
+from checkmate.files.disk import replace_file
+from checkmate.model.graph import DFGraph
 from checkmate.simulate import Timeline
-from checkmate.text import clipped, cost_text
+from checkmate.text.printable import clipped, cost_text
 from checkmate.units import format_bytes
 
 __all__ = ["GraphPicture", "graph_dot"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from checkmate.markup import figure, table
+from checkmate.problem.solution import Solution
 from checkmate.report.reading import Reading
-from checkmate.solution import Solution
-from checkmate.text import clipped, cost_text
+from checkmate.text.markup import figure, table
+from checkmate.text.printable import clipped, cost_text
 from checkmate.units import format_bytes
 
 __all__ = ["Explanation", "Recomputed", "explain"]

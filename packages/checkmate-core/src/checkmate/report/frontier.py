@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from checkmate.sweep import Frontier
+    from checkmate.solving.sweep import Frontier
 
 __all__ = ["Line", "gap_corners", "solver_lines"]
 

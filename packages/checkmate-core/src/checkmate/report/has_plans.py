@@ -9,10 +9,10 @@ from typing import Generic, Protocol, TypeVar
 
 from checkmate.errors import NoPlanError
 from checkmate.plugins import EXPORTERS, exporter_for
+from checkmate.problem.solution import Solution
 from checkmate.report.account import Account
 from checkmate.report.explanation import Explanation, explain
 from checkmate.report.peak import PeakReport, peak_report
-from checkmate.solution import Solution
 
 __all__ = ["HasPlans", "Measured", "PlanLike"]
 

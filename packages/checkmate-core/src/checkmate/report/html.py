@@ -17,18 +17,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from checkmate.disk import replace_file
+from checkmate.files.disk import replace_file
+from checkmate.problem.solution import Solution
 from checkmate.report.html_tables import facts, holder_table, recompute_table
 from checkmate.report.reading import Reading
 from checkmate.report.svg import KINDS, MemoryDrawing, frontier_svg
 from checkmate.simulate import Timeline
-from checkmate.solution import Solution
-from checkmate.text import clipped, cost_text, printable
+from checkmate.text.printable import clipped, cost_text, printable
 
 if TYPE_CHECKING:
     import os
 
-    from checkmate.sweep import Frontier
+    from checkmate.solving.sweep import Frontier
 
 __all__ = ["HtmlReport", "html_report"]
 

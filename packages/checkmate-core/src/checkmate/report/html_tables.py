@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from html import escape
 
-from checkmate.markup import table
+from checkmate.problem.solution import Solution
 from checkmate.report.reading import Reading, Recomputation
 from checkmate.simulate import Timeline
-from checkmate.solution import Solution
-from checkmate.text import clipped, cost_text
+from checkmate.text.markup import table
+from checkmate.text.printable import clipped, cost_text
 from checkmate.units import format_bytes
 
 __all__ = ["facts", "holder_table", "recompute_table"]

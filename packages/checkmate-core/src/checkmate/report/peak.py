@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from checkmate.markup import figure, table
-from checkmate.problem import keep_all_peak
+from checkmate.problem.problem import keep_all_peak
+from checkmate.problem.solution import Solution
 from checkmate.report.account import Account, Kind
-from checkmate.solution import Solution
-from checkmate.text import clipped
+from checkmate.text.markup import figure, table
+from checkmate.text.printable import clipped
 from checkmate.units import format_bytes
 
 __all__ = ["PeakReport", "peak_report"]

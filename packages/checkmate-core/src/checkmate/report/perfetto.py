@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from checkmate.disk import replace_file
+from checkmate.files.disk import replace_file
 from checkmate.report.reading import Phase, Reading
 from checkmate.simulate import Timeline
-from checkmate.text import printable
+from checkmate.text.printable import printable
 
 __all__ = ["PerfettoTrace", "perfetto_trace"]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from checkmate.disk import replace_file
 from checkmate.errors import MissingDistributionError, install_hint
+from checkmate.files.disk import replace_file
 from checkmate.plugins.loader import ANYTHING, one_line
 
 if TYPE_CHECKING:

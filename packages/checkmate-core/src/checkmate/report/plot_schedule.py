@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from checkmate.plan import Plan
+from checkmate.model.plan import Plan
 from checkmate.report.frontier import gap_corners, solver_lines
 from checkmate.report.plot import blank_figure, save_figure
 from checkmate.report.reading import Phase, Reading
 from checkmate.simulate import Timeline
-from checkmate.text import byte_unit, clipped
+from checkmate.text.printable import byte_unit, clipped
 from checkmate.units import format_bytes
 
 if TYPE_CHECKING:
-    from checkmate.sweep import Frontier
+    from checkmate.solving.sweep import Frontier
 
 __all__ = ["MemoryPicture", "plot_frontier", "plot_plan", "plot_timeline"]
 

@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from checkmate.report.frontier import gap_corners, solver_lines
 from checkmate.report.reading import Phase, Reading
-from checkmate.text import byte_unit, clipped, printable
+from checkmate.text.printable import byte_unit, clipped, printable
 from checkmate.units import format_bytes
 
 if TYPE_CHECKING:
-    from checkmate.sweep import Frontier
+    from checkmate.solving.sweep import Frontier
 
 __all__ = ["GROUPS", "KINDS", "MemoryDrawing", "frontier_svg"]
 

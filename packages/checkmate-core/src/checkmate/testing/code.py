@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 
-from checkmate.graph import DFGraph, Op, Tensor
-from checkmate.problem import Problem
-from checkmate.schedule import Schedule
+from checkmate.model.graph import DFGraph, Op, Tensor
+from checkmate.model.schedule import Schedule
+from checkmate.problem.problem import Problem
 
 __all__ = ["graph_code", "problem_code", "schedule_code"]
 

@@ -14,8 +14,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from checkmate.graph import DFGraph
-from checkmate.problem import Problem
+from checkmate.model.graph import DFGraph
+from checkmate.problem.problem import Problem
 
 __all__ = ["Golden", "golden_problems", "unit_chain"]
 

@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from checkmate.graph import DFGraph
-from checkmate.problem import Problem
-from checkmate.schedule import Schedule
+from checkmate.model.graph import DFGraph
+from checkmate.model.schedule import Schedule
+from checkmate.problem.problem import Problem
 
 __all__ = ["cheapest_schedule", "optimum"]
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from checkmate.analysis import floor
-from checkmate.graph import DFGraph, Op, Tensor
-from checkmate.problem import Problem, keep_all_peak
-from checkmate.schedule import Compute, Free, Schedule, Step
+from checkmate.model.graph import DFGraph, Op, Tensor
+from checkmate.model.schedule import Compute, Free, Schedule, Step
+from checkmate.problem.problem import Problem, keep_all_peak
 
 __all__ = [
     "branches",

@@ -10,9 +10,9 @@ from torch.optim import Optimizer
 
 from checkmate import Budget
 from checkmate.framework import AUTO
-from checkmate_torch.enabled import disable, enable
-from checkmate_torch.options import TrainingSettings
-from checkmate_torch.training import PlannedTraining
+from checkmate_torch.api.enable import disable, enable
+from checkmate_torch.planning.options import TrainingSettings
+from checkmate_torch.planning.training import PlannedTraining
 
 __all__ = ["Enabling"]
 

@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from checkmate import Budget, UnsupportedModelError
 from checkmate.framework import AUTO
 from checkmate_torch.callbacks.enabling import Enabling
-from checkmate_torch.options import TrainingSettings
+from checkmate_torch.planning.options import TrainingSettings
 
 __all__ = ["CheckmateCallback"]
 

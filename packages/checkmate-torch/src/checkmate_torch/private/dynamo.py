@@ -100,7 +100,7 @@ def captured_whole(
     settings = {
         "recompile_limit": most,
         "accumulated_recompile_limit": 2**31,  # of all captures of a model
-        "allow_rnn": not in_pieces,  # as one graph only: see checkmate_torch.recurrent
+        "allow_rnn": not in_pieces,  # as one graph only: see checkmate_torch.capture.recurrent_ops
         "fail_on_recompile_limit_hit": True,
         "skip_nnmodule_hook_guards": False,  # a hook that is registered later is called
         "allow_unspec_int_on_nn_module": dynamic is not False,  # a counter needs no new graph at each call

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from checkmate_torch.device import machine_of
+from checkmate_torch.ops.device import machine_of
 from checkmate_torch.releases import check_installed
 from checkmate_torch.selfcheck.processes import END, encoded, rows_from
 from checkmate_torch.selfcheck.rows import LATE, Row, line_of, table_of

@@ -9,10 +9,10 @@ from functools import partial
 
 from checkmate import InfeasibleBudgetError
 from checkmate.units import format_bytes
-from checkmate_torch.batches import largest, max_batch_size
 from checkmate_torch.selfcheck.loop import OVER, Loop
 from checkmate_torch.selfcheck.rows import Answer, Check, Setup
 from checkmate_torch.selfcheck.zoo import NETWORKS, Network, checkpoint_blocks
+from checkmate_torch.tools.batches import largest, max_batch_size
 
 __all__ = ["checks"]
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.amp import GradScaler
 
 from checkmate import Budget, InfeasibleBudgetError
-from checkmate_torch.enabled import enable
-from checkmate_torch.meter import memory_meter
+from checkmate_torch.api.compile_step import compile_step
+from checkmate_torch.api.enable import enable
+from checkmate_torch.costs.meter import memory_meter
+from checkmate_torch.costs.workspaces import library_bytes
+from checkmate_torch.planning.step_plan import StepPlan, Viewable
 from checkmate_torch.selfcheck.rows import Setup
 from checkmate_torch.selfcheck.zoo import NETWORKS, Network
-from checkmate_torch.step import compile_step
-from checkmate_torch.step_plan import StepPlan, Viewable
-from checkmate_torch.workspaces import library_bytes
 
 __all__ = ["LEAST", "OVER", "WAYS", "Loop", "Outcome", "difference", "forget_all", "setup_on"]
 

@@ -10,9 +10,9 @@ from torch.profiler import profile
 
 from checkmate import UnsupportedModelError
 from checkmate.units import format_bytes
-from checkmate_torch.device import obtainable_bytes
-from checkmate_torch.meter import memory_meter, resident_bytes
-from checkmate_torch.profile import profile_op
+from checkmate_torch.costs.meter import memory_meter, resident_bytes
+from checkmate_torch.costs.profile import profile_op
+from checkmate_torch.ops.device import obtainable_bytes
 from checkmate_torch.selfcheck.loop import OVER, Loop, difference, setup_on
 from checkmate_torch.selfcheck.rows import Answer, Check, Setup, finite
 from checkmate_torch.selfcheck.zoo import NETWORKS

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from checkmate_torch.demo import Block
 from checkmate_torch.selfcheck.rows import Setup
+from checkmate_torch.tools.demo import Block
 
 __all__ = ["NETWORKS", "Network", "checkpoint_blocks", "networks"]
 

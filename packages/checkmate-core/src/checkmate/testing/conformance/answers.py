@@ -15,12 +15,12 @@ from functools import lru_cache
 from checkmate.analysis import needed_ops
 from checkmate.errors import InvalidScheduleError
 from checkmate.heuristics import BestHeuristic
+from checkmate.model.schedule import Schedule
 from checkmate.plugins import Solver
 from checkmate.plugins.loader import ANYTHING
-from checkmate.problem import Problem
-from checkmate.schedule import Schedule
+from checkmate.problem.problem import Problem
+from checkmate.problem.solution import Solution, Status
 from checkmate.simulate import Timeline, simulate
-from checkmate.solution import Solution, Status
 from checkmate.testing.code import problem_code, schedule_code
 from checkmate.testing.conformance.harness import ConformanceError, NoAnswerInTime, within_time
 from checkmate.testing.oracle import cheapest_schedule, optimum

@@ -10,7 +10,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from checkmate.errors import CostError
-from checkmate.graph import DFGraph
+from checkmate.model.graph import DFGraph
 from checkmate.plugins import COST_MODELS, CostModel
 from checkmate.testing.code import graph_code
 from checkmate.testing.conformance.harness import ConformanceError, ManyExamples, for_all

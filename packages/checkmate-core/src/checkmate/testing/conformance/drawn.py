@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from checkmate.graph import DFGraph
-from checkmate.problem import Problem
+from checkmate.model.graph import DFGraph
+from checkmate.problem.problem import Problem
 from checkmate.testing.conformance.hard import hard_problems
 from checkmate.testing.strategies import graphs, problems, training_steps
 

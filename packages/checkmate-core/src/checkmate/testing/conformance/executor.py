@@ -18,12 +18,12 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from checkmate.analysis import in_vain
-from checkmate.api import minimum_budget, solve
 from checkmate.errors import InvalidScheduleError, UnsupportedScheduleError
+from checkmate.model.schedule import Schedule
 from checkmate.plugins import EXECUTORS, Executor, Observed, Traced, Trial
-from checkmate.problem import keep_all_peak
-from checkmate.schedule import Schedule
+from checkmate.problem.problem import keep_all_peak
 from checkmate.simulate import Timeline, simulate
+from checkmate.solving.api import minimum_budget, solve
 from checkmate.testing.code import graph_code, schedule_code
 from checkmate.testing.conformance.harness import ConformanceError, ManyExamples, for_all, required
 from checkmate.testing.strategies import schedules, valid_schedules

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from checkmate.graph import DFGraph
+from checkmate.files.serialize import graph_bytes
+from checkmate.model.graph import DFGraph
 from checkmate.plugins import EXPORTERS, Exporter
-from checkmate.problem import Problem
-from checkmate.serialize import graph_bytes
+from checkmate.problem.problem import Problem
 from checkmate.simulate import Timeline, simulate
 from checkmate.testing.code import graph_code, schedule_code
 from checkmate.testing.conformance.harness import ConformanceError, ManyExamples, for_all

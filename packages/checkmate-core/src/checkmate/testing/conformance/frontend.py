@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from checkmate.analysis import needed_ops
-from checkmate.graph import DFGraph
+from checkmate.files.serialize import graph_bytes, read_graph
+from checkmate.model.graph import DFGraph
 from checkmate.plugins import FRONTENDS, Frontend, Traced
-from checkmate.problem import keep_all_peak
-from checkmate.serialize import graph_bytes, read_graph
+from checkmate.problem.problem import keep_all_peak
 from checkmate.testing.conformance.harness import ConformanceError, required
 
 __all__ = ["FrontendConformance"]

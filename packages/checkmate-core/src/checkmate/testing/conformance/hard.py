@@ -15,9 +15,9 @@ from functools import lru_cache
 from hypothesis import strategies as st
 
 from checkmate.analysis import floor
-from checkmate.graph import DFGraph, Op, Tensor
 from checkmate.heuristics import BestHeuristic
-from checkmate.problem import Problem, keep_all_peak
+from checkmate.model.graph import DFGraph, Op, Tensor
+from checkmate.problem.problem import Problem, keep_all_peak
 from checkmate.testing.oracle import optimum
 from checkmate.testing.strategies import branches, dressed, training_steps
 

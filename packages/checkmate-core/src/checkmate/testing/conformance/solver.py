@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from checkmate.graph import DFGraph, Op, Tensor
+from checkmate.model.graph import DFGraph, Op, Tensor
 from checkmate.plugins import SOLVERS, Solver
-from checkmate.problem import Problem, Progress
-from checkmate.solution import Solution, Status
+from checkmate.problem.problem import Problem, Progress
+from checkmate.problem.solution import Solution, Status
 from checkmate.testing.code import problem_code
 from checkmate.testing.conformance.answers import LAWS, Answer, ask, exceeds, report, truth_about
 from checkmate.testing.conformance.drawn import (

@@ -11,8 +11,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from checkmate.analysis import floor
-from checkmate.graph import DFGraph, Op
-from checkmate.problem import Problem, keep_all_peak
+from checkmate.model.graph import DFGraph, Op
+from checkmate.problem.problem import Problem, keep_all_peak
 
 __all__ = ["asked_in_turn", "copied", "names", "random_order", "renamed", "reordered", "scaled"]
 

@@ -1,0 +1,1 @@
+"""What goes to disk and between processes: wire formats, checked answers, the cache."""

@@ -1,0 +1,1 @@
+"""What is asked and answered: a graph within a budget, the solution, the time that is left."""

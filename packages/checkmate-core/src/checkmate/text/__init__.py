@@ -1,0 +1,1 @@
+"""Text that people read: printable strings, HTML, log lines."""

@@ -1,0 +1,1 @@
+"""The plugin interfaces of core, for TensorFlow: executor, trials of the conformance kit."""

@@ -1,0 +1,148 @@
+"""A traced step, and the same step as it runs by a schedule: every planned step of this package runs so.
+
+bind: (f, σ) ↦ f̂ with f̂(x) = f(x), bit for bit, whose ops run, and whose buffers are freed, as σ says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from checkmate import Schedule, simulate
+from checkmate.framework import TracedStep
+from checkmate_tf.capture.arguments import Signature
+from checkmate_tf.capture.function_capture import UnsupportedFunctionError
+from checkmate_tf.running.emit import Replay, emit
+from checkmate_tf.running.program import Program
+from checkmate_tf.running.settled import Settled
+
+__all__ = ["BoundStep", "Source", "TracedFunction", "as_written", "bind"]
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def as_written(method: _Method) -> _Method:
+    """A method that TensorFlow does not convert when it traces a function that calls it."""
+    kept: _Method = tf.autograph.experimental.do_not_convert(method)
+    return kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Source:
+    """The function that was traced.
+
+    Attributes:
+        signature: its arguments.
+        function: TensorFlow's ``ConcreteFunction`` of it, which gives the structure of the results.
+        keep: an object that must live as long.
+    """
+
+    signature: Signature
+    function: Any
+    keep: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TracedFunction(TracedStep):
+    """A training step that was traced and not run; :func:`bind` makes it run by a schedule of ``graph``.
+
+    Attributes:
+        settled: TensorFlow's ops, and their relation to ``graph``.
+        source: the function that was traced.
+    """
+
+    settled: Settled
+    source: Source
+
+    @property
+    def variables(self) -> tuple[tf.Variable, ...]:
+        """The variables that the step uses."""
+        return self.settled.traced.captured.variables
+
+
+def bind(traced: TracedFunction, schedule: Schedule) -> BoundStep:
+    """Let a traced step run by a schedule, of a solver or from a file, to the letter.
+
+    Every compute runs, in this order, also one whose results nothing reads. A tensor that is freed later than
+    its last reader is held until there. All valid schedules can run.
+
+    Args:
+        traced: from :func:`trace`.
+        schedule: for ``traced.graph``.
+
+    Returns:
+        A callable of the step's arguments, which changes the variables of the step as the step itself does.
+
+    Raises:
+        InvalidScheduleError: if the simulator rejects the schedule for ``traced.graph``.
+
+    >>> import checkmate, checkmate.tf2, keras
+    >>> model = keras.Sequential([keras.Input([64]), keras.layers.Dense(256, "relu"), keras.layers.Dense(1)])
+    >>> specs = tf.TensorSpec([1024, 64]), tf.TensorSpec([1024, 1])
+    >>> traced = checkmate.tf2.trace(model, "mse", "sgd", *specs, cost_model="flops")
+    >>> least = checkmate.minimum_budget(traced.graph, solver="heuristics")
+    >>> step = bind(traced, least.schedule)
+    >>> prediction, loss = step(tf.ones([1024, 64]), tf.ones([1024, 1]))
+    >>> prediction.shape, loss.shape
+    (TensorShape([1024, 1]), TensorShape([]))
+    """
+    simulate(traced.graph, schedule)
+    return BoundStep(traced, traced.settled.program(schedule))
+
+
+class BoundStep:
+    """A step that runs by a schedule; made by :func:`bind`.
+
+    Attributes:
+        traced: the step.
+        program: the copies of TensorFlow's ops that run, in order.
+
+    Args:
+        traced: the step.
+        program: of a schedule of it.
+    """
+
+    def __init__(self, traced: TracedFunction, program: Program) -> None:
+        """Keep the program; TensorFlow's function of it is made at the first run."""
+        self.traced = traced
+        self.program = program
+        self._replay: Replay | None = None
+
+    @as_written
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the step on these arguments; eagerly, or as a part of the function that is being traced.
+
+        Raises:
+            UnsupportedFunctionError: if the step was traced for arguments of another kind.
+        """
+        signature, tensors = Signature.of(args, kwargs)
+        traced = self.traced.source.signature
+        if signature.key != traced.key:
+            raise UnsupportedFunctionError(
+                f"the step was traced for {traced}, and is called with {signature}: trace it for these "
+                "arguments, and find a schedule of that graph"
+            )
+        return self.run(tensors)
+
+    def run(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """The results of the step, nested as the traced function returns them.
+
+        Args:
+            tensors: the tensors among the arguments, in the order of ``tf.nest.flatten``.
+        """
+        made = iter(self.replay(*tensors))
+        structure = self.traced.source.function.structured_outputs
+        leaves = tf.nest.flatten(structure, expand_composites=True)
+        found = [None if leaf is None else next(made) for leaf in leaves]
+        return tf.nest.pack_sequence_as(structure, found, expand_composites=True)
+
+    @property
+    def replay(self) -> Replay:
+        """TensorFlow's function of the program, made at its first use."""
+        if self._replay is None:
+            with tf.init_scope():
+                self._replay = emit(self.traced.settled.traced.captured, self.program)
+        return self._replay

@@ -1,0 +1,59 @@
+"""A budget as a callback of Keras' ``fit``."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import keras
+
+from checkmate import Budget as Bytes
+from checkmate.framework import AUTO
+from checkmate_tf.api.enable import PlannedTraining, enable, planned_training
+from checkmate_tf.planning.options import Options, Settings
+
+__all__ = ["Budget"]
+
+
+class Budget(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Enable the model that is trained: ``model.fit(x, y, callbacks=[Budget("60%")])``.
+
+    The model stays enabled after training, as by :func:`enable`, and the next ``fit`` with the same callback
+    uses the same plans. :func:`disable` restores the model's own training.
+
+    Args:
+        budget: as in :func:`enable`.
+        **settings: :class:`~checkmate_tf.planning.options.Settings`.
+
+    Raises:
+        BudgetError: if the budget can't be read.
+        TypeError: if there is no such setting, or the cost model is none.
+
+    Attributes:
+        training: the plans of the model; None before training starts.
+
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> budget = Budget("100%", cost_model="flops")
+    >>> history = model.fit(keras.ops.ones([6, 4]), keras.ops.ones([6, 1]), callbacks=[budget], verbose=0)
+    >>> len(budget.training.plans)
+    1
+    """
+
+    def __init__(self, budget: Bytes = AUTO, **settings: Unpack[Settings]) -> None:
+        """Keep the settings until training starts."""
+        super().__init__()
+        Options.parse(budget=budget, **settings)
+        self.training: PlannedTraining | None = None
+        self._budget, self._settings = budget, settings
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Enable the model, unless it is enabled by this callback.
+
+        Args:
+            logs: not used.
+
+        Raises:
+            UnsupportedModelError, UnsupportedKerasError: as :func:`enable`.
+        """
+        if self.training is None or planned_training(self.model) is not self.training:
+            self.training = enable(self.model, self._budget, **self._settings)

@@ -1,0 +1,187 @@
+"""One training iteration of a Keras model within a byte budget: :func:`compile` and its result.
+
+(image, label) ↦ (prediction, loss), the optimizer applied
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import keras
+import tensorflow as tf
+
+from checkmate import Budget, UnsupportedModelError
+from checkmate.framework import AUTO
+from checkmate_tf.api.function import PlannedFunction
+from checkmate_tf.capture.losses import Loss, scalar_loss
+from checkmate_tf.capture.specs import specs_of
+from checkmate_tf.ops.device import device_of_this_machine
+from checkmate_tf.planning.options import Options, Settings
+from checkmate_tf.releases import check_model
+
+__all__ = ["CompiledIteration", "Iteration", "compile", "iteration"]
+
+
+def compile(
+    model: keras.Model,
+    loss: Loss,
+    optimizer: keras.optimizers.Optimizer | str,
+    input_spec: Any = None,
+    label_spec: Any = None,
+    budget: Budget = AUTO,
+    **settings: Unpack[Settings],
+) -> CompiledIteration:
+    """Make one training iteration of a Keras model that stays within a byte budget.
+
+    ``prediction, loss = train_iteration_fn(image, label)`` gives the same bits as these lines::
+
+        with tf.GradientTape() as tape:
+            prediction = model(image, training=True)
+            loss = loss_fn(label, prediction) + sum(model.losses)
+        gradients = tape.gradient(optimizer.scale_loss(loss), model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+
+    Args:
+        model: of Keras 3, on TensorFlow: functional, sequential or subclassed. If it is not built yet, it is
+            built for ``input_spec``. Each plan fixes the variables that are trained.
+        loss: a Keras loss or its name; a list or dict of these for several outputs, which are added; or any
+            callable of (label, prediction); the mean of its result is taken.
+        optimizer: of Keras, or its name. With the precision policy ``mixed_float16`` it is put into a
+            ``LossScaleOptimizer``, unless it is one, as ``model.compile`` does.
+        input_spec: ``tf.TensorSpec`` or a sample of the model's inputs, nested as they are. With both specs
+            the plan is made now, so that mistakes show now; otherwise at the first call.
+        label_spec: the same for the labels, which are passed to the loss.
+        budget: bytes of everything that the iteration holds at once: the model, the optimizer's state, the
+            batch, activations, gradients, the workspaces of ops; a size (``"8GiB"``), a share of the plain
+            iteration's peak (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
+        **settings: :class:`~checkmate_tf.planning.options.Settings`.
+
+    Returns:
+        The iteration, which plans again when it meets a new kind of batch.
+
+    Raises:
+        BudgetError: if the budget can't be read.
+        InfeasibleBudgetError: if no schedule was found; names a budget that works.
+        UnsupportedModelError: if the model is to be compiled by XLA, or is not built and there is no
+            ``input_spec``.
+        UnsupportedKerasError: if it is of Keras 2, or runs on another backend than TensorFlow.
+        UnsupportedFunctionError: if a shape is not known, or a part can't be planned.
+        LossError: if labels and outputs are not nested as the loss needs it.
+        TypeError, ValueError: if the model, the loss or the optimizer is none, or there is no such setting.
+
+    >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
+    >>> step = compile(model, "mse", "sgd", tf.TensorSpec([16, 4]), tf.TensorSpec([16, 1]), "100%")
+    >>> losses = [float(step(tf.ones([16, 4]), tf.ones([16, 1]))[1]) for _ in range(3)]
+    >>> losses[0] > losses[1] > losses[2]
+    True
+    """
+    options = Options.parse(budget=budget, **settings)
+    made = iteration(model, loss, optimizer, input_spec)
+    compiled = CompiledIteration(made, options)
+    if input_spec is not None and label_spec is not None:
+        compiled.plan(specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
+    return compiled
+
+
+class CompiledIteration(PlannedFunction):
+    """A training iteration within a budget, ``(image, label) -> (prediction, loss)``.
+
+    Attributes:
+        model: the model, as it was passed.
+        optimizer: the optimizer that is applied.
+    """
+
+    def __init__(self, made: Iteration, options: Options) -> None:
+        """Keep the iteration; it is traced at its first use."""
+        as_written = tf.autograph.experimental.do_not_convert(made.__call__)  # as Keras' own step is traced
+        super().__init__(as_written, options, optimizer=lambda: _variables(made.optimizer))
+        self.model = made.model
+        self.optimizer = made.optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Iteration:
+    """One training iteration, as it is traced.
+
+    Attributes:
+        model: is called with ``training=True``.
+        loss: (label, prediction) ↦ scalar.
+        optimizer: is applied.
+    """
+
+    model: keras.Model
+    loss: Any
+    optimizer: keras.optimizers.Optimizer
+
+    def __call__(self, image: Any, label: Any) -> tuple[Any, tf.Tensor]:
+        """The prediction and the loss."""
+        trained = self.model.trainable_variables
+        with tf.GradientTape() as tape:
+            prediction = self.model(image, training=True)
+            loss = self.loss(label, prediction)
+            scaled = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, trained)
+        self.optimizer.apply_gradients(zip(gradients, trained, strict=True))
+        return prediction, loss
+
+
+def iteration(model: keras.Model, loss: Loss, optimizer: Any, input_spec: Any = None) -> Iteration:
+    """The training iteration of a model; the model and the optimizer's state are built if they are not yet.
+
+    Raises:
+        UnsupportedModelError, UnsupportedKerasError, UnsupportedFunctionError, TypeError, ValueError: as
+            :func:`compile`.
+    """
+    _check_model(model)
+    _build(model, input_spec)
+    of_outputs = scalar_loss(model, loss)
+    optimizer = _optimizer(optimizer, model)
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return Iteration(model=model, loss=of_outputs, optimizer=optimizer)
+
+
+def _check_model(model: keras.Model) -> None:
+    check_model(model)
+    settings = getattr(getattr(model, "_compile_config", None), "config", {})
+    on_cpu = device_of_this_machine() == "CPU:0"  # elsewhere Keras chooses XLA unasked, and it is left out
+    if settings.get("jit_compile") is True and on_cpu:
+        raise UnsupportedModelError(
+            f"{model.name!r} was compiled with jit_compile=True, and XLA orders and frees in its own way: "
+            "leave that out of model.compile(...)"
+        )
+
+
+def _build(model: keras.Model, input_spec: Any) -> None:
+    if not model.built:
+        if input_spec is None:
+            raise UnsupportedModelError(
+                f"{model.name!r} is not built, so its variables are unknown: give "
+                "input_spec=tf.TensorSpec([batch, ...]), or call the model once"
+            )
+        specs = specs_of("input_spec", input_spec)
+        flat = tf.nest.flatten(specs)
+        tf.function(
+            lambda *xs: model(tf.nest.pack_sequence_as(specs, xs), training=True), autograph=False
+        ).get_concrete_function(*flat)
+    if not model.trainable_variables:
+        raise UnsupportedModelError(f"{model.name!r} has no trainable variables: there is nothing to train")
+
+
+def _optimizer(optimizer: Any, model: keras.Model) -> keras.optimizers.Optimizer:
+    found = keras.optimizers.get(optimizer) if isinstance(optimizer, str) else optimizer
+    if not isinstance(found, keras.optimizers.Optimizer):
+        raise TypeError(
+            f"optimizer is {optimizer!r:.80}, must be one of Keras, as keras.optimizers.Adam(), "
+            "or its name, as 'adam'"
+        )
+    scales = isinstance(found, keras.optimizers.LossScaleOptimizer)
+    if model.dtype_policy.name == "mixed_float16" and not scales:
+        return keras.optimizers.LossScaleOptimizer(found, name="loss_scale_optimizer")
+    return found
+
+
+def _variables(optimizer: keras.optimizers.Optimizer) -> list[tf.Variable]:
+    """TensorFlow's variables of an optimizer."""
+    return [v.value if not isinstance(v, tf.Variable) else v for v in optimizer.variables]

@@ -1,0 +1,239 @@
+"""A function that computes a training step, planned for each kind of arguments and run as planned.
+
+f(x) = y  ↦  f̂(x) = y, bit for bit, with peak(f̂) ≤ budget
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import update_wrapper
+from itertools import count
+from typing import Any, Unpack, overload
+
+import tensorflow as tf
+
+from checkmate import Budget, ProfilerBusyError
+from checkmate.framework import AUTO
+from checkmate.report import HasPlans
+from checkmate_tf import private
+from checkmate_tf.api.bind import BoundStep, Source, TracedFunction, as_written
+from checkmate_tf.capture.arguments import Signature
+from checkmate_tf.capture.function_capture import UnsupportedFunctionError, capture
+from checkmate_tf.capture.uncounted import measured_run
+from checkmate_tf.costs.events import other_profiler_runs
+from checkmate_tf.planning.options import Options, Settings
+from checkmate_tf.planning.planner import plan_step, price_step
+from checkmate_tf.planning.step_plan import StepPlan
+
+__all__ = ["PlannedFunction", "function"]
+
+_MOST_KINDS = 32
+"""Kinds of arguments whose plans are kept: a plan of 600 ops and its function take 45 MiB of the host."""
+_REWRITING = "rewriting the graph"
+_log = logging.getLogger(__name__)
+
+
+@overload
+def function(
+    fn: Callable[..., Any], *, budget: Budget = AUTO, **settings: Unpack[Settings]
+) -> PlannedFunction: ...
+@overload
+def function(
+    fn: None = None, *, budget: Budget = AUTO, **settings: Unpack[Settings]
+) -> Callable[[Callable[..., Any]], PlannedFunction]: ...
+def function(
+    fn: Callable[..., Any] | None = None, *, budget: Budget = AUTO, **settings: Unpack[Settings]
+) -> PlannedFunction | Callable[[Callable[..., Any]], PlannedFunction]:
+    """Run a function that computes losses and gradients, and may apply them, within a byte budget.
+
+    Args:
+        fn: a function that ``tf.function`` accepts: of tensors, nested in tuples, lists and dicts, and of
+            Python values, which are constants to it. It may create variables at its first call only. Left
+            out for a decorator with settings: ``@function(budget="8GiB")``.
+        budget: bytes of everything that the step holds at once: variables that it uses, arguments,
+            activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the plain
+            step's peak (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
+        **settings: :class:`~checkmate_tf.planning.options.Settings`.
+
+    Returns:
+        A callable of the same arguments, which plans when it meets a new kind of them.
+
+    Raises:
+        BudgetError: if the budget can't be read.
+        UnsupportedFunctionError: if ``fn`` is a ``tf.function`` that XLA compiles.
+        TypeError: if ``fn`` can't be called, there is no such setting, or the cost model is none.
+
+    >>> w = tf.Variable(tf.ones([4, 4]))
+    >>> @function(budget="100%", cost_model="flops")
+    ... def step(x):
+    ...     with tf.GradientTape() as tape:
+    ...         loss = tf.reduce_sum(tf.nn.relu(x @ w))
+    ...     return loss, tape.gradient(loss, w)
+    >>> loss, gradient = step(tf.ones([2, 4]))
+    >>> float(loss), gradient.shape
+    (32.0, TensorShape([4, 4]))
+    """
+    options = Options.parse(budget=budget, **settings)
+    return PlannedFunction(fn, options) if fn is not None else lambda fn: PlannedFunction(fn, options)
+
+
+class PlannedFunction(HasPlans[StepPlan]):
+    """A function that runs within a budget; made by :func:`function`.
+
+    Args:
+        fn: the function.
+        options: how to plan.
+        optimizer: gives the variables that are an optimizer's state, once they exist; for reports.
+
+    Raises:
+        TypeError, UnsupportedFunctionError: as :func:`function`.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], options: Options, optimizer: Callable[[], Iterable[tf.Variable]] = tuple
+    ) -> None:
+        """Keep the settings; the function is traced at its first use."""
+        if isinstance(fn, type) or not callable(fn):
+            raise TypeError(
+                f"fn is {fn!r:.80}, must be a function that computes a training step: "
+                "checkmate.tf2.function(step, budget='8GiB')"
+            )
+        if getattr(fn, "_jit_compile", False):
+            raise UnsupportedFunctionError(
+                f"{fn!r} is compiled by XLA, which orders and frees in its own way: leave out "
+                "jit_compile=True"
+            )
+        plain = getattr(fn, "python_function", fn)
+        self._fn = private.with_autograph(plain) if getattr(fn, "_autograph", True) else plain
+        self._options = options
+        self._optimizer = optimizer
+        self._steps: dict[object, _Step] = {}
+        self._uses = count()
+        self._lock = threading.RLock()
+        update_wrapper(self, plain, updated=())
+
+    @property
+    def plans(self) -> tuple[StepPlan, ...]:
+        """The plans: one for each kind of arguments, up to the 32 kinds that were used last."""
+        return tuple(step.plan for step in self._steps.values())
+
+    @as_written
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the step on these arguments; eagerly, or as a part of the function that is being traced.
+
+        Raises:
+            UnsupportedFunctionError: if the function can't be planned, or a shape is not known.
+            InfeasibleBudgetError: if no schedule was found; names a budget that works.
+        """
+        signature, tensors = Signature.of(args, kwargs)
+        return self._step(signature).run(tensors)
+
+    @as_written
+    def plan(self, *args: Any, **kwargs: Any) -> StepPlan:
+        """The plan for these arguments; a ``tf.TensorSpec`` may replace a tensor. Only single ops are run.
+
+        Raises:
+            UnsupportedFunctionError, InfeasibleBudgetError: as by a call.
+        """
+        return self._step(Signature.of(args, kwargs)[0]).plan
+
+    @as_written
+    def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
+        """The step that a plan for these arguments would be made for, to run by another schedule.
+
+        Raises:
+            UnsupportedFunctionError: as by a call.
+        """
+        with self._options.planning("tracing"):
+            source = self._concrete(Signature.of(args, kwargs)[0])
+            with tf.init_scope():
+                self._options.report(_REWRITING)
+                captured = capture(source.function)
+                settled, account = price_step(captured, self._options, optimizer=self._optimizer_handles())
+        return TracedFunction(graph=settled.graph, account=account, settled=settled, source=source)
+
+    def _step(self, signature: Signature) -> _Step:
+        with self._lock:
+            step = self._steps.get(signature.key)
+            if step is None or (step.provisional and not other_profiler_runs()):
+                if step is None and len(self._steps) == _MOST_KINDS:
+                    del self._steps[min(self._steps, key=lambda key: self._steps[key].used)]
+                with self._options.planning("tracing"):
+                    step = self._steps[signature.key] = self._planned(signature)
+            step.used = next(self._uses)
+            return step
+
+    def _planned(self, signature: Signature) -> _Step:
+        if tf.distribute.has_strategy():
+            raise UnsupportedFunctionError(
+                f"{type(tf.distribute.get_strategy()).__name__} runs a step on several devices, and a plan "
+                "is for one: build and train the model outside of strategy.scope()"
+            )
+        source = self._concrete(signature)
+        with tf.init_scope():  # measured ops run now, even if the caller is being traced
+            try:
+                plan, provisional = self._decided(source, self._options), False
+            except ProfilerBusyError:
+                if not other_profiler_runs():
+                    raise
+                _log.warning(
+                    "another profiler is running, so no op can be measured: costs are FLOPs, and workspaces "
+                    "are not counted, until the first step after it"
+                )
+                unmeasured = replace(self._options, cost_model="flops", workspaces=False)
+                plan, provisional = self._decided(source, unmeasured), True
+        text = repr(plan.solution)  # handlers may keep the record: it must not hold the plan
+        _log.info("planned for %s: %s", signature, text)
+        settled = plan.settled
+        traced = TracedFunction(graph=settled.graph, account=plan.account, settled=settled, source=source)
+        bound = BoundStep(traced, plan.program)
+        return _Step(plan=plan, bound=bound, options=self._options, provisional=provisional)
+
+    def _decided(self, source: Source, options: Options) -> StepPlan:
+        known = (step.plan for step in self._steps.values() if not step.provisional)
+        like = max(known, key=lambda plan: plan.plain_peak, default=None)
+        options.report(_REWRITING)
+        captured = capture(source.function)
+        return plan_step(captured, options, optimizer=self._optimizer_handles(), like=like)
+
+    def _concrete(self, signature: Signature) -> Source:
+        traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
+        function = traced.get_concrete_function(*signature.specs)
+        return Source(signature=signature, function=function, keep=traced)
+
+    def _optimizer_handles(self) -> set[int]:
+        return {id(v.handle) for v in self._optimizer()}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Step:
+    """A plan, and the step that runs by it.
+
+    Attributes:
+        options: how it was planned, for progress reports.
+        provisional: whether it was planned without measuring its ops.
+        started: whether it has run eagerly.
+        used: number of its last use among those of the function.
+    """
+
+    plan: StepPlan
+    bound: BoundStep
+    options: Options
+    provisional: bool
+    started: bool = False
+    used: int = 0
+
+    def run(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """Run the step; the first time, measure it if some bytes are not counted."""
+        if self.started or not tf.executing_eagerly():
+            return self.bound.run(tensors)
+        self.started = True
+        with self.options.planning("building the function"):
+            _ = self.bound.replay
+            self.options.report("running the first step")
+            if any(self.plan.traced.uncounted):
+                return measured_run(self.plan, self.bound.run, tensors)
+            return self.bound.run(tensors)

@@ -1,0 +1,1 @@
+"""A function as TensorFlow sees it: its graph, arguments, variables and loss."""

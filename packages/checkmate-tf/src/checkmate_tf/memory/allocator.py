@@ -1,0 +1,118 @@
+"""The bytes that a program is expected to need at its peak: live ones, or the allocator's memory.
+
+The requests of the program are replayed on a simulated allocator (:mod:`checkmate_tf.memory.bfc`) that has
+one region: each output is requested when its copy runs, and the workspace as one chunk. A buffer that takes
+the place of another one keeps its chunk. What is resident from the start is one chunk behind a gap, as the
+making of variables leaves it. Where chunks come to lie depends on details that the program does not say, so
+several replays are made, and the memory must be enough for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from itertools import product
+
+import tensorflow as tf
+
+from checkmate import DFGraph
+from checkmate_tf.memory.bfc import GRANULE, Allocator, OutOfMemoryError
+from checkmate_tf.memory.residency import Changes, changes, resident_bytes
+from checkmate_tf.planning.options import Counts
+from checkmate_tf.running.program import Program, Value
+from checkmate_tf.tracing.needs import SMALL
+
+__all__ = ["expected_bytes"]
+
+_EARLY = 0.005
+"""Share of the peak charged for light ops, which wait for nothing and may run early."""
+_EARLIEST = 32
+"""The most small tensors charged for that: 12 were seen in a step of 9,000 ops (DenseNet121)."""
+_MARGIN = 0.04
+"""Share of the allocator's memory that is added, because light ops run early and kernels request their
+workspaces in pieces. Which do varies from step to step: of 12 plans of a U-Net, 4 ran out of memory in some
+of 12 steps with up to 0.008 more than the replay needs; 3 of 360 steps did with 0.011 to 0.026 more, all at
+0.012; and 2 of about 100 processes on a busy machine with 0.02."""
+_PRECISION = 0.002
+_GAPS = (0, 1, 2)
+"""Bytes of the gap in the replays, in multiples of the largest resident tensor: there were 2.9 MB of gaps
+where the largest had 1.5 MB."""
+_WORKSPACE_FIRST = frozenset({"MaxPoolGrad"})
+"""Types of ops whose kernels request their workspace before their outputs, in half of the replays."""
+
+
+def expected_bytes(
+    program: Program, workspaces: Mapping[tf.Operation, int], graph: DFGraph, counts: Counts = "live"
+) -> int:
+    """The bytes that a program needs at its peak.
+
+    Args:
+        program: the copies that run.
+        workspaces: bytes that an op needs only while it runs.
+        graph: of the step, which says what is resident from the start.
+        counts: ``"live"`` or ``"allocator"``, as in :class:`~checkmate_tf.planning.options.Settings`.
+    """
+    live = graph.base_size + int(resident_bytes(program, workspaces).max(initial=0))
+    if counts == "live":
+        return live + min(_EARLIEST * SMALL, int(_EARLY * live))
+    largest = max((graph.tensors[t].size for t in graph.inputs), default=0)
+    requests = list(changes(program, workspaces))
+    first = frozenset(k for k, copy in enumerate(program.copies) if copy.op.type in _WORKSPACE_FIRST)
+    replays = list(product((frozenset[int](), first), (n * largest for n in _GAPS)))
+
+    def fits(limit: int) -> bool:
+        return all(_fits(requests, ahead, graph.base_size, gap, limit) for ahead, gap in replays)
+
+    return _least_limit(fits, live)
+
+
+def _least_limit(fits: Callable[[int], bool], live: int) -> int:
+    """The memory within which the allocator finds room for all requests, with a margin.
+
+    Args:
+        fits: whether the allocator of a device with that many bytes does.
+        live: the most bytes that are live at once.
+    """
+    low, high = live, 2 * live
+    while not fits(high):
+        low, high = high, 2 * high
+    while high - low > max(_PRECISION * live, GRANULE):
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high + int(_MARGIN * high)
+
+
+def _fits(changes: Sequence[Changes], ahead: Set[int], base: int, gap: int, limit: int) -> bool:
+    """Whether the allocator of a device with ``limit`` bytes finds room for all requests.
+
+    Args:
+        changes: what each copy requests and releases.
+        ahead: the copies whose workspace is requested before their outputs.
+        base: bytes that are resident from the start.
+        gap: bytes free before these.
+        limit: bytes of the device.
+    """
+    allocator = Allocator(limit)
+    sizes: dict[Value, int] = {}
+    places: dict[Value, int] = {}
+    try:
+        if base:
+            before = allocator.allocate(max(gap, 1))
+            allocator.allocate(base)
+            allocator.release(before)
+        for k, (made, over, workspace, freed) in enumerate(changes):
+            scratch = allocator.allocate(workspace) if workspace and k in ahead else None
+            sizes |= made
+            for b, size in made.items():
+                if over in places and size == sizes[over]:
+                    places[b] = places.pop(over)
+                elif size:
+                    places[b] = allocator.allocate(size)
+            if workspace and scratch is None:
+                scratch = allocator.allocate(workspace)
+            if scratch is not None:
+                allocator.release(scratch)
+            for b in freed & places.keys():
+                allocator.release(places.pop(b))
+    except OutOfMemoryError:
+        return False
+    return True

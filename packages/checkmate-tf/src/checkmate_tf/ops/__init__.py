@@ -1,0 +1,1 @@
+"""Facts about single ops of TensorFlow: shared storage, branches and loops, devices."""

@@ -1,0 +1,162 @@
+"""Tensors of TensorFlow that share one buffer, and ops that may write their output over an input.
+
+    alias        y = f(x) makes no buffer: y is x under another shape, or x itself
+    take-over    y = f(x) is written into x's buffer, if x has the same size and no other op needs it
+    lent         the workspace of f is kept for g, which reads the output of f and uses the workspace again
+
+All are properties of TensorFlow's kernels, found by comparing predicted with measured peaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import tensorflow as tf
+
+from checkmate_tf.ops.rows import rows_of
+from checkmate_tf.private import resources
+
+__all__ = [
+    "ALIASES",
+    "TAKE_OVER",
+    "TAKE_OVER_SECOND",
+    "aliased_input",
+    "calls_functions",
+    "is_compiled",
+    "is_elementwise",
+    "is_source",
+    "lender",
+    "nbytes",
+    "output_bytes",
+    "takes_over",
+]
+
+_Found = TypeVar("_Found")
+
+_SOURCES = frozenset({"Placeholder", "PlaceholderWithDefault", "Const", "VarHandleOp"})
+_STRING = 24
+"""Bytes of a string's header, ``tstring``, which has room for 22 characters."""
+ALIASES = frozenset(
+    {
+        "Identity",
+        "IdentityN",
+        "Reshape",
+        "Squeeze",
+        "ExpandDims",
+        "StopGradient",
+        "PreventGradient",
+        "CheckNumerics",
+        "EnsureShape",
+        "Bitcast",
+        "ReadVariableOp",
+    }
+)
+"""Types of ops whose outputs share the buffers of their inputs."""
+# fmt: off
+TAKE_OVER = frozenset((
+    "Abs", "Acos", "Acosh", "Add", "AddN", "AddV2", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "BiasAdd",
+    "Ceil", "Cos", "Cosh", "Div", "DivNoNan", "Elu", "EluGrad", "Erf", "Erfc", "Erfinv", "Exp", "Expm1",
+    "Floor", "FloorDiv", "FloorMod", "Inv", "InvGrad", "LeakyRelu", "LeakyReluGrad", "Lgamma", "Log",
+    "Log1p", "LogSoftmax", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "Neg", "Pow", "RealDiv",
+    "Reciprocal", "ReciprocalGrad", "Relu", "Relu6", "Relu6Grad", "ReluGrad", "Rint", "Round", "Rsqrt",
+    "RsqrtGrad", "Selu", "SeluGrad", "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Sinh", "Softmax",
+    "Softplus", "SoftplusGrad", "Softsign", "SoftsignGrad", "Sqrt", "SqrtGrad", "Square",
+    "SquaredDifference", "Sub", "Tan", "Tanh", "TanhGrad", "TruncateDiv", "Xdivy", "Xlogy", "Xlog1py",
+    "LogicalAnd", "LogicalOr", "LogicalNot", "ClipByValue", "SelectV2",
+))
+# fmt: on
+"""Types of ops that write their output over an input of the same size."""
+TAKE_OVER_SECOND = frozenset({"SparseSoftmaxCrossEntropyWithLogits"})
+"""Ops that write their second output over their first input; with dense labels, not in TensorFlow 2.16."""
+
+_LENT = {"MaxPoolGrad": ("MaxPool", 1)}
+"""Op → type of its lender, and the input that the lender makes: oneDNN's pooling keeps the positions of the
+largest elements for its gradient."""
+
+
+def nbytes(tensor: tf.Tensor) -> int:
+    """Bytes of a tensor; 0 if its shape is not known, or it is a handle (resource, variant).
+
+    Of strings, only the headers: longer texts are kept elsewhere.
+    """
+    if tensor.dtype in (tf.resource, tf.variant):
+        return 0
+    elements: int = tensor.shape.num_elements() or 0
+    return elements * (_STRING if tensor.dtype == tf.string else int(tensor.dtype.size))
+
+
+def _once(find: Callable[[tf.Operation], _Found]) -> Callable[[tf.Operation], _Found]:
+    """A function that finds each op's answer once: TensorFlow takes long to list tensors and shapes."""
+    known: WeakKeyDictionary[tf.Operation, _Found] = WeakKeyDictionary()
+
+    @wraps(find)
+    def found(op: tf.Operation) -> _Found:
+        if op not in known:
+            known[op] = find(op)
+        return known[op]
+
+    return found
+
+
+@_once
+def output_bytes(op: tf.Operation) -> tuple[int, ...]:
+    """Bytes of each output of an op of a captured step, as by :func:`nbytes`."""
+    return tuple(map(nbytes, op.outputs))
+
+
+def is_source(op: tf.Operation) -> bool:
+    """Whether an op's output is resident from the start: an argument, a captured tensor, a constant."""
+    return op.type in _SOURCES
+
+
+def aliased_input(op: tf.Operation, output: int) -> int | None:
+    """The input whose buffer an output of an op shares; None = it has a buffer of its own.
+
+    A read of a variable shares the variable's buffer.
+    """
+    if op.type in ALIASES:
+        return output if op.type == "IdentityN" else 0
+    return rows_of(op)
+
+
+def is_elementwise(op: tf.Operation) -> bool:
+    """Whether an op computes each element of its output from one of each input."""
+    return op.type in TAKE_OVER
+
+
+@_once
+def takes_over(op: tf.Operation) -> tuple[int, ...]:
+    """The inputs that an op may write an output of the same size over, once no other op needs them."""
+    if op.type in TAKE_OVER_SECOND:
+        return (0,) if nbytes(op.inputs[0]) == nbytes(op.outputs[1]) else ()
+    if op.type not in TAKE_OVER or len(op.outputs) != 1:
+        return ()
+    size, dtype = nbytes(op.outputs[0]), op.outputs[0].dtype
+    return tuple(k for k, t in enumerate(op.inputs) if nbytes(t) == size and t.dtype == dtype)
+
+
+def calls_functions(op: tf.Operation) -> bool:
+    """Whether an op calls functions, as branches, loops and calls do."""
+    return any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())
+
+
+def is_compiled(op: tf.Operation) -> bool:
+    """Whether an op is one kernel because XLA compiles the function that it calls, and writes no variable.
+
+    Keras calls one for each grouped convolution on a CPU.
+    """
+    marked = "_XlaMustCompile" in op.node_def.attr and op.node_def.attr["_XlaMustCompile"].b
+    return marked and not resources(op)[1]
+
+
+def lender(op: tf.Operation) -> tf.Operation | None:
+    """The op whose workspace is kept for this one, which then needs none of its own; None = no such op."""
+    kind, k = _LENT.get(op.type, ("", 0))
+    if not kind or op.inputs[k].op.type != kind:
+        return None
+    found = op.inputs[k].op
+    own = {(t.op.name, t.value_index) for t in op.inputs}
+    return found if all((t.op.name, t.value_index) in own for t in found.inputs) else None

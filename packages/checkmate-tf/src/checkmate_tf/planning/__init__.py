@@ -1,0 +1,1 @@
+"""From a captured function to a planned step: trace, price, decide within the budget, emit, record."""

@@ -1,0 +1,100 @@
+"""The decision for one step: its schedule, the program that runs, and its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from checkmate import DFGraph, Schedule, Solution
+from checkmate.report import Account, HasPlans
+from checkmate.units import format_bytes
+from checkmate_tf.planning.options import Counts
+from checkmate_tf.running.program import Program
+from checkmate_tf.running.settled import Settled
+from checkmate_tf.tracing.step_graph import TracedGraph
+
+__all__ = ["StepPlan"]
+
+_EXPECTED: Mapping[Counts, str] = {
+    "live": "counted kernel by kernel, small tensors included",
+    "allocator": "the memory that the allocator needs for all chunks",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class StepPlan(HasPlans["StepPlan"]):
+    """The decision for one step.
+
+    Attributes:
+        counts: the bytes that the budget bounds, as in :class:`~checkmate_tf.planning.options.Settings`.
+        settled: the step, its updates as early as is sound.
+        solution: the checked schedule.
+        schedule: what runs: the schedule of the solution without computes in vain, each tensor freed as early
+            as is legal.
+        account: the use of each byte.
+        program: the kernels in the order in which they run.
+        workspaces: bytes that each op needs only while it runs.
+        plain_peak: predicted bytes of the plain step, as TensorFlow runs it without a plan, counted as the
+            budget is; shares are of these.
+        expected: bytes that the program is expected to need at its peak, counted kernel by kernel. Live bytes
+            are about as many as the simulator counts; small tensors are added, which the graph leaves out.
+    """
+
+    counts: Counts
+    settled: Settled
+    solution: Solution
+    schedule: Schedule
+    account: Account
+    program: Program
+    workspaces: Mapping[tf.Operation, int]
+    plain_peak: int
+    expected: int
+
+    @property
+    def plans(self) -> tuple[StepPlan, ...]:
+        """Itself, so that it reports like an object with several plans."""
+        return (self,)
+
+    @property
+    def traced(self) -> TracedGraph:
+        """The step; ``traced.captured`` holds TensorFlow's ops."""
+        return self.settled.traced
+
+    @property
+    def sequence(self) -> Sequence[int]:
+        """The ops of ``traced.graph`` that run, in order."""
+        return [self.settled.order[v] for v in self.schedule.sequence.tolist()]
+
+    @property
+    def graph(self) -> DFGraph:
+        """The step, priced, its updates as early as is sound."""
+        return self.solution.problem.graph
+
+    @property
+    def modules(self) -> Sequence[str]:
+        """Empty: the names of TensorFlow's ops say where they come from."""
+        return ()
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """The expected peak, beside the bounded one; and the bytes that are not counted."""
+        remark = f"{format_bytes(self.expected)} are expected: {_EXPECTED[self.counts]}"
+        unknown = [op.name for op in self.traced.uncounted]
+        if not unknown:
+            return (remark,)
+        return (
+            remark,
+            f"not counted: bytes that {len(unknown)} ops hold, because their number depends on data; "
+            f"reserve= makes room for them; the first op is {unknown[0]!r}",
+        )
+
+    @property
+    def needed(self) -> int:
+        """The least budget that the plan stays within, in bytes."""
+        return max(self.expected, self.solution.peak or 0)
+
+    def __repr__(self) -> str:
+        """That of the solution."""
+        return f"<StepPlan: {self.solution!r}>"

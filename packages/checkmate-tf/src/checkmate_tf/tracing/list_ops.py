@@ -1,0 +1,349 @@
+"""What ops do with tensors and tensor lists, on names of buffers instead of numbers.
+
+    PushBack(l, x) = l + [x]      SetItem(l, i, x): lᵢ = x      GetItem(l, i) = lᵢ
+
+None of these copies a tensor: x and lᵢ are in the same buffer. Values of small integers are followed: they
+count iterations, and number items.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from checkmate_tf.ops.storages import aliased_input, calls_functions, is_source, nbytes
+
+__all__ = ["Buffers", "Item", "Kernel", "NotCountedError", "TensorList", "Value", "items_of"]
+
+_MOST_NUMBERS = 64
+"""Elements of an integer tensor whose values are followed."""
+_Numbers: TypeAlias = Any
+"""A NumPy array of a few integers or booleans; None = not known."""
+_ARITHMETIC: Mapping[str, Callable[..., _Numbers]] = {
+    "Add": np.add,
+    "AddV2": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "FloorDiv": np.floor_divide,
+    "Minimum": np.minimum,
+    "Maximum": np.maximum,
+    "Neg": np.negative,
+    "FloorMod": np.mod,
+    "Less": np.less,
+    "LessEqual": np.less_equal,
+    "Greater": np.greater,
+    "NotEqual": np.not_equal,
+    "GreaterEqual": np.greater_equal,
+    "Equal": np.equal,
+    "LogicalAnd": np.logical_and,
+    "LogicalNot": np.logical_not,
+    "LogicalOr": np.logical_or,
+    "Cast": np.asarray,
+}
+"""Ops on integers and booleans that are followed."""
+
+
+class NotCountedError(Exception):
+    """An op that makes or reads lists, or loops, in a way that is not followed."""
+
+
+class Item(NamedTuple):
+    """A tensor.
+
+    Attributes:
+        buffer: its number.
+        size: bytes.
+        numbers: its values, if they are few integers that are known.
+    """
+
+    buffer: int
+    size: int
+    numbers: _Numbers = None
+
+
+@dataclass(slots=True, eq=False)
+class TensorList:
+    """A tensor list.
+
+    Attributes:
+        items: None where there is none yet. The gradient of a loop in a loop takes lists from lists.
+        changes: buffer → how often it was put in, less how often it was taken out, since this was cleared.
+    """
+
+    items: list[Item | TensorList | None]
+    changes: Counter[int] = field(default_factory=Counter)
+
+    def copy(self) -> TensorList:
+        """A list of the same items; lists among them are copied, too."""
+        return TensorList([x.copy() if isinstance(x, TensorList) else x for x in self.items])
+
+    def append(self, item: Value) -> None:
+        """Add an item at the end."""
+        self.items.append(item)
+        self.changes.update(i.buffer for i in items_of(item))
+
+    def pop(self) -> Value | None:
+        """Take the last item."""
+        item = self.items.pop()
+        self.changes.subtract(i.buffer for i in items_of(item))
+        return item
+
+    def put(self, at: int, item: Value) -> None:
+        """Set an item."""
+        self.changes.subtract(i.buffer for i in items_of(self.items[at]))
+        self.items[at] = item
+        self.changes.update(i.buffer for i in items_of(item))
+
+
+Value: TypeAlias = Item | TensorList
+
+
+def items_of(value: Value | None) -> Iterator[Item]:
+    """The tensors in a list, and in its lists; a tensor itself."""
+    if isinstance(value, TensorList):
+        for item in value.items:
+            yield from items_of(item)
+    elif value is not None:
+        yield value
+
+
+class Buffers:
+    """The bytes of all buffers, which are numbered."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def new(self, size: int, numbers: _Numbers = None) -> Item:
+        """A tensor in a new buffer."""
+        self.sizes.append(size)
+        return Item(len(self.sizes) - 1, size, numbers)
+
+
+class Kernel:
+    """What an op does; it is neither a loop nor a branch.
+
+    Args:
+        op: of TensorFlow.
+
+    Attributes:
+        type: of the op.
+        constant: its value, if it is a constant of few integers.
+        sizes: bytes of its outputs; None = not known.
+        length: of the first dimension of its first input that has one.
+        resizes: whether it sets items beyond the end of a list.
+    """
+
+    def __init__(self, op: tf.Operation) -> None:
+        """Read all that the runs need: TensorFlow's own properties are slow."""
+        self.type = op.type
+        self.constant = _static(op) if op.type == "Const" else None
+        self.sizes = [_bytes(t) for t in op.outputs]
+        self.length = next((t.shape[0] for t in op.inputs if t.shape.rank), None)
+        self.resizes = op.type == "TensorListSetItem" and bool(op.get_attr("resize_if_index_out_of_bounds"))
+        self._source = is_source(op)
+        self._on_lists = any(t.dtype == tf.variant for t in (*op.inputs, *op.outputs))
+        self._shared = [aliased_input(op, k) for k, _ in enumerate(op.outputs)]
+        self._calls = calls_functions(op)
+        self._integers = bool(op.outputs) and (op.outputs[0].dtype.is_integer or op.outputs[0].dtype.is_bool)
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether the outputs are the inputs."""
+        return bool(self._shared) and None not in self._shared
+
+    def run(self, buffers: Buffers, inputs: Sequence[Value], own: bool) -> list[Value]:
+        """The outputs.
+
+        Args:
+            buffers: gets those that the op makes.
+            inputs: their values.
+            own: whether no other op reads the first input: a list is then changed in its place.
+        """
+        if self._source:
+            size = 0 if self.type == "Const" else self.sizes[0]
+            return [buffers.new(size or 0, self.constant)]
+        if self.passes_on:
+            return [inputs[k or 0] for k in self._shared]
+        if self._on_lists:
+            if self.type not in _ON_LISTS:
+                raise NotCountedError
+            return _ON_LISTS[self.type](self, buffers, inputs, own)
+        if self._calls:
+            raise NotCountedError
+        numbers = self._numbers(inputs) if self._integers else None
+        return [buffers.new(_known(size), numbers) for size in self.sizes]
+
+    def _numbers(self, inputs: Sequence[Value]) -> _Numbers:
+        known = [v.numbers for v in inputs if isinstance(v, Item)]
+        if self.type == "LogicalAnd" and any(x is not None and not np.any(x) for x in known):
+            return np.asarray(False)  # also if the other input is not known
+        if any(x is None for x in known):
+            return None
+        compute = _ARITHMETIC.get(self.type)
+        return None if compute is None else compute(*known)
+
+    def item(self, buffers: Buffers, item: Value | None, output: int) -> Value:
+        """An item of a list as an output; zeros where there is none yet."""
+        if isinstance(item, TensorList):
+            return item.copy()
+        return buffers.new(_known(self.sizes[output])) if item is None else item
+
+
+def _reserve(_kernel: Kernel, _buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+    return [TensorList([None] * _number(inputs[1]))]
+
+
+def _from_tensor(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+    count = kernel.length
+    if not count:
+        raise NotCountedError
+    size = _item(inputs[0]).size // count
+    return [TensorList([buffers.new(size) for _ in range(count)])]
+
+
+def _push_back(_kernel: Kernel, _buffers: Buffers, inputs: Sequence[Value], own: bool) -> list[Value]:
+    found = _to_change(inputs[0], own)
+    found.append(_kept(inputs[1]))
+    return [found]
+
+
+def _pop_back(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], own: bool) -> list[Value]:
+    found = _to_change(inputs[0], own)
+    if not found.items:
+        raise NotCountedError
+    return [found, kernel.item(buffers, found.pop(), 1)]
+
+
+def _set_item(kernel: Kernel, _buffers: Buffers, inputs: Sequence[Value], own: bool) -> list[Value]:
+    at, found = _number(inputs[1]), _to_change(inputs[0], own)
+    if kernel.resizes:
+        found.items.extend([None] * (at + 1 - len(found.items)))
+    if not 0 <= at < len(found.items):
+        raise NotCountedError
+    found.put(at, _kept(inputs[2]))
+    return [found]
+
+
+def _get_item(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+    items, at = _list(inputs[0]).items, _number(inputs[1])
+    if not 0 <= at < len(items):
+        raise NotCountedError
+    return [kernel.item(buffers, items[at], 0)]
+
+
+def _together(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+    size, *others = kernel.sizes
+    whole = sum(item.size for item in items_of(_list(inputs[0]))) if size is None else size
+    return [buffers.new(whole), *(buffers.new(_known(size)) for size in others)]
+
+
+def _length(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+    return [buffers.new(_known(kernel.sizes[0]), np.asarray(len(_list(inputs[0]).items)))]
+
+
+def _shape(kernel: Kernel, buffers: Buffers, _inputs: Sequence[Value], _own: bool) -> list[Value]:
+    return [buffers.new(kernel.sizes[0] or 0)]
+
+
+def _zeros(_kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+    return [_fresh(buffers, _list(inputs[0]))]
+
+
+def _fresh(buffers: Buffers, held: TensorList) -> TensorList:
+    """A list like another one, in buffers of its own."""
+    items: list[Item | TensorList | None] = []
+    for item in held.items:
+        if isinstance(item, TensorList):
+            items.append(_fresh(buffers, item))
+        else:
+            items.append(None if item is None else buffers.new(item.size))
+    return TensorList(items)
+
+
+def _sum(_kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+    """A list of sums; where only one list has an item, that one."""
+    lists = list(map(_list, inputs))
+    if len({len(held.items) for held in lists}) != 1:
+        raise NotCountedError
+    items: list[Item | TensorList | None] = []
+    for column in zip(*(held.items for held in lists), strict=True):
+        some = [item for item in column if item is not None]
+        items.append(buffers.new(_item(some[0]).size) if len(some) > 1 else next(iter(some), None))
+    return [TensorList(items)]
+
+
+_ON_LISTS: Mapping[str, Callable[[Kernel, Buffers, Sequence[Value], bool], list[Value]]] = {
+    "EmptyTensorList": lambda *_: [TensorList([])],
+    "TensorListReserve": _reserve,
+    "TensorListFromTensor": _from_tensor,
+    "TensorListPushBack": _push_back,
+    "TensorListPopBack": _pop_back,
+    "TensorListSetItem": _set_item,
+    "TensorListGetItem": _get_item,
+    "TensorListStack": _together,
+    "TensorListConcatV2": _together,
+    "TensorListLength": _length,
+    "TensorListElementShape": _shape,
+    "ZerosLike": _zeros,
+    "AddN": _sum,
+    "AddV2": _sum,
+}
+"""Ops that make or read lists; the last argument says whether the first list may be changed in its place."""
+
+
+def _list(value: Value) -> TensorList:
+    if not isinstance(value, TensorList):
+        raise NotCountedError
+    return value
+
+
+def _to_change(value: Value, own: bool) -> TensorList:
+    """A list to change: a copy, if other ops read it as it is."""
+    held = _list(value)
+    return held if own else held.copy()
+
+
+def _kept(value: Value) -> Value:
+    """A value as an item: a list may be changed in its place later, and must not change in the other list."""
+    return value.copy() if isinstance(value, TensorList) else value
+
+
+def _item(value: Value) -> Item:
+    if not isinstance(value, Item):
+        raise NotCountedError
+    return value
+
+
+def _number(value: Value) -> int:
+    numbers = _item(value).numbers
+    if numbers is None:
+        raise NotCountedError
+    return int(numbers)
+
+
+def _bytes(tensor: tf.Tensor) -> int | None:
+    """Bytes of a tensor; None if its shape is not known."""
+    if tensor.dtype == tf.resource:
+        return 0
+    return nbytes(tensor) if tensor.shape.is_fully_defined() else None
+
+
+def _known(size: int | None) -> int:
+    if size is None:
+        raise NotCountedError
+    return size
+
+
+def _static(op: tf.Operation) -> _Numbers:
+    output = op.outputs[0]
+    if (
+        not (output.dtype.is_integer or output.dtype.is_bool)
+        or (output.shape.num_elements() or 0) > _MOST_NUMBERS
+    ):
+        return None
+    return tf.get_static_value(output)

@@ -1,0 +1,1 @@
+"""The functions that users call: enable, compile, compile_step, trace, plan, bind."""

@@ -1,0 +1,146 @@
+"""A module that trains within a byte budget: :func:`compile` and what it returns.
+
+The compiled module is called as the original is, and ``loss.backward()`` and any optimizer work as ever. It
+plans once for every new kind of inputs (shapes, dtypes, modes), when it first meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import wraps
+from typing import Any, Unpack
+
+from torch import nn
+
+from checkmate import Budget
+from checkmate_torch.capture.arguments import check_module
+from checkmate_torch.planning.options import Options, TrainingSettings
+from checkmate_torch.planning.step_plan import Given, StepPlan, Viewable
+from checkmate_torch.planning.training import PlannedTraining
+from checkmate_torch.private import registries
+
+__all__ = ["CompiledModule", "compile"]
+
+
+def compile(model: nn.Module, budget: Budget, **settings: Unpack[TrainingSettings]) -> CompiledModule:
+    """Make a module train within a byte budget: same gradients, lower peak, least extra time.
+
+    The budget bounds all bytes that a training step holds on the device at once: parameters, buffers, the
+    batch, activations, gradients and the temporaries of each op, plus ``reserve``. Nothing is traced before
+    the first call, which then takes some seconds.
+
+    Args:
+        model: any module that Dynamo can capture in one graph.
+        budget: bytes (``8 * 2**30``, ``"8GiB"``); a share of the peak of the same step without recomputation
+            (``"60%"``, ``0.6``); or ``"auto"``: the bytes that the step holds already, and nine tenths of the
+            memory that the device has left when the plan is made.
+        **settings: :class:`~checkmate_torch.planning.options.TrainingSettings`. Gradients that are
+            accumulated over several backward passes, or set to zero instead of to None, need no ``reserve``:
+            a call that finds some has a plan of its own, in which they are charged.
+
+    Returns:
+        The compiled module; it shares parameters, buffers and submodules with ``model``.
+
+    Raises:
+        BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
+            be predicted; at the first call, if the free memory of the device is unknown.
+        TypeError: if there is no such setting, or the cost model or the process group is none.
+        CostError: at the first call, if the cost model can't price the step.
+        InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
+        UnsupportedModelError: at the first call, if the model can't be captured or planned.
+        TooManyPlansError: with ``strict=True``, at the call that would need one plan too many.
+        RankError: at the first call, if the ranks that plan together meet different kinds of inputs.
+    """
+    check_module(model)
+    settings.setdefault("process_group", "all")
+    return CompiledModule(model, Options.parse(budget=budget, **settings))
+
+
+class CompiledModule(nn.Module, Viewable):
+    """A module whose forward and backward pass follow a schedule; made by :func:`compile` or :func:`bind`.
+
+    Parameters, buffers, submodules, mode and attributes are those of the original: ``state_dict``,
+    ``parameters``, ``to``, ``train``, indices and assignments act on both. A copy of it, deep or pickled, has
+    a copy of the original and plans again. With its last reference all is freed: plans, compiled graphs, and
+    the original unless it is held elsewhere.
+    """
+
+    _original: nn.Module
+    _training: PlannedTraining
+
+    def __init__(self, model: nn.Module, options: Options, given: Given | None = None) -> None:
+        """Wrap ``model``; nothing is compiled before the first call."""
+        self.__dict__["_original"] = model
+        super().__init__()
+        planned = PlannedTraining(model, options, given)
+
+        @wraps(model.forward)  # trainers read its signature
+        def forward(*args: object, **kwargs: object) -> object:
+            return planned(*args, **kwargs)
+
+        self.__dict__.update(registries(model))
+        self.__dict__.update(_training=planned, forward=forward)
+
+    @property
+    def original(self) -> nn.Module:
+        """The module that was compiled."""
+        return self._original
+
+    @property
+    def plans(self) -> tuple[StepPlan, ...]:
+        """The plans so far: one for each kind of inputs that was trained with."""
+        return self._training.plans
+
+    @property
+    def training(self) -> bool:
+        """The mode of the original."""
+        return self._original.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self._original.training = mode
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set it on the original. ``forward``, and the class, which ``fully_shard`` extends, are its own."""
+        if name in ("__class__", "forward"):
+            object.__setattr__(self, name, value)
+            return
+        setattr(self._original, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the original's."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self._original, name)
+
+    def __bool__(self) -> bool:
+        """As the original; so a model that has no length is true, though this class has one."""
+        return bool(self._original)
+
+    def __len__(self) -> int:
+        """Of a container, as ``nn.Sequential``; TypeError for other models, and likewise below."""
+        return len(self._container)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._container)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._container
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._container[index]
+
+    def __setitem__(self, index: Any, value: nn.Module) -> None:
+        self._container[index] = value
+
+    def __delitem__(self, index: Any) -> None:
+        del self._container[index]
+
+    @property
+    def _container(self) -> Any:
+        return self._original
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle as the original and the settings."""
+        return type(self), (self._original, self._training.options, self._training.given)

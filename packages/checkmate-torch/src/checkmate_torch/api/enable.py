@@ -1,0 +1,139 @@
+"""A model that trains within a byte budget as it is: :func:`enable`, and :func:`disable` to undo it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Unpack, cast
+
+from torch import nn
+
+from checkmate import Budget
+from checkmate.framework import AUTO
+from checkmate_torch.api.compile import CompiledModule
+from checkmate_torch.capture.arguments import check_module
+from checkmate_torch.distributed.ranks import inside_of
+from checkmate_torch.planning.options import Options, TrainingSettings
+from checkmate_torch.planning.training import PlannedTraining
+from checkmate_torch.private import in_place, original_of, set_in_place
+
+__all__ = ["disable", "enable", "planned_training"]
+
+_COPIES = "_checkmate_copies"
+_enabled: weakref.WeakKeyDictionary[nn.Module, PlannedTraining] = weakref.WeakKeyDictionary()
+"""Of each enabled model, also where another compilation has replaced its planned calls, to warn of that."""
+
+
+def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingSettings]) -> PlannedTraining:
+    """Let a model train within a byte budget, in place: same gradients, lower peak, least extra time.
+
+    The model keeps its class, the signature of ``forward``, its methods, and what it saves; so trainers see
+    the model that they expect. Calls of the model with gradients follow the plan; calls of ``forward`` and of
+    parts of the model don't. A deep copy is enabled too, with plans of its own; a saved model does not know
+    that it was. Enabling a model again replaces the settings.
+
+    Args:
+        model: any module. Of a ``DistributedDataParallel`` module, the module inside is enabled.
+        budget: bytes of everything that a training step holds on the device at once (``8 * 2**30``,
+            ``"8GiB"``): parameters, buffers, the batch, activations, gradients, the temporaries of each op,
+            and the optimizer's state; a share of the peak of the same step without recomputation (``"60%"``,
+            ``0.6``); or ``"auto"``: the bytes that the step holds already, and nine tenths of the memory that
+            the device has left when the plan is made.
+        **settings: :class:`~checkmate_torch.planning.options.TrainingSettings`. Pass ``optimizer=``; one that
+            is not passed is noticed at its first step, and counted from the next call on.
+
+    Returns:
+        The plans of the model; :func:`planned_training` returns them again.
+
+    Raises:
+        BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
+            be predicted.
+        TypeError: if the model is no module, or is compiled already; if there is no such setting.
+
+    The first call raises what the first call of a compiled module does; see :func:`compile`.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> training = enable(model, "100%", optimizer=optimizer, cost_model="flops")
+    >>> model(torch.ones(4, 8)).square().mean().backward()
+    >>> optimizer.step()
+    >>> len(training.plans), type(model).__name__
+    (1, 'Sequential')
+    """
+    settings.setdefault("process_group", "all")
+    options = Options.parse(budget=budget, **settings)
+    return _enable(_target(model), options)
+
+
+def disable(model: nn.Module) -> None:
+    """Restore a model's own calls.
+
+    Args:
+        model: one that is not enabled stays as it is.
+
+    >>> model = nn.Linear(8, 1)
+    >>> training = enable(model, "8GiB")
+    >>> disable(model)
+    >>> planned_training(model) is None
+    True
+    """
+    model = inside_of(model)
+    _enabled.pop(model, None)
+    vars(model).pop(_COPIES, None)
+    if planned_training(model) is not None:
+        set_in_place(model, None)
+
+
+def planned_training(model: nn.Module) -> PlannedTraining | None:
+    """The object that :func:`enable` returned for a model.
+
+    Args:
+        model: one that is not enabled gives None.
+    """
+    found = in_place(inside_of(model))
+    return found if isinstance(found, PlannedTraining) else None
+
+
+def _enable(model: nn.Module, options: Options) -> PlannedTraining:
+    training = PlannedTraining(model, options, holds_model=False)
+    set_in_place(model, training)
+    vars(model)[_COPIES] = _Copies(model)
+    _enabled[model] = training
+    return training
+
+
+class _Copies:
+    """An attribute of an enabled model that enables its deep copies; a pickle has None in its place."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Copies | None:
+        model = self._model()
+        copied, training = memo.get(id(model)), _enabled.get(model) if model is not None else None
+        if copied is None or training is None:
+            return None
+        _enable(copied, training.options)
+        return cast("_Copies", vars(copied)[_COPIES])
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
+def _target(model: nn.Module) -> nn.Module:
+    """The module to enable.
+
+    Raises:
+        TypeError: if it is none, or calls of it are compiled already.
+    """
+    check_module(model)
+    model = inside_of(model)
+    if isinstance(model, CompiledModule):
+        raise TypeError("the model was made by checkmate.torch.compile: enable its .original instead")
+    others = in_place(model)
+    if original_of(model) is not None or not (others is None or isinstance(others, PlannedTraining)):
+        raise TypeError(
+            "the model is compiled by torch.compile, which would drop the budget: enable the model itself. "
+            "lowering='inductor' compiles the planned graphs"
+        )
+    return model

@@ -1,0 +1,277 @@
+"""Planning ahead: a training step traced on fake tensors, which have shapes and no memory, and not run.
+
+    trace: (model, example inputs, loss) ↦ graph        plan: the same and a budget ↦ schedule
+
+The model is neither allocated nor run. The profiled cost model runs one op at a time on made-up inputs; the
+roofline and FLOPs run nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Unpack, cast
+
+import torch
+from torch import Tensor, nn
+
+from checkmate import Budget, Solution, UnsupportedModelError
+from checkmate.framework import ProgramError, TracedStep, in_bytes
+from checkmate.report import Kind
+from checkmate_torch.api.compile import CompiledModule
+from checkmate_torch.capture.arguments import Loss, check_loss, check_module
+from checkmate_torch.capture.dynamo_capture import captured
+from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
+from checkmate_torch.costs.meter import resident_bytes
+from checkmate_torch.memory.plain_code import plain_step
+from checkmate_torch.memory.plain_graph import EagerStep
+from checkmate_torch.ops.device import obtainable_bytes
+from checkmate_torch.ops.target_device import Target, for_target
+from checkmate_torch.planning.decide import decide_step
+from checkmate_torch.planning.options import ModelSettings, Options, TracingModelSettings
+from checkmate_torch.planning.planner import Planner
+from checkmate_torch.planning.step_plan import TracingDone
+from checkmate_torch.private import (
+    FakeTensor,
+    fake_mode,
+    plain_call,
+    tree_leaves,
+)
+from checkmate_torch.tracing.traced_graph import TracedGraph
+
+__all__ = [
+    "Frontend",
+    "TracedModel",
+    "WithLoss",
+    "budget_in_bytes",
+    "made_by",
+    "plan",
+    "trace",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TracedModel(TracedStep):
+    """A training step that was traced and not run.
+
+    Attributes:
+        traced: PyTorch's joint graph and its relation to ``graph``.
+        model: the model, as it was passed.
+        loss: from the model's output to a scalar; None = it was not traced.
+        options: how it was traced.
+        plain_peak: predicted peak of plain PyTorch, in bytes: of the model's own code, or where that can't be
+            followed, of the captured code. None = it is unknown.
+        plain: the step of the model's own code; None = it can't be followed, or its loss is not known.
+    """
+
+    traced: TracedGraph
+    model: nn.Module
+    loss: Loss | None
+    options: Options
+    plain_peak: int | None
+    plain: EagerStep | None
+
+
+def trace(
+    model: nn.Module,
+    example_inputs: object,
+    *,
+    loss: Loss | None = None,
+    device: str | torch.device | None = None,
+    **settings: Unpack[TracingModelSettings],
+) -> TracedModel:
+    """Trace one training step of a model without running it, and without memory for it.
+
+    Args:
+        model: is not changed. Its parameters may be real, fake, or on the device ``meta``, which represents
+            the CPU then: a model of any size fits.
+        example_inputs: a tensor, a tuple or list of positional arguments, or a mapping of keyword arguments;
+            real, fake or on ``meta``. Only shapes and dtypes matter.
+        loss: from the model's output to a scalar, traced with the model and exact. Without it the loss is one
+            op that reads the outputs and makes their gradients, charged as the setting ``loss_bytes`` says; a
+            model that returns its loss needs none.
+        device: the device to trace for, wherever the model is; default the model's. ``"cuda:H100-80GB"``
+            names one of the table :data:`checkmate.cost.DEVICES`, which need not be here: costs are then its
+            roofline's by default, and bytes are those that CUDA's allocator gives out. A CUDA build of
+            PyTorch traces CUDA's kernels also without a GPU; other builds trace the CPU's, and say so.
+        **settings: :class:`~checkmate_torch.planning.options.TracingModelSettings`. The default of
+            ``workspaces`` is None here, and ``cost_model`` may name a device that this machine lacks.
+
+    Raises:
+        UnsupportedModelError: if the model can't be captured, or nothing in it needs a gradient.
+        CostError: if the cost model can't price the step, or there is no such device.
+
+    >>> with torch.device("meta"):
+    ...     model = nn.Sequential(nn.Linear(2**14, 2**14), nn.ReLU(), nn.Linear(2**14, 1))
+    >>> traced = trace(model, torch.empty(2**12, 2**14, device="meta"), cost_model="flops")
+    >>> traced.graph.cost_unit, traced.graph.base_size > 2**30
+    ('flop', True)
+    """
+    target = Target.parse(device)
+    with for_target(target):
+        options = options_for(target, **settings)
+        return _traced(model, example_inputs, loss, options, target)
+
+
+def plan(
+    model: nn.Module,
+    example_inputs: object,
+    budget: Budget,
+    *,
+    loss: Loss | None = None,
+    device: str | torch.device | None = None,
+    throw: bool = True,
+    **settings: Unpack[ModelSettings],
+) -> Solution:
+    """Find out what a budget would cost, without running the model: :func:`trace`, then ``checkmate.solve``.
+
+    Args:
+        model: as in :func:`trace`.
+        example_inputs: as in :func:`trace`.
+        budget: as in :func:`compile`. ``"auto"`` counts the parts of the model and the inputs that are on the
+            model's device already, and the memory that the device has left now; for a device of the table it
+            is the memory that tensors can have there.
+        loss: as in :func:`trace`.
+        device: as in :func:`trace`.
+        throw: False = without a schedule return a solution that says so, instead of raising.
+        **settings: :class:`~checkmate_torch.planning.options.ModelSettings`; the default of ``workspaces`` is
+            None here. Without workspaces the peak may be too low, by the workspace of the largest op.
+
+    Raises:
+        BudgetError: if the budget can't be read.
+        InfeasibleBudgetError: if no schedule was found; says which budget would do.
+        UnsupportedModelError, CostError: as :func:`trace`.
+    """
+    target = Target.parse(device)
+    with for_target(target):
+        options = options_for(target, budget=budget, **settings)
+        traced = _traced(model, example_inputs, loss, options, target)
+    allocated = _allocated(model, example_inputs)
+    return decide_step(
+        options, traced.graph, traced.account, allocated, plain_peak=traced.plain_peak, throw=throw
+    )
+
+
+def options_for(target: Target | None, **settings: Any) -> Options:
+    """The options for tracing for a device; by default nothing is measured but what the cost model needs."""
+    settings.setdefault("workspaces", None)
+    if target is not None:
+        settings = target.settings(settings)
+    return Options.parse(**settings)
+
+
+def budget_in_bytes(budget: Budget, model: nn.Module, example_inputs: object = ()) -> Budget:
+    """The budget; ``"auto"`` is replaced by the bytes that a step of the model may hold on its device now.
+
+    Raises:
+        BudgetError: if the free memory of the device is unknown.
+    """
+    device, resident = _allocated(model, example_inputs)
+    return in_bytes(Options.parse(budget=budget), device, resident, partial(obtainable_bytes, device)).budget
+
+
+class Frontend:
+    """The frontend ``torch``, behind ``checkmate trace --torch package.module:factory``."""
+
+    def trace(
+        self, program: nn.Module | Callable[[], Sequence[object]], /, *args: object, **options: Any
+    ) -> TracedModel:
+        """Trace a model with positional inputs, or the model that a factory makes.
+
+        Args:
+            program: a module; or a function without arguments that returns ``(model, example_inputs)`` or
+                ``(model, example_inputs, loss)``. It is called under fake tensors, so that it allocates
+                nothing.
+            args: the inputs of a module.
+            options: as in :func:`trace`.
+        """
+        if isinstance(program, nn.Module):
+            return trace(program, args, **options)
+        with fake_mode():
+            made = program()
+        model, example_inputs, loss = made_by(program, made)
+        return trace(model, example_inputs, loss=loss, **options)
+
+
+def made_by(factory: object, made: object) -> tuple[nn.Module, object, Loss | None]:
+    """The model, the example inputs and the loss, if any, that a factory made.
+
+    Raises:
+        ProgramError: if it made something else.
+    """
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise ProgramError(
+            f"{factory!r} returned {type(made).__name__}: a factory for tracing returns "
+            "(model, example_inputs) or (model, example_inputs, loss)"
+        )
+    model, example_inputs, *loss = made
+    return model, example_inputs, cast("Loss", loss[0]) if loss else None
+
+
+def _traced(
+    model: nn.Module, example_inputs: object, loss: Loss | None, options: Options, target: Target | None
+) -> TracedModel:
+    check_module(model)
+    check_loss(loss)
+    if isinstance(model, CompiledModule):
+        model = model.original
+    plain = _followed(model, example_inputs, loss)
+    mode, twin, args, kwargs = on_fakes(model, example_inputs, None if target is None else target.device)
+    whole = twin if loss is None else WithLoss(twin, loss)
+    planner = Planner(options, module=twin, only_trace=True)
+    run = partial(captured(plain_call, planner), whole)
+    try:
+        with mode, torch.enable_grad():
+            run(*args, **kwargs)
+    except TracingDone as done:
+        return TracedModel(
+            graph=done.traced.graph,
+            account=done.account,
+            traced=done.traced,
+            model=model,
+            loss=loss,
+            options=options,
+            plain_peak=done.plain_peak if plain is None else _plain_peak(plain, done),
+            plain=plain,
+        )
+    raise UnsupportedModelError(
+        "no parameter and no input of the model needs a gradient, so there is no backward pass to plan: "
+        "requires_grad_() says what is trained"
+    )
+
+
+def _followed(model: nn.Module, example_inputs: object, loss: Loss | None) -> EagerStep | None:
+    """The plain step of the model's own code; None if it can't be followed, or its loss is not known."""
+    try:
+        return plain_step(model, example_inputs, loss)
+    except UnsupportedModelError:
+        return None
+
+
+def _plain_peak(step: EagerStep, done: TracingDone) -> int:
+    """The peak of the plain step, with what it holds besides model and batch."""
+    besides = (Kind.RESERVE, Kind.OPTIMIZER, Kind.LIBRARIES)
+    fixed = sum(done.account.fixed.get(kind, 0) for kind in besides)
+    return step.peak_beside(done.traced.graph, done.traced.nodes, fixed)
+
+
+class WithLoss(nn.Module):
+    """A model that returns its loss."""
+
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        """Keep both."""
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, *args: object, **kwargs: object) -> Tensor:
+        """The loss of the model's output."""
+        return self.loss(self.model(*args, **kwargs))
+
+
+def _allocated(model: nn.Module, example_inputs: object) -> tuple[torch.device, int]:
+    """The device of a model, and the bytes that it and its inputs hold there; fake tensors hold none."""
+    values = [*model.parameters(), *model.buffers(), *tree_leaves(arguments_of(example_inputs))]
+    tensors = [x for x in values if isinstance(x, Tensor) and not x.is_meta]
+    device = next((x.device for x in tensors if x.dim()), torch.device("cpu"))
+    return device, resident_bytes([x for x in tensors if not isinstance(x, FakeTensor)])

@@ -1,0 +1,207 @@
+"""Whole steps ahead of time: traced, and planned, without running them.
+
+    trace_step: (model, loss, optimizer, inputs) ↦ graph        plan_step: the same and a budget ↦ schedule
+
+They are to :func:`~checkmate_torch.compile_step` what ``trace`` and ``plan`` are to ``compile``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Unpack, cast
+
+import torch
+from torch import nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from checkmate import Budget, Solution, UnsupportedModelError
+from checkmate.framework import Settings, TracedStep, TracingSettings
+from checkmate.heuristics import PlainOrder
+from checkmate_torch.api.compile_step import CompiledStep, check_owned
+from checkmate_torch.api.trace import options_for
+from checkmate_torch.capture.arguments import check_step
+from checkmate_torch.capture.fake_twins import fake_like, twin_of
+from checkmate_torch.distributed.ranks import refuse_wrappers
+from checkmate_torch.ops.target_device import Target, for_target
+from checkmate_torch.optimizer.separable import copied, is_memoryless, refuse_memoryless
+from checkmate_torch.optimizer.updates import Updates
+from checkmate_torch.optimizer.whole_step import WholeStep
+from checkmate_torch.planning.decide import decide_step
+from checkmate_torch.planning.options import Options
+from checkmate_torch.planning.step_plan import Given
+from checkmate_torch.planning.step_planner import StepPlanner, StepTraced, captured_step
+from checkmate_torch.private import fake_mode, fake_mode_of, tree_leaves, tree_map
+
+__all__ = ["TracedTraining", "plan_step", "trace_step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TracedTraining(TracedStep):
+    """A whole training step that was traced and not run; made by :func:`trace_step`.
+
+    Attributes:
+        step: PyTorch's graph of the step and its relation to ``graph``.
+        compiled: makes a step that follows a schedule, as the executor needs it.
+    """
+
+    step: WholeStep
+    compiled: Callable[[Given], CompiledStep]
+
+
+def trace_step(
+    model: nn.Module,
+    loss_fn: Callable[..., object],
+    optimizer: Optimizer,
+    example_inputs: tuple[object, ...],
+    *,
+    has_aux: bool = False,
+    max_norm: float | None = None,
+    accumulate: int = 1,
+    scaler: GradScaler | None = None,
+    device: str | torch.device | None = None,
+    **settings: Unpack[TracingSettings],
+) -> TracedTraining:
+    """Trace the whole training step that :func:`compile_step` would plan, without running it.
+
+    Args:
+        model: as in :func:`compile_step`, and likewise below. Its parameters may be real, fake, or on the
+            device ``meta``, which represents the CPU then: a model of any size fits.
+        loss_fn: is not called with real tensors.
+        optimizer: of the model's parameters, also where they have no memory; is not stepped.
+        example_inputs: the arguments of the loss function after the model; real, fake or on ``meta``.
+        has_aux: whether ``loss_fn`` returns more than the loss.
+        max_norm: of all gradients together.
+        accumulate: the number of calls before an update.
+        scaler: is not used.
+        device: the device to trace for, as in :func:`~checkmate_torch.trace`.
+        **settings: :class:`~checkmate.framework.TracingSettings`. The default of ``workspaces`` is None here.
+            With measured costs or workspaces each distinct update runs on made-up tensors, one at a time;
+            Adam's needs six times the bytes of the parameter. Else nothing is run: an update costs the
+            seconds to move its bytes, and its workspace is counted.
+
+    Raises:
+        UnsupportedModelError, UnsupportedOptimizerError, CostError, TypeError: as :func:`compile_step`.
+
+    >>> model = nn.Linear(8, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> traced = trace_step(model, lambda model, x: model(x).square().mean(), optimizer, (torch.ones(4, 8),))
+    >>> [op.name for op in traced.graph.ops if op.name.startswith("update")]
+    ['update of weight', 'update of bias']
+    """
+    target = Target.parse(device)
+    options = options_for(target, **settings)
+    check_step(model, loss_fn, optimizer)
+    updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
+    done = _traced(model, loss_fn, updates, example_inputs, has_aux, options, target)
+
+    def compiled(given: Given) -> CompiledStep:
+        refuse_memoryless(model)
+        return CompiledStep(model, loss_fn, updates, options, has_aux, given=given)
+
+    return TracedTraining(graph=done.traced.graph, account=done.account, step=done.step, compiled=compiled)
+
+
+def plan_step(
+    model: nn.Module,
+    loss_fn: Callable[..., object],
+    optimizer: Optimizer,
+    example_inputs: tuple[object, ...],
+    budget: Budget,
+    *,
+    has_aux: bool = False,
+    max_norm: float | None = None,
+    accumulate: int = 1,
+    scaler: GradScaler | None = None,
+    device: str | torch.device | None = None,
+    throw: bool = True,
+    **settings: Unpack[Settings],
+) -> Solution:
+    """Find out what a budget of a whole step would cost, without running it.
+
+    That is :func:`trace_step`, then ``checkmate.solve``. Where parameters, gradients and optimizer state take
+    most of the memory, as in large language models at batch 1, the least budget is far below that of
+    :func:`~checkmate_torch.plan`: no two gradients need to meet.
+
+    Args:
+        model: as in :func:`trace_step`, and likewise below.
+        loss_fn: called with the model first.
+        optimizer: its state is counted as it is after the first step.
+        example_inputs: the arguments of the loss function after the model.
+        budget: as in :func:`compile_step`, and as in :func:`~checkmate_torch.plan` with a ``device``.
+        has_aux: whether ``loss_fn`` returns more than the loss.
+        max_norm: of all gradients together.
+        accumulate: the number of calls before an update.
+        scaler: is not used.
+        device: the device to plan for, as in :func:`~checkmate_torch.trace`.
+        throw: False = without a schedule return a solution that says so, instead of raising.
+        **settings: :class:`~checkmate.framework.Settings`; the default of ``workspaces`` is None here.
+
+    Raises:
+        BudgetError: if the budget can't be read.
+        InfeasibleBudgetError: if no schedule was found; says which budget would do.
+        UnsupportedModelError, UnsupportedOptimizerError, CostError, TypeError: as :func:`compile_step`.
+
+    >>> with torch.device("meta"):  # 12 GiB of parameters and Adam's state, never allocated
+    ...     model = nn.Sequential(*(nn.Linear(2**14, 2**14) for _ in range(4)))
+    ...     x = torch.empty(1, 2**14)
+    >>> adam = torch.optim.Adam(model.parameters())
+    >>> def loss_fn(model, x):
+    ...     return model(x).square().mean()
+    >>> solution = plan_step(model, loss_fn, adam, (x,), "17GiB", cost_model="flops")
+    >>> solution.peak <= solution.problem.budget, solution.overhead
+    (True, 0.0)
+    """
+    target = Target.parse(device)
+    options = options_for(target, budget=budget, **settings)
+    check_step(model, loss_fn, optimizer)
+    updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
+    done = _traced(model, loss_fn, updates, example_inputs, has_aux, options, target)
+    plain = PlainOrder(order=done.step.plain)
+    return decide_step(
+        options,
+        done.traced.graph,
+        done.account,
+        done.allocated,
+        plain=plain,
+        plain_peak=done.plain_peak,
+        fixed_order=False,
+        throw=throw,
+    )
+
+
+def _traced(
+    model: nn.Module,
+    loss_fn: Callable[..., object],
+    updates: Updates,
+    example_inputs: tuple[object, ...],
+    has_aux: bool,
+    options: Options,
+    target: Target | None,
+) -> StepTraced:
+    """The traced step, of the model itself, or of a twin on fake tensors without memory or for a device."""
+    refuse_wrappers(model)
+    check_owned(updates.optimizer, model, loss_fn)
+    device = None if target is None else target.device
+    mode: AbstractContextManager[object] = nullcontext()
+    if device is not None or any(map(is_memoryless, model.parameters())):
+        fakes = fake_mode_of([*model.parameters(), *tree_leaves(example_inputs)]) or fake_mode()
+        modules = nn.ModuleList(x for x in (model, loss_fn) if isinstance(x, nn.Module))
+        twins = cast("nn.ModuleList", twin_of(modules, fakes, device))
+        of_twin = {id(p): q for p, q in zip(modules.parameters(), twins.parameters(), strict=True)}
+        model, loss_fn = twins[0], twins[1] if len(twins) > 1 else loss_fn
+        updates = replace(updates, optimizer=copied(updates.optimizer, of_twin))
+        example_inputs = tree_map(lambda x: fake_like(x, fakes, device), example_inputs)
+        mode = fakes
+    planner = StepPlanner(options=options, updates=updates, module=model, only_trace=True)
+    try:
+        with for_target(target), mode, torch.enable_grad():
+            scale = None if updates.scaler is None else torch.ones((), device=updates.device)
+            captured_step(planner, loss_fn, has_aux, 1)(scale, *example_inputs)
+    except StepTraced as done:
+        return done
+    raise UnsupportedModelError(
+        "the loss depends on no parameter that requires a gradient: there is nothing to train"
+    )

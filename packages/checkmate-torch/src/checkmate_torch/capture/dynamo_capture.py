@@ -1,0 +1,133 @@
+"""A model as a callable that Dynamo captures whole: one graph for each kind of inputs, or a clear error.
+
+Dynamo's errors are raised again in our words: where it failed, and the way out.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Protocol
+
+from torch.fx import GraphModule
+
+from checkmate import CheckmateError, UnsupportedModelError
+from checkmate.framework import Options
+from checkmate_torch.ops.device import refuse_graph_capture
+from checkmate_torch.private import Compilation, capture_errors, captured_whole, current_compilation, forget
+
+__all__ = ["NotOneGraphError", "TooManyPlansError", "captured"]
+
+_LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
+
+
+class TooManyPlansError(CheckmateError, RuntimeError):
+    """More kinds of inputs were met than ``max_plans`` allows."""
+
+
+class Backend(Protocol):
+    """A Dynamo backend that plans."""
+
+    @property
+    def options(self) -> Options:
+        """How to plan."""
+        ...
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[object], /) -> object:
+        """Compile a graph that Dynamo captured."""
+        ...
+
+
+class NotOneGraphError(UnsupportedModelError):
+    """Dynamo can't capture the code as one graph."""
+
+
+def captured(
+    function: Callable[..., object],
+    backend: Backend,
+    *,
+    max_plans: int = 1,
+    dynamic: bool | None = False,
+    in_pieces: bool = False,
+) -> Callable[..., object]:
+    """A function captured as one graph for each kind of inputs; :func:`plain_call` captures a module.
+
+    The callable raises :class:`NotOneGraphError` if the code can't be captured (``in_pieces`` allows several
+    graphs, and Python code between them), :class:`TooManyPlansError`
+    if it meets more than ``max_plans`` kinds of inputs, and any of Checkmate's errors that ``backend``
+    raises. ``dynamic`` is that of :func:`torch.compile`. The callable holds ``function`` and ``backend``, and
+    the compiled graphs are dropped with it; Dynamo alone would keep all of that for ever.
+    """
+    errors = capture_errors()
+    compilations: set[Compilation] = set()
+    captures = captured_whole(
+        function,
+        _light(backend, compilations),
+        most=max_plans,
+        dynamic=dynamic,
+        dropped=_logging_methods(),
+        in_pieces=in_pieces,
+    )
+
+    def run(*args: object, **kwargs: object) -> object:
+        refuse_graph_capture()
+        try:
+            with nullcontext() if compilations else backend.options.planning("capturing the model"):
+                return captures(*args, **kwargs)
+        except errors.backend as failure:
+            if isinstance(failure.inner_exception, CheckmateError):
+                raise failure.inner_exception.with_traceback(None) from None  # the frames are PyTorch's
+            raise
+        except errors.limit as failure:
+            raise TooManyPlansError(
+                f"more than {max_plans} kinds of inputs were met, each with a plan of its own: "
+                "pad them to few shapes, or raise max_plans"
+            ) from failure
+        except errors.unsupported as failure:
+            raise NotOneGraphError(
+                f"the model can't be captured as one graph: {_reason(failure)}\n"
+                "A budget for the whole step needs one graph: move that code out of forward"
+            ) from failure
+
+    run.backend = backend  # type: ignore[attr-defined]  # it must live as long as this callable
+    weakref.finalize(run, _forget_all, compilations).atexit = False
+    return run
+
+
+def _light(backend: Backend, compilations: set[Compilation]) -> Callable[..., object]:
+    """A backend that refers to ``backend`` without holding it: Dynamo keeps its backends for ever.
+
+    Each compilation is added to ``compilations``.
+    """
+    planner = weakref.proxy(backend)
+
+    def compile_graph(gm: GraphModule, example_inputs: Sequence[object]) -> object:
+        compilations.add(current_compilation())
+        return planner(gm, example_inputs)
+
+    return compile_graph
+
+
+def _forget_all(compilations: set[Compilation]) -> None:
+    for compilation in compilations:
+        forget(compilation)
+    compilations.clear()
+
+
+def _reason(failure: Exception) -> str:
+    """The message of a Dynamo error with the place in the code, and those hints that name a setting."""
+    lines = [line.strip() for line in str(failure).splitlines()]
+    wanted = ("Explanation:", "Caused by:", "File ")
+    kept = (line for line in lines[1:] if line.startswith(wanted) or "torch._dynamo.config." in line)
+    return " ".join([*lines[:1], *kept])
+
+
+def _logging_methods() -> set[Callable[..., object]]:
+    """Methods that log: a call of one is left out of the graph instead of breaking it.
+
+    Libraries add methods that log a message once.
+    """
+    names = (*_LEVELS, *(f"{level}_once" for level in _LEVELS))
+    return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}

@@ -1,0 +1,55 @@
+"""FLOPs of an op from shapes alone, as 2mnk for a product of matrices [m, k] and [k, n].
+
+PyTorch has formulas for products, convolutions and attention; we use that for attention on the CPU too. Any
+other op counts one for each element of its outputs, so that no op that moves memory is free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+from torch.utils.flop_counter import flop_registry
+
+from checkmate_torch.ops.sizes import largest, typical
+from checkmate_torch.private import tree_leaves, tree_map
+
+__all__ = ["flops_of", "number_format"]
+
+_aten = torch.ops.aten
+_SAME_AS: dict[object, object] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        _aten._scaled_dot_product_flash_attention_backward
+    ),
+}
+"""Op without a formula → op whose formula is used; both take the same tensors first."""
+
+_CONVOLUTIONS = (_aten.convolution, _aten.convolution_backward)
+_FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def flops_of(node: Node) -> float:
+    """Floating-point operations of a joint graph's node, from the shapes of its fake tensors."""
+    made = node.meta.get("val")
+    packet = getattr(node.target, "overloadpacket", None)
+    formula = flop_registry.get(_SAME_AS.get(packet, packet))
+    if formula is not None:
+        args, kwargs = tree_map(typical, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
+        return float(largest(formula(*args, **kwargs, out_val=tree_map(typical, made))))
+    values = (value for value in tree_leaves(made) if isinstance(value, torch.Tensor))
+    return float(sum(largest(value.numel()) for value in values))
+
+
+def number_format(node: Node) -> str:
+    """The number format of an op, as device tables name it: that of its first floating-point argument."""
+    shown = [value for arg in (*node.all_input_nodes, node) for value in tree_leaves(arg.meta.get("val"))]
+    dtypes = [v.dtype for v in shown if isinstance(v, torch.Tensor) and v.dtype.is_floating_point]
+    if not dtypes or dtypes[0] in _FORMATS:
+        return _FORMATS[dtypes[0]] if dtypes else "fp32"
+    backends: Any = torch.backends
+    convolves = getattr(node.target, "overloadpacket", None) in _CONVOLUTIONS
+    setting = backends.cudnn.conv if convolves else backends.cuda.matmul
+    return "tf32" if setting.fp32_precision == "tf32" else "fp32"

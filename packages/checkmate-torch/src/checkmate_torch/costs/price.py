@@ -1,0 +1,310 @@
+"""The cost of each op of a traced graph, by the cost models of :mod:`checkmate.framework.pricing`.
+
+The graph holds fake tensors; to be measured, an op is run on real ones of the same layout, one op at a time.
+Floats are random numbers, repeated; integers and booleans are zero, so that indices stay in range.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, Self
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from checkmate import DFGraph, OnProgress, ProfilerBusyError, framework
+from checkmate.cost import MeasuredOps, OpProfile, Roofline, measured_roofline
+from checkmate.framework import Prices, by_bytes, measured_ops
+from checkmate.plugins import CostModel
+from checkmate_torch.costs.flops import flops_of, number_format
+from checkmate_torch.costs.profile import profile_op
+from checkmate_torch.costs.workspaces import guessed_workspace
+from checkmate_torch.ops.device import machine_of
+from checkmate_torch.ops.fast_functions import fastest
+from checkmate_torch.ops.recompute_rules import is_random, may_run_twice, takes_library_state
+from checkmate_torch.ops.sizes import largest, typical
+from checkmate_torch.ops.storages import storage_key, stretch_of
+from checkmate_torch.private import tree_leaves, tree_map, unfaked
+
+__all__ = ["Workspaces", "price", "profile_node", "real_like"]
+
+_log = logging.getLogger(__name__)
+_FREE = OpProfile(seconds=0.0, workspace=0)
+_CPU = torch.device("cpu")
+_PATTERN = 2**16
+"""Number of random values that are drawn for a tensor, and repeated."""
+
+_READ_ON_CPU: Mapping[object, tuple[int, int]] = {
+    torch.ops.aten._scaled_dot_product_efficient_attention_backward.default: (7, 8),
+    torch.ops.aten._efficient_attention_backward.default: (12, 13),
+}
+"""Op → positions of the seed and the offset of its dropout. Its kernel for GPUs reads them on the CPU, where
+its forward op leaves them; on fake tensors they are on the GPU, and reading them there ends the process."""
+
+
+def price(
+    graph: DFGraph,
+    nodes: Sequence[Node | None],
+    cost_model: str | CostModel = "profiled",
+    *,
+    workspaces: bool = True,
+    on_disk: bool = True,
+    on_progress: OnProgress | None = None,
+) -> DFGraph:
+    """The graph with the costs of a cost model, and with the workspaces of its ops.
+
+    Args:
+        graph: without costs; its workspaces are added to.
+        nodes: the FX node of each op, with fake tensors in ``meta["val"]``; None costs nothing.
+        cost_model: a name, or a cost model.
+        workspaces: whether to measure them, which runs each distinct op; ``"profiled"`` always does. Without
+            measurements, those of CUDA's libraries are guessed (:mod:`checkmate_torch.costs.workspaces`).
+        on_disk: whether measured costs are read from disk and kept there.
+        on_progress: called before each distinct op that is measured.
+
+    Raises:
+        CostError: if the model can't price this graph, e.g. for a device that is in no table.
+        PluginError: if there is no cost model of this name.
+        ProfilerBusyError: inside a profiler or a memory meter.
+    """
+    prices = Prices(
+        measured=lambda graph: _with_profiles(graph, _profiles(nodes, on_disk, on_progress)),
+        flops=lambda: [flops_of(node) if node is not None else 0.0 for node in nodes],
+        formats=lambda: [number_format(node) if node is not None else None for node in nodes],
+        gpu=lambda: _gpu_of(nodes),
+        cpu=lambda: _of_this_cpu(on_disk),
+    )
+    priced = framework.price(graph, prices, cost_model, workspaces=workspaces)
+    return priced if workspaces or cost_model == "profiled" else _with_guesses(priced, nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspaces:
+    """The bytes that ops need beyond their outputs.
+
+    Attributes:
+        known: function, shapes and dtypes of its operands → bytes, where there are any.
+    """
+
+    known: Mapping[Hashable, int]
+
+    @classmethod
+    def of(cls, graph: DFGraph, nodes: Sequence[Node | None]) -> Self:
+        """The workspaces of a priced graph.
+
+        Args:
+            graph: priced.
+            nodes: the FX node of each op. Workspaces of random ops are states for replays, and are left out.
+        """
+        pairs = zip(graph.ops, nodes, strict=True)
+        needy = [(op, n) for op, n in pairs if op.workspace and n is not None and not is_random(n)]
+        return cls(known={cls.key(n.target, *_shown(n)): op.workspace for op, n in needy})
+
+    @staticmethod
+    def key(function: object, args: object, kwargs: object) -> Hashable:
+        """The key of a call; strides and arguments that are no tensors don't count."""
+        return function, *((tuple(map(largest, x.shape)), x.dtype) for x in _tensors((args, kwargs)))
+
+
+def profile_node(node: Node) -> OpProfile:
+    """Seconds and workspace bytes of a node's function, on the device of its tensors.
+
+    An op that may run only once, or that can't run on made-up inputs, is charged by the bytes that it
+    touches, with no workspace.
+
+    Raises:
+        ProfilerBusyError: inside a profiler or a memory meter.
+    """
+    args = _shown(node)
+    tensors = _tensors((args, node.meta.get("val")))
+    if not may_run_twice(node) or takes_library_state(node):
+        return by_bytes(_bytes_of(tensors))
+    try:
+        with unfaked(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are of the made-up inputs
+            real_args, real_kwargs = _real(args)
+            for k in _READ_ON_CPU.get(node.target, ()):
+                real_args = (*real_args[:k], real_args[k].cpu(), *real_args[k + 1 :])
+            return profile_op(partial(_as_function(node), *real_args, **real_kwargs), _device_of(node))
+    except ProfilerBusyError:
+        raise
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        _log.info("%s can't be profiled, charging its bytes: %s", node.target, error)
+        return by_bytes(_bytes_of(tensors))
+
+
+def _profiles(
+    nodes: Sequence[Node | None], on_disk: bool, on_progress: OnProgress | None
+) -> Iterator[OpProfile]:
+    """The profile of each node, in order; each device has a table of its own."""
+    devices = [None if node is None else _device_of(node) for node in nodes]
+    layouts = ["" if node is None else _layout_of(node) for node in nodes]
+    tables = {
+        device: measured_ops(
+            machine_of(device),
+            {
+                layout: node
+                for layout, node, at in zip(layouts, nodes, devices, strict=True)
+                if node is not None and at == device
+            },
+            partial(map, profile_node),
+            name=lambda node: str(node.target),
+            on_disk=on_disk,
+            on_progress=on_progress,
+        )
+        for device in dict.fromkeys(devices)
+        if device is not None
+    }
+    return (
+        _FREE if device is None else tables[device][layout]
+        for device, layout in zip(devices, layouts, strict=True)
+    )
+
+
+def _with_profiles(graph: DFGraph, profiles: Iterator[OpProfile]) -> DFGraph:
+    ops = tuple(
+        replace(op, cost=profile.seconds, workspace=op.workspace + profile.workspace)
+        for op, profile in zip(graph.ops, profiles, strict=True)
+    )
+    return replace(graph, ops=ops, cost_unit="s")
+
+
+def _with_guesses(graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
+    guesses = [0 if node is None else guessed_workspace(node) for node in nodes]
+    ops = tuple(
+        replace(op, workspace=op.workspace + guess) for op, guess in zip(graph.ops, guesses, strict=True)
+    )
+    return replace(graph, ops=ops) if any(guesses) else graph
+
+
+def _gpu_of(nodes: Sequence[Node | None]) -> tuple[str, float] | None:
+    """Name and gigabytes of the GPU that holds a graph's tensors, if one does."""
+    devices = (_device_of(node) for node in nodes if node is not None)
+    cuda = next((device for device in devices if device.type == "cuda"), None)
+    if cuda is None:
+        return None
+    return torch.cuda.get_device_name(cuda), torch.cuda.get_device_properties(cuda).total_memory / 1e9
+
+
+@cache
+def _of_this_cpu(on_disk: bool) -> Roofline:
+    with unfaked(), torch.no_grad():
+        return measured_roofline(MeasuredOps(machine_of(_CPU)), "copy", _cpu_runs, on_disk=on_disk)
+
+
+def _cpu_runs(side: int, numbers: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A product of square matrices, and a copy of float32 numbers."""
+    a, b = torch.ones(side, side), torch.ones(side, side)
+    source, target = torch.zeros(numbers), torch.zeros(numbers)
+    return lambda: torch.mm(a, b), lambda: target.copy_(source)
+
+
+def _shown(node: Node) -> tuple[object, object]:
+    """The arguments of a node, with fake tensors in the place of nodes."""
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val"))
+    return args, kwargs
+
+
+def _device_of(node: Node) -> torch.device:
+    """Where a node runs: on the accelerator, if any of its tensors is there."""
+    devices = [v.device for v in _tensors((_shown(node), node.meta.get("val")))]
+    return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
+
+
+def _layout_of(node: Node) -> str:
+    """The function of a node and the layout of its arguments, which decide its cost on one machine."""
+    shown = _shown(node)
+    stretches = _stretches(shown)
+    places = [
+        (list(stretches).index(_row_of(x)), stretch_of(x).start - stretches[_row_of(x)].start)
+        for x in _tensors(shown)
+        if _row_of(x) in stretches
+    ]
+    return repr((str(node.target), tree_map(_layout, shown), *places))
+
+
+def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(largest(v.untyped_storage().nbytes()) for v in tensors)
+
+
+def _as_function(node: Node) -> Callable[..., object]:
+    function = node.target if is_random(node) else fastest(node.target)  # replays call the op itself
+    if not callable(function):
+        raise TypeError(f"{function!r} is not a function")
+    return function
+
+
+def _layout(value: object) -> object:
+    """The part of an argument that decides the cost."""
+    if isinstance(value, torch.Tensor):
+        shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
+        kind = "all true" if value.dtype == torch.bool else value.dtype
+        return (shape, stride, kind, value.device.type)
+    return typical(value)
+
+
+def _tensors(args: object) -> list[torch.Tensor]:
+    return [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
+
+
+def _row_of(x: torch.Tensor) -> tuple[int, torch.dtype]:
+    """The storage of a tensor, as a row of numbers of its dtype."""
+    return storage_key(x), x.dtype
+
+
+def _stretches(args: object) -> dict[tuple[int, torch.dtype], range]:
+    """Of each row that several tensors share, the stretch that they take."""
+    found: dict[tuple[int, torch.dtype], list[range]] = {}
+    for x in _tensors(args):
+        found.setdefault(_row_of(x), []).append(stretch_of(x))
+    return {
+        row: range(min(one.start for one in own), max(one.stop for one in own))
+        for row, own in found.items()
+        if len(own) > 1
+    }
+
+
+def _real(args: object) -> Any:
+    """Real tensors in the layout of fake ones.
+
+    Those that share a storage do so again, as cuDNN wants the weights of a recurrent network.
+    """
+    stretches, like = _stretches(args), {_row_of(x): x for x in _tensors(args)}
+    rows = {row: _numbers(len(stretch), like[row]) for row, stretch in stretches.items()}
+
+    def real(value: object) -> object:
+        if not isinstance(value, torch.Tensor) or _row_of(value) not in rows:
+            return real_like(value)
+        start = stretch_of(value).start - stretches[_row_of(value)].start
+        return _laid_out(rows[_row_of(value)], value, start)
+
+    return tree_map(real, args)
+
+
+def real_like(value: object) -> object:
+    """A real tensor in the layout of a fake one; anything else as it is."""
+    if not isinstance(value, torch.Tensor):
+        return typical(value)
+    return _laid_out(_numbers(len(stretch_of(value)), value), value)
+
+
+def _laid_out(row: torch.Tensor, like: torch.Tensor, start: int = 0) -> torch.Tensor:
+    """The numbers of a row from ``start`` on, in the layout of a tensor."""
+    return row.as_strided(tuple(map(largest, like.shape)), tuple(map(largest, like.stride())), start)
+
+
+def _numbers(n: int, like: torch.Tensor) -> torch.Tensor:
+    """A row of n made-up numbers."""
+    flat = torch.empty(n, dtype=like.dtype, device=like.device)
+    if like.dtype.is_floating_point:
+        pattern = flat[:_PATTERN].normal_()  # drawing every number takes longer than most ops
+        for piece in flat[_PATTERN:].split(_PATTERN):  # type: ignore[no-untyped-call]
+            piece.copy_(pattern[: len(piece)])
+    else:
+        flat.fill_(like.dtype == torch.bool)  # a mask that selects everything takes most
+    return flat

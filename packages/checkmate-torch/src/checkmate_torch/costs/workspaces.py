@@ -1,0 +1,101 @@
+"""Memory of CUDA's libraries beside the tensors, where it was not measured: known figures, and guesses.
+
+    cuBLAS         known: a workspace for each thread that multiplies matrices, kept for good
+    cuBLASLt       known: likewise, for products with a bias; newer PyTorch lends it that of cuBLAS
+    attention      known: backward adds up the gradient of the queries in float32, and a number for each row
+    convolutions   a guess: cuDNN may copy operands and results into the layout of its kernels
+
+The sizes of cuBLAS are those of ``aten/src/ATen/cuda/CublasHandlePool.cpp``, those of attention are from
+``aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp``. Other ops are charged nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from checkmate_torch.ops.sizes import largest
+from checkmate_torch.ops.storages import rounded
+from checkmate_torch.ops.target_device import counts_as_cuda, current_target
+from checkmate_torch.private import tree_leaves
+
+__all__ = ["guessed_workspace", "library_bytes"]
+
+_aten = torch.ops.aten
+_CUBLAS_BYTES = 8320 * 2**10
+_CUBLAS_BYTES_HOPPER = 32 * 2**20
+_CUBLASLT_BYTES = 2**20
+_THREADS = 2
+"""The thread that runs the forward pass, and autograd's for the device."""
+
+_CONVOLUTION = 1.0
+"""Workspace of a convolution, as a share of the bytes of its operands and results; a guess."""
+
+_CONVOLUTIONS = (_aten.convolution, _aten.convolution_backward)
+_ATTENTION_BACKWARD = (
+    _aten._scaled_dot_product_flash_attention_backward,
+    _aten._scaled_dot_product_cudnn_attention_backward,
+    _aten._scaled_dot_product_efficient_attention_backward,
+)
+
+
+def library_bytes(device: torch.device) -> int:
+    """Bytes on a device that libraries keep from their first use on; 0 on the CPU.
+
+    ``CUBLAS_WORKSPACE_CONFIG`` sets the size of cuBLAS's, as ``:4096:8``: 8 pieces of 4096 KiB;
+    ``CUBLASLT_WORKSPACE_SIZE`` that of cuBLASLt's in KiB.
+    """
+    if not counts_as_cuda(device):
+        return 0
+    cublas = _cublas_bytes(device)
+    return _THREADS * (cublas + _cublaslt_bytes(cublas))
+
+
+def _cublas_bytes(device: torch.device) -> int:
+    pieces = re.findall(r":(\d+):(\d+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    if pieces:
+        return sum(int(size) * int(count) * 2**10 for size, count in pieces)
+    target = current_target()
+    capability = None if target is None else target.capability
+    major, _ = capability or torch.cuda.get_device_capability(device)
+    return _CUBLAS_BYTES_HOPPER if major in (9, 10) else _CUBLAS_BYTES
+
+
+def _cublaslt_bytes(cublas: int) -> int:
+    """0 where cuBLASLt takes the workspace of cuBLAS; by default that is so since PyTorch 2.13.
+
+    Before, it keeps one of its own, by default not larger than that of cuBLAS.
+    """
+    unified = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE")
+    if unified == "1" or (unified != "0" and hasattr(torch.backends.cuda, "cublaslt_workspace_size")):
+        return 0
+    size = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
+    own = int(size) * 2**10 if size.isdecimal() else _CUBLASLT_BYTES
+    return own if unified == "0" else min(own, cublas)
+
+
+def guessed_workspace(node: Node) -> int:
+    """Bytes that an op on CUDA needs beyond its outputs; 0 for one on the CPU."""
+    shown = [v for n in (*node.all_input_nodes, node) for v in tree_leaves(n.meta.get("val"))]
+    tensors = [v for v in shown if isinstance(v, Tensor)]
+    packet = getattr(node.target, "overloadpacket", None)
+    if not any(counts_as_cuda(v.device) for v in tensors):
+        return 0
+    if packet in _CONVOLUTIONS:
+        return int(_CONVOLUTION * sum(largest(v.untyped_storage().nbytes()) for v in tensors))
+    if packet in _ATTENTION_BACKWARD:
+        return _of_attention_backward(node.args[1].meta["val"])  # type: ignore[union-attr]
+    return 0
+
+
+def _of_attention_backward(q: Tensor) -> int:
+    """Workspace of an attention's backward op, from its queries ``[batch, heads, L, E]``."""
+    batch, heads, rows, width = map(largest, q.shape)
+    rows, width = -(-rows // 128) * 128, -(-width // 32) * 32  # the sizes of the kernels' blocks
+    sums = 4 * batch * heads * rows
+    gradient = 0 if q.dtype == torch.float32 else sums * width
+    return rounded(sums, q.device) + rounded(gradient, q.device)

@@ -1,0 +1,1 @@
+"""Several processes: ranks that agree on one plan; wrappers that change the model."""

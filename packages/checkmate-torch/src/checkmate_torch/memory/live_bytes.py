@@ -1,0 +1,137 @@
+"""Live bytes over the ops that run: each storage counts from the op that makes it until it is freed.
+
+    live after op k = bytes held before + Σ storages that were made by ops 1 … k and are not freed
+
+Run on fake tensors with autograd on, code allocates and frees in the order of eager PyTorch; where autograd
+would overwrite a real gradient in place, the new storage replaces the old one.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from checkmate_torch.costs.price import Workspaces
+from checkmate_torch.ops.recompute_rules import REDUCED_IN_PLACE
+from checkmate_torch.ops.storages import rounded
+from checkmate_torch.private import (
+    OpOverload,
+    TorchDispatchMode,
+    is_sole_gradient,
+    storage_id,
+    tree_leaves,
+)
+
+__all__ = ["Follower"]
+
+_IN_PLACE = {
+    torch.ops.aten.add.Tensor: 2,
+    torch.ops.aten.index_add.default: 1,
+    torch.ops.aten.index_put.default: 1,
+    torch.ops.aten.scatter.src: 1,
+    torch.ops.aten.scatter_add.default: 1,
+    torch.ops.aten.masked_fill.Scalar: 1,
+}
+"""Ops that autograd runs in place on real gradients → number of leading arguments that it may overwrite."""
+
+
+class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of every storage from the op that makes it until it is freed.
+
+    Attributes:
+        live: bytes now.
+        moments: bytes after each op, and the op's key in :class:`Workspaces`.
+    """
+
+    def __init__(self, held: Mapping[int, int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live = sum(held.values())
+        self.moments: list[tuple[int, Hashable]] = [(self.live, None)]
+        self._sizes = dict(held)
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        replaced = self._overwritten(func, args)
+        result = self.called(func, _with_all_selected(func, args), kwargs)
+        for x in tree_leaves(result):
+            if isinstance(x, Tensor):
+                self._add(x, _reduced_bytes(func, args) if not x.dim() else 0)
+        if replaced is not None:  # the sum lies there
+            self.live -= self._sizes[replaced]
+            self._sizes[replaced] = 0
+        self.moments.append((self.live, Workspaces.key(func, args, kwargs)))
+        return result
+
+    def called(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+        """The result of an op."""
+        return func(*args, **kwargs)
+
+    def bytes_of(self, x: Tensor) -> int:
+        """The bytes of a tensor's storage."""
+        return self._sizes.get(storage_id(x.untyped_storage()), 0)
+
+    def charge(self, kept: int, workspace: int) -> None:
+        """Count the bytes of code that has just run unseen: those that it keeps, and its temporaries."""
+        self.live += kept
+        self.moments.append((self.live + workspace, None))
+
+    def _add(self, x: Tensor, least: int) -> None:
+        storage = x.untyped_storage()
+        key = storage_id(storage)
+        if key not in self._sizes:
+            self._sizes[key] = rounded(max(storage.nbytes(), least), storage.device)
+            self.live += self._sizes[key]
+            weakref.finalize(storage, self._free, key).atexit = False
+
+    def _free(self, key: int) -> None:
+        self.live -= self._sizes.pop(key)
+
+    def _overwritten(self, func: OpOverload, args: Sequence[Any]) -> int | None:
+        """The storage that autograd overwrites by the result of an op, if it does.
+
+        It adds gradients in place where nothing else reads one of them, and fills those of parts of a tensor
+        in place; never fake ones.
+        """
+        if torch.is_grad_enabled() or func not in _IN_PLACE:
+            return None
+        candidates = [x for x in args[: _IN_PLACE[func]] if isinstance(x, Tensor)]
+        if len(candidates) < _IN_PLACE[func] or any(x.shape != args[0].shape for x in candidates):
+            return None
+        for x in candidates:
+            storage = x.untyped_storage()
+            if is_sole_gradient(x) and storage.nbytes() == x.nbytes and storage_id(storage) in self._sizes:
+                return storage_id(storage)
+        return None
+
+
+def _with_all_selected(func: OpOverload, args: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of an op; a mask of elements selects all of them, the most that it may."""
+    if func is not torch.ops.aten.index.Tensor:
+        return args
+    indices: list[Tensor | None] = []
+    for x in args[1]:
+        if isinstance(x, Tensor) and x.dtype == torch.bool:
+            indices += [x.new_empty(x.numel(), dtype=torch.long) for _ in range(x.dim())]
+        else:
+            indices.append(x)
+    return args[0], indices
+
+
+def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
+    """The bytes of the storage in which a loss leaves a single number, where that is larger."""
+    if func not in REDUCED_IN_PLACE:
+        return 0
+    operands = [x for x in args if isinstance(x, Tensor)]
+    shape: torch.Size = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
+    return math.prod(shape) * operands[0].element_size()

@@ -1,0 +1,291 @@
+"""The peak of the plain eager step: max over time of M₀ + Σ live storages, followed while autograd runs.
+
+Dynamo's graph calls PyTorch's own functions. Run on fake tensors with autograd on, it allocates and frees in
+the order of eager PyTorch: what the backward pass keeps, when it lets go, where gradients are added in place.
+The joint graph, which is planned, keeps other tensors in another order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.fx import GraphModule, Interpreter, Node
+
+from checkmate import DFGraph, keep_all_peak
+from checkmate_torch.costs.price import Workspaces
+from checkmate_torch.memory.live_bytes import Follower
+from checkmate_torch.ops.sizes import largest
+from checkmate_torch.ops.storages import rounded
+from checkmate_torch.private import (
+    fake_mode,
+    is_checkpoint,
+    run_backward,
+    run_checkpoint,
+    saves_are_hooked,
+    storage_id,
+    tree_leaves,
+    unfaked,
+    untraced,
+)
+from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
+
+__all__ = ["EagerStep", "eager_step"]
+
+_log = logging.getLogger(__name__)
+_PRECISION = 0.02
+_SMALL = 2**13
+"""Peaks that differ by less than this share, or these bytes, are taken as equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EagerStep:
+    """The memory of a training step as eager PyTorch would run it.
+
+    Attributes:
+        moments: bytes that are live after each op, those of the graph's inputs included, and the op's key in
+            :class:`Workspaces`.
+        loss: the bytes of the loss, where it was part of the run.
+    """
+
+    moments: Sequence[tuple[int, Hashable]]
+    loss: LossBytes | None = None
+
+    def peak(self, workspaces: Workspaces | None = None) -> int:
+        """The most bytes that the step holds at once, besides those that its graph does not show.
+
+        Args:
+            workspaces: the bytes that ops need beyond their outputs; None = none do.
+        """
+        known = {} if workspaces is None else workspaces.known
+        return max(live + known.get(op, 0) for live, op in self.moments)
+
+    def peak_beside(
+        self,
+        graph: DFGraph,
+        nodes: Sequence[Node | None],
+        fixed: int,
+        *,
+        planned: int | None = None,
+        update: int = 0,
+    ) -> int:
+        """The peak with the workspaces of a priced joint graph, and with bytes that no graph shows.
+
+        Where the peak of that graph without recomputation is hardly higher, it is taken, so that a share of
+        100 % needs no recomputation.
+
+        Args:
+            graph: priced.
+            nodes: the FX node of each op.
+            fixed: bytes that the step holds throughout.
+            planned: bytes of the graph's peak without recomputation; None = that of its base order.
+            update: bytes of the largest workspace of an update at the end of the step.
+        """
+        peak = fixed + max(self.peak(Workspaces.of(graph, nodes)), self.moments[-1][0] + update)
+        planned = keep_all_peak(graph) if planned is None else planned
+        return max(peak, planned) if planned - peak <= max(_SMALL, _PRECISION * peak) else peak
+
+
+def eager_step(
+    gm: GraphModule,
+    example_inputs: Sequence[object],
+    *,
+    loss: int | LossBytes | None = 0,
+    returns_loss: bool = False,
+    accumulates: bool = False,
+) -> EagerStep | None:
+    """Follow the memory of a captured graph and its backward pass, without memory and without real tensors.
+
+    Sizes that may change are the largest that are planned for; no guard is added. Random states, caches and
+    the inputs stay as they are.
+
+    Args:
+        gm: as Dynamo captured it, with PyTorch's own functions.
+        example_inputs: of the graph; real or fake.
+        loss: the bytes of the caller's loss, as far as known, see :mod:`checkmate_torch.tracing.loss_bytes`:
+            it reads all outputs that need a gradient. 0 = the loss is among the outputs: the backward pass
+            starts at those that are numbers, or at all if none is.
+        returns_loss: whether the first output is a loss, and the others are what it was computed from; then
+            the backward pass starts there, and the bytes of the loss are found out.
+        accumulates: whether gradients of all inputs are held already; their bytes are not counted.
+
+    Returns:
+        None if the graph can't run in this way, e.g. because a size depends on data.
+    """
+    if any(parameter.requires_grad for parameter in gm.parameters()):
+        return None  # gradients would be written to it
+    try:
+        with untraced(), unfaked(), fake_mode(), torch.enable_grad(), _apart():
+            inputs, held = _twins(gm, example_inputs, accumulates)
+            with Follower(held) as follower:
+                if returns_loss:
+                    return _run_with_loss(gm, inputs, follower)
+                return _run(gm, inputs, follower, loss)
+    except Exception as error:  # noqa: BLE001 - any op may lack a rule for fake tensors
+        _log.debug("the plain step's peak is not known: %s", error, exc_info=True)
+        return None
+
+
+def _run(
+    gm: GraphModule, inputs: Sequence[object], follower: Follower, loss: int | LossBytes | None
+) -> EagerStep:
+    outputs = _differentiable(_Eager(gm).run(*inputs))
+    starts = [x for x in outputs if not x.dim()] if loss == 0 else []
+    if starts:
+        outputs = [x for x in outputs if x.dim()]  # which the caller holds
+        known = loss_bytes(loss, 0)
+        follower.charge(known.kept, known.workspace)
+    else:
+        starts = [_OuterLoss.apply(follower, loss, *outputs)]  # type: ignore[no-untyped-call]
+    run_backward(starts)
+    return EagerStep(moments=follower.moments)
+
+
+def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: Follower) -> EagerStep:
+    """Run a graph that returns a loss and the model's outputs; compare the bytes before and after the loss.
+
+    A gradient hook of an output runs right before the model's backward pass does.
+    """
+    moments = follower.moments
+    starts, ends = 0, 0
+
+    def loss_starts() -> None:
+        nonlocal starts
+        starts = len(moments)
+
+    def loss_ends(_: Tensor) -> None:
+        nonlocal ends
+        ends = len(moments)
+
+    loss, *rest = tree_leaves(_Eager(gm, loss_starts).run(*inputs))
+    outputs = [x for x in _differentiable(rest) if x is not loss]
+    for x in outputs:
+        x.register_hook(loss_ends)  # type: ignore[no-untyped-call]
+    torch.autograd.backward([loss])
+    gradients = sum(follower.bytes_of(x) for x in outputs)
+    lives = [live - moments[starts - 1][0] - gradients for live, _ in moments[starts:ends]]
+    last = max(0, lives[-1]) if lives else 0
+    model = _of_model(gm)
+    pairs = zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True)
+    targets = {x.untyped_storage() for n, x in pairs if isinstance(x, Tensor) and n not in model}
+    found = LossBytes(
+        kept=last + sum(storage.nbytes() for storage in targets),
+        workspace=max([0, *lives]) - last,
+        outputs=gradients,
+    )
+    return EagerStep(moments=moments, loss=found)
+
+
+class _Eager(Interpreter):
+    """Runs a captured graph, frees each value after its last use, and recomputes what is checkpointed."""
+
+    def __init__(self, gm: GraphModule, loss_starts: Callable[[], None] | None = None) -> None:
+        super().__init__(gm)
+        self._loss_starts = loss_starts
+        model = _of_model(gm) if loss_starts is not None else ()
+        self._last = next((n for n in reversed(gm.graph.nodes) if n in model), None)
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if n is self._last and self._loss_starts is not None:
+            self._loss_starts()
+        return result if n.users or n.op == "output" else None
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if is_checkpoint(target):
+            return run_checkpoint(lambda body, *values: _Eager(body).run(*values), args, kwargs)
+        return super().call_function(target, args, kwargs)
+
+
+def _of_model(gm: GraphModule) -> set[Node]:
+    """The nodes that the outputs after the first one, which is the loss, are computed from."""
+    _loss, *rest = tree_leaves(gm.graph.output_node().args[0])
+    needed: set[Node] = set()
+    stack = [n for n in rest if isinstance(n, Node)]
+    while stack:
+        if (node := stack.pop()) not in needed:
+            needed.add(node)
+            stack += node.all_input_nodes
+    return needed
+
+
+class _OuterLoss(torch.autograd.Function):
+    """A loss that is not known: its gradients have the layout of the model's outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, follower: Follower, loss: int | LossBytes | None, *outputs: Tensor) -> Tensor:
+        ctx.follower, ctx.loss = follower, loss
+        ctx.shapes = [(x.shape, x.stride(), x.dtype, x.device) for x in outputs]
+        return outputs[0].new_empty(())
+
+    @staticmethod
+    def backward(ctx: Any, _gradient: Tensor) -> Any:
+        made = [torch.empty_strided(s, t, dtype=d, device=v) for s, t, d, v in ctx.shapes]
+        loss = loss_bytes(ctx.loss, sum(map(ctx.follower.bytes_of, made)))
+        ctx.follower.charge(loss.kept, loss.workspace)
+        return None, None, *made
+
+
+def _twins(
+    gm: GraphModule, values: Sequence[object], accumulates: bool
+) -> tuple[list[object], dict[int, int]]:
+    """Fake tensors in the layout of a graph's inputs, sharing storages likewise; the bytes of each storage.
+
+    Sizes that may change are in the graph, gradients that are held are in the values.
+    """
+    storages: dict[int, torch.UntypedStorage] = {}
+    twins: list[object] = []
+    gradients: list[Tensor] = []
+    for node, value in zip(gm.graph.find_nodes(op="placeholder"), values, strict=True):
+        shown = node.meta.get("example_value", value)
+        if not isinstance(shown, Tensor):
+            twins.append(largest(shown) if isinstance(shown, torch.SymInt) else value)
+            continue
+        storage = shown.untyped_storage()
+        key = storage_id(storage)
+        if key not in storages:
+            size = largest(storage.nbytes())
+            storages[key] = torch.empty(size, dtype=torch.uint8, device=shown.device).untyped_storage()
+        twin = _view(storages[key], shown)
+        held = isinstance(value, Tensor) and value.is_leaf and value.grad is not None
+        if held or (accumulates and twin.requires_grad):  # the bytes are resident
+            twin.grad = torch.empty_like(twin)
+            gradients.append(twin.grad)
+        twins.append(twin)
+    sizes = {storage_id(x): rounded(x.nbytes(), x.device) for x in storages.values()}
+    return twins, sizes | {storage_id(x.untyped_storage()): 0 for x in gradients}
+
+
+def _view(storage: torch.UntypedStorage, like: Tensor) -> Tensor:
+    """A leaf in the layout of a tensor, at its place in the storage."""
+    sizes = [[largest(n) for n in numbers] for numbers in (like.shape, like.stride())]
+    empty = torch.empty(0, dtype=like.dtype, device=like.device)
+    view = empty.set_(storage, largest(like.storage_offset()), *sizes)
+    return view.requires_grad_(like.requires_grad)
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Keep fake tensors from the hooks and the autocast cache of the code that calls the model."""
+    cached = torch.is_autocast_cache_enabled()
+    outer = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    torch.set_autocast_cache_enabled(cached and not outer)
+    try:
+        with saved_tensors_hooks(_same, _same) if saves_are_hooked() else nullcontext():
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _differentiable(outputs: object) -> list[Tensor]:
+    return [x for x in tree_leaves(outputs) if isinstance(x, Tensor) and x.requires_grad]

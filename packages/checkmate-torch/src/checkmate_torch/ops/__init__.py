@@ -1,0 +1,1 @@
+"""Facts about single ops of PyTorch: which may be recomputed, write in place, share storage."""

@@ -1,0 +1,95 @@
+"""Ops that can write their output over an operand, so that both need one storage.
+
+    y = f(x, …) ↦ f_(x, …)                   element-wise functions with an in-place form
+    y = f(x, z) ↦ f_(z, x)                   sums and products, whose operands may change places
+    y = f'(g, …) ↦ f'(g, …, grad_input=g)    gradients of activations
+
+The kernel is the same one, and so are all bits of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch.fx import Node
+from torch.fx.node import Argument
+
+from checkmate_torch.ops.recompute_rules import is_random
+from checkmate_torch.ops.storages import storage_key
+from checkmate_torch.private import OpOverload, in_place_form, tree_leaves
+
+__all__ = ["Overwrite", "overwrites"]
+
+_aten = torch.ops.aten
+_COMMUTATIVE = frozenset({_aten.add.Tensor, _aten.mul.Tensor})
+_GRADIENTS: Mapping[object, OpOverload] = {
+    _aten.elu_backward.default: _aten.elu_backward.grad_input,
+    _aten.gelu_backward.default: _aten.gelu_backward.grad_input,
+    _aten.hardsigmoid_backward.default: _aten.hardsigmoid_backward.grad_input,
+    _aten.hardtanh_backward.default: _aten.hardtanh_backward.grad_input,
+    _aten.leaky_relu_backward.default: _aten.leaky_relu_backward.grad_input,
+    _aten.sigmoid_backward.default: _aten.sigmoid_backward.grad_input,
+    _aten.silu_backward.default: _aten.silu_backward.grad_input,
+    _aten.softplus_backward.default: _aten.softplus_backward.grad_input,
+    _aten.tanh_backward.default: _aten.tanh_backward.grad_input,
+    _aten.threshold_backward.default: _aten.threshold_backward.grad_input,
+}
+"""Gradient of an activation → its kernel that writes to a given tensor; the incoming gradient is first."""
+
+
+class Overwrite(NamedTuple):
+    """A call that computes what a node does, in the storage of one of its operands.
+
+    Attributes:
+        operand: the node whose value is overwritten.
+        target: the function.
+        args: nodes and constants, as those of a node; likewise ``kwargs``.
+        kwargs: by name.
+    """
+
+    operand: Node
+    target: OpOverload
+    args: tuple[Argument, ...]
+    kwargs: dict[str, Argument]
+
+
+def overwrites(node: Node) -> Iterator[Overwrite]:
+    """The calls that can replace a node; whether something else needs the operand is not looked at."""
+    for call in _candidates(node):
+        operand, result = call.operand.meta.get("val"), node.meta.get("val")
+        if _same_layout(operand, result) and _is_read_once(node, call.operand):
+            yield call
+
+
+def _candidates(node: Node) -> Iterator[Overwrite]:
+    target, kwargs = node.target, dict(node.kwargs)
+    first, *rest = node.args or (None,)
+    if not (isinstance(target, OpOverload) and isinstance(first, Node)) or is_random(node):
+        return
+    if target in _GRADIENTS:
+        yield Overwrite(first, _GRADIENTS[target], node.args, {**kwargs, "grad_input": first})
+    elif torch.Tag.pointwise in target.tags and (form := in_place_form(target)) is not None:
+        yield Overwrite(first, form, node.args, kwargs)
+        if target in _COMMUTATIVE and not kwargs and isinstance(rest[0], Node):
+            yield Overwrite(rest[0], form, (rest[0], first), kwargs)
+
+
+def _is_read_once(node: Node, operand: Node) -> bool:
+    """Whether an operand is one argument of a node, and no other argument shows its storage."""
+    shown = [x.meta.get("val") for x in tree_leaves((node.args, node.kwargs)) if isinstance(x, Node)]
+    storages = [storage_key(value) for value in shown if isinstance(value, torch.Tensor)]
+    return storages.count(storage_key(operand.meta["val"])) == 1
+
+
+def _same_layout(operand: object, result: object) -> bool:
+    """Whether two tensors have their elements at the same places of storages of the same, known, size."""
+    if not (isinstance(operand, torch.Tensor) and isinstance(result, torch.Tensor)):
+        return False
+    mine, other = (
+        (x.dtype, x.device, *x.shape, *x.stride(), x.storage_offset(), x.untyped_storage().nbytes())
+        for x in (operand, result)
+    )
+    known = not any(isinstance(number, torch.SymInt) for number in (*mine, *other))
+    return known and operand.dim() == result.dim() and mine == other

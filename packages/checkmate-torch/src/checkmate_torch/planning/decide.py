@@ -1,0 +1,116 @@
+"""From a traced graph to its schedule, as all planners do it: prices, the budget in bytes, the decision."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch.fx import Node
+
+from checkmate import DFGraph, InfeasibleBudgetError, Problem, Solution, UnsupportedModelError, keep_all_peak
+from checkmate.framework import decide, in_bytes
+from checkmate.heuristics import PlainOrder
+from checkmate.report import Account
+from checkmate.units import parse_budget
+from checkmate_torch.costs.price import price
+from checkmate_torch.distributed.ranks import Ranks, decided_together, priced_together
+from checkmate_torch.memory.account import Holdings
+from checkmate_torch.ops.device import obtainable_bytes
+from checkmate_torch.planning.options import Options
+from checkmate_torch.planning.step_plan import StepPlan
+
+__all__ = ["budget_bytes", "decide_step", "log_plan", "price_step", "refuse_nested"]
+
+_log = logging.getLogger(__name__)
+
+
+def price_step(options: Options, graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
+    """The graph with the costs and workspaces of the options' cost model, the same on all ranks.
+
+    Args:
+        options: how to plan.
+        graph: without costs.
+        nodes: the FX node of each op; None = it costs nothing.
+
+    Raises:
+        RankError: if the ranks that plan together have different graphs. Else as
+            :func:`checkmate_torch.costs.price.price`.
+    """
+    measured = partial(
+        price,
+        nodes=nodes,
+        cost_model=options.cost_model,
+        workspaces=options.workspaces,
+        on_disk=options.cache,
+        on_progress=options.listener(),
+    )
+    return priced_together(Ranks.of(options.process_group), graph, measured)
+
+
+def decide_step(
+    options: Options,
+    graph: DFGraph,
+    account: Account,
+    allocated: tuple[torch.device, int],
+    *,
+    plain: PlainOrder | None = None,
+    plain_peak: int | None = None,
+    fixed_order: bool = True,
+    throw: bool = True,
+) -> Solution:
+    """The best schedule within the budget, the same on all ranks that plan together.
+
+    Args:
+        options: how to plan.
+        graph: priced.
+        account: the uses of its bytes, for the error.
+        allocated: the device of the step, and the bytes of it that are allocated there already.
+        plain: PyTorch's own order, if it is not the base order.
+        plain_peak: peak of plain PyTorch in bytes, of which a budget may be a share; None = that of
+            ``plain``, or of the base order.
+        fixed_order: whether first runs keep the base order.
+        throw: False = without a schedule return a solution that says so, instead of raising.
+
+    Raises:
+        InfeasibleBudgetError: if no schedule was found; where the budget is below the bytes of parameters,
+            gradients and other tensors that are no activations, it says so.
+        RankError: if not all ranks that plan together ask.
+    """
+    if plain_peak is None:
+        plain_peak = keep_all_peak(graph) if plain is None else plain.peak(graph)
+    budget = budget_bytes(options, graph, allocated, plain_peak)
+    problem = Problem(graph=graph, budget=budget, time_limit=options.time_limit, fixed_order=fixed_order)
+
+    def solve(budget: int) -> Solution:
+        return decide(graph, budget, options, plain=plain, fixed_order=fixed_order, throw=throw)
+
+    try:
+        return decided_together(Ranks.of(options.process_group), problem, solve)
+    except InfeasibleBudgetError as error:
+        raise account.explained(error, graph, plain_peak) from None
+
+
+def budget_bytes(
+    options: Options, graph: DFGraph, allocated: tuple[torch.device, int], plain_peak: int | None
+) -> int:
+    """The budget in bytes; a share is one of plain PyTorch's peak, or else of the graph's keep-all peak."""
+    device, resident = allocated
+    options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
+    return parse_budget(options.budget, keep_all_peak(graph) if plain_peak is None else plain_peak)
+
+
+def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:
+    """Raise if AOTAutograd asks about a nested region, for which it names no inputs."""
+    if not joint_inputs:
+        raise UnsupportedModelError(
+            "a region under torch.compiler.nested_compile_region can't be planned: call it without"
+        )
+
+
+def log_plan(plans: Sequence[StepPlan], holdings: Holdings, of: str = "") -> None:
+    """Log the latest plan with the shapes of its batch."""
+    label = ", ".join(str(tuple(x.shape)) for x in holdings.batch)
+    text = repr(plans[-1].solution)  # handlers may keep the record: it must not hold the plan
+    _log.info("plan %d, %sfor %s: %s", len(plans), of, label, text)

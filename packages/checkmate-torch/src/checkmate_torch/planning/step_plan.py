@@ -1,0 +1,190 @@
+"""The decision for one traced graph, and what is shown of it; and a schedule that is given instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from checkmate import (
+    CheckmateError,
+    DFGraph,
+    NoPlanError,
+    Problem,
+    Schedule,
+    Solution,
+    UnsupportedModelError,
+    keep_all_peak,
+    simulate,
+)
+from checkmate.framework import differences
+from checkmate.report import Account, HasPlans, Kind
+from checkmate.units import format_bytes, parse_budget
+from checkmate_torch.memory.account import module_of
+from checkmate_torch.memory.snapshot import Snapshot, predicted_snapshot
+from checkmate_torch.planning.options import Options
+from checkmate_torch.running.fusing import Fusion
+from checkmate_torch.running.graph_writer import Watch
+from checkmate_torch.tracing.traced_graph import TracedGraph
+
+__all__ = ["Given", "StepPlan", "TracingDone", "Viewable"]
+
+_NOT_FOLLOWED = (
+    "the peak of plain PyTorch could not be predicted: that of the planned graph without recomputation takes "
+    "its place, also where the budget is a share",
+)
+_IN_PIECES = (
+    "this is one of several calls of a step, which share the budget; it does not bound the tensors of the "
+    "code between them",
+)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
+class StepPlan:
+    """The decision for one traced graph.
+
+    Attributes:
+        traced: the joint graph and its DFGraph.
+        solution: the checked schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
+        account: the use of each byte.
+        fusion: the program of fused kernels that runs it; None = each op runs alone.
+        plain_peak: predicted peak of plain PyTorch, in bytes; None = it is unknown, and that of the graph's
+            base order takes its place.
+        loss_guess: bytes that are charged for a loss outside of the model by a rule of thumb.
+        in_pieces: whether it is one of several calls of a step.
+    """
+
+    traced: TracedGraph
+    solution: Solution
+    account: Account = field(default_factory=Account)
+    fusion: Fusion | None = None
+    plain_peak: int | None = None
+    loss_guess: int = 0
+    in_pieces: bool = False
+
+    @property
+    def plain_bytes(self) -> int:
+        """The predicted peak of plain PyTorch."""
+        graph = self.solution.problem.graph
+        return keep_all_peak(graph) if self.plain_peak is None else self.plain_peak
+
+    @property
+    def peak(self) -> int:
+        """The predicted peak of what runs: of the schedule, or of its program of fused kernels."""
+        if self.fusion is None:
+            return self.solution.peak or 0
+        charged = self.solution.problem.graph.fixed_size - self.fusion.timeline.graph.fixed_size
+        return self.fusion.timeline.peak + charged
+
+    def charged(self, kind: Kind, size: int, options: Options) -> StepPlan | None:
+        """The plan with at least ``size`` bytes of a kind held throughout; None if the budget has no room.
+
+        Args:
+            kind: the use of the bytes.
+            size: bytes.
+            options: as planned. If their budget is a share, it grows with the peak of plain PyTorch.
+        """
+        fixed = dict(self.account.fixed)
+        more = size - fixed.get(kind, 0)
+        if more <= 0:
+            return self
+        problem, plain = self.solution.problem, self.plain_bytes + more
+        budget = parse_budget(options.budget, plain) if options.is_share else problem.budget
+        if self.solution.schedule is None or self.peak + more > budget:
+            return None
+        graph = replace(problem.graph, fixed_size=problem.graph.fixed_size + more)
+        solution = replace(
+            self.solution,
+            problem=replace(problem, graph=graph, budget=budget),
+            timeline=simulate(graph, self.solution.schedule),
+        )
+        fixed[kind] = size
+        return replace(
+            self,
+            traced=replace(self.traced, graph=graph),
+            solution=solution,
+            account=replace(self.account, fixed=fixed),
+            plain_peak=None if self.plain_peak is None else plain,
+        )
+
+    @property
+    def modules(self) -> list[str]:
+        """The part of the model that each op of the graph comes from, as far as PyTorch knows; else empty."""
+        return [module_of(node) for node in self.traced.nodes]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Further facts about the predicted peak."""
+        unknown: tuple[str, ...] = _NOT_FOLLOWED if self.plain_peak is None else ()
+        if self.loss_guess:
+            unknown += (
+                f"loss outside of the model: {format_bytes(self.loss_guess)} are a rule of thumb; pass loss= "
+                "or loss_bytes=",
+            )
+        if self.in_pieces:
+            unknown = (*unknown, *_IN_PIECES)
+        if self.fusion is not None:
+            unknown = (*unknown, str(self.fusion))
+        return unknown
+
+
+class Viewable(HasPlans[StepPlan]):
+    """An object with plans, which PyTorch's memory viewer can show too."""
+
+    def memory_snapshot(self, *, plan: int = -1) -> Snapshot:
+        """The predicted timeline as PyTorch's memory viewer reads it; tensors are coloured by kind.
+
+        ``torch.cuda._memory_viz.trace_plot(compiled.memory_snapshot())`` makes a page of it.
+
+        Args:
+            plan: which of :attr:`plans`; default the last.
+
+        Raises:
+            NoPlanError: before the first call with gradients.
+        """
+        chosen = self._plan(plan)
+        if chosen.solution.timeline is None:
+            raise NoPlanError("this plan has no schedule")
+        return predicted_snapshot(chosen.solution.timeline, chosen.account.kinds)
+
+
+class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
+    """Raised to leave Dynamo once a step is traced, before anything is planned or run."""
+
+    def __init__(self, traced: TracedGraph, account: Account, plain_peak: int | None = None) -> None:
+        super().__init__("traced")
+        self.traced, self.account, self.plain_peak = traced, account, plain_peak
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Given:
+    """A schedule that was decided before the model is captured.
+
+    Attributes:
+        graph: the priced graph that it is for.
+        schedule: valid.
+        watch: called with each op right before it runs; None = nothing is called.
+    """
+
+    graph: DFGraph
+    schedule: Schedule
+    watch: Watch | None = None
+
+    def priced(self, graph: DFGraph) -> DFGraph:
+        """The graph of a newly traced step with the costs of the known one.
+
+        Raises:
+            UnsupportedModelError: if the schedule is of another step.
+        """
+        if why := differences(graph, self.graph):
+            raise UnsupportedModelError(
+                f"the step is not the one that was traced: {why}. Trace the model as it is now, with inputs "
+                "of the shapes to train with, and solve that graph"
+            )
+        return replace(self.graph, fixed_size=graph.fixed_size)
+
+    def solution(self, graph: DFGraph) -> Solution:
+        """The schedule as the answer to a budget of its own peak."""
+        timeline = simulate(graph, self.schedule)
+        problem = Problem(
+            graph=graph, budget=max(1, timeline.peak), fixed_order=timeline.schedule.keeps_base_order
+        )
+        return Solution.found(problem, timeline, solver="given")

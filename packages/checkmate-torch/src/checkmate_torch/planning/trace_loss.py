@@ -1,0 +1,72 @@
+"""The bytes of a loss outside of the model, found by following the plain step with it, without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from checkmate import CheckmateError
+from checkmate_torch.capture.dynamo_capture import captured
+from checkmate_torch.memory.plain_graph import EagerStep, eager_step
+from checkmate_torch.planning.options import Options
+from checkmate_torch.private import plain_call
+from checkmate_torch.tracing.loss_bytes import LossBytes
+
+__all__ = ["found_loss"]
+
+
+class _Followed(CheckmateError):  # noqa: N818 - it ends a capture that worked
+    """Raised to leave Dynamo once the step is followed."""
+
+    def __init__(self, step: EagerStep | None) -> None:
+        super().__init__("followed")
+        self.step = step
+
+
+def found_loss(
+    model: nn.Module,
+    loss: Callable[[Any], Tensor],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    options: Options,
+) -> LossBytes | None:
+    """The bytes of a loss; neither the model nor the loss is run.
+
+    Args:
+        model: the model.
+        loss: from the model's output to a scalar.
+        args: of the model.
+        kwargs: of the model.
+        options: how the step is planned.
+
+    Returns:
+        None if the step can't be followed, or nothing in it needs a gradient.
+
+    Raises:
+        UnsupportedModelError: if model and loss can't be captured as one graph.
+    """
+
+    def both(module: nn.Module, *args: object, **kwargs: object) -> tuple[Tensor, object]:
+        output = plain_call(module, *args, **kwargs)
+        return loss(output), output
+
+    follow = _Follow(options)
+    try:
+        captured(both, follow)(model, *args, **kwargs)
+    except _Followed as done:
+        return None if done.step is None else done.step.loss
+    return None
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class _Follow:
+    """A Dynamo backend that follows the first graph and runs nothing."""
+
+    options: Options
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+        raise _Followed(eager_step(gm, example_inputs, returns_loss=True))

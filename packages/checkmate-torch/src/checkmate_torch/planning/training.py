@@ -1,0 +1,296 @@
+"""The training of one model under plans: which captured graph a call runs, and when plans are made again.
+
+    call ↦ gradients held? earlier calls? ↦ captured model ↦ (new kind of inputs: plan) ↦ forward pass
+
+A plan holds for a kind of inputs. It is made again when it turns out to be wrong: when an optimizer that was
+not passed keeps state for parameters of the model, or when a step has several calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import GeneratorType
+from typing import cast
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from checkmate import InfeasibleBudgetError
+from checkmate.report import Kind
+from checkmate.units import format_bytes
+from checkmate_torch.capture.dynamo_capture import NotOneGraphError, TooManyPlansError, captured
+from checkmate_torch.distributed.ranks import refuse_parts, run_inside
+from checkmate_torch.optimizer.state import States, on_steps
+from checkmate_torch.planning.calls import n_outstanding
+from checkmate_torch.planning.options import Options
+from checkmate_torch.planning.planner import IGNORED_GRADIENTS, Planner
+from checkmate_torch.planning.step_plan import Given, StepPlan, Viewable
+from checkmate_torch.planning.trace_loss import found_loss
+from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, is_transformed, plain_call
+
+__all__ = ["PlannedTraining"]
+
+_log = logging.getLogger(__name__)
+_Kind = tuple[bool, int, tuple[bool, ...]]
+"""Of a call: whether it is planned apart with held gradients, its depth, and which parameters are trained."""
+torch.compiler.assume_constant_result(is_captured)  # type: ignore[no-untyped-call]
+_WHY_A_BREAK = (
+    "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
+    "out fullgraph=True"
+)
+_NOT_CALLED = (
+    "%s has stepped parameters of %s, but no call of that module was planned, so that the budget bounds "
+    "nothing: calls of its forward method and of its parts are not planned"
+)
+_TRANSFORMED = (
+    "torch.func transforms this call of the model, which runs as plain PyTorch, and the budget does not "
+    "bound it: take gradients by backward() or torch.autograd.grad"
+)
+_REPLACED = (
+    "%s.compile() has replaced the planned calls of the module, so that the budget bounds nothing any more: "
+    "lowering='inductor' compiles planned graphs"
+)
+_MOST_DEPTHS = 3
+"""Calls that run while at least this many earlier ones wait for their backward passes share plans."""
+_NOTHING = (
+    "Dynamo captured no part of the model, which runs as plain PyTorch, and the budget does not bound it: a "
+    "graph break inside of a loop, or in a class of torch.nn, leaves all of that code out"
+)
+
+
+class PlannedTraining(Viewable):
+    """The plans of a model, and the calls that follow them; made by :func:`enable` and :func:`compile`."""
+
+    def __init__(
+        self, model: nn.Module, options: Options, given: Given | None = None, *, holds_model: bool = True
+    ) -> None:
+        """Keep the settings; nothing is traced before the first call.
+
+        Args:
+            model: the module, or a DDP module around it.
+            options: how to plan.
+            given: a schedule to follow instead of deciding.
+            holds_model: False = the model holds this object, and must not be held by it.
+        """
+        self._model: Callable[[], nn.Module | None] = (lambda: model) if holds_model else weakref.ref(model)
+        module = model if holds_model else cast("nn.Module", weakref.proxy(model))
+        self._planner = Planner(options, given, module=module)
+        self._in_place = not holds_model
+        self._earlier: _Earlier | None = None
+        self._runs: dict[_Kind, Callable[..., object]] = {}
+        self._in_pieces = self._ignores_gradients = False
+        self._states = States()
+        on_steps(self._count_state_of)
+
+    @property
+    def options(self) -> Options:
+        """How plans are made."""
+        return self._planner.options
+
+    @property
+    def given(self) -> Given | None:
+        """The schedule that is followed instead of deciding."""
+        return self._planner.given
+
+    @property
+    def plans(self) -> tuple[StepPlan, ...]:
+        """The plans so far: one for each kind of inputs that was trained with."""
+        if self._planner.plans or self._earlier is None:
+            return tuple(self._planner.plans)
+        return tuple(self._earlier.planner.plans)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Run the model's forward pass; plan first if inputs of this kind are new.
+
+        Without gradients there is nothing to plan. Where Checkmate captures this call as a part of something
+        larger, it plans for all of it.
+        """
+        if not torch.is_grad_enabled() or (torch.compiler.is_compiling() and is_captured()):
+            return plain_call(self._live_model(), *args, **kwargs)
+        return self._planned(args, kwargs)
+
+    def _live_model(self) -> nn.Module:
+        model = self._model()
+        if model is None:
+            raise ReferenceError("the model of this training is gone")
+        return model
+
+    @torch.compiler.disable(reason=_WHY_A_BREAK)  # type: ignore[no-untyped-call,untyped-decorator]
+    def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        model = self._live_model()
+        if is_transformed():
+            self._planner.warn_once("transformed", _TRANSFORMED)
+            return plain_call(model, *args, **kwargs)
+        args = [iter(tuple(x)) if isinstance(x, GeneratorType) else x for x in args]  # Dynamo reads these
+        self._find_loss_bytes(model, args, kwargs)
+        self._count_states(*self._states.note_call())
+        try:
+            result = run_inside(model, self._captured(model), args, kwargs)
+        except (TooManyPlansError, NotOneGraphError, InfeasibleBudgetError) as error:
+            if self._gives_way(error, model):
+                return self._planned(args, kwargs)
+            return plain_call(model, *args, **kwargs)
+        if self._planner.plans:
+            self._earlier = None
+        elif self._in_pieces:
+            self._planner.warn_once("nothing", _NOTHING)
+        return result
+
+    def _gives_way(
+        self, error: TooManyPlansError | NotOneGraphError | InfeasibleBudgetError, model: nn.Module
+    ) -> bool:
+        """Change how calls are planned after an error; False = this call can only run unplanned.
+
+        Raises:
+            CheckmateError: the error, if there is no other way.
+        """
+        if isinstance(error, TooManyPlansError):
+            return self._make_room(error)
+        if isinstance(error, NotOneGraphError):
+            if self.options.strict or self.given is not None or self._in_pieces:
+                raise error
+            self._plan_pieces(error)
+            return True
+        if not self.options.strict and (
+            self._use_earlier_plans(error) or self._ignore_gradients(model, error)
+        ):
+            return True
+        raise error
+
+    def _find_loss_bytes(
+        self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> None:
+        """Find the bytes of ``loss=``, for later kinds of inputs too; else the rule of thumb holds."""
+        options = self.options
+        if options.loss is None or options.loss_bytes is not None:
+            return
+        try:
+            found = found_loss(model, options.loss, args, kwargs, options)
+        except NotOneGraphError as error:
+            _log.info("%s", error)
+            found = None
+        if found is None:
+            _log.warning("the loss could not be traced: the rule of thumb takes its place")
+            self._planner.options = replace(options, loss=None)
+        else:
+            self._planner.options = replace(options, loss_bytes=found)
+
+    def _make_room(self, error: TooManyPlansError) -> bool:
+        """Drop all plans if many of them are outgrown; else warn that there can be no further ones."""
+        planner = self._planner.without_outgrown()
+        if planner is not None:
+            self._planner, self._runs = planner, {}
+            return True
+        if self.options.strict:
+            raise error
+        self._planner.warn_once(
+            "kinds", f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}"
+        )
+        return False
+
+    def _plan_pieces(self, error: NotOneGraphError) -> None:
+        """Let the next call capture the model in pieces."""
+        self._in_pieces, self._runs = True, {}
+        self._planner.warn_once(
+            "pieces",
+            f"{error}. Until then its pieces are planned with one budget for all, and tensors of the code "
+            "between them are not bounded",
+        )
+
+    def _use_earlier_plans(self, error: InfeasibleBudgetError) -> bool:
+        """Go back to plans that count too little, if any, because no others are within the budget."""
+        if self._earlier is None:
+            return False
+        self._planner, self._runs, self._earlier = self._earlier.planner, self._earlier.runs, None
+        self._planner.warn_once(
+            "infeasible",
+            "with the optimizer's state or with all calls of a step, no plan is within the budget: training "
+            f"goes on with the earlier plans, which count less. {error}",
+        )
+        return True
+
+    def _ignore_gradients(self, model: nn.Module, error: InfeasibleBudgetError) -> bool:
+        """Let calls that find gradients follow the plans of those that find none, if there are any."""
+        if self._ignores_gradients or not (self._planner.plans and _held(model)):
+            return False
+        self._ignores_gradients = True
+        self._planner.warn_once("gradients", IGNORED_GRADIENTS % error)
+        return True
+
+    def _captured(self, model: nn.Module) -> Callable[..., object]:
+        """The model under the planner.
+
+        Gradients that are held while it runs are charged; if the plans so far have no room for them, calls
+        with held gradients have plans of their own. So have calls that run while the backward passes of
+        earlier calls are due.
+        """
+        depth = min(n_outstanding(), _MOST_DEPTHS)
+        if self._planner.is_outdated():
+            self._plan_again(self.options)
+        held = 0 if self._ignores_gradients else _held(model)
+        trained = tuple(p.requires_grad for p in model.parameters()) if OVERLOOKS_FREEZING else ()
+        apart = held > 0 and (
+            (True, depth, trained) in self._runs or not self._planner.charge(Kind.EARLIER_GRADIENTS, held)
+        )
+        key = apart, depth, trained
+        if key not in self._runs:
+            refuse_parts(model)
+            options = self.options
+            self._runs[key] = captured(
+                plain_call,
+                self._planner,
+                max_plans=options.max_plans,
+                dynamic=options.dynamic,
+                in_pieces=self._in_pieces,
+            )
+        return self._runs[key]
+
+    def _plan_again(self, options: Options) -> None:
+        """Drop the captured graphs, so that the next call plans with other options or other decisions."""
+        self._earlier = _Earlier(self._planner, self._runs)
+        self._planner, self._runs = self._planner.again(options), {}
+
+    def _excess(self) -> str:
+        """By how much a call that is not planned may exceed the budget, in words."""
+        over = max((plan.plain_bytes - plan.solution.problem.budget for plan in self.plans), default=0)
+        if over <= 0:
+            return "and larger ones may exceed the budget"
+        return f"which may exceed the budget by {format_bytes(over)}, or more where they are larger"
+
+    def _count_state_of(self, optimizer: Optimizer) -> None:
+        """Count the state of an optimizer that has stepped parameters of the model."""
+        model = self._model()
+        if model is None or self.given is not None:
+            return
+        if self._in_place and (call := in_place(model)) is not self:
+            if call is not None and not isinstance(call, PlannedTraining):
+                self._planner.warn_once("replaced", _REPLACED % type(model).__name__)
+            return
+        if not self._states.note(optimizer, set(map(id, model.parameters()))):
+            return
+        if not self._planner.plans:
+            names = type(optimizer).__name__, type(model).__name__
+            self._planner.warn_once("calls", _NOT_CALLED % names)
+            return
+        self._count_states(type(optimizer).__name__)
+
+    def _count_states(self, name: str, calls: int = 0) -> None:
+        """Count what optimizers keep, the one of this name in the middle of its step too."""
+        if self.given is None and (options := self._planner.count_state(self._states, name, calls)):
+            self._plan_again(options)
+
+
+def _held(model: nn.Module) -> int:
+    """Bytes of the gradients that a model holds."""
+    return sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+
+
+class _Earlier:
+    """Plans that were found to count too little, and the captured graphs that follow them."""
+
+    def __init__(self, planner: Planner, runs: dict[_Kind, Callable[..., object]]) -> None:
+        self.planner, self.runs = planner, runs

@@ -1,0 +1,155 @@
+"""From a schedule to two FX graphs that follow it, recomputations and frees included.
+
+Generated FX code drops a value right after its last use, and a schedule made by liveness frees a tensor
+right after its last read. So the order of the nodes is the schedule, frees included; where a schedule frees
+later, a node that does nothing uses the value until then. An op that reuses an operand that dies with it runs
+in place. A read uses the latest copy, and views are made again from it. A value that forward makes and
+backward uses is saved: it is an output of the forward graph and an input of the backward graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from checkmate import Schedule, simulate
+from checkmate.framework import late_frees
+from checkmate_torch.ops.recompute_rules import as_copy
+from checkmate_torch.ops.sizes import is_symbol
+from checkmate_torch.private import SavedForBackwardsAOTOutput
+from checkmate_torch.running.fusing import Kernel
+from checkmate_torch.running.graph_writer import Pass, Run, Watch
+from checkmate_torch.tracing.traced_graph import TracedGraph
+
+__all__ = ["emit", "emit_unbroken"]
+
+
+def emit(
+    traced: TracedGraph,
+    schedule: Schedule,
+    watch: Watch | None = None,
+    kernels: Mapping[int, Kernel] | None = None,
+) -> tuple[GraphModule, GraphModule]:
+    """The forward and the backward graph that execute a valid schedule of ``traced.graph``.
+
+    Args:
+        traced: the step.
+        schedule: of its graph.
+        watch: called with each op; None = nothing is called.
+        kernels: number of a run → the kernel that computes it and the runs after it.
+    """
+    if traced.boundary is None:
+        raise ValueError("a graph without a boundary is not split: use emit_unbroken")
+    *runs, end = _runs(traced, schedule)
+    split = schedule.sequence.tolist().index(traced.boundary)
+    early, late = runs[:split], runs[split + 1 :]
+    repeated = _repeated(schedule)
+
+    forward = Pass(traced, repeated, watch)
+    for primal in traced.primals:
+        forward.add_placeholder(primal)
+    forward.follow(early, kernels or {})
+    returned = [forward.value(x) for x in traced.forward_outputs]
+    forward.mark(traced.boundary)
+
+    backward = Pass(traced, repeated, watch, before=forward)
+    saved, sizes = _saved_sources(traced, [*runs[split:], end], forward)
+    replayed = sorted(forward.states.keys() & {run.op for run in late})
+    for size in sizes:
+        backward.add_placeholder(size)
+    for op in replayed:
+        backward.add_state(op, forward.states[op])
+    for source in (*saved, *traced.tangents):
+        backward.add_placeholder(source)
+    backward.hold(backward.copies(runs[split].held))
+    backward.follow(late, kernels or {})
+    backward.mark(end.op)
+    backward.hold(backward.copies(end.held))
+    backward.graph.output([backward.value(x) for x in traced.gradients])
+
+    kept = [*(forward.states[op] for op in replayed), *(forward.value(s) for s in (*saved, *sizes))]
+    forward.graph.output([*returned, *kept])
+    roles = list(traced.joint.graph.output_node().meta["desc"])
+    saved_roles = [SavedForBackwardsAOTOutput(k) for k in range(len(kept))]
+    return (
+        forward.module([*roles[: len(returned)], *saved_roles]),
+        backward.module(roles[len(returned) :]),
+    )
+
+
+def emit_unbroken(
+    traced: TracedGraph,
+    schedule: Schedule,
+    watch: Watch | None = None,
+    kernels: Mapping[int, Kernel] | None = None,
+) -> GraphModule:
+    """The one graph that executes a valid schedule of a ``traced.graph`` without a boundary.
+
+    It returns the forward outputs. The arguments are those of :func:`emit`.
+    """
+    whole = Pass(traced, _repeated(schedule), watch)
+    for primal in traced.primals:
+        whole.add_placeholder(primal)
+    *runs, end = _runs(traced, schedule)
+    whole.follow(runs, kernels or {})
+    whole.mark(end.op)
+    whole.hold(whole.copies(end.held))
+    whole.graph.output([whole.value(x) for x in traced.forward_outputs])
+    roles = list(traced.joint.graph.output_node().meta["desc"])
+    return whole.module(roles[: len(traced.forward_outputs)])
+
+
+def _runs(traced: TracedGraph, schedule: Schedule) -> list[Run]:
+    """The runs of a schedule, and the end as a run of no op: its number is the number of ops.
+
+    New values of inputs are not among the held: the runtime drops them after forward.
+    """
+    late, timeline = late_frees(traced.graph, schedule), simulate(traced.graph, schedule)
+    sources = {t: n for t, n in traced.source_of.items() if n not in traced.copied_back}
+    steps = [step for step, code in enumerate(schedule.codes.tolist()) if code >= 0]
+    reused = map(timeline.reused_at, steps)
+    ops = [*zip(schedule.sequence.tolist(), reused, strict=True), (traced.graph.n_ops, frozenset[int]())]
+    return [
+        Run(k, op, tuple(sources[t] for t in late.get(k, ()) if t in sources), over)
+        for k, (op, over) in enumerate(ops)
+    ]
+
+
+def _repeated(schedule: Schedule) -> frozenset[int]:
+    """The ops that run several times."""
+    return frozenset(op for op, runs in Counter(schedule.sequence.tolist()).items() if runs > 1)
+
+
+def _saved_sources(traced: TracedGraph, runs: Sequence[Run], forward: Pass) -> tuple[list[Node], list[Node]]:
+    """The joint nodes whose forward values the runs from the boundary on use, in the order AOTAutograd needs.
+
+    Tensors that an ``autograd.Function`` put on its ctx, without a version check, are last. Symbolic sizes
+    are returned apart: saving one keeps no tensor alive.
+    """
+    made: set[Node] = set(traced.tangents)
+    saved: dict[Node, None] = {}
+
+    def read(node: Node) -> None:
+        for source in traced.sources(node):
+            if is_symbol(source) and not forward.is_known(source):
+                map_arg((source.args, source.kwargs), read)
+            elif source not in made:
+                saved[source] = None
+
+    for _, op, held, _ in runs:
+        node = traced.nodes[op] if op < len(traced.nodes) else None
+        if node is not None:
+            map_arg((as_copy(node)[1] if op in forward.done else node.args, node.kwargs), read)
+        map_arg(held, read)
+        if node is not None:
+            made.update((node, *(user for user in node.users if user.target is operator.getitem)))
+    map_arg(traced.gradients, read)
+    shown = [(source, source.meta.get("val")) for source in saved if source.op != "get_attr"]
+    tensors = [source for source, value in shown if isinstance(value, torch.Tensor)]
+    sizes = [source for source, value in shown if isinstance(value, torch.SymInt)]
+    return sorted(tensors, key=lambda s: bool(s.meta.get("saved_tensor_with_no_vc_check"))), sizes

@@ -1,0 +1,85 @@
+"""Which kernels are worth it: those that work and take no longer than their ops one by one, as measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from checkmate import DFGraph, OnProgress, Progress
+from checkmate.cost import OpProfile
+from checkmate.framework import measured_ops
+from checkmate_torch.distributed.ranks import Ranks, profiled_together
+from checkmate_torch.ops.device import machine_of
+from checkmate_torch.running.fusing.kernel import Kernel
+
+__all__ = ["Measuring", "seconds_alone"]
+
+_LEAST_S = 5e-5
+"""Kernels whose ops take less are not compiled: they could not gain more than that."""
+
+
+def seconds_alone(graph: DFGraph, ops: Sequence[int]) -> float:
+    """Seconds of some ops one by one; endless if the costs of the graph are no seconds."""
+    return sum(graph.ops[v].cost for v in ops) if graph.cost_unit == "s" else float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """How kernels are measured.
+
+    Attributes:
+        on_disk: whether measured kernels are read from disk and kept there.
+        on_progress: called before each distinct kernel that is measured.
+        ranks: that plan together: rank 0 measures for all; None = this process plans alone.
+    """
+
+    on_disk: bool = True
+    on_progress: OnProgress | None = None
+    ranks: Ranks | None = None
+
+    def worthy(self, graph: DFGraph, kernels: Sequence[Kernel]) -> list[OpProfile | None]:
+        """The profile of each kernel; None for one that is of no use.
+
+        Args:
+            graph: with the cost of each op alone.
+            kernels: of its ops.
+
+        Raises:
+            ProfilerBusyError: inside a profiler or a memory meter.
+            RankError: if not all ranks that plan together ask about these kernels.
+        """
+        names = [str(kernel) for kernel in kernels]
+        found = profiled_together(self.ranks, names, lambda: self._worthy(graph, kernels))
+        pairs = zip(kernels, found, strict=True)
+        return [profile if profile is not None and kernel.is_usable() else None for kernel, profile in pairs]
+
+    def _worthy(self, graph: DFGraph, kernels: Sequence[Kernel]) -> list[OpProfile | None]:
+        alone = [seconds_alone(graph, kernel.ops) for kernel in kernels]
+        pairs = zip(kernels, alone, strict=True)
+        usable = self._usable({str(k): k for k, seconds in pairs if seconds > _LEAST_S and k.sources})
+        profiles: dict[str, OpProfile] = {}
+        for device in dict.fromkeys(kernel.device for kernel in usable.values()):
+            profiles |= measured_ops(
+                machine_of(device),
+                {name: kernel for name, kernel in usable.items() if kernel.device == device},
+                partial(map, Kernel.profile),
+                name=lambda kernel: f"{len(kernel.ops)} fused ops",
+                on_disk=self.on_disk,
+                on_progress=self.on_progress,
+            )
+        known = (profiles[name] if (name := str(kernel)) in usable else None for kernel in kernels)
+        return [p if p is not None and p.seconds < s else None for p, s in zip(known, alone, strict=True)]
+
+    def _usable(self, kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
+        """Those of some distinct kernels that can be compiled and work."""
+        started = time.monotonic()
+        found = {}
+        for k, (name, kernel) in enumerate(kernels.items()):
+            if self.on_progress is not None:
+                step = f"compiling kernel {k + 1} of {len(kernels)}"
+                self.on_progress(Progress(None, 0.0, time.monotonic() - started, step))
+            if kernel.is_usable():
+                found[name] = kernel
+        return found

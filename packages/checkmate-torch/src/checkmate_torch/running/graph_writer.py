@@ -1,0 +1,257 @@
+"""A graph under construction, forward or backward: copies of joint nodes, in the order of a schedule.
+
+A read uses the latest copy, and views are made again from it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, cast
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument, Target, map_arg
+
+from checkmate_torch.ops.fast_functions import fastest
+from checkmate_torch.ops.in_place import overwrites
+from checkmate_torch.ops.recompute_rules import as_copy, is_new_statistic, is_random, rng_state_like
+from checkmate_torch.ops.sizes import is_symbol
+from checkmate_torch.private import run_and_save_rng_state, run_with_rng_state, specialized
+from checkmate_torch.running.fusing import Kernel
+from checkmate_torch.running.views import arguments_of_view, shortest
+from checkmate_torch.tracing.traced_graph import TracedGraph
+
+__all__ = ["Pass", "Run", "Watch"]
+
+
+Watch = Callable[[int], object]
+"""Called with each op right before it runs, and with the number of ops when a step is over."""
+
+
+class Run(NamedTuple):
+    """One run of an op.
+
+    Attributes:
+        number: of the run in its schedule.
+        op: its number.
+        held: the joint nodes whose present copies must outlive it.
+        reused: the tensors in whose place it allocates.
+    """
+
+    number: int
+    op: int
+    held: tuple[Node, ...]
+    reused: frozenset[int]
+
+
+def keep_alive(*_values: object) -> None:
+    """Use values in generated code, so that it does not drop them before."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mark:
+    """A function with a name, as generated code needs it, that calls any callable."""
+
+    watch: Watch
+    __name__: ClassVar[str] = "mark"
+
+    def __call__(self, op: int) -> None:
+        self.watch(op)
+
+
+class Pass:
+    """One graph under construction: copies of joint nodes, one for each scheduled run.
+
+    Attributes:
+        graph: the nodes written so far.
+        values: joint node → the node here that holds its latest value.
+        states: random op → the node that holds the random state before its first run.
+        done: ops that have run, in this pass or the one before.
+    """
+
+    def __init__(
+        self,
+        traced: TracedGraph,
+        repeated: frozenset[int],
+        watch: Watch | None,
+        before: Pass | None = None,
+    ) -> None:
+        self.traced = traced
+        self.repeated = repeated
+        self.watch = _Mark(watch) if watch is not None else None
+        self.graph = Graph()
+        self.values: dict[Node, Node] = {}
+        self.states: dict[int, Node] = {}
+        self.done: set[int] = set(before.done) if before else set()
+        self.views: dict[Node, list[Node]] = {}  # source → its joint views in `values`
+        self.unread: list[Node] = []  # views and items of ops: erased at the end if nothing reads them
+
+    def add_placeholder(self, node: Node) -> None:
+        """Take the value of a joint node as an argument."""
+        self.values[node] = self._with_meta(self.graph.placeholder(node.name), node)
+
+    def add_state(self, op: int, state: Node) -> None:
+        """Take the random state before the first run of ``op`` as an argument."""
+        self.states[op] = self._with_meta(self.graph.placeholder(f"rng_state_{op}"), state)
+
+    def mark(self, op: int) -> None:
+        """Let the generated code say that an op is next."""
+        if self.watch is not None:
+            self.graph.call_function(self.watch, (op,))
+
+    def copies(self, sources: Sequence[Node]) -> list[Node]:
+        """The latest copies of some joint nodes."""
+        return [self.values[source] for source in sources]
+
+    def hold(self, copies: Sequence[Node]) -> None:
+        """Keep copies until here."""
+        if copies:
+            self.graph.call_function(keep_alive, tuple(copies))
+
+    def follow(self, runs: Sequence[Run], kernels: Mapping[int, Kernel]) -> None:
+        """Compute runs in their order, by kernels where there are any."""
+        following = iter(runs)
+        for run in following:
+            kernel = kernels.get(run.number)
+            if kernel is None:
+                self.compute(run)
+            else:
+                self.compute_fused(kernel)
+                for _ in kernel.ops[1:]:
+                    next(following)
+
+    def compute_fused(self, kernel: Kernel) -> None:
+        """Run the ops of a kernel at once; none of their values but those that it returns are known later."""
+        for op in kernel.ops:
+            self.mark(op)
+        call = self.graph.call_function(kernel, tuple(map(self.value, kernel.sources)))
+        call.meta["val"] = tuple(node.meta["val"] for node in kernel.outputs)
+        for op in kernel.ops:
+            self._forget(op)
+        for k, node in enumerate(kernel.outputs):
+            self.values[node] = self._item(call, k, node)
+        self.done.update(kernel.ops)
+        self._read_sizes(kernel.outputs)
+
+    def compute(self, run: Run) -> None:
+        """Run an op, for the first time or again; views of its older copy are forgotten."""
+        op, node = run.op, self.traced.nodes[run.op]
+        if node is None:
+            raise RuntimeError("the loss boundary runs once, between the passes")
+        held = self.copies(run.held)
+        self.mark(op)
+        items = _items(node)
+        self._forget_views((node, *items))
+        made = self._run(op, node, run.reused)
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            self.values[node] = made
+        for item in items:
+            if op not in self.done or not is_new_statistic(item):
+                self.values[item] = self._item(made, item.args[1], item)
+        self.hold(held)
+        self.done.add(op)
+        self._read_sizes((node, *items))
+
+    def _forget(self, op: int) -> None:
+        """Forget the values of an op, which are not resident any more, and their views."""
+        node = cast(Node, self.traced.nodes[op])
+        stale = [node, *(x for x in _items(node) if op not in self.done or not is_new_statistic(x))]
+        self._forget_views(stale)
+        for each in stale:
+            self.values.pop(each, None)
+
+    def _forget_views(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            for view in self.views.pop(node, ()):
+                self.values.pop(view, None)
+
+    def _read_sizes(self, made: Sequence[Node]) -> None:
+        """Read the sizes of new tensors while they are resident; unread ones are erased later."""
+        for user in (user for node in made for user in node.users):
+            if is_symbol(user) and user not in self.values and self.is_known(user):
+                self.value(user)
+
+    def value(self, arg: object) -> Argument:
+        """The value of an argument of a joint node here: the latest copy, a view made again, or a number."""
+        if not isinstance(arg, Node):
+            return arg  # type: ignore[return-value]
+        if arg in self.values:
+            return self.values[arg]
+        if is_symbol(arg) and not self.is_known(arg):
+            return specialized(arg.meta["val"])
+        if self.traced.is_op(arg):
+            raise RuntimeError(f"the schedule reads {arg.name!r} where it isn't resident")
+        copy = self._view(arg)
+        self.values[arg] = copy
+        self.unread.append(copy)
+        for source in self.traced.sources(arg):
+            self.views.setdefault(source, []).append(arg)
+        return copy
+
+    def _view(self, node: Node) -> Node:
+        """Make a view, or show a constant."""
+        if node.op != "call_function":
+            return self.graph.node_copy(node)
+        args, kwargs = map_arg((arguments_of_view(self.traced, node), node.kwargs), self._argument)
+        return self._call(node.target, args, kwargs, node)
+
+    def _argument(self, node: Node) -> Argument:
+        """The value of a node, by as few views as possible."""
+        return self.value(shortest(self.traced, node))
+
+    def is_known(self, symbol: Node) -> bool:
+        """Whether a size can be read from what is resident, or computed from sizes that can."""
+        if symbol in self.values:
+            return True
+        return symbol.op == "call_function" and all(
+            self.is_known(arg) if is_symbol(arg) else self._resident(arg) for arg in symbol.all_input_nodes
+        )
+
+    def _resident(self, node: Node) -> bool:
+        sources = self.traced.sources(node)
+        return all(self.is_known(s) if is_symbol(s) else s in self.values for s in sources)
+
+    def module(self, roles: Sequence[object]) -> GraphModule:
+        """The finished graph; ``roles`` describe its outputs."""
+        self.graph.output_node().meta["desc"] = list(roles)
+        for node in reversed(self.unread):
+            if not node.users:
+                self.graph.erase_node(node)
+        return GraphModule(self.traced.joint, self.graph)
+
+    def _run(self, op: int, node: Node, reused: frozenset[int]) -> Node:
+        for call in overwrites(node) if reused else ():
+            if self.traced.tensor_of[call.operand] in reused:
+                return self._call(call.target, *map_arg((call.args, call.kwargs), self._argument), node)
+        target, given = as_copy(node) if op in self.done else (node.target, node.args)
+        args, kwargs = map_arg((given, node.kwargs), self._argument)
+        if is_random(node) and op in self.repeated:
+            if op in self.states:
+                replay = (self.states[op], target, *args)
+                return self._call(run_with_rng_state, replay, kwargs, node)
+            pair = self.graph.call_function(run_and_save_rng_state, (target, *args), kwargs)  # type: ignore[arg-type]
+            self.states[op] = self.graph.call_function(operator.getitem, (pair, 0))
+            self.states[op].meta["val"] = rng_state_like(node)
+            return self._with_meta(self.graph.call_function(operator.getitem, (pair, 1)), node)
+        return self._call(target, args, kwargs, node)
+
+    def _call(self, target: Target, args: object, kwargs: object, node: Node) -> Node:
+        made = self.graph.call_function(fastest(target), args, kwargs)  # type: ignore[arg-type]
+        return self._with_meta(made, node)
+
+    def _item(self, run: Node, k: object, item: Node) -> Node:
+        copy = self._with_meta(self.graph.call_function(operator.getitem, (run, k)), item)  # type: ignore[arg-type]
+        self.unread.append(copy)
+        return copy
+
+    @staticmethod
+    def _with_meta(copy: Node, node: Node) -> Node:
+        copy.meta = dict(node.meta)
+        return copy
+
+
+def _items(node: Node) -> list[Node]:
+    """The nodes that pick outputs of an op."""
+    return [user for user in node.users if user.target is operator.getitem]

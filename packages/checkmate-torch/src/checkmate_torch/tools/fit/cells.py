@@ -1,0 +1,312 @@
+"""The question "how much memory do I need?", for a table of batches and sequences.
+
+    (model, optimizer, batch, sequence) ↦ plain peak, least peak, extra cost within a budget
+
+Nothing is allocated or run: :mod:`~checkmate_torch.memory.plain_code` follows the plain step on fake tensors,
+and the traced graph of the same step is solved for the least peak, and for the budget where the plain step
+does not fit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from checkmate import (
+    Budget,
+    BudgetError,
+    Solution,
+    UnsupportedModelError,
+    keep_all_peak,
+    minimum_budget,
+    solve,
+)
+from checkmate.cost import DEVICES
+from checkmate.framework import AUTO, ProgramError, TracingSettings
+from checkmate.units import parse_budget
+from checkmate_torch.api.trace import TracedModel, made_by, trace
+from checkmate_torch.capture.arguments import Loss
+from checkmate_torch.costs.price import Workspaces
+from checkmate_torch.costs.workspaces import library_bytes
+from checkmate_torch.memory.plain_code import plain_step
+from checkmate_torch.memory.plain_graph import EagerStep
+from checkmate_torch.ops.target_device import Target, for_target
+from checkmate_torch.private import fake_mode, registries, tree_map
+from checkmate_torch.tools.fit.optimizers import MakeOptimizer, UpdateBytes, named_optimizer, update_bytes
+from checkmate_torch.tools.fit.table import Fit, FitTable
+
+__all__ = ["Factory", "fit"]
+
+Factory = Callable[..., Sequence[object]]
+"""Maps a batch size, and a sequence length where there are any, to ``(model, example_inputs)`` or
+``(model, example_inputs, loss)``."""
+
+_TIME_S = 2.0
+
+
+def fit(
+    factory: Factory,
+    batches: Iterable[int] = (1,),
+    sequences: Iterable[int] = (),
+    *,
+    device: str | None = None,
+    budget: Budget | None = None,
+    optimizer: str | MakeOptimizer | None = "adamw",
+    dtype: torch.dtype | None = None,
+    time_limit: float = _TIME_S,
+    on_cell: Callable[[int, int | None], None] | None = None,
+    **settings: Unpack[TracingSettings],
+) -> FitTable:
+    """Find out how much memory training takes, and what a budget would cost, without memory for the model.
+
+    A step is forward pass, loss, backward pass and update, from the second one on: the optimizer's state
+    exists, gradients are ``None`` before.
+
+    Args:
+        factory: called with each batch size, and with each sequence length if ``sequences`` has any; returns
+            ``(model, example_inputs)`` or ``(model, example_inputs, loss)``, as :func:`trace` takes them. It
+            is called under fake tensors, so that it allocates nothing. Without ``loss`` the model returns a
+            scalar.
+        batches: numbers of examples.
+        sequences: lengths; none = the model has no such size.
+        device: as in :func:`trace`: name in :data:`checkmate.cost.DEVICES`, as ``"H100-80GB"``, also as
+            ``"cuda:H100-80GB"``; ``"cuda"`` = the GPU of this machine. None = that of the model.
+        budget: bytes, a size, or a share of the memory of ``device``. The default for a device of the table
+            is ``"auto"``: nine tenths of its memory without the CUDA context, as in :func:`plan`. Cells have
+            a verdict only if there is a budget.
+        optimizer: name in ``torch.optim``, with settings if need be: ``"sgd,momentum=0.9"``; a function of
+            the trained parameters; or None, for forward and backward pass alone.
+        dtype: of parameters, buffers and inputs that are floating-point numbers; None = as they are made.
+        time_limit: seconds for the least peak of a cell, and again for its budget.
+        on_cell: called with batch and sequence before each cell.
+        **settings: :class:`~checkmate.framework.TracingSettings`. ``cost_model`` is by default the roofline
+            of a device of the table, or else ``"flops"``. ``workspaces=True`` measures the
+            workspaces of ops here, which convolutions need on a CPU: each distinct op runs once.
+
+    Raises:
+        BudgetError: if the budget can't be read.
+        CostError: if there is no such device.
+        ProgramError: if the factory makes something else.
+        UnsupportedModelError: if there is no loss, or the model can be neither followed nor captured.
+        ValueError: if there is no such optimizer, or a size is no positive number.
+
+    >>> def factory(batch):
+    ...     model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512))
+    ...     return model, torch.zeros(batch, 512), lambda output: output.square().mean()
+    >>> table = fit(factory, [64, 4096], budget="16MiB")
+    >>> [cell.verdict for cell in table][0], table[4096].plain_peak > 2**24
+    ('fits', True)
+    """
+    target = Target.parse(device)
+    question = _Question(
+        factory=factory,
+        target=target,
+        limit=_limit(budget, target),
+        optimizer=named_optimizer(optimizer) if isinstance(optimizer, str) else optimizer,
+        dtype=dtype,
+        time_limit=time_limit,
+        settings=dict(settings),
+    )
+    cells, labels = [], ("", "")
+    for batch, sequence in _places(batches, sequences):
+        if on_cell is not None:
+            on_cell(batch, sequence)
+        cell, labels = question.answer(batch, sequence)
+        cells.append(cell)
+    return FitTable(cells=tuple(cells), model=labels[0], optimizer=labels[1], device=str(device or ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Question:
+    """The arguments of :func:`fit` that hold for every cell, as values.
+
+    Attributes:
+        factory: makes model and inputs, and likewise below.
+        target: the device; None = the CPU.
+        limit: budget in bytes; None = there is none.
+        optimizer: makes the optimizer; None = there is none.
+        dtype: of floating-point numbers.
+        time_limit: seconds.
+        settings: for tracing.
+    """
+
+    factory: Factory
+    target: Target | None
+    limit: int | None
+    optimizer: MakeOptimizer | None
+    dtype: torch.dtype | None
+    time_limit: float
+    settings: dict[str, Any]
+
+    def answer(self, batch: int, sequence: int | None) -> tuple[Fit, tuple[str, str]]:
+        """The cell, and the names of model and optimizer."""
+        model, example_inputs, loss = self._made(batch, sequence)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
+        captured = self._captured(model, example_inputs, loss, optimizer)
+        traced = captured if isinstance(captured, TracedModel) else None
+        plain, updating = self._peaks(captured, model, example_inputs, loss, optimizer)
+        least, lowest = None, None
+        if traced is not None:
+            least = minimum_budget(traced.graph, fixed_order=True, time_limit=self.time_limit)
+            lowest = min(max(least.peak or plain, updating), plain)
+        cell = Fit(
+            batch=batch,
+            sequence=sequence,
+            plain_peak=plain,
+            least_peak=lowest,
+            update_peak=updating,
+            budget=self.limit,
+            overhead=self._overhead(plain, lowest, least),
+            remark="" if isinstance(captured, TracedModel) else str(captured),
+        )
+        return cell, (_described(model), "" if optimizer is None else type(optimizer).__name__)
+
+    def _peaks(
+        self,
+        captured: TracedModel | UnsupportedModelError,
+        model: nn.Module,
+        example_inputs: object,
+        loss: Loss | None,
+        optimizer: Optimizer | None,
+    ) -> tuple[int, int]:
+        """Bytes of the peak of the plain step, and of its update.
+
+        Raises:
+            UnsupportedModelError: if the model's code can neither be followed nor captured.
+        """
+        places = [p.device for p in model.parameters()] or [torch.device("cpu")]
+        traced = captured if isinstance(captured, TracedModel) else None
+        step = None if traced is None else traced.plain
+        with for_target(self.target):
+            update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
+            libraries = library_bytes(places[0] if self.target is None else self.target.device)
+            if step is None:
+                step = plain_step(model, example_inputs, loss)
+        if step is not None:
+            return _peaks_of_code(step, traced, update, libraries)
+        if not isinstance(captured, TracedModel):
+            raise captured
+        return _peaks_of_graph(captured, update)
+
+    def _captured(
+        self, model: nn.Module, example_inputs: object, loss: Loss | None, optimizer: Optimizer | None
+    ) -> TracedModel | UnsupportedModelError:
+        """The traced step, or the reason why it can't be captured."""
+        settings = {"progress": False} | self.settings
+        if self.target is None or self.target.name is None:
+            settings = {"cost_model": "flops"} | settings
+        device = None if self.target is None else self.target.name or self.target.device
+        try:
+            return trace(model, example_inputs, loss=loss, optimizer=optimizer, device=device, **settings)
+        except UnsupportedModelError as error:
+            return error
+
+    def _made(self, batch: int, sequence: int | None) -> tuple[nn.Module, object, Loss | None]:
+        """What the factory makes, in the dtype that was asked for."""
+        sizes = (batch,) if sequence is None else (batch, sequence)
+        try:
+            signature(self.factory).bind(*sizes)
+        except TypeError as error:
+            wanted = "batch" if sequence is None else "batch, sequence"
+            raise ProgramError(
+                f"{self.factory!r} can't be called with ({wanted}): {error}. A factory for fit takes the "
+                "batch size, and the sequence length if there are sequences"
+            ) from error
+        except ValueError:  # a factory without a signature
+            pass
+        with fake_mode(), warnings.catch_warnings():  # of a layer that is copied
+            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+            made = self.factory(*sizes)
+            model, example_inputs, loss = made_by(self.factory, made)
+            if self.dtype is not None:
+                _cast(model, self.dtype)
+                example_inputs = tree_map(partial(_as, self.dtype), example_inputs)
+        return model, example_inputs, loss
+
+    def _overhead(self, plain: int, lowest: int | None, least: Solution | None) -> float | None:
+        """The extra cost within the limit; None if nothing was found that fits, or there is no limit."""
+        if self.limit is not None and plain <= self.limit:
+            return 0.0
+        if self.limit is None or lowest is None or least is None or lowest > self.limit:
+            return None
+        graph = least.problem.graph
+        found = solve(graph, self.limit, time_limit=self.time_limit, fixed_order=True, throw=False)
+        return least.overhead if found.timeline is None else min(found.overhead, least.overhead)
+
+
+def _described(model: nn.Module) -> str:
+    """The name of a model's class, and the number of its parameters."""
+    count = sum(p.numel() for p in model.parameters())
+    size = f"{count / 1e9:.3g} G" if count >= 1e9 else f"{count / 1e6:.3g} M"
+    return f"{type(model).__name__}, {size} parameters"
+
+
+def _peaks_of_code(
+    step: EagerStep, traced: TracedModel | None, update: UpdateBytes, libraries: int
+) -> tuple[int, int]:
+    """Bytes of the peak of the plain step, and of its update, by the model's own code."""
+    known = None if traced is None else Workspaces.of(traced.graph, traced.traced.nodes)
+    updating = step.moments[-1][0] + update.workspace
+    besides = update.state + libraries
+    return besides + max(step.peak(known), updating), besides + updating
+
+
+def _peaks_of_graph(traced: TracedModel, update: UpdateBytes) -> tuple[int, int]:
+    """The same by the code that was captured, where the model's own can't be followed."""
+    trained = sum(p.nbytes for p in traced.model.parameters() if p.requires_grad)
+    updating = traced.graph.base_size + trained + update.workspace
+    return max(traced.plain_peak or keep_all_peak(traced.graph), updating), updating
+
+
+def _cast(model: nn.Module, dtype: torch.dtype) -> None:
+    """Do what ``model.to(dtype)`` does, which fake tensors can't."""
+    cast: dict[int, object] = {}
+    for module in model.modules():
+        for kind in ("_parameters", "_buffers"):
+            table: Any = registries(module)[kind]
+            for name, value in table.items():
+                table[name] = cast.setdefault(id(value), _as(dtype, value))
+
+
+def _as(dtype: torch.dtype, value: object) -> object:
+    """A value, or if it holds floating-point numbers, the same in another dtype."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    like = torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)
+    if isinstance(value, nn.Parameter):
+        return nn.Parameter(like, requires_grad=value.requires_grad)
+    return like.requires_grad_(value.requires_grad)
+
+
+def _places(batches: Iterable[int], sequences: Iterable[int]) -> list[tuple[int, int | None]]:
+    lengths: list[int | None] = [*sequences] or [None]
+    places = [(batch, sequence) for batch in batches for sequence in lengths]
+    if not places or any(n is not None and n < 1 for place in places for n in place):
+        raise ValueError("batches and sequences must be positive numbers, and at least one batch")
+    return places
+
+
+def _limit(budget: Budget | None, target: Target | None) -> int | None:
+    """The budget in bytes; None if there is none.
+
+    Raises:
+        BudgetError: if it is a share of a device that is not named.
+    """
+    if target is None or target.name is None:
+        if budget == AUTO or isinstance(budget, float) or (isinstance(budget, str) and "%" in budget):
+            raise BudgetError(
+                f"budget {budget!r} is a share of a device: name one of {list(DEVICES)}, or write bytes"
+            )
+        return None if budget is None else parse_budget(budget, 2**62)
+    if budget in (None, AUTO):
+        return int(target.settings({"budget": AUTO})["budget"])
+    return parse_budget(budget or 0, DEVICES[target.name].memory_bytes)

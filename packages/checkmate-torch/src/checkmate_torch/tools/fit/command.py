@@ -1,0 +1,126 @@
+"""The command ``checkmate fit``: how much memory training takes, as a table, JSON, or a picture.
+
+Registering the command does not import PyTorch, so that the command line starts quickly; running it does.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from checkmate import CheckmateError
+from checkmate.framework import ProgramError
+from checkmate.plugins import examples
+
+if TYPE_CHECKING:
+    import click
+    import torch
+
+    from checkmate_torch.tools.fit.table import FitTable
+
+__all__ = ["register_fit"]
+
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+
+
+def register_fit(cli: click.Group) -> None:
+    """Add the command ``fit``."""
+    import click
+
+    output = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+    @cli.command(
+        epilog=examples(
+            "checkmate fit --hf config.json --batch 1,2,4,8 --sequence 2048,8192 --device H100-80GB",
+            "checkmate fit --hf config.json --sequence 2048 --lora r=16,targets=q_proj+v_proj --budget 24GB",
+            "checkmate fit --torch package.module:factory --batch 32,64 --optimizer sgd,momentum=0.9 --json",
+        )
+    )
+    @click.option("--torch", "program", metavar="MODULE:FACTORY", help="A function of (batch[, sequence]).")
+    @click.option("--hf", metavar="CONFIG.JSON", help="The config of a model of transformers.")
+    @click.option("--head", metavar="CLASS", help="With --hf: class in transformers; default the config's.")
+    @click.option("--lora", metavar="SETTINGS", help="With --hf: train adapters, r=16,targets=q_proj+v_proj.")
+    @click.option("--batch", "batches", default="1", show_default=True, metavar="N,…", help="Examples.")
+    @click.option("--sequence", "sequences", default="", metavar="N,…", help="Lengths of a sequence.")
+    @click.option("--optimizer", default="adamw", show_default=True, help="Of torch.optim, or 'none'.")
+    @click.option("--dtype", type=click.Choice([*_DTYPES]), help="Of the parameters; default as they are.")
+    @click.option("--device", help="As H100-80GB; default the CPU, whose memory is no limit.")
+    @click.option("--budget", help="Bytes, 24GB, or a share of the device; default nine tenths of it.")
+    @click.option(
+        "--workspaces", is_flag=True, help="Run each distinct op once here, to measure its workspace."
+    )
+    @click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=2.0, show_default=True)
+    @click.option("--output", type=output, help="Draw the table as a picture.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    def fit(*, output: Path | None, as_json: bool, **asked: Any) -> None:
+        """How much memory does training take? Plain, and with recomputation; nothing is allocated or run.
+
+        FACTORY returns (model, example_inputs) or (model, example_inputs, loss).
+        """
+        from rich.console import Console
+
+        with Console(stderr=True).status("reading the model") as status:
+
+            def show(batch: int, sequence: int | None) -> None:
+                of = "" if sequence is None else f", sequence {sequence}"
+                status.update(f"batch {batch}{of}")
+
+            table = _table(asked, show)
+        if output is not None:
+            table.save_picture(output)
+        for remark in {cell.remark for cell in table if cell.remark}:
+            click.echo(f"Least peak unknown: {remark}", err=True)
+        click.echo(table.to_json() if as_json else str(table))
+
+
+def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
+    """The table that the options ask for."""
+    import torch
+
+    from checkmate_torch.tools.fit.cells import fit
+
+    dtype = getattr(torch, _DTYPES[asked["dtype"]]) if asked["dtype"] else None
+    try:
+        return fit(
+            _factory(asked, dtype),
+            _numbers(asked["batches"]),
+            _numbers(asked["sequences"]),
+            device=asked["device"],
+            budget=asked["budget"],
+            optimizer=None if asked["optimizer"] == "none" else asked["optimizer"],
+            dtype=None if asked["hf"] else dtype,
+            time_limit=asked["time_limit"],
+            on_cell=on_cell,
+            workspaces=asked["workspaces"] or None,
+        )
+    except CheckmateError:
+        raise
+    except ValueError as error:
+        raise ProgramError(str(error)) from error
+
+
+def _factory(asked: dict[str, Any], dtype: torch.dtype | None) -> Any:
+    """The factory of the model that was named."""
+    if bool(asked["hf"]) == bool(asked["program"]):
+        raise ProgramError("name the model, once: --torch MODULE:FACTORY or --hf CONFIG.JSON")
+    if asked["hf"]:
+        from checkmate_torch.tools.fit.hugging_face import hugging_face_factory
+
+        return hugging_face_factory(asked["hf"], head=asked["head"], dtype=dtype, lora=asked["lora"])
+    if asked["head"] or asked["lora"]:
+        raise ProgramError("--head and --lora go with --hf: with --torch the factory makes head and adapters")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        return pkgutil.resolve_name(asked["program"])
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ProgramError(f"--torch {asked['program']}: {error}; write MODULE:FACTORY") from error
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise ProgramError(f"{text!r} is no list of whole numbers: write 1,2,4") from error
