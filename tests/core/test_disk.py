@@ -193,7 +193,7 @@ def test_streams_are_written_to_directly(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such file")
 @pytest.mark.parametrize("kind", ["pipe", "file"])
 def test_standard_output_can_be_named(tmp_path: Path, kind: str) -> None:
-    code = "from checkmate.disk import *; replace_file('/dev/stdout', b'new '); print('end')"
+    code = "from checkmate.files.disk import *; replace_file('/dev/stdout', b'new '); print('end')"
     if kind == "pipe":
         output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     else:

@@ -145,7 +145,7 @@ class MeasuredOps:
 
 
 def profiles_directory() -> Path:
-    """``op-profiles`` in Checkmate's cache directory, see :func:`~checkmate.disk.cache_directory`."""
+    """``op-profiles`` in Checkmate's cache directory, see :func:`~checkmate.files.disk.cache_directory`."""
     return cache_directory() / "op-profiles"
 
 

@@ -134,7 +134,7 @@ class ScheduleCache:
 
 
 def default_directory() -> Path:
-    """``schedules`` in Checkmate's cache directory, see :func:`~checkmate.disk.cache_directory`."""
+    """``schedules`` in Checkmate's cache directory, see :func:`~checkmate.files.disk.cache_directory`."""
     return cache_directory() / "schedules"
 
 

@@ -1,7 +1,7 @@
 """A claim: a solver's answer to a problem before the judge has checked it, as a value and as bytes.
 
 The bytes are a schedule in the wire format; its ``meta`` holds the rest. They are kept on disk and sent
-between processes. Reading them gives a claim again, never a solution: :func:`checkmate.judging.judged` makes
+between processes. Reading them gives a claim again, never a solution: :func:`checkmate.solving.judged` makes
 a solution of it, or raises an error that says what is wrong.
 """
 
@@ -30,7 +30,7 @@ _NOTHING = Schedule(np.array([], dtype=np.int64))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A solver's answer, unchecked; the fields are those of :class:`~checkmate.solution.Solution`."""
+    """A solver's answer, unchecked; the fields are those of :class:`~checkmate.problem.solution.Solution`."""
 
     status: Status
     schedule: Schedule | None = None

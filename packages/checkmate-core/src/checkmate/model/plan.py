@@ -35,7 +35,7 @@ class Plan:
     """Which ops each stage computes, and which tensors are retained into it.
 
     The matrices are dense, for pictures and formulations of up to some 20 000 ops; for more ops use a
-    :class:`~checkmate.schedule.Schedule`.
+    :class:`~checkmate.model.schedule.Schedule`.
 
     Attributes:
         graph: the graph.

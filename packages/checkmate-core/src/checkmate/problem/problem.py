@@ -92,7 +92,7 @@ class Problem:
         budget: bytes, > 0; bounds everything resident, graph inputs and ``fixed_size`` included.
         time_limit: seconds of wall time, after which a solver returns its best schedule. On a busy machine, a
             solver that has no schedule yet may search until it has used this much CPU time
-            (:class:`~checkmate.deadline.Deadline`).
+            (:class:`~checkmate.problem.deadline.Deadline`).
         fixed_order: True = the first runs of the ops keep the base order.
         seed: for every random choice; the same seed gives the same schedule unless the time limit ends the
             search.
