@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import CostError, DFGraph, GraphError, simulate
-from checkmate.cost import QuantisedCost, Roofline, ScaledCost, TableCost, UnitCost, with_costs
+from checkmate.cost import Roofline, TableCost, UnitCost, with_costs
 from checkmate.plugins import COST_MODELS, CostModel
 from checkmate.testing.strategies import graphs, valid_schedules
 
@@ -19,9 +19,6 @@ MODELS: list[CostModel] = [
     TableCost(costs={"op0": 3.5}),
     Roofline(flops_per_s=2.0, bytes_per_s=3.0, launch_s=0.5),
     Roofline.of("H100-80GB", "bf16"),
-    ScaledCost(factor=0.1),
-    QuantisedCost(),
-    QuantisedCost(quantum=0.75),
 ]
 
 
@@ -53,10 +50,8 @@ def test_models_are_values(model: CostModel) -> None:
 
 def test_those_that_need_no_settings_have_names() -> None:
     names = [spec.name for spec in COST_MODELS.specs()]
-    assert {"unit", "scaled", "quantised", "roofline-A100-80GB"} <= set(names)
+    assert {"unit", "roofline-A100-80GB"} <= set(names)
     assert COST_MODELS.load("unit") == UnitCost()
-    assert COST_MODELS.load("scaled") == ScaledCost()
-    assert COST_MODELS.load("quantised") == QuantisedCost()
     assert COST_MODELS.load("roofline-A100-80GB") == Roofline.of("A100-80GB", "fp32")
 
 

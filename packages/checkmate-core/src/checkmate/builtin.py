@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from checkmate.cost import DEVICES, QuantisedCost, Roofline, ScaledCost, UnitCost
+from checkmate.cost import DEVICES, Roofline, UnitCost
 from checkmate.plugins.hookspecs import hookimpl
 from checkmate.plugins.specs import CostModelSpec, ExporterSpec, SolverSpec
 
@@ -86,16 +86,6 @@ def checkmate_register_cost_models() -> list[CostModelSpec]:
     """The cost models that need no settings, and a roofline for each device of the table."""
     return [
         CostModelSpec(name="unit", summary="every op costs 1", load=UnitCost),
-        CostModelSpec(
-            name="scaled",
-            summary="costs as shares of computing every op once",
-            load=ScaledCost,
-        ),
-        CostModelSpec(
-            name="quantised",
-            summary="costs rounded up to thousandths of the largest",
-            load=QuantisedCost,
-        ),
         *(
             CostModelSpec(
                 name=f"roofline-{device}",

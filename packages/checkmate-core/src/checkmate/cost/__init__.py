@@ -7,22 +7,15 @@ themselves, and store the measurements in :class:`MeasuredOps`.
 
 from checkmate.cost.devices import DEVICES, Device, device_in_table, device_named
 from checkmate.cost.measured import MeasuredOps, OpProfile, processor
-from checkmate.cost.pricing import with_costs
-from checkmate.cost.quantised import QuantisedCost
-from checkmate.cost.roofline import Roofline
-from checkmate.cost.scaled import ScaledCost
-from checkmate.cost.table import TableCost
-from checkmate.cost.traced import in_formats, measured_roofline
-from checkmate.cost.unit import UnitCost
+from checkmate.cost.pricing import TableCost, UnitCost, with_costs
+from checkmate.cost.roofline import Roofline, in_formats, measured_roofline
 
 __all__ = [
     "DEVICES",
     "Device",
     "MeasuredOps",
     "OpProfile",
-    "QuantisedCost",
     "Roofline",
-    "ScaledCost",
     "TableCost",
     "UnitCost",
     "device_in_table",

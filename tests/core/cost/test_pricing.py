@@ -1,4 +1,4 @@
-"""Laws of the table: listed ops get their costs, other ops keep theirs; ambiguity is an error."""
+"""Laws of new costs. The unit cost counts computes. In a table, listed ops get their costs, other ops keep theirs; ambiguity is an error."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkmate import CostError, DFGraph, GraphError
-from checkmate.cost import TableCost
-from checkmate.testing.strategies import graphs
+from checkmate import CostError, DFGraph, GraphError, simulate
+from checkmate.cost import TableCost, UnitCost
+from checkmate.testing.strategies import graphs, valid_schedules
 
 NET = DFGraph.from_nodes(
     cost=[1, 2, 3], size=[4] * 3, deps=[[], [0], [1]], names=["conv1", "relu", "relu"], cost_unit="s"
@@ -51,3 +51,11 @@ def test_the_table_is_private() -> None:
     model = TableCost(costs=costs)
     costs["conv1"] = 6.0
     assert model.annotate(NET).ops[0].cost == 5.0
+
+
+@given(data=st.data())
+def test_the_cost_of_a_schedule_is_its_number_of_computes(data: st.DataObject) -> None:
+    graph = UnitCost().annotate(data.draw(graphs()))
+    schedule = data.draw(valid_schedules(graph))
+    assert simulate(graph, schedule).cost == len(schedule.sequence)
+    assert graph.cost_unit == "1"
