@@ -181,14 +181,15 @@ def conformance(session: nox.Session) -> None:
 
     Then draw 150 problems for each law and solver, and 500 examples for other laws. The tests draw a few.
     """
-    suite = ("--pyargs", "checkmate.testing.suite", "--checkmate-examples=300", "-v")
+    plugin = ("-p", "checkmate.testing.plugin")
+    suite = (*plugin, "--pyargs", "checkmate.testing.suite", "--checkmate-examples=300", "-v")
     session.run(str(DEV / "pytest"), *suite, "--checkmate-executor=torch", *session.posargs)
     session.run(str(TF / "pytest"), *suite, "--checkmate-executor=tf", *session.posargs)
     networks = ("vgg", "resnet", "densenet", "efficientnet", "unet", "transformer")
     own = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "3072", "PYTHONPATH": "benchmarks"}
     session.run(str(TF / "python"), "tests/tf/chunks.py", "10000", *networks, env=own)
     solvers = ("tests/solvers", "tests/sample_plugin", "tests/core/heuristics", "--checkmate-examples=150")
-    session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=3600", *solvers, *session.posargs)
+    session.run(str(DEV / "pytest"), *plugin, *PARALLEL, "--timeout=3600", *solvers, *session.posargs)
     laws = ("tests/solvers", "tests/core", "--hypothesis-profile=many", "-k", "not Conformance")
     session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=3600", *laws, *session.posargs)
 

@@ -58,12 +58,12 @@ def test_facts_of_a_solution() -> None:
     assert solution.gap == pytest.approx(3 / 7)
     assert solution.schedule == TWICE
     head, first, second = solution.explain().splitlines()
-    assert head.split() == ["op", "times", "bytes", "saved", "extra", "cost"]
-    assert first.split()[:2] == ["attend", "2"]
-    assert second.split()[:2] == ["embed", "2"]
-    assert solution.explain(rows=1).endswith("… and 1 more")
+    assert head.split() == ["recomputed", "times", "bytes", "saved", "extra", "cost", "why"]
+    assert first.split()[:2] == ["attend", "2×"]
+    assert second.split()[:2] == ["embed", "2×"]
+    assert solution.explain(rows=1).splitlines()[2].split() == ["…", "and", "1", "more", "1"]
     timed = Solution.found(Problem(graph=replace(GRAPH, cost_unit="s"), budget=12), TWICE)
-    assert timed.explain().splitlines()[0] == f"{head} (s)"
+    assert timed.explain().splitlines()[1].split()[2:6] == ["4", "B", "2", "s"]
     assert "feasible" in repr(solution)
 
 

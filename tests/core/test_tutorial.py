@@ -45,6 +45,8 @@ def test_the_wrong_claim_of_an_optimum_is_reported(tmp_path: Path) -> None:
         "pytest",
         "-p",
         "no:cacheprovider",
+        "-p",
+        "checkmate.testing.plugin",
         "--checkmate-examples",
         "40",
         "-k",

@@ -245,6 +245,8 @@ def test_the_command_writes_a_page_of_its_own(tmp_path: Path) -> None:
 @needs_all
 def test_a_solver_is_checked_without_any_file(tmp_path: Path) -> None:
     suite = (
+        "-p",
+        "checkmate.testing.plugin",
         "--pyargs",
         "checkmate.testing.suite",
         "--checkmate-solver",

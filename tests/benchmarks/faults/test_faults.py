@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 import bench_faults
-from checkmate import ScheduleCache, Solution, serialize
+from checkmate import ScheduleCache, Solution
+from checkmate.files import serialize
 from faults import cache, files, writes
 from faults.classes import CLASSES
 from faults.fault import Fault, FaultClass, harm

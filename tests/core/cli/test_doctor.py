@@ -15,7 +15,6 @@ from click.testing import Result
 from checkmate.cli import findings as findings_module
 from checkmate.errors import install_hint
 from checkmate.plugins import SolverSpec, hookimpl, loader, reset
-from checkmate.plugins.probe import Attempt
 
 Checkmate = Callable[..., Result]
 Install = Callable[..., None]
@@ -27,12 +26,10 @@ def quiet_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Attempt]:
-    """Replace the attempts to load: these things fail, all others load."""
-    said: dict[str, Attempt] = {}
-    monkeypatch.setattr(
-        findings_module, "attempts", lambda things: [said.get(t, Attempt(thing=t)) for t in things]
-    )
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Replace the loads in processes: these programs fail, all others load."""
+    said: dict[str, list[str]] = {}
+    monkeypatch.setattr(findings_module, "load_errors", lambda program: said.get(program, []))
     return said
 
 
@@ -102,14 +99,14 @@ def test_an_extra_that_is_missing_is_noted(checkmate: Checkmate, monkeypatch: py
 
 
 def test_a_load_failure_is_a_problem_unless_the_library_is_absent(
-    checkmate: Checkmate, outcomes: dict[str, Attempt]
+    checkmate: Checkmate, outcomes: dict[str, list[str]]
 ) -> None:
     assert "matplotlib" in found(checkmate, "loading")["text"]
     thing = "import matplotlib.figure"
-    outcomes[thing] = Attempt(thing=thing, error="RuntimeError: no", absent=False)
+    outcomes[thing] = ["RuntimeError: no"]
     finding = found(checkmate, thing)
     assert (finding["level"], finding["text"]) == ("problem", "fails to load: RuntimeError: no")
-    outcomes[thing] = Attempt(thing=thing, error="ModuleNotFoundError: no", absent=True)
+    outcomes[thing] = ["ModuleNotFoundError: no"]
     assert found(checkmate, thing)["level"] == "note"
 
 

@@ -26,7 +26,6 @@ from checkmate.cli.app import app
 from checkmate.errors import CheckmateError, InfeasibleBudgetError
 from checkmate.files.serialize import graph_bytes, read_schedule, schedule_bytes
 from checkmate.plugins import SolverSpec, hookimpl, loader, reset
-from checkmate.plugins.probe import Attempt
 from checkmate.problem.problem import Problem
 
 pytestmark = pytest.mark.slow
@@ -219,8 +218,8 @@ def test_texts_of_plugins_and_variables(plug: Callable[..., None], graph: Path, 
         patch.setenv("CHECKMATE_UNKNOWN", variable)
         patch.setattr(
             findings,
-            "attempts",
-            lambda things: [Attempt(thing=t, error=loader.one_line(OSError(text))) for t in things],
+            "load_errors",
+            lambda program: [loader.one_line(OSError(text))],
         )
         for name in ("breaks", "fails", "nothing", "none"):
             assert_harmless(shown_by("solve", graph, "--budget", "100%", "--solver", name))

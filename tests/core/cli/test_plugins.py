@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from checkmate.cli.plugins import plugins
+from checkmate.cli.commands.installation import plugins
 from checkmate.plugins import (
     CostModelSpec,
     ExecutorSpec,

@@ -133,7 +133,7 @@ def test_long_lists_end_with_how_many_more(checkmate: Checkmate, tmp_path: Path)
         for line in checkmate("show", graph, path).stdout.splitlines()
         if " more " in line
     ]
-    assert rows == [["6 more", "", "48 B"], ["5 more", "", "", "5 s"]]
+    assert rows == [["6 more", "", "48 B"], ["… and 5 more", "", "", "5 s", ""]]
 
 
 def test_an_invalid_schedule_is_exit_1(

@@ -13,9 +13,10 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from checkmate import DFGraph, Progress, api, read_graph, read_schedule, simulate, write_graph
+from checkmate import DFGraph, Progress, read_graph, read_schedule, simulate, write_graph
 from checkmate.cli.exits import Interrupted
 from checkmate.cli.progress import report_text, watching
+from checkmate.solving import api
 
 Checkmate = Callable[..., Result]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from checkmate import BudgetError, Problem, Solution
-from checkmate.cli.budgets import budget_list, budget_of
+from checkmate.cli.options import budget_list, budget_of
 from checkmate.cli.progress import counting
 from checkmate.heuristics.best import BestHeuristic
 

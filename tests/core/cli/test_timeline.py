@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkmate.cli.timeline import ASCII, BLOCKS, Glyphs, Line, picture
+from checkmate.cli.commands.timeline import ASCII, BLOCKS, Glyphs, Line, picture
 
 runs = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2)), min_size=1, max_size=200)
 budgets = st.none() | st.integers(1, 2**62)

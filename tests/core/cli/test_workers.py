@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from checkmate.cli.workers import workers
+from checkmate.cli.commands.workers import workers
 
 
 def test_one_job_needs_none() -> None:

@@ -1,4 +1,4 @@
-"""Laws of new costs. The unit cost counts computes. In a table, listed ops get their costs, other ops keep theirs; ambiguity is an error."""
+"""Laws of new costs: the unit cost counts computes; a table changes the ops that it lists, and no others."""
 
 from __future__ import annotations
 

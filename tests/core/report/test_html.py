@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 
 from checkmate import DFGraph, Problem, Schedule, Solution, Timeline, simulate
+from checkmate.problem.reading import Phase, Reading
 from checkmate.report import html_report
 from checkmate.report.html import HtmlReport
-from checkmate.report.reading import Phase, Reading
 from checkmate.report.svg import GROUPS, MemoryDrawing
 from checkmate.solving.sweep import Frontier
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from checkmate import DFGraph, MissingDistributionError, Plan, Problem, Schedule, Solution, simulate
 from checkmate.report import plot_frontier, plot_plan, plot_timeline
-from checkmate.report.plot_schedule import MemoryPicture
+from checkmate.report.plot import MemoryPicture
 from checkmate.solving.sweep import Frontier
 
 from .judged import HOSTILE, by_hand, hostile, large

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 
 from checkmate import Compute, DFGraph, Free, Schedule, Timeline, simulate
-from checkmate.report.reading import Holder, Phase, Reading, Recomputation
+from checkmate.problem.explanation import Recomputed, _Highest, explanation
+from checkmate.problem.reading import Holder, Phase, Reading
 
 from .judged import by_hand, timelines
 
@@ -54,26 +55,27 @@ def test_phases_tell_first_runs_from_later_ones(timeline: Timeline) -> None:
 @given(timelines())
 def test_recomputed_ops_agree_with_the_judge(timeline: Timeline) -> None:
     reading = Reading(timeline)
-    rows = reading.recomputations()
-    assert {row.op: row.again for row in rows} == {
+    rows = explanation(reading).rows
+    assert {row.index: row.again for row in rows} == {
         v: runs - 1 for v, runs in enumerate(timeline.runs.tolist()) if runs > 1
     }
     for row in rows:
-        if row.first < 0:
-            assert (row.end, row.size, row.byte_time, row.at_peak, row.without) == (-1, 0, 0.0, 0, 0)
+        if row.away is None:
+            assert (row.size, row.average, row.saved, row.without) == (0, 0.0, 0, 0)
         else:
-            highest = int(reading.memory[row.first : row.end].max())
+            first, last = (reading.steps.tolist().index(step) for step in row.away)
+            highest = int(reading.memory[first : last + 1].max())
             assert row.without >= highest
-            assert (row.at_peak > 0) <= (row.first <= reading.peak_run < row.end)
+            assert (row.saved > 0) <= (first <= reading.peak_run <= last)
 
 
 @given(timelines())
 def test_the_highest_of_any_stretch_is_found(timeline: Timeline) -> None:
-    reading = Reading(timeline)
-    memory = reading.memory.tolist()
+    memory = Reading(timeline).memory
+    highest = _Highest(memory)
     for a in range(len(memory)):
         for b in range(a + 1, len(memory) + 1):
-            assert reading._highest(a, b) == max(memory[a:b])
+            assert highest.between(a, b) == max(memory[a:b].tolist())
 
 
 def test_known_by_hand() -> None:
@@ -82,9 +84,20 @@ def test_known_by_hand() -> None:
     assert reading.starts.tolist() == [0.0, 2.0, 3.0, 4.0, 6.0, 10.0]
     assert reading.phases.tolist() == [0, 0, 1, 2, 1]
     assert reading.peak_run == 2
-    assert reading.recomputations() == [
-        Recomputation(op=0, again=1, paid=2.0, size=8, byte_time=8.0, at_peak=8, first=2, end=3, without=49)
-    ]
+    (row,) = explanation(reading).rows
+    assert row == Recomputed(
+        index=0,
+        op="a",
+        module="",
+        again=1,
+        paid=2.0,
+        size=8,
+        average=0.8,
+        saved=8,
+        without=49,
+        away=(3, 3),
+        reason="8 B less at the peak",
+    )
     assert reading.holders(2) == [
         Holder("c", "workspace", 20),
         Holder("(always resident)", "fixed", 10),
@@ -97,14 +110,14 @@ def test_known_by_hand() -> None:
 def test_graph_outputs_count_as_used() -> None:
     graph = DFGraph.from_nodes(cost=[1] * 3, size=[4, 1, 1], deps=[[], [0], [1]], outputs=[0, 2])
     schedule = Schedule.of([Compute(0), Compute(1), Free(0), Compute(2), Compute(0)])
-    (row,) = Reading(simulate(graph, schedule)).recomputations()
-    assert (row.op, row.size, row.first, row.end) == (0, 4, 2, 3)
+    (row,) = explanation(simulate(graph, schedule)).rows
+    assert (row.index, row.size, row.away) == (0, 4, (3, 3))
 
 
 def test_a_useless_run_is_distinguished_from_a_useful_one() -> None:
     graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
-    (row,) = Reading(simulate(graph, Schedule.from_sequence(graph, [0, 0, 1]))).recomputations()
-    assert (row.first, row.size, row.byte_time) == (-1, 0, 0.0)
+    (row,) = explanation(simulate(graph, Schedule.from_sequence(graph, [0, 0, 1]))).rows
+    assert (row.away, row.size, row.average) == (None, 0, 0.0)
 
 
 def test_an_empty_schedule_has_an_empty_reading() -> None:
@@ -112,4 +125,4 @@ def test_an_empty_schedule_has_an_empty_reading() -> None:
     reading = Reading(simulate(graph, Schedule.from_sequence(graph, [])))
     assert (reading.peak_run, reading.starts.tolist(), len(reading.phases)) == (-1, [0.0], 0)
     assert reading.holders(-1) == [Holder("(always resident)", "fixed", 7)]
-    assert reading.recomputations() == []
+    assert explanation(reading).rows == ()

@@ -13,8 +13,7 @@ import pytest
 from checkmate import solve, sweep, write_graph, write_schedule
 from checkmate.plugins import EXPORTERS
 from checkmate.report.html import html_report
-from checkmate.report.plot import plot_memory
-from checkmate.report.plot_schedule import plot_frontier, plot_plan
+from checkmate.report.plot import plot_frontier, plot_memory, plot_plan
 
 from .judged import by_hand
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-SUITE = ("-m", "pytest", "--pyargs", "checkmate.testing.suite", "-W", "error", "--checkmate-examples=3")
+PLUGIN = ("-m", "pytest", "-p", "checkmate.testing.plugin")
+SUITE = (*PLUGIN, "--pyargs", "checkmate.testing.suite", "-W", "error", "--checkmate-examples=3")
 
 
 def run(folder: Path, *options: str) -> tuple[int, str]:
@@ -47,11 +49,5 @@ def test_examples_are_at_least_one(tmp_path: Path) -> None:
     assert (code, "must be ≥ 1" in output) == (4, True)
 
 
-def test_the_plugin_of_pytest_imports_nothing() -> None:
-    """Every run of pytest loads the plugin, also outside of Checkmate."""
-    code = (
-        "import sys; before = set(sys.modules); import _checkmate_pytest; "
-        "print(sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['__future__', '_checkmate_pytest']"
+def test_pytest_loads_the_plugin_only_where_it_is_asked_to() -> None:
+    assert not [entry for entry in metadata.entry_points(group="pytest11") if "checkmate" in entry.value]

@@ -106,7 +106,7 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
             name=kind,
             summary=f"memory while each op runs, as {kind.upper()}",
             suffix=f".{kind}",
-            load=_lazily("report.plot_schedule", "MemoryPicture", kind=kind),
+            load=_lazily("report.plot", "MemoryPicture", kind=kind),
             requires=("matplotlib",),
         )
         for kind in ("png", "svg", "pdf")

@@ -64,10 +64,10 @@ def _plain(command: str, finding: str) -> int:
     if command == "--version":
         sys.stdout.write(f"checkmate, version {metadata.version('checkmate-core')}\n")
         return 0
-    from checkmate.cli.findings import every_finding
+    from checkmate.cli.findings import findings
 
     lines = [finding]
-    for each in every_finding():
+    for each in findings():
         advice = f"; {each.advice}" if each.advice else ""
         lines.append(f"{each.level:8} {each.subject}: {each.text}{advice}")
     sys.stdout.writelines(f"{excerpt(line)}\n" for line in lines)

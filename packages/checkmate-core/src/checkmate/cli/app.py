@@ -5,17 +5,14 @@ from __future__ import annotations
 import click
 
 from checkmate import __version__
-from checkmate.cli.cache import cache
-from checkmate.cli.doctor import doctor
+from checkmate.cli.commands.installation import cache, doctor, plugins
+from checkmate.cli.commands.run import run
+from checkmate.cli.commands.show import show, simulate
+from checkmate.cli.commands.solve import solve
+from checkmate.cli.commands.sweep import sweep
+from checkmate.cli.commands.trace import trace
 from checkmate.cli.group import App
 from checkmate.cli.options import examples
-from checkmate.cli.plugins import plugins
-from checkmate.cli.run import run
-from checkmate.cli.show import show
-from checkmate.cli.simulate import simulate
-from checkmate.cli.solve import solve
-from checkmate.cli.sweep import sweep
-from checkmate.cli.trace import trace
 
 __all__ = ["app"]
 

@@ -1,18 +1,20 @@
 """Checks of an installation: each finding is ok, a note or a problem, with advice.
 
-Nothing heavy is imported here: versions come from the metadata of the installed distributions, and loading is
-tried in other processes.
+This module needs neither click nor rich. Versions come from the metadata of the installed distributions.
+Whether an import raises, ends its process or never returns is seen only by trying: libraries, and the solvers
+of each plugin, are loaded in processes of their own.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
 from checkmate.errors import DISTRIBUTIONS, install_hint
@@ -30,21 +32,9 @@ from checkmate.plugins import (
     installed_plugins,
 )
 from checkmate.plugins.loader import ENVIRONMENT_VARIABLE as PLUGINS_VARIABLE
-from checkmate.plugins.probe import attempts
+from checkmate.text.printable import excerpt
 
-__all__ = [
-    "Clash",
-    "Finding",
-    "clashes",
-    "distribution_versions",
-    "environment_findings",
-    "every_finding",
-    "failure",
-    "findings",
-    "loading_findings",
-]
-
-Level = Literal["ok", "note", "problem"]
+__all__ = ["Clash", "Finding", "clashes", "distribution_versions", "failure", "findings"]
 
 _OTHERS = ("numpy", "scipy", "numba", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu", "keras")
 _EXTRAS = {
@@ -56,11 +46,21 @@ _LIBRARIES = ("matplotlib.figure", "numba", "ortools.sat.python.cp_model", "scip
 """Modules of optional libraries that solvers and pictures need; frameworks would take too long to load."""
 
 _VARIABLES = {PLUGINS_VARIABLE, CACHE_VARIABLE, "CHECKMATE_LOG", "CHECKMATE_PROGRESS"}
-_PREFIX = "CHECKMATE_"
+_TIME_LIMIT_S = 120.0
+_LOADED, _FAILED = "loaded", "failed: "
+_ABSENT = ("ModuleNotFoundError", "MissingDistributionError")
+
+_LOAD_SOLVERS = """
+from checkmate.plugins import SOLVERS
+for name in {names}:
+    try:
+        SOLVERS.load(name)
+    except Exception as error:
+        print("failed:", *str(error).split(), flush=True)
+"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """The result of one check.
 
     Attributes:
@@ -70,7 +70,7 @@ class Finding:
         advice: what to do; may be empty.
     """
 
-    level: Level
+    level: Literal["ok", "note", "problem"]
     subject: str
     text: str
     advice: str = ""
@@ -94,26 +94,17 @@ def clashes() -> list[Clash]:
 
 
 def failure(plugin: LoadedPlugin) -> str | None:
-    """The error of a plugin, or of its commands, which must be loaded; None if all of it works."""
+    """The error of a plugin, or of its commands if the command line has asked for them; None if it works."""
     if plugin.error is not None:
         return plugin.error
     refused = command_errors().get(plugin.owner)
     return f"its commands failed: {refused}" if refused is not None else None
 
 
-def every_finding() -> list[Finding]:
-    """The findings of all checks, the slow ones included."""
-    return [*findings(), *_plugins(), *loading_findings()]
-
-
-def findings(checks: tuple[Callable[[], Iterator[Finding]], ...] | None = None) -> list[Finding]:
-    """The findings of all quick checks, in their order."""
-    return [
-        finding
-        for check in checks
-        or (_versions, _extras, _import_name, _highs, _tensorflow, _solvers, _cache, environment_findings)
-        for finding in check()
-    ]
+def findings() -> list[Finding]:
+    """The findings of all checks, in their order."""
+    checks = (_versions, _extras, _conflicts, _solvers, _cache, _variables, _plugins, _loading)
+    return [finding for check in checks for finding in check()]
 
 
 def distribution_versions() -> dict[str, str | None]:
@@ -130,173 +121,158 @@ def _version(distribution: str) -> str | None:
 
 def _versions() -> Iterator[Finding]:
     system = f"{platform.system()} {platform.release()}, {platform.machine()}"
-    yield Finding(level="ok", subject="python", text=f"{platform.python_version()} on {system}")
+    yield Finding("ok", "python", f"{platform.python_version()} on {system}")
     installed = {name: version for name, version in distribution_versions().items() if version is not None}
     for name, version in installed.items():
-        yield Finding(level="ok", subject=name, text=version)
+        yield Finding("ok", name, version)
     ours = {name: version for name, version in installed.items() if name in DISTRIBUTIONS}
     if len(set(ours.values())) > 1:
-        yield Finding(
-            level="note",
-            subject="versions",
-            text=f"these were not released together: {_listed(ours)}",
-            advice=install_hint(" ".join(ours)),
-        )
+        text = f"these were not released together: {_listed(ours)}"
+        yield Finding("note", "versions", text, install_hint(" ".join(ours)))
 
 
 def _extras() -> Iterator[Finding]:
     for extra, (needs, purpose) in _EXTRAS.items():
-        missing = [name for name in needs if _version(name) is None]
-        if missing:
-            yield Finding(
-                level="note",
-                subject=f"extra {extra!r}",
-                text=f"{purpose}: {' and '.join(missing)} not installed",
-                advice=install_hint(f"checkmate-core[{extra}]"),
-            )
+        versions = {name: _version(name) for name in needs}
+        if missing := [name for name, version in versions.items() if version is None]:
+            text = f"{purpose}: {' and '.join(missing)} not installed"
+            yield Finding("note", f"extra {extra!r}", text, install_hint(f"checkmate-core[{extra}]"))
         else:
-            versions = {name: _version(name) for name in needs}
-            yield Finding(level="ok", subject=f"extra {extra!r}", text=f"{purpose}: {_listed(versions)}")
+            yield Finding("ok", f"extra {extra!r}", f"{purpose}: {_listed(versions)}")
 
 
 def _listed(versions: dict[str, str] | dict[str, str | None]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def _import_name() -> Iterator[Finding]:
-    """Find other distributions with a package ``checkmate``, which are installed into the same folder."""
+def _conflicts() -> Iterator[Finding]:
+    """Distributions that share our import name or can't share a process; a missing TensorFlow."""
     owners = {*metadata.packages_distributions().get("checkmate", [])} - {"checkmate-core", "checkmate_core"}
     if owners:
         names = " ".join(sorted(owners))
         yield Finding(
-            level="problem",
-            subject="import checkmate",
-            text=f"{names} installs a package of the same import name: files of both may be mixed up",
-            advice=f"pip uninstall {names} checkmate-core, then {install_hint('checkmate-core')}",
+            "problem",
+            "import checkmate",
+            f"{names} installs a package of the same import name: files of both may be mixed up",
+            f"pip uninstall {names} checkmate-core, then {install_hint('checkmate-core')}",
         )
     else:
-        yield Finding(level="ok", subject="import checkmate", text="only checkmate-core has this import name")
-
-
-def _highs() -> Iterator[Finding]:
+        yield Finding("ok", "import checkmate", "only checkmate-core has this import name")
     if _version("highspy") is not None and _version("ortools") is not None:
         yield Finding(
-            level="problem",
-            subject="highspy, ortools",
-            text="both are installed, and a process that imports one fails to import the other",
-            advice="pip uninstall highspy (SciPy brings a HiGHS of its own)",
+            "problem",
+            "highspy, ortools",
+            "both are installed, and a process that imports one fails to import the other",
+            "pip uninstall highspy (SciPy brings a HiGHS of its own)",
         )
-
-
-def _tensorflow() -> Iterator[Finding]:
-    """Find a missing TensorFlow: it has several names, so ``checkmate-tf`` does not require it."""
     if _version("checkmate-tf") is not None and find_spec("tensorflow") is None:
-        yield Finding(
-            level="note",
-            subject="framework",
-            text="checkmate-tf is installed without TensorFlow, which it needs at its first use",
-            advice=f"{install_hint('checkmate-tf[cpu]')}; for a GPU 'checkmate-tf[gpu]'",
+        yield Finding(  # checkmate-tf can't require it: it is distributed under several names
+            "note",
+            "framework",
+            "checkmate-tf is installed without TensorFlow, which it needs at its first use",
+            f"{install_hint('checkmate-tf[cpu]')}; for a GPU 'checkmate-tf[gpu]'",
         )
 
 
 def _solvers() -> Iterator[Finding]:
     names = [spec.name for spec in SOLVERS.specs()]
     if "auto" in names:
-        yield Finding(level="ok", subject="solvers", text=", ".join(names))
+        yield Finding("ok", "solvers", ", ".join(names))
     else:
-        yield Finding(
-            level="note",
-            subject="solvers",
-            text=f"only {', '.join(names)}: no 'auto', no proved bounds",
-            advice=install_hint("checkmate-solvers"),
-        )
+        text = f"only {', '.join(names)}: no 'auto', no proved bounds"
+        yield Finding("note", "solvers", text, install_hint("checkmate-solvers"))
     if len(installed_plugins()) == 1 and os.environ.get(PLUGINS_VARIABLE) is not None:
-        yield Finding(
-            level="note", subject="plugins", text=f"{PLUGINS_VARIABLE} excludes all but the built-in plugin"
-        )
-
-
-def _plugins() -> Iterator[Finding]:
-    """The plugins, with their errors, and names that several of them offer."""
-    for plugin in installed_plugins():
-        error = failure(plugin)
-        if error is None:
-            yield Finding(level="ok", subject=f"plugin {plugin.name!r}", text=plugin.distribution)
-            continue
-        yield Finding(
-            level="problem",
-            subject=f"plugin {plugin.name!r}",
-            text=f"{plugin.distribution}: {error}",
-            advice="upgrade or uninstall it, or leave it out of CHECKMATE_PLUGINS",
-        )
-    for clash in clashes():
-        yield Finding(
-            level="problem",
-            subject=f"{clash.kind} {clash.name!r}",
-            text=f"offered by {' and by '.join(clash.owners)}: it is disabled",
-            advice="uninstall all but one, or list the plugins to load in CHECKMATE_PLUGINS",
-        )
-
-
-def loading_findings() -> Iterator[Finding]:
-    """Libraries, and the solvers of each plugin, that are installed but fail to load."""
-    tried = [attempt for group in _to_load() for attempt in attempts(group)]
-    for attempt in tried:
-        if attempt.error:
-            yield Finding(
-                level="note" if attempt.absent else "problem",
-                subject=attempt.thing,
-                text=f"fails to load: {attempt.error}",
-                advice=""
-                if attempt.absent
-                else "reinstall or upgrade the library in the message; other parts work without it",
-            )
-    loaded = [attempt.thing for attempt in tried if not attempt.error]
-    if loaded:
-        yield Finding(level="ok", subject="loading", text=", ".join(loaded))
-
-
-def _to_load() -> Iterator[list[str]]:
-    """What to load, grouped: one process loads one group."""
-    yield [f"import {name}" for name in _LIBRARIES if find_spec(name.partition(".")[0]) is not None]
-    usable = {spec.name for spec in SOLVERS.specs()}
-    for plugin in installed_plugins():
-        if plugin.distribution != "checkmate-core":  # which is running
-            yield [
-                f"solver {s.name}" for s in plugin.offers if isinstance(s, SolverSpec) and s.name in usable
-            ]
+        yield Finding("note", "plugins", f"{PLUGINS_VARIABLE} excludes all but the built-in plugin")
 
 
 def _cache() -> Iterator[Finding]:
     cache = ScheduleCache()
     folder = next(p for p in (cache.directory, *cache.directory.parents) if p.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        yield Finding(
-            level="problem",
-            subject="cache",
-            text=f"{cache.directory} can't be written: {_not_writable(folder)}",
-            advice=f"change its permissions, or set {CACHE_VARIABLE} to another folder",
-        )
+    if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+        text = f"{len(cache)} kept" if folder == cache.directory else "not there yet"
+        yield Finding("ok", "cache", f"{cache.directory}: {text}")
         return
-    entries = len(cache)
-    text = f"{entries} kept" if folder == cache.directory else "not there yet"
-    yield Finding(level="ok", subject="cache", text=f"{cache.directory}: {text}")
+    reason = f"{folder} {'is read-only' if folder.is_dir() else 'is no folder'}"
+    advice = f"change its permissions, or set {CACHE_VARIABLE} to another folder"
+    yield Finding("problem", "cache", f"{cache.directory} can't be written: {reason}", advice)
 
 
-def _not_writable(folder: Path) -> str:
-    return f"{folder} {'is read-only' if folder.is_dir() else 'is no folder'}"
-
-
-def environment_findings() -> Iterator[Finding]:
+def _variables() -> Iterator[Finding]:
     """The environment variables ``CHECKMATE_*``; an unknown one may be misspelt."""
-    for name in sorted(name for name in os.environ if name.startswith(_PREFIX)):
+    for name in sorted(name for name in os.environ if name.startswith("CHECKMATE_")):
         if name in _VARIABLES:
-            yield Finding(level="ok", subject=name, text=repr(os.environ[name]))
+            yield Finding("ok", name, repr(os.environ[name]))
         else:
-            known = ", ".join(sorted(_VARIABLES))
-            yield Finding(
-                level="note",
-                subject=name,
-                text=f"{os.environ[name]!r}: not read by checkmate-core",
-                advice=f"it reads {known}",
+            text = f"{os.environ[name]!r}: not read by checkmate-core"
+            yield Finding("note", name, text, f"it reads {', '.join(sorted(_VARIABLES))}")
+
+
+def _plugins() -> Iterator[Finding]:
+    """The plugins, with their errors, and names that several of them offer."""
+    for plugin in installed_plugins():
+        subject, error = f"plugin {plugin.name!r}", failure(plugin)
+        if error is None:
+            yield Finding("ok", subject, plugin.distribution)
+        else:
+            advice = "upgrade or uninstall it, or leave it out of CHECKMATE_PLUGINS"
+            yield Finding("problem", subject, f"{plugin.distribution}: {error}", advice)
+    for clash in clashes():
+        text = f"offered by {' and by '.join(clash.owners)}: it is disabled"
+        advice = "uninstall all but one, or list the plugins to load in CHECKMATE_PLUGINS"
+        yield Finding("problem", f"{clash.kind} {clash.name!r}", text, advice)
+
+
+def _loading() -> Iterator[Finding]:
+    """Libraries, and the solvers of each plugin, that are installed but fail to load."""
+    code = {
+        f"import {name}": f"import {name}"
+        for name in _LIBRARIES
+        if find_spec(name.partition(".")[0]) is not None
+    }
+    usable = {spec.name for spec in SOLVERS.specs()}
+    for plugin in installed_plugins():
+        names = [s.name for s in plugin.offers if isinstance(s, SolverSpec) and s.name in usable]
+        if names and plugin.distribution != "checkmate-core":  # which is running
+            code[f"solvers of {plugin.name!r}"] = _LOAD_SOLVERS.format(names=names)
+    working = []
+    for subject, program in code.items():
+        errors = load_errors(program)
+        working += [] if errors else [subject]
+        for error in errors:
+            absent = any(name in error for name in _ABSENT)
+            advice = "reinstall or upgrade the library in the message; other parts work without it"
+            level: Literal["note", "problem"] = "note" if absent else "problem"
+            yield Finding(level, subject, f"fails to load: {error}", "" if absent else advice)
+    if working:
+        yield Finding("ok", "loading", ", ".join(working))
+
+
+def load_errors(program: str, time_limit: float = _TIME_LIMIT_S) -> list[str]:
+    """The errors of a Python program, each on one line, in a process outside of the current folder.
+
+    They are the lines ``failed: …`` that it prints, and the reason if it ends early.
+
+    Args:
+        program: its code.
+        time_limit: seconds.
+    """
+    end = f"\nimport os\nos.write(1, b'\\n{_LOADED}')\nos._exit(0)"  # waits for no thread of foreign code
+    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    with TemporaryDirectory(prefix="checkmate-") as folder:  # empty, so that no library finds settings in it
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", program + end],
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=time_limit,
+                check=False,
             )
+        except subprocess.TimeoutExpired:
+            return [f"it did not load within {time_limit:g} s"]
+    out, err = (stream.decode(errors="replace").splitlines() for stream in (done.stdout, done.stderr))
+    told = [line.removeprefix(_FAILED) for line in out if line.startswith(_FAILED)]
+    if out[-1:] != [_LOADED]:
+        told += err[-1:] or [f"it ended the process with exit code {done.returncode}"]
+    return [excerpt(line) for line in told]

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from checkmate.cli.exits import clean_exits
-from checkmate.cli.printing import foreign_code, say
+from checkmate.cli.output import foreign_code, say
 from checkmate.errors import (
     DISTRIBUTIONS,
     CheckmateError,

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as Bar
 
 from checkmate.cli.exits import Interrupted
-from checkmate.cli.printing import terminal
+from checkmate.cli.output import terminal
 from checkmate.framework.progress import hidden
 from checkmate.problem.problem import Progress
 from checkmate.text.printable import cost_text, printable

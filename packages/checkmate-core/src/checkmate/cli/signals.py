@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader
 from types import FrameType
@@ -57,25 +57,20 @@ def listening() -> Iterator[None]:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def held_back(back: bool = True) -> Iterator[None]:
     """Delay the interrupt of a signal to the end of the block."""
-    before, _received.held_back = _received.held_back, True
+    before, _received.held_back = _received.held_back, back
     try:
+        _interrupt()
         yield
     finally:
         _received.held_back = before
     _interrupt()
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> AbstractContextManager[None]:
     """Inside :func:`held_back`, a block that a signal interrupts at once."""
-    before, _received.held_back = _received.held_back, False
-    try:
-        _interrupt()
-        yield
-    finally:
-        _received.held_back = before
+    return held_back(False)
 
 
 def _interrupt(frame: FrameType | None = None) -> None:

@@ -3,7 +3,8 @@
     tracing ↦ timing op 12 of 40 ↦ solving: gap 1.2% ↦ nothing
 
 The line is written to stderr, at most ten times a second, and only inside of :func:`planning`. It is erased
-before a message of Checkmate is logged, so that it never runs into one.
+before a message of Checkmate is logged, so that it never runs into one. Each stage is also a message of level
+INFO, for runs without a terminal (``CHECKMATE_LOG=info``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from checkmate.problem.problem import OnProgress, Progress
@@ -29,6 +30,7 @@ _VARIABLE = "CHECKMATE_PROGRESS"
 _PERIOD_S = 0.1
 _COLUMNS = 100
 """The longest line, in characters; less on a narrow terminal."""
+_log = logging.getLogger(__name__)
 
 
 def wanted(progress: bool | None) -> bool:
@@ -69,18 +71,21 @@ def planning(listener: OnProgress | None, step: str) -> Iterator[None]:
     """Report that a stage begins, and allow the line until the end of this block.
 
     Args:
-        listener: takes the report; None = nothing is reported.
+        listener: takes the report; None = the stage is only logged.
         step: the stage in words.
     """
-    with _line.allowed() if listener is not None else nullcontext():
-        if listener is not None:
-            listener(Progress(None, 0.0, 0.0, step))
+    _log.info("%s", step)
+    if listener is None:
+        yield
+        return
+    with _line.allowed(True):
+        listener(Progress(None, 0.0, 0.0, step))
         yield
 
 
 def hidden() -> AbstractContextManager[None]:
     """Write no line inside of this block, in which another display has the terminal."""
-    return _line.forbidden()
+    return _line.allowed(False)
 
 
 def _text(report: Progress, stage: str) -> str:
@@ -103,58 +108,46 @@ class _Line:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._blocks = 0
-        self._displays = 0
+        self._blocks: list[bool] = []
         self._shown = ""
-        self._level = 0
         self._at_s = -math.inf
         self._eraser = _Eraser()
 
     @contextmanager
-    def allowed(self) -> Iterator[None]:
+    def allowed(self, allowed: bool) -> Iterator[None]:
+        """A block in which the line may be written, or may not; the line is erased at its end."""
         with self._lock:
-            self._blocks += 1
-            if self._blocks == 1:
+            self._blocks.append(allowed)
+            if len(self._blocks) == 1:
                 for name in LOGGERS:
                     logging.getLogger(name).handlers.insert(0, self._eraser)  # before those that write
         try:
             yield
         finally:
             with self._lock:
-                if self._level >= self._blocks:  # it was written in this block
-                    self.erase()
-                self._blocks -= 1
+                self.erase()
+                self._blocks.remove(allowed)
                 if not self._blocks:
                     for name in LOGGERS:
                         logging.getLogger(name).removeHandler(self._eraser)
-
-    @contextmanager
-    def forbidden(self) -> Iterator[None]:
-        with self._lock:
-            self._displays += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._displays -= 1
 
     def show(self, text: str) -> None:
         """Replace the line; a stage that goes on is written again only after a tenth of a second."""
         with self._lock:
             now = time.monotonic()
             same_stage = text.split(" ")[:2] == self._shown.split(" ")[:2]
-            if not self._blocks or self._displays or (same_stage and now < self._at_s + _PERIOD_S):
+            if not self._blocks or not all(self._blocks) or (same_stage and now < self._at_s + _PERIOD_S):
                 return
             columns = min(shutil.get_terminal_size().columns - 1, _COLUMNS)
             text = clipped(text, max(columns, 20))
             self._write(f"\r{text.ljust(len(self._shown))}")
-            self._shown, self._level, self._at_s = text, self._blocks, now
+            self._shown, self._at_s = text, now
 
     def erase(self) -> None:
         with self._lock:
             if self._shown:
                 self._write(f"\r{' ' * len(self._shown)}\r")
-            self._shown, self._level, self._at_s = "", 0, -math.inf
+            self._shown, self._at_s = "", -math.inf
 
     def _write(self, text: str) -> None:
         try:

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
-import numpy as np
-
 from checkmate.analysis import needed_ops
 from checkmate.errors import SolverError
 from checkmate.model.schedule import Schedule
+from checkmate.problem.explanation import explanation
 from checkmate.problem.problem import Problem
 from checkmate.simulate import Timeline, simulate
 from checkmate.text.markup import figure, outline, table
@@ -176,22 +175,10 @@ class Solution:
         return self.interrupted or "provisional" in self.origin
 
     def explain(self, rows: int = 10) -> str:
-        """The recomputed ops, the most expensive first: times computed, bytes saved, extra cost."""
+        """The recomputed ops as a table, the most expensive first; ``report.explain`` gives them as data."""
         if self.timeline is None:
             return f"no schedule ({self.status}): nothing to explain"
-        graph, extra = self.problem.graph, np.maximum(self.timeline.runs - 1, 0)
-        if not extra.any():
-            return "nothing is recomputed"
-        paid = extra * graph.costs
-        ranked = [int(i) for i in np.argsort(-paid, kind="stable") if extra[i]]
-        unit = f" ({graph.cost_unit})" if graph.cost_unit not in ("", "1") else ""
-        lines = [f"{'op':<40} {'times':>5} {'bytes saved':>11} {'extra cost':>11}{unit}"]
-        for i in ranked[:rows]:
-            made = format_bytes(int(graph.sizes[graph.makes.row(i)].sum()))
-            lines.append(f"{graph.ops[i].name[:40]:<40} {extra[i] + 1:>5} {made:>11} {paid[i]:>11.4g}")
-        if len(ranked) > rows:
-            lines.append(f"… and {len(ranked) - rows} more")
-        return "\n".join(lines)
+        return explanation(self.timeline, self.problem.budget).text(rows)
 
     @property
     def facts(self) -> list[tuple[str, str]]:

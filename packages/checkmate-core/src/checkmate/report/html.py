@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checkmate.files.disk import replace_file
+from checkmate.problem.reading import Reading
 from checkmate.problem.solution import Solution
-from checkmate.report.html_tables import facts, holder_table, recompute_table
-from checkmate.report.reading import Reading
 from checkmate.report.svg import KINDS, MemoryDrawing, frontier_svg
 from checkmate.simulate import Timeline
 from checkmate.text.printable import clipped, cost_text, printable
@@ -29,6 +28,11 @@ if TYPE_CHECKING:
     import os
 
     from checkmate.solving.sweep import Frontier
+from collections.abc import Collection
+
+from checkmate.problem.explanation import Explanation, Recomputed, explanation
+from checkmate.text.markup import table
+from checkmate.units import format_bytes
 
 __all__ = ["HtmlReport", "html_report"]
 
@@ -78,14 +82,14 @@ def html_report(
     body = [
         f"<header><h1>{_text(title)}</h1><p>{graph.n_ops:,} ops, {graph.n_tensors:,} tensors, "
         f"digest {graph.digest[:12]}</p></header>",
-        facts(answer, limit),
+        _facts(answer, limit),
     ]
     script = ""
     if timeline is not None and len(timeline.schedule):
         reading = Reading(timeline)
         drawing = MemoryDrawing(reading, limit)
         body += _memory_section(drawing)
-        body += [recompute_table(reading, limit), holder_table(reading)]
+        body += [_recompute_table(explanation(reading, limit), limit), _holder_table(reading)]
         script = _scripts(drawing)
     if frontier is not None:
         body += _frontier_section(frontier)
@@ -193,3 +197,109 @@ def _hash(text: str) -> str:
 
 def _text(text: str) -> str:
     return escape(printable(text))
+
+
+_ROWS = 50
+_HOLDERS = 20
+
+
+def _facts(answer: Solution | Timeline, budget: int | None) -> str:
+    """The figures of the answer; of a bare timeline, those of the simulator and the budget."""
+    if isinstance(answer, Solution):
+        rows = answer.facts
+    else:
+        rows = [
+            ("cost", cost_text(answer.cost, answer.graph.cost_unit)),
+            ("overhead", f"{answer.overhead:.2%}"),
+            ("peak", format_bytes(answer.peak)),
+            *([("budget", format_bytes(budget))] if budget is not None else []),
+            ("recomputed", f"{answer.recomputes:,} runs"),
+        ]
+    cells = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in rows)
+    return f'<dl class="facts">{cells}</dl>'
+
+
+def _recompute_table(why: Explanation, budget: int | None) -> str:
+    """Each recomputed op: times computed, extra cost, bytes saved, and the reason."""
+    head = "<section><h2>Recomputed ops, and why</h2>"
+    if not why.rows:
+        return f"{head}<p>Nothing: every op runs at most once.</p></section>"
+    cells = [
+        [
+            clipped(row.op, 80),
+            f"{row.again + 1:,}",
+            cost_text(row.paid, why.cost_unit),
+            format_bytes(row.size),
+            format_bytes(round(row.average)),
+            _reason(row, budget),
+        ]
+        for row in why.rows[:_ROWS]
+    ]
+    note = ""
+    if rest := why.rows[_ROWS:]:
+        paid = escape(cost_text(sum(row.paid for row in rest), why.cost_unit))
+        note = f"<p>{len(rest):,} more ops are left out; their extra cost is {paid}.</p>"
+    titles = ("op", "times", "extra cost", "bytes saved", "on average", "why")
+    return (
+        f"{head}<p>The most expensive first. <i>Times</i>: computes of the op. <i>Bytes saved</i>: the most "
+        "that was freed at one time and recomputed later; <i>on average</i>: over the whole step.</p>"
+        f"{_table(titles, cells, numbers=range(1, 5))}{note}</section>"
+    )
+
+
+def _reason(row: Recomputed, budget: int | None) -> str:
+    """The peak if the tensors had been kept instead, each absence by itself."""
+    if row.away is None:
+        return "no later read needed it: this run saved nothing"
+    first, last = row.away
+    away = f"away during steps {first}–{last}" if first < last else f"away during step {first}"
+    if row.saved:
+        away += f", across the peak: {format_bytes(row.saved)} less there"
+    kept = f"{away}; kept, memory would have reached {format_bytes(row.without)}"
+    if budget is None:
+        return kept
+    over = row.without - budget
+    return f"{kept}, {format_bytes(over)} over the budget" if over > 0 else f"{kept}, within the budget"
+
+
+def _holder_table(reading: Reading) -> str:
+    """The tensors held during the run that sets the peak, the largest first."""
+    holders, peak = reading.holders(reading.peak_run), max(reading.timeline.peak, 1)
+    by_kind: dict[str, int] = {}
+    for holder in holders:
+        by_kind[holder.kind] = by_kind.get(holder.kind, 0) + holder.size
+    kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in by_kind.items())
+    rows = [
+        [
+            clipped(h.name, 80),
+            h.kind,
+            format_bytes(h.size),
+            f"{h.size / peak:.1%}",
+            _bar(h.kind, h.size / holders[0].size),
+        ]
+        for h in holders[:_HOLDERS]
+    ]
+    rest = holders[_HOLDERS:]
+    size = format_bytes(sum(h.size for h in rest))
+    note = f"<p>{len(rest):,} smaller ones are left out; they hold {size}.</p>" if rest else ""
+    op = reading.timeline.graph.ops[int(reading.ops[reading.peak_run])]
+    return (
+        "<section><h2>Tensors at the peak</h2>"
+        f"<p>While {escape(clipped(op.name, 80))} runs (step {reading.steps[reading.peak_run]}): {kinds}.</p>"
+        + _table(("what", "kind", "bytes", "share", ""), rows, numbers=(2, 3), markup=4)
+        + f"{note}</section>"
+    )
+
+
+def _bar(kind: str, share: float) -> str:
+    return (
+        '<svg viewBox="0 0 100 8" preserveAspectRatio="none">'
+        f'<rect class="{kind}" width="{100 * share:.1f}" height="8"/></svg>'
+    )
+
+
+def _table(
+    head: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: Collection[int], markup: int = -1
+) -> str:
+    """A table that scrolls where it is wider than the page."""
+    return f'<div class="scroll">{table(rows, head, numbers=numbers, markup=markup)}</div>'

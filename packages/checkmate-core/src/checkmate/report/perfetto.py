@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from checkmate.files.disk import replace_file
-from checkmate.report.reading import Phase, Reading
+from checkmate.problem.reading import Phase, Reading
 from checkmate.simulate import Timeline
 from checkmate.text.printable import printable
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from checkmate.problem.reading import Phase, Reading
 from checkmate.report.frontier import gap_corners, solver_lines
-from checkmate.report.reading import Phase, Reading
 from checkmate.text.printable import byte_unit, clipped, printable
 from checkmate.units import format_bytes
 

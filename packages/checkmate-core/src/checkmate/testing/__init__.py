@@ -1,7 +1,7 @@
 """Tools for tests of plugins: strategies, the oracle, conformance classes, problems with known optima.
 
-Needs the extra ``checkmate-core[testing]``. ``pytest --pyargs checkmate.testing.suite
---checkmate-solver NAME`` checks an installed solver without a test file.
+Needs the extra ``checkmate-core[testing]``. ``pytest -p checkmate.testing.plugin --pyargs
+checkmate.testing.suite --checkmate-solver NAME`` checks an installed solver without a test file.
 """
 
 from importlib import util

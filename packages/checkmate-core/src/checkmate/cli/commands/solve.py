@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from checkmate.cli import options
-from checkmate.cli.budgets import budget_of
-from checkmate.cli.printing import foreign_code, print_json, print_table
+from checkmate.cli.options import budget_of
+from checkmate.cli.output import foreign_code, print_json, print_table
 from checkmate.cli.progress import watching
 from checkmate.cli.signals import held_back, interruptible
 from checkmate.files.serialize import read_graph, write_schedule

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from checkmate.cli import options
-from checkmate.cli.printing import foreign_code, print_json, say
-from checkmate.cli.programs import Program, ProgramCommand, cost_model, graph_of, tracing_options
+from checkmate.cli.commands.programs import Program, ProgramCommand, cost_model, graph_of, tracing_options
+from checkmate.cli.commands.show import graph_facts, print_graph
+from checkmate.cli.output import foreign_code, print_json, say
 from checkmate.cli.progress import steps
-from checkmate.cli.show import graph_facts, print_graph
 from checkmate.files.serialize import write_graph
 from checkmate.plugins import FRONTENDS
 

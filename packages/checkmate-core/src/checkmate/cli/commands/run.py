@@ -10,9 +10,9 @@ import click
 
 from checkmate import simulate as judge
 from checkmate.cli import options
+from checkmate.cli.commands.programs import Program, ProgramCommand, cost_model, graph_of, tracing_options
 from checkmate.cli.exits import BadInput, OverPeak
-from checkmate.cli.printing import foreign_code, print_json, print_table, say
-from checkmate.cli.programs import Program, ProgramCommand, cost_model, graph_of, tracing_options
+from checkmate.cli.output import foreign_code, print_json, print_table, say
 from checkmate.cli.progress import counting
 from checkmate.cli.progress import steps as watching
 from checkmate.files.disk import read_file, read_stream

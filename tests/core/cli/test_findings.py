@@ -1,4 +1,4 @@
-"""Loading in processes: a failure, crash or hang is named, and all other things are still tried."""
+"""Loading in a process: a failure, crash or hang is named, whatever foreign code prints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checkmate.plugins.probe import Attempt, attempts
+from checkmate.cli.findings import _LOAD_SOLVERS, load_errors
 
 BROKEN = {
     "raises": "raise RuntimeError('broken\\non purpose')",
@@ -14,7 +14,7 @@ BROKEN = {
     "dies": "import os; os._exit(7)",
     "hangs": "import time; time.sleep(600)",
     "absent": "import surely_not_there",
-    "prints": "import os; print('{}'); os.write(1, b'{}\\n')",
+    "prints": "import os; print('loaded'); os.write(1, b'loaded')",
 }
 
 
@@ -28,27 +28,32 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("broken")
-def test_each_thing_is_tried_whatever_the_others_do() -> None:
-    things = [
-        "solver keep-all",
-        *(f"import probed_{name}" for name in BROKEN if name != "hangs"),
-        "import json",
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("raises", "on purpose"),
+        ("exits", "it ended the process with exit code 0"),
+        ("dies", "it ended the process with exit code 7"),
+        ("absent", "ModuleNotFoundError: No module named 'surely_not_there'"),
+        ("prints", ""),
+    ],
+)
+def test_a_failure_is_told_in_its_last_line(name: str, error: str) -> None:
+    assert load_errors(f"import probed_{name}") == ([error] if error else [])
+
+
+@pytest.mark.usefixtures("broken")
+def test_each_solver_is_tried_whatever_the_others_do() -> None:
+    errors = load_errors(_LOAD_SOLVERS.format(names=["no-such-solver", "keep-all", "nor-this"]))
+    assert [error.partition(";")[0] for error in errors] == [
+        "no solver 'no-such-solver'",
+        "no solver 'nor-this'",
     ]
-    told = {attempt.thing.removeprefix("import probed_"): attempt for attempt in attempts(things)}
-    assert [attempt.thing for attempt in told.values()] == things
-    assert {name for name, attempt in told.items() if attempt.absent} == {"absent"}
-    assert {name: attempt.error for name, attempt in told.items() if attempt.error} == {
-        "raises": "RuntimeError: broken on purpose",
-        "exits": "SystemExit: 0",
-        "dies": "it ended the process with exit code 7",
-        "absent": "ModuleNotFoundError: No module named 'surely_not_there'",
-    }
 
 
 @pytest.mark.usefixtures("broken")
 def test_a_load_that_hangs_is_ended() -> None:
-    (hung,) = attempts(["import probed_hangs"], time_limit=3)
-    assert hung == Attempt(thing="import probed_hangs", error="it did not load within 3 s")
+    assert load_errors("import probed_hangs", time_limit=3) == ["it did not load within 3 s"]
 
 
 @pytest.mark.usefixtures("broken")
@@ -58,4 +63,4 @@ def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, monkeypatch: 
     for name in ("json", "subprocess", "msgspec", "numpy", "sitecustomize"):
         (tmp_path / "here" / f"{name}.py").write_text("raise RuntimeError('of the current folder')")
     monkeypatch.delenv("PYTHONPATH")
-    assert list(attempts(["solver keep-all"])) == [Attempt(thing="solver keep-all")]
+    assert load_errors(_LOAD_SOLVERS.format(names=["keep-all"])) == []

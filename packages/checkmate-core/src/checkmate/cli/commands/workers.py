@@ -46,11 +46,14 @@ class _Processes(Executor):
     def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         with held_back(), _isolated():  # may start a process, which must not be interrupted half-way
             try:
-                given = self._pool.submit(task, *args, **kwargs)
+                future = self._pool.submit(task, *args, **kwargs)
             except BrokenProcessPool:
                 self._pool = self._fresh()
-                given = self._pool.submit(task, *args, **kwargs)
-        return _beside(given)
+                future = self._pool.submit(task, *args, **kwargs)
+        # A pool whose futures are cancelled while it breaks does not clean up, and Python may hang at its
+        # exit: python/cpython#108974, in Python 3.11.
+        future.cancel = lambda: False  # type: ignore[method-assign]
+        return future
 
     def kill(self) -> None:
         for process in multiprocessing.active_children():
@@ -65,25 +68,6 @@ class _Processes(Executor):
         with _isolated():  # starts the process that tracks shared resources
             context = multiprocessing.get_context("spawn")
             return ProcessPoolExecutor(self._jobs, mp_context=context, initializer=_begin)
-
-
-def _beside(given: Future[Any]) -> Future[Any]:
-    """A future with the outcome of ``given``, which can't be cancelled.
-
-    If the futures of a pool are cancelled while it breaks, it does not clean up, and Python may hang at its
-    exit: python/cpython#108974, in Python 3.11.
-    """
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-
-    def pass_on(_given: Future[Any]) -> None:
-        try:
-            future.set_result(given.result())
-        except BaseException as error:  # noqa: BLE001, it is passed on
-            future.set_exception(error)
-
-    given.add_done_callback(pass_on)
-    return future
 
 
 @contextmanager

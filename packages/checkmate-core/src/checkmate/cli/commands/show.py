@@ -1,4 +1,4 @@
-"""``checkmate show``: a graph, or a schedule of it, as tables and a picture in the terminal, or as a file."""
+"""``checkmate show`` prints or draws a graph and its schedule; ``checkmate simulate`` judges the schedule."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 from checkmate import simulate as judge
 from checkmate.analysis import floor
 from checkmate.cli import options
-from checkmate.cli.budgets import budget_of
-from checkmate.cli.exporting import exported
-from checkmate.cli.printing import (
+from checkmate.cli.commands.timeline import ASCII, BLOCKS, picture
+from checkmate.cli.options import budget_of
+from checkmate.cli.output import (
     Line,
     blocks_are_safe,
+    exported,
     foreign_code,
     print_json,
     print_lines,
@@ -24,19 +25,20 @@ from checkmate.cli.printing import (
     say,
     terminal_width,
 )
-from checkmate.cli.timeline import ASCII, BLOCKS, picture
-from checkmate.files.serialize import read_graph, read_schedule_with_meta
+from checkmate.errors import InvalidScheduleError
+from checkmate.files.serialize import read_graph, read_schedule, read_schedule_with_meta
 from checkmate.model.graph import DFGraph
 from checkmate.model.schedule import Schedule
 from checkmate.plugins import EXPORTERS, exporter_for
+from checkmate.problem.explanation import Explanation, explanation
 from checkmate.problem.problem import keep_all_peak
-from checkmate.report.reading import Reading
+from checkmate.problem.reading import Reading
 from checkmate.simulate import Timeline
 from checkmate.solving import api
 from checkmate.text.printable import clipped, cost_text
 from checkmate.units import format_bytes, parse_budget
 
-__all__ = ["graph_facts", "print_graph", "show", "timeline_facts"]
+__all__ = ["graph_facts", "print_graph", "show", "simulate", "timeline_facts"]
 
 _ROWS = 5
 _MINIMUM_TIME_S = 2.0
@@ -173,16 +175,7 @@ def timeline_facts(timeline: Timeline, budget: int | None) -> dict[str, Any]:
         "memory": reading.memory.tolist(),
         "phases": ["fbr"[phase] for phase in reading.phases.tolist()],
         "held_at_peak": [holder._asdict() for holder in reading.holders(run)],
-        "recomputed": [
-            {
-                "op": row.op,
-                "name": graph.ops[row.op].name,
-                "again": row.again,
-                "paid": row.paid,
-                "size": row.size,
-            }
-            for row in reading.recomputations()
-        ],
+        "recomputed": explanation(reading).facts(),
     }
 
 
@@ -216,7 +209,7 @@ def _share(size: int, whole: int) -> str:
 
 
 def _print_timeline(timeline: Timeline, budget: int | None) -> None:
-    reading, graph = Reading(timeline), timeline.graph
+    reading = Reading(timeline)
     glyphs = BLOCKS if blocks_are_safe() else ASCII
     curve = picture(reading.memory, reading.phases, width=terminal_width(), budget=budget, glyphs=glyphs)
     print_lines(_headline(reading, budget))
@@ -230,20 +223,11 @@ def _print_timeline(timeline: Timeline, budget: int | None) -> None:
         rest = sum(row.size for row in held[_ROWS:])
         rows.append((f"{len(held) - _ROWS} more", "", format_bytes(rest)))
     print_table("tensors at the peak", rows)
-    again = reading.recomputations()
-    ops = [
-        (
-            clipped(graph.ops[row.op].name),
-            str(row.again + 1),
-            format_bytes(row.size),
-            cost_text(row.paid, graph.cost_unit),
-        )
-        for row in again[:_ROWS]
-    ]
-    if len(again) > _ROWS:
-        paid = sum(row.paid for row in again[_ROWS:])
-        ops.append((f"{len(again) - _ROWS} more", "", "", cost_text(paid, graph.cost_unit)))
-    print_table("recomputed", ops, header=("op", "times", "bytes saved", "extra cost"))
+    print_table(
+        "recomputed",
+        explanation(reading, budget).cells(_ROWS),
+        header=("op", *Explanation.HEAD[1:]),
+    )
 
 
 def _headline(reading: Reading, budget: int | None) -> Iterator[Line]:
@@ -260,3 +244,44 @@ def _headline(reading: Reading, budget: int | None) -> Iterator[Line]:
         yield [(words, "red" if over else "")]
     cost = cost_text(timeline.cost, timeline.graph.cost_unit)
     yield [(f"cost {cost}, overhead {timeline.overhead:.2%}, {timeline.recomputes} recomputations", "")]
+
+
+@click.command(
+    epilog=options.examples(
+        "checkmate simulate graph.json schedule.json",
+        "checkmate simulate graph.json schedule.json --json",
+    )
+)
+@options.graph_file
+@click.argument("schedule", type=options.FILE)
+@options.max_size
+@options.as_json
+def simulate(graph: options.Input, schedule: options.Input, max_size: int, as_json: bool) -> None:
+    """Judge SCHEDULE on GRAPH (files, or -): its validity, cost and peak.
+
+    Exit codes: 0 valid; 1 not valid; 2 bad input, such as a schedule of another graph.
+    """
+    whole = read_graph(graph, max_size=max_size)
+    steps = read_schedule(schedule, whole, max_size=max_size)
+    facts: dict[str, object] = {"valid": True, "reason": None, "peak": None, "cost": None, "overhead": None}
+    facts["steps"] = len(steps)
+    try:
+        timeline = judge(whole, steps)
+    except InvalidScheduleError as error:
+        facts |= {"valid": False, "reason": error.reason.name, "step": error.step, "subject": error.subject}
+        if as_json:
+            print_json(facts)
+        raise
+    facts |= {"peak": timeline.peak, "cost": timeline.cost, "overhead": timeline.overhead}
+    if as_json:
+        print_json(facts)
+        return
+    print_table(
+        "valid",
+        [
+            ("peak", f"{format_bytes(timeline.peak)} ({timeline.peak} bytes), at step {timeline.peak_step}"),
+            ("cost", f"{timeline.cost:.6g} {whole.cost_unit}"),
+            ("overhead", f"{timeline.overhead:.2%}, {timeline.recomputes} recomputations"),
+            ("steps", str(len(steps))),
+        ],
+    )

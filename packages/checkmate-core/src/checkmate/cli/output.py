@@ -1,4 +1,4 @@
-"""The output of commands: the answer on stdout, as JSON for programs, or as tables and lines for people."""
+"""The output of commands: JSON for programs, tables and lines for people, and files that exporters write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import msgspec
@@ -15,12 +17,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from checkmate.errors import CheckmateError, PluginError
+from checkmate.files.disk import replace_file
+from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.text.printable import clipped, excerpt, printable
 
 __all__ = [
     "Line",
     "Lines",
     "blocks_are_safe",
+    "exported",
     "foreign_code",
     "print_json",
     "print_lines",
@@ -125,3 +131,33 @@ def print_table(title: str, rows: Iterable[Sequence[str | Lines]], *, header: Se
 
 def _cell(cell: str | Lines) -> str:
     return excerpt(cell) if isinstance(cell, str) else "\n".join(map(excerpt, cell))
+
+
+@contextmanager
+def exported(output: Path, by: str) -> Iterator[Path]:
+    """Yield a path to write to; if the block succeeds, that file replaces ``output``.
+
+    The path has the same name, in an empty folder, which is the current folder inside the block: an exporter
+    may write partial files, and libraries such as matplotlib look for settings in the current folder.
+
+    Args:
+        output: the final path.
+        by: the name in messages of the code inside the block.
+
+    Raises:
+        PluginError: if the block fails by a fault of its code, or writes no file.
+        OSError: if the file can't be written.
+    """
+    with TemporaryDirectory(prefix="checkmate-") as folder:
+        file = Path(folder, output.name)
+        try:
+            with chdir(folder):
+                yield file
+        except (CheckmateError, OSError):
+            raise
+        except ANYTHING as error:
+            raise PluginError(f"{by} failed: {one_line(error)}") from error
+        if not file.is_file():
+            raise PluginError(f"{by} wrote no file")
+        content = file.read_bytes()
+    replace_file(output, content)

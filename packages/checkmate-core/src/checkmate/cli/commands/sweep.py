@@ -9,14 +9,13 @@ from typing import Any
 import click
 
 from checkmate.cli import options
-from checkmate.cli.budgets import budget_list
+from checkmate.cli.commands.solve import solution_facts
+from checkmate.cli.commands.workers import workers
 from checkmate.cli.exits import Interrupted, NoSchedule
-from checkmate.cli.exporting import exported
-from checkmate.cli.printing import foreign_code, json_bytes, print_json, print_lines, print_table, say
+from checkmate.cli.options import budget_list
+from checkmate.cli.output import exported, foreign_code, json_bytes, print_json, print_lines, print_table, say
 from checkmate.cli.progress import counting
 from checkmate.cli.signals import held_back, interruptible
-from checkmate.cli.solve import solution_facts
-from checkmate.cli.workers import workers
 from checkmate.errors import MissingDistributionError, install_hint
 from checkmate.files.disk import replace_file
 from checkmate.files.serialize import read_graph
@@ -186,7 +185,7 @@ def _print_frontier(frontier: Frontier) -> None:
 def _draw(frontier: Frontier, path: Path) -> None:
     """The picture of the frontier; HTML also reports on its schedule with the least peak."""
     if path.suffix.lower() != ".html":
-        from checkmate.report.plot_schedule import plot_frontier
+        from checkmate.report.plot import plot_frontier
 
         plot_frontier(frontier, path)
     elif answers := (*frontier.points, *frontier.answers):

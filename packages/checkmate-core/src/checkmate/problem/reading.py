@@ -1,4 +1,4 @@
-"""A judged schedule over time: the bytes held during each run by kind, and the absences of tensors.
+"""A judged schedule over time: the bytes held during each run, by kind and by tensor.
 
 Run k is the k-th compute of the schedule. Frees take no time and only shrink memory, so the runs show memory
 over time. A *stay* [a, b) is one copy of a tensor: made by run a, held up to and including run b − 1. For
@@ -7,9 +7,6 @@ every run k whose op has workspace w::
     memory[k] = fixed_size + Σ inputs + Σ {|t| : a stay of t contains k} + w
 
 A copy that the op of its last run reuses is held up to the run before that.
-
-Between two stays a tensor is *away*. An absence costs the run that recomputes the tensor for its next reader;
-it saves the tensor's bytes times the time away.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ import numpy.typing as npt
 
 from checkmate.simulate import Timeline
 
-__all__ = ["Holder", "Phase", "Reading", "Recomputation", "Stays"]
+__all__ = ["Holder", "Phase", "Reading", "Stays"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -62,32 +59,6 @@ class Holder(NamedTuple):
     name: str
     kind: str
     size: int
-
-
-class Recomputation(NamedTuple):
-    """The reason why one op ran more than once.
-
-    Attributes:
-        op: its index.
-        again: number of runs after the first.
-        paid: their cost.
-        size: the most bytes of its outputs that were away at one time and recomputed.
-        byte_time: bytes × time away, summed over all absences; time in the graph's cost unit.
-        at_peak: bytes of its outputs that were away during the run that sets the peak.
-        first: the first run of the longest absence (or of one across the peak, if any); −1 without absences.
-        end: the run that ended that absence.
-        without: the peak if the tensor had been kept during one absence, at the worst; 0 without absences.
-    """
-
-    op: int
-    again: int
-    paid: float
-    size: int
-    byte_time: float
-    at_peak: int
-    first: int
-    end: int
-    without: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -223,61 +194,3 @@ class Reading:
             op = graph.ops[int(self.ops[run])]
             rows.append(Holder(op.name, "workspace", op.workspace))
         return sorted((row for row in rows if row.size), key=lambda row: -row.size)
-
-    def recomputations(self) -> list[Recomputation]:
-        """One entry for each op that ran more than once, the most expensive first."""
-        graph, runs = self.timeline.graph, self.timeline.runs
-        away = self._absences()
-        rows = []
-        for v in np.flatnonzero(runs > 1).tolist():
-            again = int(runs[v]) - 1
-            rows.append(self._summed(v, again, again * graph.ops[v].cost, away.get(v, [])))
-        return sorted(rows, key=lambda row: (-row.paid, -row.byte_time, row.op))
-
-    def _absences(self) -> dict[int, list[tuple[int, int, int]]]:
-        """By op: (tensor, first run away, run that recomputed it) of every absence before a later read."""
-        producer = self.timeline.graph.producer
-        last_end: dict[int, int] = {}
-        away: dict[int, list[tuple[int, int, int]]] = {}
-        for t, first, end, used in zip(*(column.tolist() for column in self.stays), strict=True):
-            if t in last_end and last_end[t] < first and used:
-                away.setdefault(int(producer[t]), []).append((t, last_end[t], first))
-            last_end[t] = end
-        return away
-
-    def _summed(self, op: int, again: int, paid: float, away: list[tuple[int, int, int]]) -> Recomputation:
-        sizes, starts, peak = self.timeline.graph.sizes, self.starts, self.peak_run
-        by_return: dict[int, int] = {}
-        for t, _, back in away:
-            by_return[back] = by_return.get(back, 0) + int(sizes[t])
-        longest = max(
-            away,
-            key=lambda a: (a[1] <= peak < a[2], sizes[a[0]] * (starts[a[2]] - starts[a[1]])),
-            default=None,
-        )
-        return Recomputation(
-            op=op,
-            again=again,
-            paid=paid,
-            size=max(by_return.values(), default=0),
-            byte_time=float(sum(sizes[t] * (starts[back] - starts[a]) for t, a, back in away)),
-            at_peak=int(sum(sizes[t] for t, a, back in away if a <= peak < back)),
-            first=longest[1] if longest else -1,
-            end=longest[2] if longest else -1,
-            without=max((int(sizes[t]) + self._highest(a, back) for t, a, back in away), default=0),
-        )
-
-    def _highest(self, first: int, end: int) -> int:
-        """The most memory held during runs ``first … end − 1``, from a table of doubling windows."""
-        level = (end - first).bit_length() - 1
-        window = self._windows[level]
-        return int(max(window[first], window[end - (1 << level)]))
-
-    @cached_property
-    def _windows(self) -> list[_Ints]:
-        """``[i][k]`` = the largest of ``memory[k : k + 2**i]``."""
-        tables = [self.memory]
-        while len(tables[-1]) > 1 << (len(tables) - 1):
-            half = 1 << (len(tables) - 1)
-            tables.append(np.maximum(tables[-1][:-half], tables[-1][half:]))
-        return tables

@@ -1,16 +1,20 @@
-"""``checkmate plugins``: the plugins with their offers, their errors, and conflicting names (disabled)."""
+"""What is installed and kept on disk: ``checkmate plugins``, ``checkmate doctor`` and ``checkmate cache``."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from checkmate.cli import options
-from checkmate.cli.findings import clashes, failure
+from checkmate.cli.findings import clashes, distribution_versions, failure, findings
 from checkmate.cli.group import App
-from checkmate.cli.printing import print_json, print_table
+from checkmate.cli.output import print_json, print_table
+from checkmate.cost.measured import profiles_directory, profiles_in
+from checkmate.files.cache import default_directory
+from checkmate.files.disk import delete_entries, entries
 from checkmate.plugins import (
     COST_MODELS,
     EXECUTORS,
@@ -21,8 +25,9 @@ from checkmate.plugins import (
     installed_plugins,
 )
 from checkmate.text.printable import excerpt
+from checkmate.units import format_bytes
 
-__all__ = ["command_owners", "plugins"]
+__all__ = ["cache", "command_owners", "doctor", "plugins"]
 
 _REGISTRIES: Mapping[str, tuple[Registry[Any, Any], tuple[str, ...]]] = {
     "solvers": (SOLVERS, ("guarantee", "cite")),
@@ -100,3 +105,70 @@ def _commands(ctx: click.Context, owners: Mapping[str, str]) -> Iterator[dict[st
     root = ctx.find_root().command
     for name, command in sorted(root.commands.items()) if isinstance(root, click.Group) else ():
         yield {"name": name, "summary": command.get_short_help_str(200), "plugin": owners.get(name)}
+
+
+@click.command(epilog=options.examples("checkmate doctor", "checkmate doctor --json"))
+@options.as_json
+@click.pass_context
+def doctor(ctx: click.Context, /, as_json: bool) -> None:
+    """Check the installation: versions, plugins, loading of libraries and solvers, the cache.
+
+    Exit codes: 0 no problem; 1 there is a problem, with advice.
+    """
+    command_owners(ctx)  # loads the commands of plugins, which may fail, too
+    found = findings()
+    problems = [finding for finding in found if finding.level == "problem"]
+    if as_json:
+        print_json(
+            {
+                "ok": not problems,
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "versions": distribution_versions(),
+                "findings": [finding._asdict() for finding in found],
+            }
+        )
+    else:
+        rows = [(f.level, f.subject, (f.text, f.advice) if f.advice else f.text) for f in found]
+        print_table("checkmate doctor", rows)
+        click.echo(f"{len(problems) or 'No'} problem{'s' * (len(problems) != 1)} found.")
+    if problems:
+        ctx.exit(1)
+
+
+class _Kept(NamedTuple):
+    kind: str
+    entries: int
+    bytes: int
+    directory: str
+
+
+@click.command(
+    epilog=options.examples("checkmate cache info", "checkmate cache info --json", "checkmate cache clear")
+)
+@click.argument("action", type=click.Choice(["info", "clear"]))
+@options.as_json
+def cache(action: str, as_json: bool) -> None:
+    """Show the number, bytes and place of cached schedules and timings of ops, or delete them.
+
+    Deleted schedules are solved again, and deleted timings taken again, when they are needed.
+    """
+    profiles = profiles_in(profiles_directory())
+    numbers = {default_directory(): len(entries(default_directory())), profiles_directory(): len(profiles)}
+    kept = [
+        _Kept(kind, number, sum(file.stat().st_size for file in entries(folder)), str(folder))
+        for kind, (folder, number) in zip(("schedules", "timings"), numbers.items(), strict=True)
+    ]
+    if action == "clear":
+        for folder in numbers:
+            delete_entries(folder)
+    unsteady = sum(profile.to_repeat for profile in profiles)
+    if as_json:
+        print_json({"action": action, "kept": [each._asdict() for each in kept], "unsteady": unsteady})
+        return
+    rows = [(each.kind, str(each.entries), format_bytes(each.bytes), each.directory) for each in kept]
+    print_table("deleted" if action == "clear" else "cache", rows, header=("", "entries", "size", "folder"))
+    if unsteady and action == "info":
+        click.echo(
+            f"The runs of {unsteady} timings differed much: they are taken again when they are needed."
+        )
