@@ -160,7 +160,7 @@ class OpTiming(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
-        log = logging.getLogger("checkmate.framework.measuring")
+        log = logging.getLogger("checkmate.framework.pricing")
         log.setLevel(logging.INFO)
         log.addHandler(self)
 

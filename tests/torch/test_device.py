@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import checkmate
-from checkmate.framework.memory import HEADROOM, auto_budget
+from checkmate.framework.decide import HEADROOM, auto_budget
 from checkmate.report import Kind
 from checkmate_torch import compile, plan
 from checkmate_torch.costs.meter import resident_bytes

@@ -311,7 +311,7 @@ def test_single_ops_are_tried_where_fused_ones_need_too_much(
         return known(node)._replace(workspace=2**30 if moved else 0)
 
     monkeypatch.setattr(costs, "profile_node", greedy)
-    monkeypatch.setattr("checkmate.framework.measuring._memory", {})
+    monkeypatch.setattr("checkmate.framework.pricing._memory", {})
     compiled = compile(images(), "100%", cache=False, **FUSED)
     with caplog.at_level(logging.INFO):
         loss = compiled(x).square().mean()

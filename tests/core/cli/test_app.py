@@ -15,9 +15,8 @@ from click.testing import CliRunner, Result
 
 from checkmate import CheckmateError, __version__
 from checkmate.cli import main
-from checkmate.cli.app import app
+from checkmate.cli.app import App, app
 from checkmate.cli.commands.solve import solve
-from checkmate.cli.group import App
 from checkmate.errors import install_hint
 from checkmate.plugins import hookimpl
 

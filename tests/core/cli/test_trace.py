@@ -85,7 +85,7 @@ def test_progress_of_a_frontend_is_shown(
         def checkmate_register_frontends() -> list[FrontendSpec]:
             return [FrontendSpec(name="reports", summary="reports", load=Reporting)]
 
-    monkeypatch.setattr("checkmate.cli.trace.steps", shown)
+    monkeypatch.setattr("checkmate.cli.commands.trace.steps", shown)
     plug(("reporting", lambda: ReportingPlugin))
     assert checkmate("trace", "--reports", "layers:three", "-o", "g.json").exit_code == 0
     assert [report.step for report in reports] == ["timing op 1 of 2"]

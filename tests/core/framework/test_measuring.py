@@ -10,7 +10,7 @@ import pytest
 
 from checkmate import ProfilerBusyError, Progress
 from checkmate.cost import OpProfile
-from checkmate.framework import by_bytes, measured_ops, measuring
+from checkmate.framework import by_bytes, measured_ops, pricing
 
 MACHINE = {"device": "abacus"}
 OPS = {f"layout {k}": k for k in range(70)}
@@ -20,7 +20,7 @@ OPS = {f"layout {k}": k for k in range(70)}
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty disk and an empty memory."""
     monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(measuring, "_memory", {})
+    monkeypatch.setattr(pricing, "_memory", {})
     return tmp_path
 
 
@@ -53,7 +53,7 @@ def test_each_layout_has_its_profile_and_is_announced_once() -> None:
 
 def test_the_next_process_reads_the_disk(cache: Path) -> None:
     first = dict(measure())
-    measuring._memory.clear()
+    pricing._memory.clear()
     seen: list[str] = []
     assert dict(measure(seen=seen)) == first
     assert not seen
@@ -69,7 +69,7 @@ def test_the_off_switch_leaves_the_disk_alone(cache: Path) -> None:
 def test_an_interrupt_keeps_the_ops_measured_before(stop_at: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         measure(seen=[], stop_at=stop_at)
-    measuring._memory.clear()
+    pricing._memory.clear()
     seen: list[str] = []
     measure(seen=seen)
     assert len(seen) == 70 - stop_at
@@ -82,7 +82,7 @@ def test_ops_whose_runs_differ_are_measured_again_by_later_processes_twice_at_mo
     """The machine is busy in the first processes; then the fastest of all runs counts."""
     counts = []
     for process in range(5):
-        measuring._memory.clear()
+        pricing._memory.clear()
         runs = [3.0 - process, 9.0, 9.0] if process < busy else [2.5, 2.5, 2.6]
         timed: list[str] = []
 
@@ -104,14 +104,14 @@ def test_an_old_file_without_the_number_of_measurings_is_read(cache: Path) -> No
     content = json.loads(file.read_text())
     content["ops"] = {layout: profile[:2] for layout, profile in content["ops"].items()}
     file.write_text(json.dumps(content))
-    measuring._memory.clear()
+    pricing._memory.clear()
     assert measure({"a": 7}, stop_at=0)["a"] == OpProfile(seconds=7.0, workspace=7)
 
 
 def test_inside_a_profiler_known_ops_do_though_their_runs_differed(cache: Path) -> None:
     unsteady = OpProfile.of_runs([1.0, 2.0, 3.0], 8)
     measured_ops(MACHINE, {"a": 0}, lambda ops: [unsteady for _ in ops], name=str, on_disk=True)
-    measuring._memory.clear()
+    pricing._memory.clear()
 
     def busy(ops: Iterable[int]) -> Iterator[OpProfile]:
         raise ProfilerBusyError("another profiler is running")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import checkmate
-from checkmate.framework.memory import available_memory
+from checkmate.framework.decide import available_memory
 
 KIB = 1024
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from checkmate import DFGraph, Problem, Schedule, Status, floor, keep_all_peak, simulate
 from checkmate.generators import chain
 from checkmate.heuristics import BestHeuristic, CheckpointLast, ChenGreedy, ChenSqrtN, FirstFit, KeepAll
-from checkmate.heuristics.selection import cheapest
+from checkmate.heuristics.simple import cheapest
 from checkmate.plugins import Solver
 from checkmate.testing.strategies import graphs
 

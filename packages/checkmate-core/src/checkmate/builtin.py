@@ -29,12 +29,12 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         SolverSpec(
             name="first-fit",
             summary="any schedule within the budget, quickly",
-            load=_lazily("heuristics.first_fit", "FirstFit"),
+            load=_lazily("heuristics.best", "FirstFit"),
         ),
         SolverSpec(
             name="keep-all",
             summary="compute everything once: no recomputation",
-            load=_lazily("heuristics.keep_all", "KeepAll"),
+            load=_lazily("heuristics.simple", "KeepAll"),
         ),
         SolverSpec(
             name="chen-sqrt-n",
@@ -63,7 +63,7 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         SolverSpec(
             name="checkpoint-last",
             summary="keep only the outputs of the op before: little memory at any cost",
-            load=_lazily("heuristics.checkpoint_last", "CheckpointLast"),
+            load=_lazily("heuristics.simple", "CheckpointLast"),
             cite=_JAIN,
         ),
         SolverSpec(

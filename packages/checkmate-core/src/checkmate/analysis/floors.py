@@ -16,9 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkmate.model.csr import CSR
-from checkmate.model.derived import derived
-from checkmate.model.graph import DFGraph
+from checkmate.model.graph import CSR, DFGraph, derived
 
 __all__ = ["Floor", "first_run_sets", "floor", "needed_ops", "working_sets"]
 

@@ -1,4 +1,4 @@
-"""The options and arguments that several commands share, with their checks; budgets as they are typed.
+"""The options and arguments that several commands share, with their checks; the parser of budgets.
 
 A budget is ``8GiB``, ``123456``, ``60%`` or ``0.6``; or a list of these, or a range of shares.
 """

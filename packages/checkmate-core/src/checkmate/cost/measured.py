@@ -70,7 +70,7 @@ class OpProfile(NamedTuple):
         return 0 < self.unsteady < _MOST_TIMES
 
     def after(self, earlier: OpProfile | None) -> OpProfile:
-        """This profile, measured because the runs of an earlier one differed; None = there is none."""
+        """This profile, measured because the runs of an earlier one differed; None = this is the first."""
         if earlier is None or not self.unsteady:
             return self
         return OpProfile(min(self.seconds, earlier.seconds), self.workspace, earlier.unsteady + 1)

@@ -26,8 +26,7 @@ from checkmate.cost.devices import DEVICES, device_named
 from checkmate.cost.measured import MeasuredOps, OpProfile
 from checkmate.cost.pricing import positive, with_costs
 from checkmate.errors import CostError
-from checkmate.model.csr import CSR
-from checkmate.model.graph import DFGraph
+from checkmate.model.graph import CSR, DFGraph
 
 __all__ = ["Roofline", "in_formats", "measured_roofline"]
 

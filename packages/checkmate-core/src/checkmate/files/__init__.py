@@ -1,1 +1,1 @@
-"""What goes to disk and between processes: wire formats, checked answers, the cache."""
+"""Files and messages between processes: wire formats, answers as bytes, the cache."""

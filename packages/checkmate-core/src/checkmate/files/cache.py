@@ -98,7 +98,7 @@ class ScheduleCache:
         return dataclasses.replace(solution, seconds=claim.seconds, origin=origin)
 
     def store(self, solution: Solution, solver: Identity) -> None:
-        """Keep a solution that has a schedule, under its own problem; others are not kept.
+        """Keep a solution that has a schedule, under its own problem; one without a schedule is ignored.
 
         The file is replaced atomically: readers see the old one or the new one.
         """
@@ -147,7 +147,7 @@ def identity_of(solver: object) -> Identity | None:
 
     >>> from checkmate.heuristics import KeepAll
     >>> identity_of(KeepAll())["class"]
-    'checkmate.heuristics.keep_all.KeepAll'
+    'checkmate.heuristics.simple.KeepAll'
     """
     try:
         return _identity(solver)

@@ -30,7 +30,7 @@ _NOTHING = Schedule(np.array([], dtype=np.int64))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A solver's answer, unchecked; the fields are those of :class:`~checkmate.problem.solution.Solution`."""
+    """A solver's answer, unchecked; its fields mean what they mean in ``Solution``."""
 
     status: Status
     schedule: Schedule | None = None

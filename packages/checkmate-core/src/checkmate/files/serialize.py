@@ -45,7 +45,7 @@ def read_graph(source: Source, *, max_size: int = MAX_SIZE) -> DFGraph:
 
     Raises:
         FormatError: if it is not a graph of a known version, with the place; if it is larger than
-            ``max_size``; if the path is not that of a regular file.
+            ``max_size``; if the path names no regular file.
         GraphError: if it is well-formed but not a valid graph (a cycle, a dangling index); names the place.
         OSError: if the file can't be read.
 

@@ -4,13 +4,17 @@ A framework package traces a step, asks :func:`price` for the cost of each op an
 schedule, and runs it. A third framework starts from the same parts.
 """
 
-from checkmate.framework.decide import decide, in_bytes, schedule_of
-from checkmate.framework.differences import differences
-from checkmate.framework.late_frees import late_frees
-from checkmate.framework.measuring import by_bytes, measured_ops
-from checkmate.framework.memory import AUTO, HEADROOM, available_memory, unknown_memory
-from checkmate.framework.options import Options, Settings, TracingSettings
-from checkmate.framework.pricing import Prices, price
+from checkmate.framework.decide import (
+    HEADROOM,
+    available_memory,
+    decide,
+    in_bytes,
+    schedule_of,
+    unknown_memory,
+)
+from checkmate.framework.following import differences, late_frees
+from checkmate.framework.options import AUTO, Options, Settings, TracingSettings
+from checkmate.framework.pricing import Prices, by_bytes, measured_ops, price
 from checkmate.framework.releases import Releases, UnsupportedReleaseError
 from checkmate.framework.step import ProgramError, TracedStep
 from checkmate.solving.lowest import Lowest

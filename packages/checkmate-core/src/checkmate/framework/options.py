@@ -8,15 +8,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypedDict
 
-from checkmate.framework.memory import AUTO
 from checkmate.framework.progress import Listener, planning, wanted
 from checkmate.plugins import CostModel, Solver, checked_cost_model
 from checkmate.problem.problem import OnProgress, Progress, check_time_limit
 from checkmate.solving.api import engine_of
 from checkmate.units import Budget, parse_budget, parse_bytes
 
-__all__ = ["Options", "Settings", "TracingSettings"]
+__all__ = ["AUTO", "Options", "Settings", "TracingSettings"]
 
+AUTO = "auto"
+"""The budget that stands for the memory that the device has left."""
 _LARGEST = 2**62
 """Replaces the peak without recomputation, unknown before tracing, when a share is checked."""
 
@@ -50,7 +51,7 @@ class TracingSettings(TypedDict, total=False):
 
 
 class Settings(TracingSettings, total=False):
-    """Keyword settings of the entry points that solve; those of :class:`TracingSettings`, and these.
+    """Keyword settings of the entry points that solve: the settings of :class:`TracingSettings`, and these.
 
     Attributes:
         solver: name of an installed solver, or a solver; default ``"auto"``.
@@ -114,8 +115,9 @@ class Options:
         Raises:
             BudgetError: if the budget, or another number of bytes, can't be read.
             PluginError: if there is no solver of this name.
-            TypeError: if there is no such setting (names the nearest), or the solver or cost model is none.
-            ValueError: if the time limit is no positive number.
+            TypeError: if there is no such setting (names the nearest), or the solver or cost model is of
+                another type.
+            ValueError: unless the time limit is a positive number.
         """
         cls.refuse_unknown(name for name in settings if name not in cls._spelled)
         budget = settings.get("budget", AUTO)

@@ -7,19 +7,29 @@
 
 Costs decide what is recomputed; workspaces decide what fits. Workspaces can only be measured: ``"profiled"``
 measures them with the costs, other cost models on request.
+
+Two ops of the same layout (function, shapes, strides, dtypes) cost the same on the same machine, so that each
+layout is measured once in a process and, through :class:`checkmate.cost.MeasuredOps`, once on a machine. If
+the runs of an op differed much, as on a busy machine, a later process measures it again, twice at most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from typing import TypeVar
 
-from checkmate.cost import Roofline, device_in_table, in_formats, with_costs
+from checkmate.cost import MeasuredOps, OpProfile, Roofline, device_in_table, in_formats, with_costs
+from checkmate.errors import ProfilerBusyError
 from checkmate.model.graph import DFGraph
 from checkmate.plugins import CostModel, annotated, checked_cost_model
+from checkmate.problem.problem import OnProgress, Progress
 
-__all__ = ["Prices", "price"]
+__all__ = ["Prices", "by_bytes", "measured_ops", "price"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +85,88 @@ def _in_seconds(counted: DFGraph, prices: Prices, device: str) -> DFGraph:
         return in_formats(counted, prices.formats(), lambda _format: prices.cpu())
     name = device_in_table(*here) if here is not None else device
     return in_formats(counted, prices.formats(), partial(Roofline.nearest, name))
+
+
+_Op = TypeVar("_Op")
+
+_BYTES_PER_SECOND = 1e10
+"""Replaces the memory bandwidth for ops that can't be run on made-up inputs."""
+_SAVED_EVERY = 32
+"""Measured ops between two writes to disk, so that a killed process loses little."""
+_BUSY = (
+    "a new plan times its ops, which is impossible inside a profiler or memory meter: run one step of the "
+    "compiled model before measuring it"
+)
+_memory: dict[str, dict[str, OpProfile]] = {}  # machine → layout → profile
+_log = logging.getLogger(__name__)
+
+
+def by_bytes(size: int) -> OpProfile:
+    """The profile of an op that can't be measured: the seconds of moving ``size`` bytes, no workspace."""
+    return OpProfile(seconds=size / _BYTES_PER_SECOND, workspace=0)
+
+
+def measured_ops(
+    machine: dict[str, str],
+    distinct: Mapping[str, _Op],
+    profile: Callable[[Iterable[_Op]], Iterable[OpProfile]],
+    *,
+    name: Callable[[_Op], str],
+    on_disk: bool,
+    on_progress: OnProgress | None = None,
+) -> Mapping[str, OpProfile]:
+    """The profile of each distinct op; those that are known are not measured again.
+
+    Args:
+        machine: what decides how long an op takes, besides the op; see :class:`checkmate.cost.MeasuredOps`.
+        distinct: layout → an op of that layout.
+        profile: measures a few ops, in order; it takes each one from the iterable when it is about to run it.
+        name: of an op, for progress reports.
+        on_disk: whether profiles are read from disk and kept there.
+        on_progress: called before each op that is measured.
+
+    Returns:
+        Layout → profile, at least for every layout of ``distinct``.
+
+    Raises:
+        ProfilerBusyError: inside a profiler or a memory meter.
+    """
+    known = _memory.setdefault(repr(machine), {})
+    table = MeasuredOps(machine) if on_disk else None
+    missing = {layout: op for layout, op in distinct.items() if layout not in known}
+    kept = table.known() if table is not None and missing else {}
+    known |= {layout: kept[layout] for layout in missing.keys() & kept.keys()}
+    new = _to_measure(missing, kept)
+    started = time.monotonic()
+
+    def announce(k: int, op: _Op) -> _Op:
+        step = f"timing op {k + 1} of {len(new)}: {name(op)}"
+        _log.debug("%s", step)
+        if on_progress is not None:
+            on_progress(Progress(None, 0.0, time.monotonic() - started, step))
+        return op
+
+    numbered = iter(enumerate(new.items()))
+    while part := list(islice(numbered, _SAVED_EVERY)):
+        fresh: dict[str, OpProfile] = {}
+        ops = (announce(k, op) for k, (_, op) in part)
+        try:
+            for (_, (layout, _)), found in zip(part, profile(ops), strict=True):
+                fresh[layout] = found.after(kept.get(layout))
+        except ProfilerBusyError as error:
+            if new.keys() - fresh.keys() - known.keys():
+                raise ProfilerBusyError(_BUSY) from error
+            break  # the earlier measurements do until the next process
+        finally:
+            known |= fresh
+            if table is not None and fresh:
+                table.add(fresh)
+    if new:
+        again, seconds = len(_to_measure(new, known)), time.monotonic() - started
+        _log.info("timed %d distinct ops (%d to be timed again) in %.1f s", len(new), again, seconds)
+    return known
+
+
+def _to_measure(ops: Mapping[str, _Op], kept: Mapping[str, OpProfile]) -> dict[str, _Op]:
+    """The ops whose profiles are not on disk, or are there from runs that differed."""
+    return {layout: op for layout, op in ops.items() if layout not in kept or kept[layout].to_repeat}

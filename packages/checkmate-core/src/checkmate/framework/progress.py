@@ -1,4 +1,4 @@
-"""One line on a terminal or in a notebook while a step is planned: its stage; erased when that is over.
+"""The stage of planning, as one line on a terminal or in a notebook, erased when the step is planned.
 
     tracing ↦ timing op 12 of 40 ↦ solving: gap 1.2% ↦ nothing
 

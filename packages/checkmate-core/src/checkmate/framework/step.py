@@ -1,4 +1,4 @@
-"""A training step that was traced and not run: what the frontends of the framework packages return."""
+"""A traced training step, as the frontends of the framework packages return it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from checkmate.errors import GraphError
-from checkmate.generators.arguments import check_counts
+from checkmate.generators.synthetic import check_counts
 from checkmate.generators.training import FLOAT, ForwardNet
 from checkmate.model.graph import DFGraph
 

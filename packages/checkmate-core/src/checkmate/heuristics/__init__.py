@@ -11,16 +11,12 @@ candidate sequences.
 
 from __future__ import annotations
 
-from checkmate.heuristics.best import BestHeuristic
-from checkmate.heuristics.checkpoint_last import CheckpointLast
+from checkmate.heuristics.best import BestHeuristic, FirstFit
 from checkmate.heuristics.chen import ChenGreedy, ChenSqrtN
 from checkmate.heuristics.eviction import StaticEviction
-from checkmate.heuristics.first_fit import FirstFit
-from checkmate.heuristics.keep_all import KeepAll
 from checkmate.heuristics.paging import Weights, evicting_sequence
-from checkmate.heuristics.plain_order import PlainOrder
 from checkmate.heuristics.prune import pruned
-from checkmate.heuristics.selection import cheapest
+from checkmate.heuristics.simple import CheckpointLast, KeepAll, PlainOrder, cheapest
 
 __all__ = [
     "BestHeuristic",

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkmate.analysis import articulation_points
-from checkmate.heuristics.selection import cheapest
+from checkmate.heuristics.simple import cheapest
 from checkmate.model.graph import DFGraph
 from checkmate.model.lower import chunks_from_moments
 from checkmate.problem.deadline import Deadline
@@ -165,7 +165,7 @@ def _filled(made: Sequence[int], places: Sequence[int], threshold: int) -> list[
 def _sequences(
     graph: DFGraph, turn: int, choices: Iterator[Sequence[int]], deadline: Deadline, longest: float = math.inf
 ) -> Iterator[Sequence[int]]:
-    """The three versions of each choice of cuts, those of at most ``longest`` computes."""
+    """The three versions of each choice of cuts, except schedules of more than ``longest`` computes."""
     if turn == graph.n_ops:
         yield range(graph.n_ops)
         return

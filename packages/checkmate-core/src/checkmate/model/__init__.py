@@ -1,1 +1,1 @@
-"""What a training step is and how it may run: graphs, schedules, plans; no framework, no budget."""
+"""The data: graphs of training steps, schedules and plans; no framework, no budget."""

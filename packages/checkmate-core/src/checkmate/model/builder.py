@@ -90,7 +90,7 @@ class GraphBuilder:
             workspace: bytes, or a size, needed only while it runs.
             recomputable: False = runs at most once.
             backward: belongs to the backward pass.
-            reuses: those of ``reads`` that it allocates its outputs in place of, if they die with it.
+            reuses: tensors among ``reads`` whose memory its outputs take over, where the op reads them last.
 
         Raises:
             GraphError: if the name is taken, a tensor has another producer, the op reads its own output, or

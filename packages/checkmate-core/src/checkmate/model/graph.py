@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, wraps
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from checkmate.errors import GraphError
-from checkmate.model.csr import CSR, frozen
 from checkmate.text.printable import clipped, quoted
 
-__all__ = ["CSR", "DFGraph", "Op", "Tensor"]
+__all__ = ["CSR", "DFGraph", "Op", "Tensor", "derived", "frozen"]
 
 _MEMORY_LIMIT = 2**63  # the judge counts bytes in int64
 _LARGEST_COST = 1e300  # of all ops together: leaves room for recomputation before float64 overflows
@@ -372,3 +371,53 @@ def _check_indices(indices: tuple[int, ...], n: int, place: str) -> tuple[int, .
     if len(set(indices)) != len(indices):
         raise GraphError(f"{place} lists a tensor twice: {indices}; list each once")
     return indices
+
+
+_Number = TypeVar("_Number", np.int64, np.float64)
+
+
+class CSR(NamedTuple):
+    """Rows of indices, compressed: row i is ``indices[indptr[i]:indptr[i + 1]]``; read-only int64 arrays."""
+
+    indptr: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
+
+    def row(self, i: int) -> npt.NDArray[np.int64]:
+        """The indices of row ``i``, as a view."""
+        return self.indices[self.indptr[i] : self.indptr[i + 1]]
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """The row of each of ``indices``, in the same shape."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> Self:
+        """Compress a list of rows."""
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum([len(row) for row in rows], out=indptr[1:])
+        indices = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=int(indptr[-1]))
+        return cls(frozen(indptr), frozen(indices))
+
+
+def frozen(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """A copy in immutable memory, which even setting the flag can't make writeable."""
+    return np.frombuffer(array.tobytes(), dtype=array.dtype)
+
+
+_Fact = TypeVar("_Fact")
+
+
+def derived(function: Callable[[DFGraph], _Fact]) -> Callable[[DFGraph], _Fact]:
+    """Keep the result of ``function`` with the graph, which is immutable; the result must be, too."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def kept(graph: DFGraph) -> _Fact:
+        facts = graph.__dict__
+        if name not in facts:
+            facts[name] = function(graph)
+        fact: _Fact = facts[name]
+        return fact
+
+    return kept

@@ -2,8 +2,8 @@
 
 There are two descriptions of the kept tensors:
 
-- A :class:`~checkmate.model.plan.Plan` lists for every stage the ops that it computes and the tensors retained into
-  it; :func:`lower` checks that it can be executed, and adds the frees.
+- A :class:`~checkmate.model.plan.Plan` lists for every stage the ops that it computes and the tensors
+  retained into it; :func:`lower` checks that it can be executed, and adds the frees.
 - A *moment* is a position in the base order with a set of tensors. Run the base order. At a moment, just
   before its op first runs, recompute the tensors that the set has gained since the moment before, and drop
   every other tensor made so far. Afterwards recompute missing tensors as late as possible: just before the op

@@ -164,7 +164,7 @@ class Plan:
         )
 
     def __hash__(self) -> int:
-        """By the computes."""
+        """Hash the computed ops; equal plans have equal hashes."""
         return hash((self.compute.shape, self.compute.tobytes()))
 
     def __repr__(self) -> str:

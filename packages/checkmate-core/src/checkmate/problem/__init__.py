@@ -1,1 +1,1 @@
-"""What is asked and answered: a graph within a budget, the solution, the time that is left."""
+"""A question (graph, budget, time limit), its answer, and what the answer's schedule does over time."""

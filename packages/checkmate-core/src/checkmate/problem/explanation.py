@@ -35,7 +35,7 @@ class Recomputed:
         op: its name.
         module: the part of the model that it comes from, as far as the framework knows; else empty.
         again: number of runs after the first.
-        paid: extra cost: that of the runs after the first, in the graph's cost unit.
+        paid: extra cost: the cost of the runs after the first, in the graph's unit.
         size: bytes saved: the most of its outputs that were freed at one time and recomputed.
         average: bytes saved on average over the whole step.
         saved: bytes of its outputs that are freed at the peak.

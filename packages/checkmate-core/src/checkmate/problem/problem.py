@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkmate.errors import BudgetError
-from checkmate.model.derived import derived
-from checkmate.model.graph import DFGraph
+from checkmate.model.graph import DFGraph, derived
 from checkmate.model.schedule import Schedule
 from checkmate.simulate import simulate
 
@@ -54,11 +53,7 @@ def _keep_all(graph: DFGraph) -> tuple[int, float]:
 
 
 def check_time_limit(limit: object) -> None:
-    """Refuse a time limit that is no positive number of seconds.
-
-    Raises:
-        ValueError: if it is none.
-    """
+    """Raise ValueError unless ``limit`` is a positive number of seconds."""
     if not isinstance(limit, int | float | np.number) or not limit > 0:
         raise ValueError(f"time_limit is {limit!r}, must be > 0 seconds")
 

@@ -1,4 +1,4 @@
-"""The use of each byte: memory at a moment = Σ over kinds, each tensor of the graph being of one kind.
+"""The use of each byte: memory at a moment is a sum over kinds, and each tensor of the graph has one kind.
 
 inputs              parameters, buffers and other variables, optimizer state, constants, the batch
 forward             activations; outputs, which the caller holds; the loss, where it is computed outside
@@ -96,10 +96,10 @@ class Account:
         """The error for a step of this account.
 
         Args:
-            error: that of the graph; its reason is replaced by the bytes that no schedule can free if these
+            error: of the graph; its reason is replaced by the bytes that no schedule can free if these
                 exceed the budget.
             graph: of the step.
-            whole: the peak that budgets are shares of, in bytes; None = the graph's without recomputation.
+            whole: the peak that budgets are shares of, in bytes; None = the peak without recomputation.
         """
         needed = self.without_activations(graph)
         known = vars(error) | ({} if whole is None else {"whole": whole})

@@ -48,8 +48,7 @@ def solver_lines(frontier: Frontier) -> dict[str, Line]:
 def gap_corners(frontier: Frontier) -> list[tuple[int, float, float]]:
     """Corners (budget, proved bound, least overhead) of the gap between the two, budgets ascending.
 
-    Between two budgets, the best known schedule is that of the smaller one, the best bound that of the
-    larger.
+    Between two budgets, the smaller one has the best known schedule, and the larger one the best bound.
     """
     lines, ideal = solver_lines(frontier).values(), frontier.graph.ideal_cost
     bounds = [(a.problem.budget, a.bound) for a in frontier.answers if math.isfinite(a.bound)]

@@ -204,7 +204,7 @@ _HOLDERS = 20
 
 
 def _facts(answer: Solution | Timeline, budget: int | None) -> str:
-    """The figures of the answer; of a bare timeline, those of the simulator and the budget."""
+    """The figures of a solution; for a bare timeline, the simulator's figures and the budget."""
     if isinstance(answer, Solution):
         rows = answer.facts
     else:

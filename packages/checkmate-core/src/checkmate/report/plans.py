@@ -96,7 +96,7 @@ def peak_report(
         solution: with a schedule.
         account: the kind of every byte.
         measured: peak of a step, in bytes.
-        plain_peak: peak without recomputation, in bytes; None = that of the base order.
+        plain_peak: peak without recomputation, in bytes; None = the peak of the base order.
         remarks: on the prediction, a sentence each.
 
     Raises:

@@ -19,7 +19,7 @@ from functools import cache
 from checkmate.analysis import floor
 from checkmate.errors import InfeasibleBudgetError, PluginError, SolverError, install_hint
 from checkmate.files.cache import Identity, ScheduleCache, identity_of
-from checkmate.heuristics.first_fit import FirstFit
+from checkmate.heuristics.best import FirstFit
 from checkmate.model.graph import DFGraph
 from checkmate.model.schedule import Schedule
 from checkmate.plugins import SOLVERS, MinimumBudgetSolver, Solver, installed_plugins
@@ -46,8 +46,8 @@ _BUDGET_SHARE = 0.2
 """Share of the remaining time that a bisection may spend on one budget: at a budget that is too small, a
 solver often takes 100 times as long as at one that it meets."""
 _SURE_BUDGETS, _SURE_SHARE = 8, 0.02
-"""The first budgets of a bisection, and the share of the time limit that each gets even if no time is left: a
-garbage collection of a large process may take more than the whole limit."""
+"""Each of the first ``_SURE_BUDGETS`` budgets of a bisection gets ``_SURE_SHARE`` of the time limit even if
+no time is left: a garbage collection of a large process may take more than the whole limit."""
 _LITTLE = 0.01
 """Share of the time limit below which time already spent is ignored."""
 _KNOWN = "known before"

@@ -10,7 +10,7 @@ import math
 from checkmate.analysis import floor
 from checkmate.errors import InvalidScheduleError, SolverError
 from checkmate.files.claim import Claim
-from checkmate.heuristics.first_fit import FirstFit
+from checkmate.heuristics.best import FirstFit
 from checkmate.plugins.loader import one_line
 from checkmate.problem.problem import Problem
 from checkmate.problem.solution import Solution, Status

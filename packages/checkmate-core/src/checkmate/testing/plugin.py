@@ -6,10 +6,12 @@ with conformance classes of your own, the plugin adds ``--checkmate-examples N``
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from checkmate.errors import PluginError
-from checkmate.plugins import COST_MODELS, EXECUTORS, EXPORTERS, SOLVERS
+from checkmate.plugins import COST_MODELS, EXECUTORS, EXPORTERS, SOLVERS, Registry
 
 __all__ = [
     "pytest_addoption",
@@ -19,7 +21,7 @@ __all__ = [
 ]
 
 _SUITE = "checkmate.testing.suite"
-_KINDS = {
+_KINDS: dict[str, Registry[Any, Any]] = {
     "checkmate_solver": SOLVERS,
     "checkmate_cost_model": COST_MODELS,
     "checkmate_executor": EXECUTORS,

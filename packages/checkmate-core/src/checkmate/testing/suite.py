@@ -1,5 +1,6 @@
-"""Conformance tests without a file: ``pytest -p checkmate.testing.plugin --pyargs checkmate.testing.suite`` …
+"""Conformance tests without a file.
 
+``pytest -p checkmate.testing.plugin --pyargs checkmate.testing.suite --checkmate-solver NAME`` runs them.
 ``--checkmate-solver NAME``, ``--checkmate-cost-model NAME``, ``--checkmate-executor NAME`` and
 ``--checkmate-exporter NAME`` select what is checked; each may be given several times.
 ``--checkmate-examples N`` sets the number of examples of a check.

@@ -1,1 +1,1 @@
-"""The built-in commands."""
+"""The built-in commands of ``checkmate``, and what only they use."""

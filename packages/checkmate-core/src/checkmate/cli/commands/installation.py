@@ -1,16 +1,15 @@
-"""What is installed and kept on disk: ``checkmate plugins``, ``checkmate doctor`` and ``checkmate cache``."""
+"""``checkmate plugins``, ``checkmate doctor`` and ``checkmate cache``: what is installed and on disk."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import click
 
 from checkmate.cli import options
 from checkmate.cli.findings import clashes, distribution_versions, failure, findings
-from checkmate.cli.group import App
 from checkmate.cli.output import print_json, print_table
 from checkmate.cost.measured import profiles_directory, profiles_in
 from checkmate.files.cache import default_directory
@@ -65,8 +64,8 @@ def plugins(ctx: click.Context, /, as_json: bool) -> None:
 
 def command_owners(ctx: click.Context) -> dict[str, str]:
     """The plugin that added each command; empty inside the command group of another program."""
-    root = ctx.find_root().command
-    return root.command_owners() if isinstance(root, App) else {}
+    owners: Callable[[], dict[str, str]] = getattr(ctx.find_root().command, "command_owners", dict)
+    return owners()
 
 
 def _facts(ctx: click.Context, owners: Mapping[str, str]) -> dict[str, object]:

@@ -41,7 +41,7 @@ class Program(NamedTuple):
         """The factory.
 
         Raises:
-            BadInput: if there is none of this name.
+            BadInput: if no module or function has this name.
         """
         module, colon, name = self.factory.partition(":")
         if not (module and colon and name):

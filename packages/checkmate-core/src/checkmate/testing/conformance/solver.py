@@ -55,7 +55,7 @@ from checkmate.testing.strategies import graphs, problems, training_steps
 __all__ = ["SolverConformance"]
 
 _TRIES, _LATE_S = 3, 1.5
-"""Answers that come this long after the time limit are late, if those of some tries are."""
+"""A solver is late if each of ``_TRIES`` answers comes more than ``_LATE_S`` seconds after its time limit."""
 _memory: dict[object, dict[Problem, Answer]] = {}
 """Answers of the solver under test, which many checks share; of one solver at a time."""
 
@@ -65,9 +65,9 @@ class SolverConformance(ManyExamples):
 
     Attributes:
         solver_name: of an installed solver.
-        guarantee: as in ``SolverSpec``: ``"exact"`` solvers must answer with proofs. None = that of the spec.
-        features: as in ``SolverSpec``: with ``"monotone"``, a larger budget never costs more. None = those of
-            the spec.
+        guarantee: as in ``SolverSpec``: ``"exact"`` solvers must answer with proofs. None = the spec's.
+        features: as in ``SolverSpec``: with ``"monotone"``, a larger budget never costs more. None = the
+            spec's.
         examples: number of problems of a check; most draw fewer, those of a single answer 2.35 times that
             number. ``--checkmate-examples`` overrides it.
         slack_s: seconds after the time limit within which an answer must come.
