@@ -130,7 +130,7 @@ class StepReport:
         loss: before the update; None if the program has none.
         peak: the most bytes held during the step, parameters and inputs included; None if not measured.
         seconds: the time of the step.
-        over: bytes by which ``peak`` may be above the simulator's: those of tensors that the graph omits.
+        over: bytes by which ``peak`` may be above the simulator's: tensors that the graph omits.
     """
 
     loss: float | None
@@ -146,16 +146,16 @@ class Observed:
     All bytes are counted beyond those that were allocated right before the call.
 
     Attributes:
-        results: as those of :meth:`Trial.run`.
+        results: of the call, as :meth:`Trial.run` returns them.
         ops: the ops that ran, in order.
         peaks: the most bytes held while each of these ran, in bytes, with its workspace.
         held: bytes held after each of these, once the tensors are freed that the schedule frees before the
             next op.
         left: bytes still held when the call is over and its results are dropped.
-        under: bytes by which ``held`` may be below the simulator's count: those that the graph charges for
-            longer than they are held.
-        over: bytes by which ``held`` and ``peaks`` may be above the simulator's count: those of tensors that
-            the graph omits.
+        under: bytes by which ``held`` may be below the simulator's count: tensors that the graph charges
+            for longer than they are held.
+        over: bytes by which ``held`` and ``peaks`` may be above the simulator's count: tensors that the graph
+            omits.
     """
 
     results: Sequence[Any]
@@ -264,7 +264,7 @@ class ExecutorSpec:
     """One executor that a plugin offers; fields as in :class:`SolverSpec`.
 
     Attributes:
-        name: that of the frontend whose programs it runs.
+        name: of the frontend whose programs it runs.
         features: ``"reorders"``: it runs schedules in which the first runs of the ops are not in base order,
             as far as the program allows.
         trials: makes the programs on which the conformance kit tests it.
