@@ -138,7 +138,9 @@ def test_a_picture_without_matplotlib_is_refused_before_the_work(
     checkmate: Checkmate, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("checkmate.cli.commands.sweep.util.find_spec", lambda _: None)
-    monkeypatch.setattr("checkmate.cli.commands.sweep.ask_all", lambda *_, **__: pytest.fail("worked in vain"))
+    monkeypatch.setattr(
+        "checkmate.cli.commands.sweep.ask_all", lambda *_, **__: pytest.fail("worked in vain")
+    )
     swept = checkmate("sweep", graph, "--budgets", "80%", "--plot", tmp_path / "x.png")
     assert swept.exit_code == 2
     assert "checkmate-core[plot]" in swept.stderr

@@ -20,13 +20,13 @@ from checkmate.cli.exits import clean_exits
 from checkmate.cli.options import examples
 from checkmate.cli.output import foreign_code, say
 from checkmate.errors import (
-    DISTRIBUTIONS,
     CheckmateError,
     MissingDistributionError,
     PluginError,
     install_hint,
 )
 from checkmate.plugins import command_errors, installed_plugins, register_commands
+from checkmate.text.logs import LOGGERS
 from checkmate.text.printable import excerpt
 
 __all__ = ["App", "app"]
@@ -36,9 +36,6 @@ _ELSEWHERE = {
     "fit": ("checkmate-torch", "checkmate-core[cli] checkmate-torch[solvers]"),
 }
 """Commands of other distributions of this project, and the requirement to install for each."""
-
-
-_LOGGERS = ("checkmate", *(name.replace("-", "_") for name in DISTRIBUTIONS))
 
 
 class _EchoHandler(logging.Handler):
@@ -62,13 +59,13 @@ class App(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a Checkmate error or an unusable file becomes one line, not a traceback."""
         handler = _EchoHandler(logging.WARNING)
-        for name in _LOGGERS:
+        for name in LOGGERS:
             logging.getLogger(name).addHandler(handler)
         try:
             with _one_line_errors(), clean_exits():
                 return super().invoke(ctx)
         finally:
-            for name in _LOGGERS:
+            for name in LOGGERS:
                 logging.getLogger(name).removeHandler(handler)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

@@ -28,9 +28,8 @@ def report_text(report: Progress, unit: str) -> str:
     bound = cost_text(report.bound, unit) if math.isfinite(report.bound) else "none"
     if report.incumbent is None or not math.isfinite(report.incumbent):
         return f"{printable(report.step)}: no schedule yet, bound {bound}"
-    gap = (report.incumbent - report.bound) / report.incumbent if report.incumbent > 0 else 0.0
     best = cost_text(report.incumbent, unit)
-    return f"{printable(report.step)}: best {best}, bound {bound}, gap {max(gap, 0.0):.1%}"
+    return f"{printable(report.step)}: best {best}, bound {bound}, gap {report.gap:.1%}"
 
 
 @contextmanager

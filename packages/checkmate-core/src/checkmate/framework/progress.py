@@ -98,8 +98,7 @@ def _text(report: Progress, stage: str) -> str:
     """
     detail = report.step
     if report.incumbent is not None and math.isfinite(report.incumbent):
-        gap = (report.incumbent - report.bound) / report.incumbent if report.incumbent > 0 else 0.0
-        detail = f"gap {max(gap, 0.0):.1%} ({report.step})"
+        detail = f"gap {report.gap:.1%} ({report.step})"
     return ": ".join(dict.fromkeys(filter(None, ("Checkmate", stage, detail))))
 
 

@@ -73,6 +73,17 @@ class Progress(NamedTuple):
     seconds: float
     step: str
 
+    @property
+    def gap(self) -> float:
+        """The greatest possible distance of the best schedule from the optimum, as a share of its cost.
+
+        >>> Progress(incumbent=12.0, bound=9.0, seconds=0.5, step="min-cut").gap
+        0.25
+        """
+        if self.incumbent is None or self.incumbent <= 0:
+            return 0.0
+        return max((self.incumbent - self.bound) / self.incumbent, 0.0)
+
 
 OnProgress = Callable[[Progress], None]
 """A function that takes the reports of a running solver."""

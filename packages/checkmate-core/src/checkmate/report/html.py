@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from checkmate.problem.reading import Reading
 from checkmate.problem.solution import Solution
 from checkmate.report.svg import KINDS, MemoryDrawing, frontier_svg
 from checkmate.simulate import Timeline
-from checkmate.text.printable import clipped, cost_text, printable
+from checkmate.text.printable import clipped, cost_text
 
 if TYPE_CHECKING:
     import os
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 from collections.abc import Collection
 
 from checkmate.problem.explanation import Explanation, Recomputed, explanation
-from checkmate.text.markup import table
+from checkmate.text.markup import escaped, table
 from checkmate.units import format_bytes
 
 __all__ = ["HtmlReport", "html_report"]
@@ -80,7 +79,7 @@ def html_report(
     limit = answer.problem.budget if isinstance(answer, Solution) else budget
     title = title or graph.name or "Schedule"
     body = [
-        f"<header><h1>{_text(title)}</h1><p>{graph.n_ops:,} ops, {graph.n_tensors:,} tensors, "
+        f"<header><h1>{escaped(title)}</h1><p>{graph.n_ops:,} ops, {graph.n_tensors:,} tensors, "
         f"digest {graph.digest[:12]}</p></header>",
         _facts(answer, limit),
     ]
@@ -104,7 +103,7 @@ def _page(title: str, body: str, script: str) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(title)}</title>\n<style>{style}</style>\n</head>\n"
+        f"<title>{escaped(title)}</title>\n<style>{style}</style>\n</head>\n"
         f"<body>\n{body}\n{script}\n</body>\n</html>\n"
     )
 
@@ -149,7 +148,7 @@ def _legend(keys: Iterable[tuple[str, str]], with_budget: bool = False) -> str:
             if style.startswith("line")
             else f'<rect class="{style}" width="16" height="12" rx="2"/>'
         )
-        entries.append(f'<li><svg viewBox="0 0 16 12">{mark}</svg>{_text(name)}</li>')
+        entries.append(f'<li><svg viewBox="0 0 16 12">{mark}</svg>{escaped(name)}</li>')
     if with_budget:
         entries.append('<li><svg viewBox="0 0 16 12"><path class="budget" d="M0 6H16"/></svg>budget</li>')
     return f'<ul class="legend">{"".join(entries)}</ul>'
@@ -195,10 +194,6 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _text(text: str) -> str:
-    return escape(printable(text))
-
-
 _ROWS = 50
 _HOLDERS = 20
 
@@ -215,7 +210,7 @@ def _facts(answer: Solution | Timeline, budget: int | None) -> str:
             *([("budget", format_bytes(budget))] if budget is not None else []),
             ("recomputed", f"{answer.recomputes:,} runs"),
         ]
-    cells = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in rows)
+    cells = "".join(f"<div><dt>{name}</dt><dd>{escaped(value)}</dd></div>" for name, value in rows)
     return f'<dl class="facts">{cells}</dl>'
 
 
@@ -237,7 +232,7 @@ def _recompute_table(why: Explanation, budget: int | None) -> str:
     ]
     note = ""
     if rest := why.rows[_ROWS:]:
-        paid = escape(cost_text(sum(row.paid for row in rest), why.cost_unit))
+        paid = escaped(cost_text(sum(row.paid for row in rest), why.cost_unit))
         note = f"<p>{len(rest):,} more ops are left out; their extra cost is {paid}.</p>"
     titles = ("op", "times", "extra cost", "bytes saved", "on average", "why")
     return (
@@ -285,7 +280,7 @@ def _holder_table(reading: Reading) -> str:
     op = reading.timeline.graph.ops[int(reading.ops[reading.peak_run])]
     return (
         "<section><h2>Tensors at the peak</h2>"
-        f"<p>While {escape(clipped(op.name, 80))} runs (step {reading.steps[reading.peak_run]}): {kinds}.</p>"
+        f"<p>While {escaped(clipped(op.name, 80))} runs (step {reading.steps[reading.peak_run]}): {kinds}.</p>"
         + _table(("what", "kind", "bytes", "share", ""), rows, numbers=(2, 3), markup=4)
         + f"{note}</section>"
     )

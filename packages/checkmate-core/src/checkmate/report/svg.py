@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from checkmate.problem.reading import Phase, Reading
 from checkmate.report.frontier import gap_corners, solver_lines
+from checkmate.text.markup import escaped
 from checkmate.text.printable import byte_unit, clipped, printable
 from checkmate.units import format_bytes
 
@@ -61,9 +61,9 @@ class _Frame(NamedTuple):
         middle = (_LEFT + _RIGHT) // 2
         parts.append(f'<path class="axis" d="M{_LEFT} {_BOTTOM}H{_RIGHT}"/>')
         parts.append(
-            f'<text class="label" x="{middle}" y="{base + 38}" text-anchor="middle">{_safe(x_label)}</text>'
+            f'<text class="label" x="{middle}" y="{base + 38}" text-anchor="middle">{escaped(x_label)}</text>'
         )
-        parts.append(f'<text class="label" x="{_LEFT}" y="14">{_safe(y_label)}</text>')
+        parts.append(f'<text class="label" x="{_LEFT}" y="14">{escaped(y_label)}</text>')
         return "".join(parts)
 
 
@@ -169,7 +169,7 @@ class MemoryDrawing:
             parts.append(f'<path class="budget" d="M{_LEFT} {y:.1f}H{_RIGHT}"/>')
         group = int(np.searchsorted(self.bounds, reading.peak_run, side="right")) - 1
         x, y = (self.edges[group] + self.edges[group + 1]) / 2, frame.y(reading.timeline.peak)
-        name = _safe(clipped(reading.timeline.graph.ops[int(reading.ops[reading.peak_run])].name, 40))
+        name = escaped(clipped(reading.timeline.graph.ops[int(reading.ops[reading.peak_run])].name, 40))
         left = x < (_LEFT + _RIGHT) / 2
         parts.append(f'<path class="peak" d="M{x:.1f} {y:.1f}l-5 -8h10z"/>')
         parts.append(
@@ -208,7 +208,3 @@ def _ticks(low: float, high: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
     return [round(k * step, 12) for k in range(math.ceil(low / step), math.floor(high / step + 1e-9) + 1)]
-
-
-def _safe(text: str) -> str:
-    return escape(printable(text))

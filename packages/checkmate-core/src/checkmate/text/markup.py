@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from checkmate.text.printable import printable
 
-__all__ = ["figure", "outline", "table"]
+__all__ = ["escaped", "figure", "outline", "table"]
 
 _GROUPS = 400
 """The most numbers that are drawn; more are drawn in groups of equal size."""
@@ -25,7 +25,7 @@ _LIMIT = "#d0453a"
 
 def figure(title: str, *parts: str) -> str:
     """A title above pieces of HTML."""
-    return f"<div><p><b>{_text(title)}</b></p>{''.join(parts)}</div>"
+    return f"<div><p><b>{escaped(title)}</b></p>{''.join(parts)}</div>"
 
 
 def table(
@@ -54,7 +54,7 @@ def table(
         style = ' align="right" class="n"' if k in numbers else ' align="left"'
         if k == markup:
             return f'<{tag} class="bar">{text}</{tag}>'
-        return f"<{tag}{style}>{_text(text)}</{tag}>"
+        return f"<{tag}{style}>{escaped(text)}</{tag}>"
 
     lines = [line("th", head), *(line("td", row) for row in rows)]
     return f"<table>{''.join(f'<tr>{each}</tr>' for each in lines if each)}</table>"
@@ -89,9 +89,10 @@ def outline(
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
         f'height="{_HEIGHT}"><path d="M0 {_HEIGHT}{steps}V{_HEIGHT}Z" fill="{_INK}" fill-opacity="0.35" '
-        f'stroke="{_INK}"/>{line}</svg><p>{_text(caption)}</p>'
+        f'stroke="{_INK}"/>{line}</svg><p>{escaped(caption)}</p>'
     )
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
+    """The text as HTML, with an escape for each invisible character."""
     return escape(printable(text))
