@@ -41,6 +41,12 @@ Input = Path | BinaryIO
 """The input of a command: a file, or standard input."""
 
 
+_STANDARD_INPUT = f"{__name__}.stdin"
+_SHARE = re.compile(r"\s*(\d*\.\d+|\d+\.)\s*")
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*%\s*")
+_MANY = 10_000
+
+
 class _Input(click.Path):
     """An existing file, or ``-``; folders and missing files are refused before any work."""
 
@@ -59,7 +65,6 @@ class _Input(click.Path):
 
 
 FILE = _Input()
-_STANDARD_INPUT = f"{__name__}.stdin"
 
 
 def _number(_context: click.Context, _option: click.Parameter, value: float) -> float:
@@ -115,6 +120,7 @@ def not_the_graph(path: Path | None, *read: Input | None) -> None:
 
 
 graph_file = click.argument("graph", type=FILE)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 max_size = click.option(
     "--max-size",
     metavar="SIZE",
@@ -123,7 +129,6 @@ max_size = click.option(
     callback=_size,
     help="Refuse larger files: reading takes several times the size in memory.",
 )
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def output(written: str) -> Callable[..., Any]:
@@ -167,11 +172,6 @@ _SOLVING = (
         help="Look up and keep answers on disk ('checkmate doctor' says where).",
     ),
 )
-
-
-_SHARE = re.compile(r"\s*(\d*\.\d+|\d+\.)\s*")
-_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*%\s*")
-_MANY = 10_000
 
 
 def budget_of(text: str) -> Budget:

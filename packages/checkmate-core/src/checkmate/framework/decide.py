@@ -46,6 +46,11 @@ _GROUPS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "m
 """Limit and usage of a container's control group, in both versions of control groups."""
 
 
+_Options = TypeVar("_Options", bound=Options)
+_SOLVING = "solving"
+_log = logging.getLogger(__name__)
+
+
 def auto_budget(resident: int, obtainable: int) -> int:
     """The budget ``"auto"`` in bytes.
 
@@ -95,11 +100,6 @@ def _left_in_group(limit: Path, usage: Path) -> int | None:
         return max(int(limit.read_text()) - int(usage.read_text()), 0)
     except (OSError, ValueError):  # no such group, or "max"
         return None
-
-
-_Options = TypeVar("_Options", bound=Options)
-_SOLVING = "solving"
-_log = logging.getLogger(__name__)
 
 
 def in_bytes(options: _Options, device: object, resident: int, obtainable: Callable[[], int]) -> _Options:

@@ -32,6 +32,19 @@ from checkmate.problem.problem import OnProgress, Progress
 __all__ = ["Prices", "by_bytes", "measured_ops", "price"]
 
 
+_Op = TypeVar("_Op")
+_BYTES_PER_SECOND = 1e10
+"""Replaces the memory bandwidth for ops that can't be run on made-up inputs."""
+_SAVED_EVERY = 32
+"""Measured ops between two writes to disk, so that a killed process loses little."""
+_BUSY = (
+    "a new plan times its ops, which is impossible inside a profiler or memory meter: run one step of the "
+    "compiled model before measuring it"
+)
+_memory: dict[str, dict[str, OpProfile]] = {}  # machine → layout → profile
+_log = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
     """What a framework knows of the ops of one traced graph; each function is called only if it is needed.
@@ -85,20 +98,6 @@ def _in_seconds(counted: DFGraph, prices: Prices, device: str) -> DFGraph:
         return in_formats(counted, prices.formats(), lambda _format: prices.cpu())
     name = device_in_table(*here) if here is not None else device
     return in_formats(counted, prices.formats(), partial(Roofline.nearest, name))
-
-
-_Op = TypeVar("_Op")
-
-_BYTES_PER_SECOND = 1e10
-"""Replaces the memory bandwidth for ops that can't be run on made-up inputs."""
-_SAVED_EVERY = 32
-"""Measured ops between two writes to disk, so that a killed process loses little."""
-_BUSY = (
-    "a new plan times its ops, which is impossible inside a profiler or memory meter: run one step of the "
-    "compiled model before measuring it"
-)
-_memory: dict[str, dict[str, OpProfile]] = {}  # machine → layout → profile
-_log = logging.getLogger(__name__)
 
 
 def by_bytes(size: int) -> OpProfile:

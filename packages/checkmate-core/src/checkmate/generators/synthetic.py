@@ -19,15 +19,15 @@ from checkmate.model.graph import DFGraph
 __all__ = ["chain", "check_counts", "random_layered"]
 
 
+_MIXTURE = ((0.3, NormalDist(500, 500)), (0.6, NormalDist(1000, 1000)), (0.9, NormalDist(3000, 1000)))
+_LARGE = NormalDist(5000, 1000)
+
+
 def check_counts(where: str, *, least: int = 1, **counts: object) -> None:
     """Raise GraphError unless each count is a whole number ≥ ``least``; it names generator and argument."""
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < least:
             raise GraphError(f"{where}: {name} is {count!r}, must be a whole number ≥ {least}")
-
-
-_MIXTURE = ((0.3, NormalDist(500, 500)), (0.6, NormalDist(1000, 1000)), (0.9, NormalDist(3000, 1000)))
-_LARGE = NormalDist(5000, 1000)
 
 
 def chain(layers: int, *, cost: Literal["unit", "random"] = "unit", size: int = 1, seed: int = 0) -> DFGraph:

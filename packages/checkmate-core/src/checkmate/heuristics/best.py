@@ -29,6 +29,18 @@ from checkmate.simulate import simulate
 __all__ = ["BestHeuristic", "FirstFit"]
 
 
+_WEIGHTS = (
+    Weights(1, 1, 0.5),
+    Weights(0.5, 1, 0),
+    Weights(1, 1, 1, stale=True),
+)
+_MORE_PERCENT = (2, 5, 9, 14, 19, 26)
+"""By these percentages the budget of a rule is raised when it finds no schedule within the real one.
+
+Rules are not monotone: with a larger budget they sometimes evict better, and stay within the real one.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestHeuristic:
     """Try each rule in turn, the quickest first, within the time limit; return the cheapest schedule.
@@ -62,18 +74,6 @@ class BestHeuristic:
             if best.status is Status.OPTIMAL:
                 break
         return best
-
-
-_WEIGHTS = (
-    Weights(1, 1, 0.5),
-    Weights(0.5, 1, 0),
-    Weights(1, 1, 1, stale=True),
-)
-_MORE_PERCENT = (2, 5, 9, 14, 19, 26)
-"""By these percentages the budget of a rule is raised when it finds no schedule within the real one.
-
-Rules are not monotone: with a larger budget they sometimes evict better, and stay within the real one.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,12 @@ from checkmate.simulate import Timeline, simulate
 __all__ = ["CheckpointLast", "KeepAll", "PlainOrder", "cheapest"]
 
 
+_MOST_COMPUTES = 2_000_000
+"""The longest schedule that is built: a chain of 2000 ops has one of this length."""
+_WRITING = 0.25
+"""Share of the time limit for building the schedule; the rest is for judging it."""
+
+
 def cheapest(problem: Problem, sequences: Iterable[Sequence[int]], *, first: bool = False) -> Solution:
     """Judge each op sequence, freed as early as is legal; return the cheapest that fits.
 
@@ -102,12 +108,6 @@ class PlainOrder:
     def solve(self, problem: Problem) -> Solution:
         """That order if its peak is within the budget, else unknown (infeasible below the floor)."""
         return cheapest(problem, [self.order])
-
-
-_MOST_COMPUTES = 2_000_000
-"""The longest schedule that is built: a chain of 2000 ops has one of this length."""
-_WRITING = 0.25
-"""Share of the time limit for building the schedule; the rest is for judging it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,10 @@ _MEMORY_LIMIT = 2**63  # the judge counts bytes in int64
 _LARGEST_COST = 1e300  # of all ops together: leaves room for recomputation before float64 overflows
 
 
+_Number = TypeVar("_Number", np.int64, np.float64)
+_Fact = TypeVar("_Fact")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """One storage of ``size`` bytes. Views and aliases of it are not tensors of their own."""
@@ -373,9 +377,6 @@ def _check_indices(indices: tuple[int, ...], n: int, place: str) -> tuple[int, .
     return indices
 
 
-_Number = TypeVar("_Number", np.int64, np.float64)
-
-
 class CSR(NamedTuple):
     """Rows of indices, compressed: row i is ``indices[indptr[i]:indptr[i + 1]]``; read-only int64 arrays."""
 
@@ -403,9 +404,6 @@ class CSR(NamedTuple):
 def frozen(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     """A copy in immutable memory, which even setting the flag can't make writeable."""
     return np.frombuffer(array.tobytes(), dtype=array.dtype)
-
-
-_Fact = TypeVar("_Fact")
 
 
 def derived(function: Callable[[DFGraph], _Fact]) -> Callable[[DFGraph], _Fact]:

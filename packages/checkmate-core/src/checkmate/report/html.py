@@ -40,6 +40,10 @@ _PHASES = ("forward", "backward", "recomputed")
 _KIND_NAMES = ("inputs and fixed", "activations", "gradients", "workspace")
 
 
+_ROWS = 50
+_HOLDERS = 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlReport:
     """The exporter of :func:`html_report`."""
@@ -194,10 +198,6 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-_ROWS = 50
-_HOLDERS = 20
-
-
 def _facts(answer: Solution | Timeline, budget: int | None) -> str:
     """The figures of a solution; for a bare timeline, the simulator's figures and the budget."""
     if isinstance(answer, Solution):
@@ -278,9 +278,10 @@ def _holder_table(reading: Reading) -> str:
     size = format_bytes(sum(h.size for h in rest))
     note = f"<p>{len(rest):,} smaller ones are left out; they hold {size}.</p>" if rest else ""
     op = reading.timeline.graph.ops[int(reading.ops[reading.peak_run])]
+    step = reading.steps[reading.peak_run]
     return (
         "<section><h2>Tensors at the peak</h2>"
-        f"<p>While {escaped(clipped(op.name, 80))} runs (step {reading.steps[reading.peak_run]}): {kinds}.</p>"
+        f"<p>While {escaped(clipped(op.name, 80))} runs (step {step}): {kinds}.</p>"
         + _table(("what", "kind", "bytes", "share", ""), rows, numbers=(2, 3), markup=4)
         + f"{note}</section>"
     )

@@ -57,6 +57,16 @@ _UNDATED: dict[str, dict[str, Any]] = {
 }
 
 
+_PHASES = {
+    Phase.FORWARD: ("forward", "#3b76af"),
+    Phase.BACKWARD: ("backward", "#519e3e"),
+    Phase.RECOMPUTE: ("recomputed", "#d9762b"),
+}
+_BASE = "#b8b8b8"
+_MARKERS = "osD^vP*X"
+_MOST_CELLS = 260  # along one side of a matrix picture, so that a single one is visible
+
+
 def blank_figure(width: float, height: float) -> Figure:
     """An empty figure, its size in inches.
 
@@ -129,16 +139,6 @@ def plot_memory(
     axes.set_title(title)
     axes.legend(loc="best", framealpha=0.9)
     save_figure(figure, path)
-
-
-_PHASES = {
-    Phase.FORWARD: ("forward", "#3b76af"),
-    Phase.BACKWARD: ("backward", "#519e3e"),
-    Phase.RECOMPUTE: ("recomputed", "#d9762b"),
-}
-_BASE = "#b8b8b8"
-_MARKERS = "osD^vP*X"
-_MOST_CELLS = 260  # along one side of a matrix picture, so that a single one is visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,12 @@ OPS = (300, 100, 40)
 """Sizes of the graphs whose answers must come in time."""
 
 
+_BUDGETS = 8
+"""How many budgets of a graph are tried."""
+_COSTS: tuple[Sequence[int], ...] = (range(1, 5), range(200, 204), (1, 1, 1, 30), range(1, 1000))
+"""Small numbers, near ties, a few outliers, and no ties."""
+
+
 def larger_problems(*, fixed_order: bool | None = None) -> st.SearchStrategy[Problem]:
     """Graphs of 9 to 20 ops, more than the oracle checks in full."""
     source = st.one_of(graphs(min_ops=9, max_ops=16), training_steps(min_layers=5, max_layers=10))
@@ -84,12 +90,6 @@ def large_step(n_ops: int) -> DFGraph:
         deps=forward + [[j - 1, n_ops - 1 - j] for j in range(layers, n_ops)],
         backward=[i >= layers for i in range(n_ops)],
     )
-
-
-_BUDGETS = 8
-"""How many budgets of a graph are tried."""
-_COSTS: tuple[Sequence[int], ...] = (range(1, 5), range(200, 204), (1, 1, 1, 30), range(1, 1000))
-"""Small numbers, near ties, a few outliers, and no ties."""
 
 
 @st.composite
