@@ -1,4 +1,4 @@
-"""Articulation points of the forward pass: ops that connect the ops before them to those after them.
+"""Articulation points of the forward pass: ops whose removal disconnects it.
 
 Let F be the undirected graph whose vertices are the forward ops (``backward=False``), with an edge {u, v} if
 v reads a tensor that u makes. Graph inputs have no producer, so sharing a parameter or the batch adds no

@@ -1,4 +1,4 @@
-"""The releases of a framework that its package works with: oldest ≤ release; ``tried`` is the newest tested.
+"""The installed release of a framework: one that is too old is refused, one newer than all tested is logged.
 
 The framework packages trace and run steps through names that the frameworks keep private and change between
 releases. The release is read from the installed distribution, without importing it, so that an unsupported

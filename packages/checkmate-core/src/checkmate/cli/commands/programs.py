@@ -1,4 +1,4 @@
-"""The programs that commands trace and run: an option ``--NAME MODULE:FACTORY`` for each plugin that can."""
+"""The program that a command traces or runs: an option ``--NAME MODULE:FACTORY`` for each plugin that can."""
 
 from __future__ import annotations
 

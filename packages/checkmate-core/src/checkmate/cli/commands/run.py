@@ -1,4 +1,4 @@
-"""``checkmate run``: training steps by a schedule of any origin, their memory beside the simulator's."""
+"""``checkmate run``: run training steps by a schedule, and compare their memory with the simulator's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``checkmate trace``: the graph of a program, as a file; each frontend has an option."""
+"""``checkmate trace``: write the graph of a program to a file; each frontend adds an option."""
 
 from __future__ import annotations
 
