@@ -31,7 +31,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from checkmate_solvers.engines.program import Draft, Ids
+from checkmate_solvers.milp import Draft, Ids
 from checkmate_solvers.moments.moment import Mask, Moment
 
 __all__ = ["Moments"]

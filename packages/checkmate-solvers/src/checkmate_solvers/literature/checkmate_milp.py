@@ -1,7 +1,7 @@
 """The MILP of the Checkmate paper: n² decisions, what to compute and to retain in every stage.
 
 Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, section
-4; :mod:`checkmate_solvers.literature.stages.paper` has the rows. It is exact *in its space*: ops in base
+4; :mod:`checkmate_solvers.literature.stages` has the rows. It is exact *in its space*: ops in base
 order within a stage, each at most once, the first runs in base order. Cheaper schedules may exist outside, so
 its own bound proves nothing about the problem. The reported bound is that of the cut MILP.
 """
@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from checkmate import Problem, Solution
 from checkmate.errors import PlanError
 from checkmate_solvers.engines import Highs
-from checkmate_solvers.engines.program import Backend
-from checkmate_solvers.literature.stages.paper import PaperProgram
-from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
+from checkmate_solvers.literature.stages import NEEDED_COST, Needed, PaperProgram, Shape
+from checkmate_solvers.milp import Backend
 from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.search import Incumbent, answer_easy_cases, offer
 
@@ -45,7 +44,7 @@ class CheckmateMilp:
     def solve(self, problem: Problem) -> Solution:
         """The best schedule of the paper's space; unknown if there is none, or the time is too short."""
         best = Incumbent(problem)
-        if not answer_easy_cases(best) and best.clock.has_time_to_judge(NEEDED):
+        if not answer_easy_cases(best) and best.clock.has_time_to_judge(NEEDED_COST):
             self._improve(best, Needed(problem.graph, problem.budget))
         return best.solution()
 

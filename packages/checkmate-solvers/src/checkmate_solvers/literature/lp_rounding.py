@@ -23,9 +23,8 @@ import numpy.typing as npt
 
 from checkmate import Plan, Problem, Solution
 from checkmate_solvers.engines import Highs
-from checkmate_solvers.engines.program import Backend
-from checkmate_solvers.literature.stages.paper import PaperProgram
-from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
+from checkmate_solvers.literature.stages import NEEDED_COST, Needed, PaperProgram, Shape
+from checkmate_solvers.milp import Backend
 from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.moments.moment import Mask, crowded_ops
 from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, offer
@@ -33,6 +32,7 @@ from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, offer
 __all__ = ["LpRounding"]
 
 _MOMENTS = 5
+"""Moments, at most, whose kept tensors a repair starts from."""
 _DIGITS = 6
 """Decimals of S*: with more of them, an engine's arithmetic would decide near a threshold."""
 _Floats = npt.NDArray[np.float64]
@@ -61,7 +61,7 @@ class LpRounding:
     def solve(self, problem: Problem) -> Solution:
         """The best of all roundings; unknown if none fits, or the time is too short."""
         best = Incumbent(problem)
-        if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED):
+        if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED_COST):
             return best.solution()
         needed = Needed(problem.graph, problem.budget)
         if Shape(graph=needed.graph, room=needed.room).fits_in(problem.time_limit):
