@@ -126,12 +126,13 @@ def _lowered(dual: float, program: Milp) -> float:
 
 @contextlib.contextmanager
 def native_output_on_stderr() -> Iterator[None]:
-    """Redirect file descriptor 1 to standard error inside this block: HiGHS prints lines that no option stops.
+    """Redirect file descriptor 1 to standard error inside this block.
 
-    C writes them below Python's ``sys.stdout``, so the descriptor itself must point elsewhere, and C's buffer
-    must be emptied before it points back. The descriptor belongs to the whole process: output of other
-    threads is redirected, too. Several threads may be inside at once; the last one out restores it. In a
-    process without the two descriptors, such as a program without a console, the block changes nothing.
+    HiGHS prints lines that no option turns off. C writes them below Python's ``sys.stdout``, so the
+    descriptor itself must point elsewhere, and C's buffer must be emptied before it points back. The
+    descriptor belongs to the whole process: output of other threads is redirected, too. Several threads may
+    be inside at once; the last one out restores it. In a process without the two descriptors, such as a
+    program without a console, the block changes nothing.
     """
     global _users, _saved
     with _lock:

@@ -1,4 +1,4 @@
-"""The plugin of this distribution: its solvers by name, and a command. A solver is imported when it is used."""
+"""The plugin of this distribution: its solvers by name, each imported when it is used, and a command."""
 
 from __future__ import annotations
 

@@ -133,10 +133,10 @@ class NestedSchedules:
         columns = room // self._unit + 1
         self.budgets = room - self._unit * np.arange(columns, dtype=np.int64)[::-1]
         self._cost_before = np.cumsum([0.0, *(row.cost for row in rows)])
-        self._state = [0, *(row.state for row in rows)]
+        self._state = [0, *(row.state_size for row in rows)]
         self._walk = np.zeros((n + 1, n + 1), dtype=np.int64)  # of i + 1 … k, only state i being kept
         for i, row in enumerate(rows):
-            peaks = [row.walk, *(later.leave for later in rows[i + 1 :])]
+            peaks = [row.walk_peak, *(later.leave_peak for later in rows[i + 1 :])]
             self._walk[i, i + 1 :] = np.maximum.accumulate(peaks)
         self._value = np.full((n + 1, n + 1, columns), np.inf)
         self._value[range(n + 1), range(n + 1)] = 0.0
@@ -179,25 +179,25 @@ class NestedSchedules:
             return _Rule(start, costs, run, k, units, then)
 
         first, last = self._rows[i], self._rows[j - 1]
-        x, kept, gradients = self._state[i], self._units(self._state[i]), last.gradients
+        x, kept, gradients = self._state[i], self._units(self._state[i]), last.gradients_size
         read_before = i > 0 and self._rows[i - 1].keeps_output  # by the sections behind this interval
-        finish = x + first.back if read_before else first.finish
-        finish = max(finish, x + first.save + gradients if first.saves else 0)
+        finish = x + first.backward_peak if read_before else first.finish_peak
+        finish = max(finish, x + first.save_peak + gradients if first.saves else 0)
         if j == i + 1:
             yield rule(max(finish, x + gradients), j if first.saves else i, j, 0, i)
             return
         if not (last.reads_input or last.saves):
-            yield rule(x + last.back, i, j, 0, j - 1)
+            yield rule(x + last.backward_peak, i, j, 0, j - 1)
         yield from self._checkpoint(i, j, max(low, kept), high)
         for k in range(i + 1, j + 1):
             row = self._rows[k - 1]
             if row.saves and (k == i + 1 or not row.reads_input):
-                peak = max(self._walk[i, k - 1], self._state[k - 1] + row.save) + gradients
-                need = finish if k == i + 1 else x + max(peak, row.back)
-                yield rule(need, k, k, kept + self._units(row.saved), k - 1)
+                peak = max(self._walk[i, k - 1], self._state[k - 1] + row.save_peak) + gradients
+                need = finish if k == i + 1 else x + max(peak, row.backward_peak)
+                yield rule(need, k, k, kept + self._units(row.saved_size), k - 1)
         if not (read_before or first.reads_input):
-            need = max(finish, x + first.save + gradients)
-            yield rule(need, i + 1, i + 1, self._units(first.saved), i)
+            need = max(finish, x + first.save_peak + gradients)
+            yield rule(need, i + 1, i + 1, self._units(first.saved_size), i)
 
     def _checkpoint(self, i: int, j: int, start: int, high: int) -> Iterator[_Rule]:
         """The rules "checkpoint" of all k in one, unless there is no column."""
@@ -206,7 +206,7 @@ class NestedSchedules:
         value, x, inner = self._value, self._state[i], slice(i + 1, j)
         kept, run_cost = self._units(x), self._cost_before[inner, None] - self._cost_before[i]
         each = value[inner, j, start - kept : high - kept] + value[i, inner, start:high] + run_cost
-        need = x + self._walk[i, inner, None] + self._rows[j - 1].gradients
+        need = x + self._walk[i, inner, None] + self._rows[j - 1].gradients_size
         each[self.budgets[start:high] < need] = np.inf
         k = i + 1 + int(each[:, 0].argmin())
         yield _Rule(start, each.min(axis=0), k, k, kept, k)

@@ -36,7 +36,7 @@ from checkmate import DFGraph, Problem, Solution
 from checkmate.heuristics import StaticEviction
 from checkmate_solvers.engines import require_ortools
 from checkmate_solvers.literature.stages import NEEDED_COST, Needed
-from checkmate_solvers.search import Incumbent, answer_easy_cases, offer
+from checkmate_solvers.search import Incumbent, answer_easy_cases, keep
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -89,8 +89,8 @@ class RetentionIntervals:
             )
             started = StaticEviction().solve(fixed)
             if started.schedule is not None:
-                offer(best, started.schedule.sequence.tolist(), "eviction")
-        if not best.clock.has_time_to_judge(NEEDED_COST):
+                keep(best, started.schedule.sequence.tolist(), "eviction")
+        if not best.clock.has_time_for(NEEDED_COST):
             return best.solution()
         needed = Needed(problem.graph, problem.budget)
         grid = Grid(graph=needed.graph, room=needed.room)
@@ -107,7 +107,7 @@ class RetentionIntervals:
             model.start_from([place[v] for v in best.sequence])
         found: list[int] = []
 
-        class Offer(cp_model.CpSolverSolutionCallback):
+        class KeepEach(cp_model.CpSolverSolutionCallback):
             def on_solution_callback(self) -> None:
                 found[:] = (needed.ops[v] for v in model.sequence(self.value))
                 best.keep_if_better(found, _NAME)
@@ -120,12 +120,12 @@ class RetentionIntervals:
         settings.num_workers = problem.threads
         settings.interleave_search = problem.threads > 1  # deterministic
         settings.random_seed = problem.seed % _MOST_SEED
-        status = solver.solve(model.cp, Offer())
+        status = solver.solve(model.cp, KeepEach())
         exact = not len(problem.graph.reuses.indices)
         if exact and status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
             best.note(f"{_NAME}: all schedules searched in which no op runs more than {self.copies} times")
         if found:
-            offer(best, found, _NAME)
+            keep(best, found, _NAME)
 
 
 def event(stage: int, op: int) -> int:
