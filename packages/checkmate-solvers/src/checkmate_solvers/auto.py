@@ -118,10 +118,7 @@ class _Settings:
     close: float = 0.01  # gap up to which a MILP may close it (ADR 24)
     few_ops: int = 300  # up to which MILPs are quick enough to be solved at a wide gap, too (ADR 29)
     wait_s: float = 0.1  # seconds between two looks at the clock while the second process works alone
-    rules_share: float = (
-        0.2  # of the time limit, in which rules may look for the least budget even if no time
-    )
-    # is left, as after a long garbage collection
+    rules_share: float = 0.2  # of the time limit, which rules get to find a least budget when no time is left
 
 
 _SETTINGS = _Settings()
@@ -152,7 +149,7 @@ class Auto:
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Reject unknown steps."""
+        """Raise ValueError for an unknown step in ``without``."""
         if unknown := sorted(set(self.without) - set(STEPS)):
             raise ValueError(f"no step {', '.join(map(repr, unknown))}: the steps are {', '.join(STEPS)}")
 

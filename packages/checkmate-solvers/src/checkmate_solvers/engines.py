@@ -39,7 +39,7 @@ _saved = -1  # a copy of file descriptor 1, while it points to standard error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Highs:
-    """HiGHS, one thread.
+    """HiGHS as it comes with SciPy, on one thread.
 
     Attributes:
         nodes: the most branch-and-bound nodes; None = limited by time alone.
@@ -48,7 +48,7 @@ class Highs:
     nodes: int | None = None
 
     def solve(self, program: Milp, *, time_limit: float, gap: float) -> Outcome:
-        """Solve it by branch and bound, or by the dual simplex if no column has to be whole."""
+        """Solve the program by branch and bound, or by the dual simplex if no column has to be whole."""
         options = {"time_limit": max(time_limit, _LEAST_S), "mip_rel_gap": gap, "node_limit": self.nodes}
         with native_output_on_stderr():
             result = milp(
@@ -68,7 +68,7 @@ class Highs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scip:
-    """SCIP, one thread.
+    """SCIP as it comes with OR-Tools, on one thread.
 
     Raises:
         MissingDistributionError: if OR-Tools is not installed.
@@ -79,7 +79,7 @@ class Scip:
         require_ortools()
 
     def solve(self, program: Milp, *, time_limit: float, gap: float) -> Outcome:
-        """Solve it. Without a solution there is no bound, unless SCIP proves that there is no solution.
+        """Solve the program. Without a solution the only bound is a proof that there is none.
 
         Raises:
             SolverError: if SCIP rejects the program, or fails.

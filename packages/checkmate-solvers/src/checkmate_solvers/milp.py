@@ -25,7 +25,7 @@ _Values = _Floats | float
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Milp:
-    """The program of the module.
+    """A mixed-integer linear program, in the form at the top of the module.
 
     Every column is bounded. No entry of the objective exceeds 1, no other one 2^18, so that an engine's
     tolerances mean something.
@@ -46,7 +46,7 @@ class Milp:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """The result of an engine.
+    """What an engine found and proved.
 
     Attributes:
         values: of the columns, within the engine's tolerances; None if it found none.
@@ -75,7 +75,7 @@ class Backend(Protocol):
 
 
 class Draft:
-    """Columns and rows, added in blocks of any shape."""
+    """A program that is being written: columns and rows are added in blocks of any shape."""
 
     def __init__(self) -> None:
         """Start without columns and rows."""

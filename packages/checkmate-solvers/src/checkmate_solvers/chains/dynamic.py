@@ -39,16 +39,18 @@ from checkmate_solvers.chains.structure import Chain, solve_chain
 __all__ = ["ChainDP", "NestedSchedules"]
 
 _FEW_SECTIONS = 32
+"""Sections of the first, quick programme."""
 _MORE_BYTES = 1.15
-"""Factor of the budget up to which the programme looks where bytes are rounded up, and so overestimated."""
+"""Factor of the budget up to which the programme looks if bytes are rounded up, and so overestimated."""
 _ROUNDED_TRIES = 12
+"""Schedules, at most, that are then simulated to find one that fits, the cheapest first."""
 
 _Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainDP:
-    """The dynamic programme, for chains of any length.
+    """The dynamic programme of this module, for chains of any length.
 
     A chain of more layers than ``sections`` is cut into that many sections, first into 32. Bytes are counted
     in units: their greatest common divisor if the budget has at most ``units`` of them, more if there are
@@ -68,12 +70,12 @@ class ChainDP:
     units: int = 600
 
     def __post_init__(self) -> None:
-        """Reject less than one section or unit."""
+        """Raise ValueError unless there is at least one section and one unit."""
         if self.sections < 1 or self.units < 1:
             raise ValueError(f"sections is {self.sections} and units {self.units}, both must be ≥ 1")
 
     def solve(self, problem: Problem) -> Solution:
-        """The cheapest schedule of the programme within the budget; with few sections if the time is up."""
+        """Find the cheapest schedule of the programme; one of few sections if the time is short."""
         return solve_chain(problem, self._schedules)
 
     def _schedules(self, problem: Problem, chain: Chain) -> Iterator[Sequence[int]]:
@@ -115,8 +117,8 @@ class NestedSchedules:
     Args:
         rows: the sections.
         room: bytes for everything that a choice can free.
-        most_units: the most different budgets.
-        deadline: when to give up: then no schedule is known.
+        most_units: how many budgets the table has, at most.
+        deadline: when to give up; no schedule is known then.
 
     Attributes:
         budgets: bytes of each column of the table, ascending, the last being ``room``.
@@ -149,7 +151,7 @@ class NestedSchedules:
                 np.minimum(best[rule.first :], rule.costs, out=best[rule.first :])
 
     def sequence(self, column: int) -> list[int]:
-        """The ops of a schedule of that cost, in order."""
+        """The ops, in order, of the cheapest schedule for the budget of a column."""
         ops: list[int] = []
         stack: list[tuple[int, ...]] = [(0, len(self._rows), column)]
         while stack:

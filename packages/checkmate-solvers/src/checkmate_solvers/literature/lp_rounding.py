@@ -40,7 +40,7 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LpRounding:
-    """Rounds the linear relaxation in several ways, with several ε; the cheapest schedule that fits wins.
+    """Round the linear relaxation in several ways, with several ε, and take the cheapest schedule that fits.
 
     Attributes:
         margins: ε, in the order in which they are tried.

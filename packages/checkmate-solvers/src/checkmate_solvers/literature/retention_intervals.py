@@ -73,7 +73,7 @@ class RetentionIntervals:
     warm_start: bool = True
 
     def __post_init__(self) -> None:
-        """Reject less than one run, and check for OR-Tools."""
+        """Raise if OR-Tools is not installed, or an op may not run at all."""
         require_ortools()
         if self.copies < 1:
             raise ValueError(f"copies is {self.copies}, must be ≥ 1: an op runs at least once")
@@ -138,7 +138,7 @@ def event(stage: int, op: int) -> int:
 
 
 class Grid:
-    """The ops, bytes and costs of the model, in whole numbers.
+    """The ops, events, bytes and costs of the model, in whole numbers.
 
     Bytes are counted in units of their greatest common divisor, exactly. Only where bytes × events might
     overflow 64 bits, the unit is larger, and bytes are rounded up.
@@ -247,7 +247,7 @@ class Model:
                         self.cp.add_hint(starts[r], runs[r])
 
     def sequence(self, value: Callable[[cp_model.IntVar], int]) -> list[int]:
-        """The ops in order, for the values of a solution."""
+        """The ops in order, from the values of a solution."""
         runs = [
             (value(start), v)
             for v in range(self.grid.graph.n_ops)

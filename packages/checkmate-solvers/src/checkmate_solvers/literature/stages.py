@@ -142,7 +142,7 @@ class Shape:
         self.cost_unit = float(graph.costs[self._priced].max(initial=0.0)) or 1.0
 
     def fits_in(self, seconds: float) -> bool:
-        """Whether the program is small enough to be built in a part of that time, and in little memory."""
+        """Whether the program can be built in little memory, and in a part of so many seconds."""
         per_stage = 8 * len(self.uses[0]) + 6 * self.graph.n_ops + 4 * len(self.kept)
         entries = per_stage * self.n_stages // (2 if self.partitioned else 1)
         return entries <= min(_MOST_ENTRIES, _ENTRIES_PER_S * seconds)
@@ -173,7 +173,7 @@ class Shape:
 
 
 class PaperProgram:
-    """The program of one shape, and where its columns are.
+    """The paper's program for one shape, and where its columns are.
 
     Attributes:
         program: in cost units of the shape; with frontier-advancing stages it counts recomputation only.
@@ -224,7 +224,7 @@ def _read(values: npt.NDArray[np.float64], columns: Ids) -> npt.NDArray[np.float
 
 
 def _memory(draft: Draft, shape: Shape, compute: Ids, here: Ids, free: Ids) -> None:
-    """(2), (3) and (1f)."""
+    """Add the rows (2), (3) and (1f): the bytes held before the turn of each op, and the room."""
     n_ops = compute.shape[1]
     running = compute >= 0
     held = draft.columns(np.column_stack([running[:, :1], running]), most=shape.limit)
@@ -240,7 +240,7 @@ def _memory(draft: Draft, shape: Shape, compute: Ids, here: Ids, free: Ids) -> N
 
 
 def _frees(draft: Draft, shape: Shape, compute: Ids, following: Ids, free: Ids) -> None:
-    """(7), as in the paper."""
+    """Add the rows (7) of the paper: a tensor is freed if and only if there is no hazard."""
     tensor, op = shape.uses
     pairs = _later(shape)
     later = compute[:, op[pairs[:, 1]]]
@@ -254,6 +254,7 @@ def _frees(draft: Draft, shape: Shape, compute: Ids, following: Ids, free: Ids) 
 
 
 def _strong_frees(draft: Draft, shape: Shape, compute: Ids, following: Ids, free: Ids) -> None:
+    """Add the strengthened rows instead of (7)."""
     tensor, op = shape.uses
     draft.rows((free, 1.0), (compute[:, op], -1.0), upper=0.0, where=free >= 0)
     once = draft.rows((following, 1.0), upper=1.0, where=following >= 0)

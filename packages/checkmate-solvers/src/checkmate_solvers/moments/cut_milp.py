@@ -50,7 +50,7 @@ _SETTINGS = _Settings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutMilp:
-    """Solves the cut MILP for one moment, then for some more together.
+    """Solve the cut MILP for one moment, then for some more together.
 
     Attributes:
         moments: the most moments to add; MILPs with more take long, and hardly prove more.
@@ -62,7 +62,7 @@ class CutMilp:
     nodes: int = 2000
 
     def solve(self, problem: Problem) -> Solution:
-        """Bounds and schedules, each schedule repaired."""
+        """Find bounds and schedules; schedules that don't fit are repaired."""
         best = Incumbent(problem)
         if not answer_easy_cases(best):
             with best.interruptible():

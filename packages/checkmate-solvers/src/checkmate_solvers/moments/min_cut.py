@@ -59,7 +59,7 @@ class MinCut:
     plans: int = 2
 
     def solve(self, problem: Problem) -> Solution:
-        """The best of all moments."""
+        """Find the highest bound and the cheapest schedule of all moments."""
         best = Incumbent(problem)
         if not answer_easy_cases(best):
             with best.interruptible():

@@ -22,7 +22,7 @@ _WIDEST_GAP = 0.05
 
 
 class Incumbent:
-    """Keeps the best schedule and bound of one problem, and reports each improvement.
+    """The best schedule and bound of one problem so far; each improvement is reported.
 
     Attributes:
         problem: the question.
