@@ -1,7 +1,7 @@
 """Lower bounds on the least budget, from small parts of a graph.
 
 Take any schedule, and leave out the runs of all but a few ops: what remains is a schedule of these ops alone,
-of their *part* of the graph, and holds at most as many bytes. In a part, a tensor that another op makes is
+of their *part* of the graph, and holds no more bytes. In a part, a tensor that another op makes is
 workspace of the ops that read it. For a dozen ops, exhaustive search finds whether any schedule of the part
 fits a budget. If none does, no schedule of the whole graph does. The floor (:func:`checkmate.floor`) is this
 bound for parts of one op; a larger part shows that some inputs of an op are held while others are computed.

@@ -142,7 +142,7 @@ class Shape:
         self.cost_unit = float(graph.costs[self._priced].max(initial=0.0)) or 1.0
 
     def fits_in(self, seconds: float) -> bool:
-        """Whether the program can be built in little memory, and in a part of so many seconds."""
+        """Whether the program takes little memory, and building it only a part of ``seconds``."""
         per_stage = 8 * len(self.uses[0]) + 6 * self.graph.n_ops + 4 * len(self.kept)
         entries = per_stage * self.n_stages // (2 if self.partitioned else 1)
         return entries <= min(_MOST_ENTRIES, _ENTRIES_PER_S * seconds)

@@ -42,7 +42,7 @@ CUT_COST = 4
 _MOST_OPS = 20_000
 """Ops that the networks of all moments may have together; with more ops, there are fewer moments."""
 _LARGE = 4
-"""For every so many moments, one more is cut at one of the ops with the largest working sets."""
+"""For each four moments, one more is cut, at an op with one of the largest working sets."""
 _Values = npt.NDArray[np.number]
 
 
