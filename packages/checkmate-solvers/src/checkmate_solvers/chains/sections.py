@@ -45,12 +45,9 @@ class Section(NamedTuple):
     gradients_size: int  # bytes that the backward pass holds when it comes to this section
 
 
-_SIZES = slice(Section._fields.index("state_size"), None)
-
-
 def common_unit(rows: Sequence[Section]) -> int:
     """The greatest common divisor of all byte counts of all sections."""
-    return math.gcd(*itertools.chain.from_iterable(row[_SIZES] for row in rows)) or 1
+    return math.gcd(*itertools.chain.from_iterable(row[6:] for row in rows)) or 1  # from ``state_size`` on
 
 
 def sections(chain: Chain, cuts: Sequence[int]) -> tuple[list[Section], int]:
