@@ -4,7 +4,7 @@
     arXiv:1910.02653.
 
 The paper's program in three forms: every stage may compute every op; stages that advance a frontier; these
-with our strengthened rows (:mod:`checkmate_solvers.literature.stages.paper`). The linear
+with our strengthened rows (:mod:`checkmate_solvers.literature.stages`). The linear
 relaxation of each is solved first, then the program. Seconds are of CPU time.
 """
 
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from checkmate import DFGraph, Schedule, generators, keep_all_peak, simulate
 from checkmate.units import parse_budget
 from checkmate_solvers.engines import Highs
-from checkmate_solvers.engines.program import Outcome, Program
-from checkmate_solvers.literature.stages.paper import PaperProgram
-from checkmate_solvers.literature.stages.shape import Needed, Shape
+from checkmate_solvers.literature.stages import Needed, PaperProgram, Shape
+from checkmate_solvers.milp import Milp, Outcome
 from evaluation.experiment import Experiment
 from evaluation.results import Results, Row, Task
 from pages import table
@@ -97,7 +96,7 @@ def measure(task: Task) -> Mapping[str, Any]:
     }
 
 
-def _timed(program: Program, time_limit: float) -> tuple[Outcome, float]:
+def _timed(program: Milp, time_limit: float) -> tuple[Outcome, float]:
     started = time.process_time()
     outcome = Highs().solve(program, time_limit=time_limit, gap=0.0)
     return outcome, round(time.process_time() - started, 4)

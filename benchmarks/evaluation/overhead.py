@@ -265,7 +265,7 @@ def _seconds(solver: str, quick: bool) -> float:
 def _solver(name: str) -> str | Solver:
     if name != PAPER_LP:
         return name
-    from checkmate_solvers.literature.stages.lp_rounding import LpRounding
+    from checkmate_solvers.literature.lp_rounding import LpRounding
 
     return LpRounding(repair=False)
 

@@ -354,7 +354,7 @@ def test_one_process_alone_solves_relaxations_where_the_gap_is_wide(
     graph = generators.transformer(20)
     best = Incumbent(Problem(graph=graph, budget=keep_all_peak(graph) // 2))
     best.cost = 1.1 * best.bound
-    Auto(cut_milp=CutMilp(moments=moments), without=("min-cut",)).prove(best, share)
+    Auto(cut_milp=CutMilp(moments=moments), without=("min-cut",)).cut_moments(best, share)
     assert asked == [solved]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from checkmate import DFGraph
 from checkmate.generators import chain, densenet, random_layered, residual, transformer, unet
 from checkmate.testing.strategies import graphs
-from checkmate_solvers.chains import Chain, NoChain, recognise
+from checkmate_solvers.chains import Chain, recognise
 
 from .strategies import training_chains
 
@@ -57,7 +57,7 @@ def test_nets_without_branches_are_chains(graph: DFGraph) -> None:
     ids=repr,
 )
 def test_nets_with_branches_are_none(graph: DFGraph) -> None:
-    assert isinstance(recognise(graph), NoChain)
+    assert isinstance(recognise(graph), str)
 
 
 @given(st.one_of(training_chains(), graphs(max_ops=12)))
@@ -68,7 +68,7 @@ def test_every_graph_that_is_read_as_a_chain_is_one(graph: DFGraph) -> None:
         listed = [*found.forward, *(v for block in reversed(found.blocks) for v in block)]
         assert listed == sorted(set(listed))
     else:
-        assert found.reason
+        assert found
 
 
 @given(training_chains())
@@ -87,20 +87,19 @@ def test_flags_and_names_say_nothing(graph: DFGraph) -> None:
 def test_a_skip_edge_is_named() -> None:
     deps = [[], [0], [1], [2], [3], [4, 3], [5, 1], [6, 3], [7, 0]]
     found = recognise(DFGraph.from_nodes(cost=[1] * 9, size=[1] * 9, deps=deps))
-    assert isinstance(found, NoChain)
-    assert found.reason == (
+    assert found == (
         "op 7 '7' reads tensor 3 '3', which belongs to layer 4, where the backward pass is at layer 3"
     )
 
 
 def test_where_nothing_is_read_twice_there_is_nothing_to_decide() -> None:
     found = recognise(DFGraph.from_nodes(cost=[1] * 3, size=[1] * 3, deps=[[], [0], [1]]))
-    assert found == NoChain("no op in a row from the start is read by anything but the op after it")
-    assert isinstance(recognise(DFGraph(ops=(), tensors=())), NoChain)
+    assert found == "no op in a row from the start is read by anything but the op after it"
+    assert isinstance(recognise(DFGraph(ops=(), tensors=())), str)
 
 
 def test_ops_that_run_once_end_the_row() -> None:
     graph = chain(4)
     ops = list(graph.ops)
     ops[1] = replace(ops[1], recomputable=False)
-    assert isinstance(recognise(replace(graph, ops=tuple(ops))), NoChain)
+    assert isinstance(recognise(replace(graph, ops=tuple(ops))), str)

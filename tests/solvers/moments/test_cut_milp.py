@@ -13,7 +13,7 @@ from scipy.optimize import OptimizeResult
 
 from checkmate import DFGraph, Problem, Status, generators, keep_all_peak
 from checkmate.testing.strategies import problems
-from checkmate_solvers.engines import highs
+from checkmate_solvers import engines
 from checkmate_solvers.moments import cut_milp
 from checkmate_solvers.moments.cut_milp import CutMilp, solve_cuts
 from checkmate_solvers.moments.moment import Decision, Moment, crowded_ops, moment_at
@@ -129,7 +129,7 @@ def test_a_rejected_model_is_no_proof(monkeypatch) -> None:
     graph = generators.chain(8)
     moment = moment_at(graph, 5, crowded_ops(Problem(graph=graph, budget=5), 1)[0], fixed_order=True)
     message = "(HiGHS Status 2: model_status is Model error; primal_status is None)"
-    monkeypatch.setattr(highs, "milp", lambda *_, **__: OptimizeResult(status=2, message=message, x=None))
+    monkeypatch.setattr(engines, "milp", lambda *_, **__: OptimizeResult(status=2, message=message, x=None))
     decision = solve_cuts([moment], time_limit=1, nodes=1)
     assert (decision.recompute, decision.keep) == (0.0, {})
 

@@ -27,5 +27,5 @@ def test_the_patient_deadline_counts_until_there_is_a_schedule() -> None:
 
 def test_a_step_needs_time_in_proportion_to_its_work() -> None:
     clock = Clock(PROBLEM)
-    assert clock.has_time_to_judge(1)
-    assert not clock.has_time_to_judge(1e12)
+    assert clock.has_time_for(1)
+    assert not clock.has_time_for(1e12)

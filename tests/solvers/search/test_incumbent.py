@@ -49,14 +49,14 @@ def test_bounds_rise_to_the_next_possible_cost(bounds: list[float]) -> None:
     reports: list[Progress] = []
     best = Incumbent(Problem(graph=CHAIN, budget=3, on_progress=reports.append))
     for bound in bounds:
-        best.prove(bound, "test")
+        best.raise_recompute_bound(bound, "test")
     assert best.bound == 9 + math.ceil(max(bounds, default=0))
     assert [p.bound for p in reports] == sorted({p.bound for p in reports})
 
 
 def test_infeasible_only_when_proved() -> None:
     best = Incumbent(TIGHT)
-    best.prove(math.inf, "test")
+    best.raise_recompute_bound(math.inf, "test")
     assert best.done
     assert best.solution().status is Status.INFEASIBLE
 

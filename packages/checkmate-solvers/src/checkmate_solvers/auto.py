@@ -1,18 +1,19 @@
 """The decision tree of ``solver="auto"``: each step starts where the one before left a gap.
 
-1. The budget is below the floor: infeasible, proved. It has room for everything: done. Up to 60 ops are
-   searched exhaustively: that often ends with the optimum, and else after a fraction of a second.
-2. A first schedule: Chen's √n segments. The budget is then tightened from the peak without recomputation
-   downwards, in machine code: a schedule in milliseconds, whatever the size. A schedule that the problem
-   names is kept if it is cheaper, or repaired at first if it is over the budget. Of a chain, binomial
-   checkpointing gives a bound, and it or a dynamic programme a schedule. If none is found, a part of the
-   graph may prove that there is none (:mod:`checkmate_solvers.parts`).
+1. If the budget is below the floor, the problem is infeasible, which is a proof. If the budget has room for
+   everything, that is the answer. Graphs of up to 60 ops are searched exhaustively: that often ends with the
+   optimum, and else after a fraction of a second.
+2. A first schedule: Chen's √n segments. Then :mod:`~checkmate_solvers.tightening`, in machine code: a
+   schedule in milliseconds, whatever the size. A schedule that the problem names is kept if it is cheaper,
+   after a repair if it is over the budget. For a chain, binomial checkpointing gives a bound, and it or a
+   dynamic programme gives a schedule. If none is found, a part of the graph may prove that there is none
+   (:mod:`checkmate_solvers.parts`).
 3. The minimum cut at the most crowded moment: a bound, and often a better schedule.
 4. One cycle of local search, or several from scratch if no schedule is known; and more if the gap of a
-   known one is small or wide.
+   known schedule is small or wide.
 5. Minimum cuts at several moments, then the cut MILP for a few of them: better bounds and schedules. If the
-   gap is wide, the graph not small, and there is one process, relaxations alone, of twice the moments: their
-   bounds are nearly as high, in less time.
+   gap is wide, the graph not small, and there is one process, linear relaxations alone, of twice the moments:
+   their bounds are nearly as high, in less time.
 6. Local search from the best schedules of all steps.
 7. Slow or cost-blind fallbacks, only while no schedule is known: the best of the published rules; then the
    schedule of the least budget for which any is found (:meth:`Auto.minimum_budget`), if it fits.
@@ -57,59 +58,72 @@ from checkmate_solvers.search import (
     answer_easy_cases,
     await_machine_code,
     has_machine_code,
-    mend,
-    offer,
+    keep,
+    repair,
 )
 from checkmate_solvers.tightening import tightened
 from checkmate_solvers.worker import Worker
 
-__all__ = ["STEPS", "Auto", "prove"]
+__all__ = ["STEPS", "Auto", "cut_moments"]
 
-STEPS = (
-    "exhaustive",
-    "segments",
-    "chains",
-    "tightening",
-    "parts",
-    "first-cut",
-    "first-cycle",
-    "min-cut",
-    "cut-milp",
-    "local-search",
-    "last-resort",
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """What a step needs, and the time that it may use.
+
+    Attributes:
+        cost: in simulations of a schedule; the step is skipped if less time is left.
+        share: of the remaining time, at most, for one run of the step.
+        other_share: the same in the case that the table names as "other".
+        machine_code: whether the step is skipped without the machine code of the local search.
+    """
+
+    cost: float = 0.0
+    share: float = 1.0
+    other_share: float = 1.0
+    machine_code: bool = False
+
+
+_TABLE = {
+    "exhaustive": _Step(share=0.5),
+    "segments": _Step(cost=4),
+    # The cost is that of recognising a chain; each of the two solvers has the share.
+    "chains": _Step(cost=2, share=0.2),
+    # Other: at first, as the solvers for chains or local search may be quicker. The share is twice that which
+    # errors use to name the least budget, so that a named budget works, too.
+    "tightening": _Step(cost=6, share=0.6, other_share=0.1, machine_code=True),
+    "parts": _Step(share=0.1),
+    "first-cut": _Step(cost=7),
+    "first-cycle": _Step(share=0.5),
+    "min-cut": _Step(cost=7),
+    # In one process. Other: at a small gap, which a MILP may close; at others the search gains more (ADR 24).
+    "cut-milp": _Step(share=0.25, other_share=0.4),
+    "local-search": _Step(),
+    "last-resort": _Step(),
+}
+STEPS = tuple(_TABLE)
 """Steps that can be left out, to measure their use: one of step 1 and four of step 2, then steps 3 and 4, the
 minimum cuts and the MILPs of step 5, and steps 6 and 7."""
-_STATES, _EXHAUSTING_SHARE = ((30, 10_000), (60, 2_000)), 0.5
-"""How many states exhaustive search looks at, at most, up to a number of ops; and its share of the remaining
-time."""
-_CLOSE, _MILP_SHARES = 0.01, (0.4, 0.25)
-"""Shares of the remaining time that the cut MILP may use, if there is one process: at a relative gap up to
-the first number, which it may close, and above, where the search gains more."""
-_NEARLY, _WIDE = 2e-3, 0.03
-"""Step 4 goes on at a relative gap up to the first, as the bound is good; and above the second, as the
-schedule is bad."""
-_FEW = 300
-"""Up to this many ops, MILPs are quick enough to be solved at wide gaps, too."""
-_MORE_CYCLES, _CYCLES_SHARE = 8, 0.5
-"""For how many cycles it goes on, as also where it finds the first schedule; and the share of the remaining
-time that it may use at first, and then."""
-_WAIT_S = 0.1
-"""Seconds between two looks at the clock while the second process works alone."""
-_CHAIN_SHARE, _PARTS_SHARE = 0.2, 0.1
-"""Shares of the remaining time that each of the solvers for chains, and that the search of parts, may use."""
-_RULES_SHARE = 0.2
-"""Share of the time limit that rules may use for a least budget if no time is left, as after a long garbage
-collection."""
-_SOON_SHARE, _TIGHTENING_SHARE = 0.1, 0.6
-"""Shares of the remaining time that tightening may use: before the solvers for chains and a first cycle of
-local search, which may be quicker; and after them. The latter is twice the share that errors use to name the
-least budget, so that a named budget also works."""
-_RECOGNISING, _SEGMENTING, _TIGHTENING, _CUTTING = 2, 4, 6, 7
-"""Recognising a chain, and the least work of the next steps, take about as long as judging this many
-schedules: a step is left out where there is less time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """Where the tree branches. Gaps are relative to the cost."""
+
+    states: tuple[tuple[int, int], ...] = ((30, 10_000), (60, 2_000))
+    """(needed ops, states of an exhaustive search), both at most; larger graphs are not searched."""
+    nearly: float = 2e-3  # gap up to which step 4 goes on, as the bound is good
+    wide: float = 0.03  # gap above which step 4 goes on, as the schedule is bad (ADR 29)
+    more_cycles: int = 8  # with which step 4 goes on, or begins if no schedule is known
+    close: float = 0.01  # gap up to which a MILP may close it (ADR 24)
+    few_ops: int = 300  # up to which MILPs are quick enough to be solved at a wide gap, too (ADR 29)
+    wait_s: float = 0.1  # seconds between two looks at the clock while the second process works alone
+    rules_share: float = 0.2  # of the time limit, which rules get to find a least budget when no time is left
+
+
+_SETTINGS = _Settings()
 _SEGMENTS, _KNOWN = "chen-sqrt-n", "known before"
-"""The origins of the schedule in segments, and of that which the problem names."""
+"""The origins of the schedule in segments, and of the one that the problem names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +131,12 @@ class Auto:
     """All steps of the module in turn, with one incumbent and one bound.
 
     Attributes:
-        min_cut: steps 3 and 5.
-        cut_milp: step 5.
-        local: steps 4 and 6.
-        rules: step 7.
-        chains: step 2, for chains.
-        without: those of :data:`STEPS` to leave out.
+        min_cut: solves steps 3 and 5.
+        cut_milp: solves step 5.
+        local: solves steps 4 and 6.
+        rules: solves step 7.
+        chains: solves step 2, for chains.
+        without: names of :data:`STEPS` to leave out.
     """
 
     uses_start: ClassVar[bool] = True
@@ -135,7 +149,7 @@ class Auto:
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Reject unknown steps."""
+        """Raise ValueError for an unknown step in ``without``."""
         if unknown := sorted(set(self.without) - set(STEPS)):
             raise ValueError(f"no step {', '.join(map(repr, unknown))}: the steps are {', '.join(STEPS)}")
 
@@ -152,16 +166,17 @@ class Auto:
             self._first_cycle(best, cycles)
             # a second process does step 5; until it is loaded, only the beginning is done here
             brief = self if worker is None else replace(self, cut_milp=replace(self.cut_milp, moments=0))
-            brief.prove(best, _MILP_SHARES[best.gap > _CLOSE])
+            milps = _TABLE["cut-milp"]
+            brief.cut_moments(best, milps.other_share if best.gap <= _SETTINGS.close else milps.share)
             self._search(best, cycles, worker)
             self._last_resort(best)
         return best.solution()
 
     def _exhausted(self, best: Incumbent) -> bool:
-        """The last part of step 1; whether it answers the problem."""
-        if self._has("exhaustive") and (states := _states(best)):
-            deadline = best.clock.current.part(_EXHAUSTING_SHARE)
-            found = exhaust(best.problem, ceiling=best.cost, states=states, deadline=deadline)
+        """The last part of step 1; return whether it answers the problem."""
+        if self._may("exhaustive", best) and (states := _states(best)):
+            until = best.clock.current.part(_TABLE["exhaustive"].share)
+            found = exhaust(best.problem, ceiling=best.cost, states=states, deadline=until)
             if found.sequence is not None:
                 best.keep_if_better(found.sequence, "exhaustive search")
             best.raise_bound(found.bound, "exhaustive search")
@@ -172,82 +187,79 @@ class Auto:
         problem = best.problem
         known = None if problem.start is None else simulate(problem.graph, problem.start)
         if known is not None and known.peak > problem.budget and has_machine_code(best):
-            mend(best, known.schedule.sequence.tolist(), _KNOWN)
-        able = self._has("chains") and best.clock.has_time_to_judge(_RECOGNISING)
-        chain = able and isinstance(recognise(problem.graph), Chain)
-        if self._has("segments") and best.clock.has_time_to_judge(_SEGMENTING):
+            repair(best, known.schedule.sequence.tolist(), _KNOWN)
+        chain = self._may("chains", best) and isinstance(recognise(problem.graph), Chain)
+        if self._may("segments", best):
             asked = replace(problem, time_limit=best.clock.patient.left_s, on_progress=None)
             segments = ChenSqrtN(sweep=False).solve(asked).timeline
-            if segments is not None:  # kept as it is: local search does not start from it
+            if segments is not None:  # not pruned, as local search does not start from it
                 best.keep_if_better(segments, _SEGMENTS, seed=False)
-        self._tighten(best, _SOON_SHARE)
+        self._tighten(best, _TABLE["tightening"].other_share)
         if chain:
-            best.prove(binomial_bound(problem), "binomial checkpointing")
+            best.raise_recompute_bound(binomial_bound(problem), "binomial checkpointing")
             for origin, solver in (("revolve", Revolve()), ("chain-dp", self.chains)):
                 if not best.done:
-                    with best.clock.within(_CHAIN_SHARE):
+                    with best.clock.within(_TABLE["chains"].share):
                         _ask(best, solver.solve, problem, origin)
-            self._tighten(best, _TIGHTENING_SHARE)
+            self._tighten(best, _TABLE["tightening"].share)
         if known is not None:
             best.keep_if_better(known, _KNOWN, seed=known.cost < best.cost)
 
     def _tighten(self, best: Incumbent, share: float) -> None:
-        """Unless a better schedule than that in segments is known, tighten in a share of the time left."""
+        """Tighten in a share of the time left, unless a better schedule than the one in segments is known."""
         if best.found_by not in ("", _SEGMENTS) or (best.found_by and best.done):
             return
-        able = self._has("tightening") and best.clock.has_time_to_judge(_TIGHTENING)
-        if able and has_machine_code(best):
+        if self._may("tightening", best):
             sequence = tightened(best.problem, best.clock.current.part(share))
             best.keep_if_better(sequence, "tightening")
 
     def _refute(self, best: Incumbent) -> None:
         """The last part of step 2: while no schedule is known, look for a proof that there is none."""
-        soon = best.clock.current.part(_PARTS_SHARE)
-        if math.isinf(best.cost) and self._has("parts") and is_infeasible(best.problem, deadline=soon):
-            best.prove(math.inf, "a part of the graph")
+        until = best.clock.current.part(_TABLE["parts"].share)
+        if math.isinf(best.cost) and self._may("parts", best) and is_infeasible(best.problem, deadline=until):
+            best.raise_bound(math.inf, "a part of the graph")
 
     def _first_cut(self, best: Incumbent) -> None:
         """Step 3."""
-        if not best.done and self._has("first-cut") and best.clock.has_time_to_judge(_CUTTING):
+        if not best.done and self._may("first-cut", best):
             replace(self.min_cut, moments=1).improve(best)
 
     def _first_cycle(self, best: Incumbent, cycles: Cycles) -> None:
         """Step 4."""
-        able = self._has("first-cycle")
+        able, share = self._may("first-cycle", best), _TABLE["first-cycle"].share
         if able:
-            with best.clock.within(_CYCLES_SHARE):
-                cycles.run(1 if best.found_by else _MORE_CYCLES)
-        self._tighten(best, _TIGHTENING_SHARE)
-        wide = _WIDE < best.gap < math.inf
-        if able and (best.gap <= _NEARLY or wide):
-            with best.clock.within(_CYCLES_SHARE):
-                cycles.run(_MORE_CYCLES)
+            with best.clock.within(share):
+                cycles.run(1 if best.found_by else _SETTINGS.more_cycles)
+        self._tighten(best, _TABLE["tightening"].share)
+        if able and (best.gap <= _SETTINGS.nearly or _is_wide(best)):
+            with best.clock.within(share):
+                cycles.run(_SETTINGS.more_cycles)
 
-    def prove(self, best: Incumbent, share: float = 1.0) -> None:
+    def cut_moments(self, best: Incumbent, share: float = 1.0) -> None:
         """Step 5: bounds, and their schedules; the cut MILP gets ``share`` of the remaining time."""
-        able = not best.done and self._has("min-cut") and best.clock.has_time_to_judge(_CUTTING)
-        bounds = self.min_cut.improve(best) if able else {}
-        if not best.done and self._has("cut-milp"):
-            moments, wide = self.cut_milp.moments, _WIDE < best.gap < math.inf
-            linear = share < 1 and moments and wide and best.problem.graph.n_ops > _FEW
+        bounds = self.min_cut.improve(best) if not best.done and self._may("min-cut", best) else {}
+        if not best.done and self._may("cut-milp", best):
+            moments = self.cut_milp.moments
+            many = best.problem.graph.n_ops > _SETTINGS.few_ops
+            linear = share < 1 and moments and many and _is_wide(best)
             milp = replace(self.cut_milp, moments=2 * moments, nodes=0) if linear else self.cut_milp
             with best.clock.within(share):
                 milp.improve(best, bounds=bounds)
 
     def _search(self, best: Incumbent, cycles: Cycles, worker: Worker | None) -> None:
         """Step 6; if a second process does step 5, until that has ended as well."""
-        able = self._has("local-search")
+        able = self._may("local-search", best)
         if able and await_machine_code(best):
             cycles.run()
         if worker is None:
             return
         searched = best.cost
         while not best.done and worker.running:
-            worker.poll(min(_WAIT_S, max(best.clock.left_s, 0.0)))
+            worker.poll(min(_SETTINGS.wait_s, max(best.clock.left_s, 0.0)))
         if able and best.cost < searched:
             cycles.run()
         if not worker.finished:  # it died
-            self.prove(best)
+            self.cut_moments(best)
 
     def _last_resort(self, best: Incumbent) -> None:
         """Step 7."""
@@ -255,7 +267,7 @@ class Auto:
         roomy = replace(problem, budget=max(keep_all_peak(problem.graph), 1))
         steps = ("rules", self.rules.solve, problem), ("minimum budget", self.minimum_budget, roomy)
         for origin, ask, asked in steps:
-            if self._has("last-resort") and math.isinf(best.cost) and math.isfinite(best.bound):
+            if self._may("last-resort", best) and math.isinf(best.cost) and math.isfinite(best.bound):
                 _ask(best, ask, asked, origin)
 
     def minimum_budget(self, problem: Problem) -> Solution:
@@ -264,24 +276,29 @@ class Auto:
         Up to 60 ops, exhaustive search often ends with the least peak.
         """
         best = Incumbent(problem)
-        if self._has("exhaustive") and (least := _least_peak(best)) is not None:
+        if self._may("exhaustive", best) and (least := _least_peak(best)) is not None:
             return least
         graph, order, patient = problem.graph, problem.fixed_order, best.clock.patient
         found: list[Solution] = []
         if has_machine_code(best):
-            lowest = least_peak_bound(graph, fixed_order=order, deadline=patient.part(_PARTS_SHARE))
+            until = patient.part(_TABLE["parts"].share)
+            lowest = least_peak_bound(graph, fixed_order=order, deadline=until)
             sequence = tightened(replace(problem, budget=max(lowest, 1)), patient)
             found.append(Solution.found(problem, Schedule.from_sequence(graph, sequence)))
         if not found or found[0].peak == keep_all_peak(graph):
-            limit = max(patient.left_s, _RULES_SHARE * problem.time_limit)
+            limit = max(patient.left_s, _SETTINGS.rules_share * problem.time_limit)
             rules = minimum_budget(graph, solver=FirstFit(), time_limit=limit, fixed_order=order)
             found.append(replace(rules, problem=problem))
         if problem.start is not None:
             found.append(Solution.found(problem, problem.start))
         return min(found, key=lambda solution: solution.peak or 0)
 
-    def _has(self, step: str) -> bool:
-        return step not in self.without
+    def _may(self, step: str, best: Incumbent) -> bool:
+        """Whether a step is not left out, and what it needs is there."""
+        needs = _TABLE[step]
+        if step in self.without or (needs.cost and not best.clock.has_time_for(needs.cost)):
+            return False
+        return not needs.machine_code or has_machine_code(best)
 
     @contextmanager
     def _with_worker(self, best: Incumbent) -> Iterator[Worker | None]:
@@ -289,7 +306,7 @@ class Auto:
         if best.problem.threads == 1:
             yield None
             return
-        problem = replace(best.problem, time_limit=max(best.clock.left_s, _WAIT_S))
+        problem = replace(best.problem, time_limit=max(best.clock.left_s, _SETTINGS.wait_s))
         worker = Worker(best, problem, self.without)
         best.poll = worker.poll
         try:
@@ -298,15 +315,20 @@ class Auto:
             worker.stop()
 
 
-def prove(best: Incumbent, without: Sequence[str]) -> None:
+def cut_moments(best: Incumbent, without: Sequence[str]) -> None:
     """Step 5 alone, as the second process runs it."""
-    Auto(without=tuple(without)).prove(best)
+    Auto(without=tuple(without)).cut_moments(best)
+
+
+def _is_wide(best: Incumbent) -> bool:
+    """Whether a schedule is known, and its gap is wide."""
+    return _SETTINGS.wide < best.gap < math.inf
 
 
 def _states(best: Incumbent) -> int:
     """How many states exhaustive search looks at, at most; 0 = the graph is too large for it."""
     n_ops = int(needed_ops(best.problem.graph).sum())
-    return next((states for most, states in _STATES if n_ops <= most), 0)
+    return next((states for most, states in _SETTINGS.states if n_ops <= most), 0)
 
 
 def _least_peak(best: Incumbent) -> Solution | None:
@@ -318,7 +340,7 @@ def _least_peak(best: Incumbent) -> Solution | None:
     least = Solution.found(problem, Schedule.from_sequence(problem.graph, order))
     while (peak := least.peak or 0) > lowest:
         asked = replace(problem, budget=max((lowest + peak) // 2, 1))
-        until = best.clock.patient.part(_EXHAUSTING_SHARE)
+        until = best.clock.patient.part(_TABLE["exhaustive"].share)
         found = exhaust(asked, any_cost=True, states=states, deadline=until)
         if found.sequence is not None:
             least = Solution.found(problem, Schedule.from_sequence(problem.graph, found.sequence))
@@ -330,9 +352,9 @@ def _least_peak(best: Incumbent) -> Solution | None:
 
 
 def _ask(best: Incumbent, ask: Callable[[Problem], Solution], problem: Problem, origin: str) -> None:
-    """Offer the schedule that a solver finds in the remaining time."""
+    """Keep the schedule that a solver finds in the remaining time, if it fits and is the best."""
     left_s = best.clock.current.left_s
     if left_s > 0:
         found = ask(replace(problem, time_limit=left_s, on_progress=None))
         if found.schedule is not None:
-            offer(best, found.schedule.sequence.tolist(), found.origin.get("schedule", origin))
+            keep(best, found.schedule.sequence.tolist(), found.origin.get("schedule", origin))

@@ -33,7 +33,7 @@ from checkmate.solving import NEVER, Deadline
 __all__ = ["Search", "exhaust"]
 
 _LOOK = 256
-"""States between two looks at the clock."""
+"""States that are searched between two looks at the clock."""
 
 
 class Search(NamedTuple):
@@ -63,7 +63,7 @@ def exhaust(
     states: int,
     deadline: Deadline = NEVER,
 ) -> Search:
-    """Find the cheapest schedule.
+    """Find the cheapest schedule, or a bound on its cost.
 
     Args:
         problem: the question; about 2ⁿ states with n ops.
@@ -108,7 +108,7 @@ def exhaust(
 
 @dataclass(frozen=True, slots=True)
 class _Op:
-    """An op; sets of tensors and of ops are bits."""
+    """An op, with sets of tensors and of ops as bits."""
 
     index: int  # in the graph
     bit: int  # its own, by its place among the needed ops
@@ -122,7 +122,7 @@ class _Op:
 
 
 class _Rules:
-    """What may happen in a problem, and what it costs."""
+    """Which runs a problem allows from a state backwards, and what they cost."""
 
     def __init__(self, problem: Problem, *, any_cost: bool) -> None:
         graph, sizes = problem.graph, [tensor.size for tensor in problem.graph.tensors]

@@ -1,10 +1,10 @@
 """Lower bounds on the least budget, from small parts of a graph.
 
-Of any schedule, keep only the runs of a few ops: they are a schedule of these ops alone, of their *part*, and
-hold at most the bytes of the whole schedule. In a part, tensors that other ops make are workspace of the ops
-that read them. For a dozen ops, exhaustive search finds whether any schedule fits a budget. If none does, no
-schedule of the whole graph does. The floor (:func:`checkmate.floor`) is this bound for parts of one op; a
-larger part shows that some inputs of an op are held while others are computed.
+Take any schedule, and leave out the runs of all but a few ops: what remains is a schedule of these ops alone,
+of their *part* of the graph, and holds no more bytes. In a part, a tensor that another op makes is
+workspace of the ops that read it. For a dozen ops, exhaustive search finds whether any schedule of the part
+fits a budget. If none does, no schedule of the whole graph does. The floor (:func:`checkmate.floor`) is this
+bound for parts of one op; a larger part shows that some inputs of an op are held while others are computed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,12 +23,18 @@ from checkmate_solvers.exhaustive import exhaust
 
 __all__ = ["is_infeasible", "least_peak_bound"]
 
-_CENTRES, _OPS = 60, 12
-"""Parts grow around the ops with the largest working sets: around how many, and up to how many ops each."""
-_STATES = 5_000
-"""The most states that a search looks at."""
-_STEP = 1 / 256
-"""Relative step between two budgets for which a part is searched."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """Which parts are searched, and how long."""
+
+    centres: int = 60  # ops with the largest working sets, around which parts grow
+    ops: int = 12  # of a part, at most
+    states: int = 5_000  # of one search, at most
+    step: float = 1 / 256  # from one budget for which a part is searched to the next, relative to it
+
+
+_SETTINGS = _Settings()
 
 
 def is_infeasible(problem: Problem, *, deadline: Deadline = NEVER) -> bool:
@@ -51,14 +57,14 @@ def least_peak_bound(graph: DFGraph, *, fixed_order: bool = False, deadline: Dea
         budget = bound
         while not _may_fit(part, budget, fixed_order, deadline):
             bound = budget + 1  # no more is proved
-            budget = max(bound, math.floor(bound * (1 + _STEP)))
+            budget = max(bound, math.floor(bound * (1 + _SETTINGS.step)))
     return bound
 
 
 def _may_fit(part: DFGraph, budget: int, fixed_order: bool, deadline: Deadline) -> bool:
     """Whether a schedule of the part may fit the budget, as far as a short search can tell."""
     problem = Problem(graph=part, budget=max(budget, 1), fixed_order=fixed_order)
-    return math.isfinite(exhaust(problem, any_cost=True, states=_STATES, deadline=deadline).bound)
+    return math.isfinite(exhaust(problem, any_cost=True, states=_SETTINGS.states, deadline=deadline).bound)
 
 
 def _parts(graph: DFGraph, deadline: Deadline) -> Iterator[DFGraph]:
@@ -67,11 +73,11 @@ def _parts(graph: DFGraph, deadline: Deadline) -> Iterator[DFGraph]:
     needed = np.flatnonzero(needed_ops(graph))
     crowded = needed[np.argsort(-working_sets(graph)[needed], kind="stable")]
     seen: set[frozenset[int]] = set()
-    for centre in crowded[:_CENTRES].tolist():
+    for centre in crowded[: _SETTINGS.centres].tolist():
         if deadline.passed:
             return
         ops, near = frozenset[int](), Counter({centre: 0})
-        while near and len(ops) < _OPS:
+        while near and len(ops) < _SETTINGS.ops:
             nearest = max(near, key=lambda v: (near[v], -v))
             ops |= {nearest}
             near.update(shared[nearest])
@@ -83,7 +89,7 @@ def _parts(graph: DFGraph, deadline: Deadline) -> Iterator[DFGraph]:
 
 
 def _shared_bytes(graph: DFGraph) -> list[Counter[int]]:
-    """For each needed op: the needed ops that read what it makes, or the contrary, and how many bytes."""
+    """For each needed op, the needed ops that pass tensors to it, or get some from it, and how many bytes."""
     shared = [Counter[int]() for _ in graph.ops]
     for v in np.flatnonzero(needed_ops(graph)).tolist():
         for t in graph.ops[v].inputs:

@@ -1,4 +1,4 @@
-"""The plugin of this distribution: its solvers by name, and a command; imports nothing until it is used."""
+"""The plugin of this distribution: its solvers by name, each imported when it is used, and a command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JAIN = (
 
 @hookimpl
 def checkmate_register_solvers() -> list[SolverSpec]:
-    """``auto``, its steps, and the published methods."""
+    """List ``auto``, the solvers that are its steps, and the published methods."""
     return [
         SolverSpec(
             name="auto",
@@ -98,14 +98,27 @@ def checkmate_register_solvers() -> list[SolverSpec]:
 
 @hookimpl
 def checkmate_register_commands(cli: click.Group) -> None:
-    """Add ``checkmate warm-up``."""
-    from checkmate_solvers.command import warm_up
+    """Add ``checkmate warm-up``, which compiles the local search now instead of beside the first solves."""
+    import click
 
-    cli.add_command(warm_up)
+    @cli.command
+    def warm_up() -> None:
+        """Compile the local search of 'auto', unless this machine has it compiled.
+
+        It takes about half a minute. Without this command, the first solves work without the local search
+        while it is compiled in the background. Run it where an image or an environment is built.
+
+        Exit codes: 0 the local search is compiled; 2 it can't be compiled.
+        """
+        from checkmate_solvers.machine import compilation
+        from checkmate_solvers.machine.code import machine_code
+
+        machine_code()
+        click.echo(f"The local search is compiled, in {compilation.folder()}.")
 
 
 def _of(name: str) -> Callable[[], Solver]:
-    """Load a solver of this distribution, given as ``"module:Class"``, when it is asked for."""
+    """A function that imports a solver of this distribution, given as ``"module:Class"``, and makes one."""
     return lambda: resolve_name(f"checkmate_solvers.{name}")()
 
 

@@ -1,11 +1,11 @@
-"""A second process that works on the same problem; the first one receives its findings as they come.
+"""The worker: a second process on the same problem, whose findings the first process receives as they come.
 
-Both exchange bytes through pipes, without pickle: to the worker one line of JSON, then the graph in its wire
-format; from it one line of JSON for each finding: a bound on the cost, the ops of a schedule or null, and the
-step. The worker is a fresh interpreter that imports our packages, but nothing of the caller's program and
-nothing from the current folder; scripts need no ``if __name__ == "__main__"``. It ends when its work is done,
-when the pipe to it closes (as when the first process is killed), or when it is stopped. If it dies, only
-findings that it has not sent are lost.
+Both exchange bytes through pipes, without pickle. The worker reads one line of JSON, then the graph in its
+wire format. It writes one line of JSON for each finding: a bound on the cost, the ops of a schedule or null,
+and the step. The worker is a fresh interpreter that imports our packages, but nothing of the caller's program
+and nothing from the current folder; scripts need no ``if __name__ == "__main__"``. It ends when its work is
+done, when the pipe to it closes (as when the first process is killed), or when it is stopped. If it dies,
+only findings that it has not sent are lost.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from checkmate_solvers.search import Incumbent, answer_easy_cases
 
 __all__ = ["Worker", "serve"]
 
-_PROGRAM = "from checkmate_solvers import auto, worker; worker.serve(auto.prove)"
+_PROGRAM = "from checkmate_solvers import auto, worker; worker.serve(auto.cut_moments)"
 
 
 class Worker:
-    """The worker as the first process sees it. It starts within milliseconds, and loads for a second or two.
+    """The worker, seen from the first process. It starts within milliseconds, and loads for a second or two.
 
     Attributes:
         running: whether more findings may come.
@@ -46,7 +46,7 @@ class Worker:
         Args:
             best: receives the findings, at each :meth:`poll`.
             problem: the question.
-            options: for :func:`checkmate_solvers.auto.prove`, which the process calls; of JSON's types.
+            options: for :func:`checkmate_solvers.auto.cut_moments`, which the process calls; of JSON's types.
         """
         self._best = best
         self._findings: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -80,7 +80,7 @@ class Worker:
             self._best.raise_bound(bound, origin)
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process, whatever it does."""
         self._process.kill()
         with contextlib.suppress(OSError), self._process:  # bytes that were not sent are of no use
             for thread in self._threads:

@@ -1,7 +1,7 @@
-"""Chains: their structure, the binomial schedules of revolve, a dynamic programme for unequal layers."""
+"""Chains: their structure, their bound, revolve for equal layers, a dynamic programme for unequal ones."""
 
 from checkmate_solvers.chains.dynamic import ChainDP
 from checkmate_solvers.chains.revolve import Revolve
-from checkmate_solvers.chains.structure import Chain, NoChain, recognise
+from checkmate_solvers.chains.structure import Chain, recognise
 
-__all__ = ["Chain", "ChainDP", "NoChain", "Revolve", "recognise"]
+__all__ = ["Chain", "ChainDP", "Revolve", "recognise"]

@@ -39,16 +39,18 @@ from checkmate_solvers.chains.structure import Chain, solve_chain
 __all__ = ["ChainDP", "NestedSchedules"]
 
 _FEW_SECTIONS = 32
+"""Sections of the first, quick programme."""
 _MORE_BYTES = 1.15
-"""Factor of the budget up to which the programme looks where bytes are rounded up, and so overestimated."""
+"""Factor of the budget up to which the programme looks if bytes are rounded up, and so overestimated."""
 _ROUNDED_TRIES = 12
+"""Schedules, at most, that are then simulated to find one that fits, the cheapest first."""
 
 _Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainDP:
-    """The dynamic programme, for chains of any length.
+    """The dynamic programme of this module, for chains of any length.
 
     A chain of more layers than ``sections`` is cut into that many sections, first into 32. Bytes are counted
     in units: their greatest common divisor if the budget has at most ``units`` of them, more if there are
@@ -68,12 +70,12 @@ class ChainDP:
     units: int = 600
 
     def __post_init__(self) -> None:
-        """Reject less than one section or unit."""
+        """Raise ValueError unless there is at least one section and one unit."""
         if self.sections < 1 or self.units < 1:
             raise ValueError(f"sections is {self.sections} and units {self.units}, both must be ≥ 1")
 
     def solve(self, problem: Problem) -> Solution:
-        """The cheapest schedule of the programme within the budget; with few sections if the time is up."""
+        """Find the cheapest schedule of the programme; one of few sections if the time is short."""
         return solve_chain(problem, self._schedules)
 
     def _schedules(self, problem: Problem, chain: Chain) -> Iterator[Sequence[int]]:
@@ -115,8 +117,8 @@ class NestedSchedules:
     Args:
         rows: the sections.
         room: bytes for everything that a choice can free.
-        most_units: the most different budgets.
-        deadline: when to give up: then no schedule is known.
+        most_units: how many budgets the table has, at most.
+        deadline: when to give up; no schedule is known then.
 
     Attributes:
         budgets: bytes of each column of the table, ascending, the last being ``room``.
@@ -133,10 +135,10 @@ class NestedSchedules:
         columns = room // self._unit + 1
         self.budgets = room - self._unit * np.arange(columns, dtype=np.int64)[::-1]
         self._cost_before = np.cumsum([0.0, *(row.cost for row in rows)])
-        self._state = [0, *(row.state for row in rows)]
+        self._state = [0, *(row.state_size for row in rows)]
         self._walk = np.zeros((n + 1, n + 1), dtype=np.int64)  # of i + 1 … k, only state i being kept
         for i, row in enumerate(rows):
-            peaks = [row.walk, *(later.leave for later in rows[i + 1 :])]
+            peaks = [row.walk_peak, *(later.leave_peak for later in rows[i + 1 :])]
             self._walk[i, i + 1 :] = np.maximum.accumulate(peaks)
         self._value = np.full((n + 1, n + 1, columns), np.inf)
         self._value[range(n + 1), range(n + 1)] = 0.0
@@ -149,7 +151,7 @@ class NestedSchedules:
                 np.minimum(best[rule.first :], rule.costs, out=best[rule.first :])
 
     def sequence(self, column: int) -> list[int]:
-        """The ops of a schedule of that cost, in order."""
+        """The ops, in order, of the cheapest schedule for the budget of a column."""
         ops: list[int] = []
         stack: list[tuple[int, ...]] = [(0, len(self._rows), column)]
         while stack:
@@ -179,25 +181,25 @@ class NestedSchedules:
             return _Rule(start, costs, run, k, units, then)
 
         first, last = self._rows[i], self._rows[j - 1]
-        x, kept, gradients = self._state[i], self._units(self._state[i]), last.gradients
+        x, kept, gradients = self._state[i], self._units(self._state[i]), last.gradients_size
         read_before = i > 0 and self._rows[i - 1].keeps_output  # by the sections behind this interval
-        finish = x + first.back if read_before else first.finish
-        finish = max(finish, x + first.save + gradients if first.saves else 0)
+        finish = x + first.backward_peak if read_before else first.finish_peak
+        finish = max(finish, x + first.save_peak + gradients if first.saves else 0)
         if j == i + 1:
             yield rule(max(finish, x + gradients), j if first.saves else i, j, 0, i)
             return
         if not (last.reads_input or last.saves):
-            yield rule(x + last.back, i, j, 0, j - 1)
+            yield rule(x + last.backward_peak, i, j, 0, j - 1)
         yield from self._checkpoint(i, j, max(low, kept), high)
         for k in range(i + 1, j + 1):
             row = self._rows[k - 1]
             if row.saves and (k == i + 1 or not row.reads_input):
-                peak = max(self._walk[i, k - 1], self._state[k - 1] + row.save) + gradients
-                need = finish if k == i + 1 else x + max(peak, row.back)
-                yield rule(need, k, k, kept + self._units(row.saved), k - 1)
+                peak = max(self._walk[i, k - 1], self._state[k - 1] + row.save_peak) + gradients
+                need = finish if k == i + 1 else x + max(peak, row.backward_peak)
+                yield rule(need, k, k, kept + self._units(row.saved_size), k - 1)
         if not (read_before or first.reads_input):
-            need = max(finish, x + first.save + gradients)
-            yield rule(need, i + 1, i + 1, self._units(first.saved), i)
+            need = max(finish, x + first.save_peak + gradients)
+            yield rule(need, i + 1, i + 1, self._units(first.saved_size), i)
 
     def _checkpoint(self, i: int, j: int, start: int, high: int) -> Iterator[_Rule]:
         """The rules "checkpoint" of all k in one, unless there is no column."""
@@ -206,7 +208,7 @@ class NestedSchedules:
         value, x, inner = self._value, self._state[i], slice(i + 1, j)
         kept, run_cost = self._units(x), self._cost_before[inner, None] - self._cost_before[i]
         each = value[inner, j, start - kept : high - kept] + value[i, inner, start:high] + run_cost
-        need = x + self._walk[i, inner, None] + self._rows[j - 1].gradients
+        need = x + self._walk[i, inner, None] + self._rows[j - 1].gradients_size
         each[self.budgets[start:high] < need] = np.inf
         k = i + 1 + int(each[:, 0].argmin())
         yield _Rule(start, each.min(axis=0), k, k, kept, k)

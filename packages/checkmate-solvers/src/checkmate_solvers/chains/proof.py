@@ -1,13 +1,13 @@
 r"""Binomial checkpointing as a lower bound on the cost of every schedule of a chain.
 
-Put a pebble on i while anything of state x_i is resident. A run of f_i, and nothing else, puts one on i, and
-needs one on i − 1. In the backward pass ops read x_p, then x_{p−1}, … x_1; let c be the least number such
-that some reads certainly come in this order, each with room for at most c of the states up to that which is
-read. To visit p, p − 1 … 1, with a pebble on each and no more than c when it is visited, takes at least
-t(p + 1, c) placements, the number of :func:`~checkmate_solvers.chains.revolve.forward_steps`: no way to
-reverse a program has fewer (Grimm, Pottier, Rostaing-Schmidt, "Optimal time and minimum space-time product
-for reversing a certain class of programs", 1996; the tests count all ways for short rows). Each costs at
-least as much as the cheapest f_i.
+Put a pebble on i while anything of state x_i is resident. Only a run of f_i puts one on i, and it needs one
+on i − 1. In the backward pass ops read x_p, then x_{p−1}, … x_1; let c be the least number such that some
+reads certainly come in this order, each with room for at most c of the states up to the one that it reads. To
+visit p, p − 1 … 1, with a pebble on each and no more than c when it is visited, takes at least t(p + 1, c)
+placements, the number of :func:`~checkmate_solvers.chains.revolve.forward_steps`: no way to reverse a program
+has fewer (Grimm, Pottier, Rostaing-Schmidt, "Optimal time and minimum space-time product for reversing a
+certain class of programs", 1996; the tests count all ways for short rows). Each placement costs at least as
+much as the cheapest f_i.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from checkmate import Problem
 from checkmate.analysis import working_sets
 from checkmate_solvers.chains.revolve import forward_steps
-from checkmate_solvers.chains.structure import Chain, NoChain, recognise
+from checkmate_solvers.chains.structure import Chain, recognise
 
 __all__ = ["binomial_bound"]
 
@@ -37,7 +37,7 @@ def binomial_bound(problem: Problem) -> float:
     9.0
     """
     chain = recognise(problem.graph)
-    if isinstance(chain, NoChain):
+    if isinstance(chain, str):
         return 0.0
     graph, p, fitting = problem.graph, chain.length, _fitting(problem, chain)
 

@@ -31,12 +31,12 @@ from checkmate_solvers.chains.structure import Chain, solve_chain
 __all__ = ["Revolve", "binomial_sequence", "forward_steps"]
 
 _MOST_OPS = 2_000_000
-"""Longer sequences are not built: with too few slots they grow with the square of the chain."""
+"""Ops of a sequence that is built, at most: with few slots they grow with the square of the chain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revolve:
-    """The closed form, with the most slots that the budget has room for.
+    """Binomial checkpointing in closed form, with the most slots that the budget has room for.
 
     On a chain of unequal layers slots count as if they were equal, and the simulator decides what fits. On a
     graph that is no chain the answer is unknown, unless the base order fits as it is.
@@ -52,12 +52,12 @@ class Revolve:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        """Reject less than one slot, that of the input."""
+        """Raise ValueError unless there is at least one slot, that of the input."""
         if self.slots is not None and self.slots < 1:
             raise ValueError(f"slots is {self.slots}, must be ≥ 1: the first holds the input of the chain")
 
     def solve(self, problem: Problem) -> Solution:
-        """The schedule with the most slots that fits."""
+        """Find the schedule with the most slots that fits."""
         return solve_chain(problem, self._schedules)
 
     def _schedules(self, problem: Problem, chain: Chain) -> Iterator[Sequence[int]]:
@@ -92,7 +92,7 @@ def forward_steps(length: int, slots: int) -> int:
 
 
 def binomial_sequence(chain: Chain, slots: int) -> list[int]:
-    """The ops of the schedule, in order, for :meth:`checkmate.Schedule.from_sequence`.
+    """The ops of the binomial schedule, in order, for :meth:`checkmate.Schedule.from_sequence`.
 
     If the backward ops of a layer read its outputs, and not only its input, the layer runs just before them.
     """

@@ -5,7 +5,7 @@ a list of ops, perhaps empty, that run one after the other. The ops of b_q read 
 earlier backward ops, and of the forward pass only x_{q−1} (the layer's input), x_q (its output) and the other
 outputs of f_q (masks, means). b_{p+1} has no forward op: it is the turn, where the loss is.
 
-Only reads, and whether ops may run again, decide this: names and flags are not looked at. The row of forward
+Only reads, and whether ops may run again, decide what is a chain; names and flags don't. The row of forward
 ops ends with the last one that has a reader other than its successor. Ops that no graph output needs are left
 out.
 """
@@ -21,7 +21,7 @@ from checkmate import DFGraph, Problem, Solution, Status
 from checkmate.analysis import needed_ops
 from checkmate.heuristics import cheapest
 
-__all__ = ["Chain", "NoChain", "recognise", "solve_chain"]
+__all__ = ["Chain", "recognise", "solve_chain"]
 
 _LEAST_SHARE = 4
 """At least one op in this many is in the row, or the graph is no chain: a training step has a forward op and
@@ -55,20 +55,13 @@ class Chain:
         return (*self.forward, *(v for block in reversed(self.blocks) for v in block))
 
 
-@dataclass(frozen=True, slots=True)
-class NoChain:
-    """Why a graph is no chain."""
-
-    reason: str
-
-
-def recognise(graph: DFGraph) -> Chain | NoChain:
-    """Read a graph as a chain, or give the reason why it is none; in time linear in the graph.
+def recognise(graph: DFGraph) -> Chain | str:
+    """Read a graph as a chain, or return the reason why it is no chain. Takes time linear in the graph.
 
     >>> from checkmate.generators import chain, transformer
     >>> recognise(chain(3)).blocks
     ((), (6,), (5,), (3, 4))
-    >>> recognise(transformer(2)).reason
+    >>> recognise(transformer(2))
     "only the first 3 of 67 ops are in a row: op 3 'layer0.attention.key' does not continue it"
     """
     order = np.flatnonzero(needed_ops(graph)).tolist()
@@ -76,14 +69,14 @@ def recognise(graph: DFGraph) -> Chain | NoChain:
     reads = [{t: maker[t] for t in graph.ops[v].inputs if t in maker} for v in order]  # by their makers
     row, p = _row(graph, order, reads)
     if p == 0:
-        return NoChain("no op in a row from the start is read by anything but the op after it")
+        return "no op in a row from the start is read by anything but the op after it"
     if p * _LEAST_SHARE < len(order):
         follows = graph.op_label(order[row]) if row < len(order) else "nothing"
-        return NoChain(f"only the first {p} of {len(order)} ops are in a row: {follows} does not continue it")
+        return f"only the first {p} of {len(order)} ops are in a row: {follows} does not continue it"
     forward, rest = tuple(order[:p]), dict(zip(order[p:], reads[p:], strict=True))
     states = _states([graph.ops[v].outputs for v in forward], reads)
     blocks = _blocks(graph, rest, states)
-    if isinstance(blocks, NoChain):
+    if isinstance(blocks, str):
         return blocks
     return Chain(graph=graph, forward=forward, blocks=tuple(map(tuple, blocks)), states=tuple(states))
 
@@ -109,8 +102,8 @@ def _states(outputs: Sequence[Sequence[int]], reads: Sequence[dict[int, int]]) -
 
 def _blocks(
     graph: DFGraph, rest: dict[int, dict[int, int]], states: Sequence[tuple[int, ...]]
-) -> list[list[int]] | NoChain:
-    """The blocks of the ops behind the row, each with the tensors that it reads and their makers."""
+) -> list[list[int]] | str:
+    """The blocks, from the ops behind the row and the tensors that each reads; or why there are none."""
     p = len(states) - 1
     blocks: list[list[int]] = [[] for _ in states]
     layer = p + 1
@@ -121,7 +114,7 @@ def _blocks(
             layer = min(layer, top + (row_reads.keys() <= set(states[top])))
         for t, i in row_reads.items():
             if i != layer and t not in states[layer - 1]:
-                return NoChain(
+                return (
                     f"{graph.op_label(v)} reads {graph.tensor_label(t)}, which belongs to layer {i}, "
                     f"where the backward pass is at layer {layer}"
                 )
@@ -130,11 +123,11 @@ def _blocks(
 
 
 def solve_chain(problem: Problem, schedules: Callable[[Problem, Chain], Iterable[Sequence[int]]]) -> Solution:
-    """The base order if it fits, else the cheapest of ``schedules``; unknown if the graph is no chain."""
+    """Answer with the base order if it fits, else with the cheapest of ``schedules``; unknown if no chain."""
     once = cheapest(problem, [np.flatnonzero(needed_ops(problem.graph)).tolist()])
     if once.status is not Status.UNKNOWN:
         return once
     chain = recognise(problem.graph)
-    if isinstance(chain, NoChain):
-        return Solution.unknown(problem, reason=f"the graph is no chain: {chain.reason}")
+    if isinstance(chain, str):
+        return Solution.unknown(problem, reason=f"the graph is no chain: {chain}")
     return cheapest(problem, schedules(problem, chain))

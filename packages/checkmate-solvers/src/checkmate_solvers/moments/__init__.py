@@ -1,1 +1,1 @@
-"""Moments of a schedule: bounds and schedules from the tensors resident at a few of them."""
+"""Moments of a schedule: bounds and schedules from which tensors are resident at a few of them."""

@@ -1,10 +1,10 @@
-"""The cut MILP: a few moments of the schedule, decided exactly and together.
+"""The cut MILP: what to keep at a few moments of the schedule, decided exactly and together.
 
-:mod:`checkmate_solvers.moments.program` has the program. The first moment is that at which memory is
-scarcest; alone it is nearly enough, and its MILP is solved at first. Others are added one at a time, as long
-as one raises the bound of the linear relaxation by a good part: of those that
-:mod:`checkmate_solvers.moments.shortage` proposes, that which raises it most. Relaxations are quick, and no
-further moment weakens them. The rest of the time is for the MILP of all; if it ends early, one more is added.
+:mod:`checkmate_solvers.moments.program` has the program. The first moment is the one at which memory is
+scarcest; alone it is nearly enough, and its MILP is solved first. Other moments are added one at a time: of
+those that :mod:`checkmate_solvers.moments.shortage` proposes, the one that raises the bound of the linear
+relaxation most, as long as it raises it enough. Relaxations are quick, and a further moment never weakens
+them. The rest of the time is for the MILP of all moments; if it ends early, one more moment is added.
 """
 
 from __future__ import annotations
@@ -21,31 +21,36 @@ from checkmate_solvers.moments.min_cut import MinCut
 from checkmate_solvers.moments.moment import Decision, Moment, crowded_ops, moment_at
 from checkmate_solvers.moments.program import Moments
 from checkmate_solvers.moments.shortage import promising
-from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
+from checkmate_solvers.search import Incumbent, answer_easy_cases, apply
 
 __all__ = ["CutMilp", "solve_cuts"]
 
 _GAP = 3e-5
-"""Relative to the cost of the whole schedule; the objective counts recomputation only."""
-_BUILDING = 18
-"""A MILP begins only if there is time to judge this many schedules for each of its moments; building it takes
-less."""
-_ALONE_SHARE = 0.4
-"""Share of the remaining time in which a bound alone is proved."""
-_CLOSE, _FIRST_SHARES = 0.01, (2 / 3, 1 / 6)
-"""Shares of the remaining time for the MILP of the first moment: at a relative gap up to the first number,
-which this MILP alone may close; and above."""
-_GROWING_SHARE, _TRYING_SHARE, _WORTH = 0.75, 1 / 3, 0.005
-"""Shares of the remaining time in which moments are added, and of that for trying which one is next; and the
-least rise of the relaxation's bound, relative to it, that adds one."""
-_FEW, _MANY = 2, 6
-"""At least the first number of moments are tried; after the second, no more once the highest rise reaches the
-next estimate."""
+"""A MILP stops at this gap, relative to the cost of the whole schedule (its objective is recomputation)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """Time for the MILPs, and for adding moments by linear relaxations (measured in ADR 24 and 29)."""
+
+    cost: float = 18  # of building a MILP, in simulations for each moment; skipped if less time is left
+    bound_share: float = 0.4  # of the remaining time, at most, to prove a bound for a published method
+    close: float = 0.01  # relative gap up to which the MILP of the first moment alone may close it
+    first_share_close: float = 2 / 3  # of the remaining time, at most, for that MILP at such a gap
+    first_share: float = 1 / 6  # the same at a wider gap
+    growing_share: float = 0.75  # of the remaining time, at most, to add moments
+    trying_share: float = 1 / 3  # of what remains of that, at most, to try which moment is the next
+    worth: float = 0.005  # rise of the relaxation's bound, relative to it, from which on a moment is added
+    few: int = 2  # moments that are tried at least
+    many: int = 6  # tried moments after which none follows whose estimate is below the highest rise so far
+
+
+_SETTINGS = _Settings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutMilp:
-    """Solves the cut MILP for one moment, then for some more together.
+    """Solve the cut MILP for one moment, then for some more together.
 
     Attributes:
         moments: the most moments to add; MILPs with more take long, and hardly prove more.
@@ -57,7 +62,7 @@ class CutMilp:
     nodes: int = 2000
 
     def solve(self, problem: Problem) -> Solution:
-        """Bounds and schedules, each schedule repaired."""
+        """Find bounds and schedules; schedules that don't fit are repaired."""
         best = Incumbent(problem)
         if not answer_easy_cases(best):
             with best.interruptible():
@@ -65,27 +70,28 @@ class CutMilp:
         return best.solution()
 
     def bound(self, best: Incumbent) -> None:
-        """Raise the bound of a published method, whose own holds in its space only; keep no schedules."""
+        """Raise the bound of a published method, whose own bound covers only its space; keep no schedules."""
         if not best.done:
-            limit = _ALONE_SHARE * best.clock.left_s
+            limit = _SETTINGS.bound_share * best.clock.left_s
             other = Incumbent(replace(best.problem, time_limit=limit, on_progress=None))
             self.improve(other, bounds=MinCut(plans=0).improve(other))
             best.raise_bound(other.bound, "cut-milp")
 
     def improve(self, best: Incumbent, *, bounds: Mapping[int, float] | None = None) -> None:
-        """Prove bounds, and follow the decisions that come with them.
+        """Prove bounds, and apply the decisions that come with them.
 
         Args:
             best: receives both.
-            bounds: candidates for moments, by their ops, and the bound that each proves; the highest is that
-                of the first moment. Default the most crowded one alone.
+            bounds: the bound that each candidate for the first moment proves, by its op; the highest is
+                taken. By default the only candidate is the most crowded moment.
         """
         bounds = bounds or dict.fromkeys(crowded_ops(best.problem, 1), 0.0)
-        if not bounds or best.done or not best.clock.has_time_to_judge(_BUILDING):
+        if not bounds or best.done or not best.clock.has_time_for(_SETTINGS.cost):
             return
         programs = _Programs(best, self.nodes)
         first = (max(bounds, key=bounds.__getitem__),)
-        programs.decide(first, _FIRST_SHARES[best.gap > _CLOSE])
+        close = best.gap <= _SETTINGS.close
+        programs.decide(first, _SETTINGS.first_share_close if close else _SETTINGS.first_share)
         chosen = programs.grown(first, self.moments)
         while programs.decide(chosen) and len(chosen) <= self.moments:
             chosen, _ = programs.with_one_more(chosen)
@@ -114,7 +120,7 @@ def solve_cuts(
 
 
 class _Programs:
-    """The programs of one problem; moments are ops."""
+    """The MILPs and relaxations of one problem, each solved once; a moment is given by its op."""
 
     def __init__(self, best: Incumbent, nodes: int) -> None:
         self.best, self.nodes = best, nodes
@@ -124,19 +130,19 @@ class _Programs:
         self._relaxed = cache(lambda ops: self._solve(ops, time_limit=best.clock.left_s, linear=True))
 
     def decide(self, chosen: tuple[int, ...], share: float = 1.0) -> bool:
-        """Solve the MILP of these moments in a share of the time left, and follow it; whether it ended."""
+        """Solve the MILP of these moments in a share of the time left, and apply it; whether it ended."""
         best, left_s = self.best, self.best.clock.left_s
         if not chosen or best.done:
             return False
         known, enough_s = self._solved.get(chosen, (None, 0.0))
-        limit, able = share * left_s, best.clock.has_time_to_judge(_BUILDING * len(chosen))
+        limit, able = share * left_s, best.clock.has_time_for(_SETTINGS.cost * len(chosen))
         if not self.nodes or not able or limit <= enough_s:
             return known is not None and known.finished
         decision = self._solve(chosen, time_limit=limit, gap=best.recompute_gap(_GAP))
         ended = decision.finished or left_s - best.clock.left_s < limit  # or nodes ran out
         self._solved[chosen] = decision, math.inf if ended else limit
         if decision.keep and not best.done:
-            follow(best, decision.keep, "cut-milp")
+            apply(best, decision.keep, "cut-milp")
         return decision.finished
 
     def grown(self, chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
@@ -145,27 +151,28 @@ class _Programs:
         A step begins only if more time is left than the last one took: later steps take longer.
         """
         clock, took_s = self.best.clock, 0.0
-        with clock.within(_GROWING_SHARE if self.nodes else 1.0):
+        with clock.within(_SETTINGS.growing_share if self.nodes else 1.0):
             while len(chosen) <= most and not self.best.done and took_s < clock.left_s:
                 left_s = clock.left_s
                 larger, rise = self.with_one_more(chosen)
-                if rise <= _WORTH * self._relaxed(chosen).recompute:
+                if rise <= _SETTINGS.worth * self._relaxed(chosen).recompute:
                     break
                 chosen, took_s = larger, left_s - clock.left_s
         return chosen
 
     def with_one_more(self, chosen: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
-        """These moments and one more, that which raises the relaxation's bound most; and by how much.
+        """These moments and the one that raises the relaxation's bound most, and by how much.
 
-        Without any, no moments are returned.
+        If there is no further moment, no moments are returned.
         """
-        best, until, base = self.best, self.best.clock.deadline.part(_TRYING_SHARE), self._relaxed(chosen)
+        best = self.best
+        until, base = best.clock.deadline.part(_SETTINGS.trying_share), self._relaxed(chosen)
         decision, _ = self._solved.get(chosen, (base, 0.0))
         decision, found = decision if decision.keep else base, tuple[int, ...]()
         most, tried = 0.0, 0
         for at, estimate in promising(best, chosen, decision, self._moment).items():
-            good = tried >= _MANY and most >= max(estimate, _WORTH * base.recompute)
-            if best.done or good or (until.passed and tried >= _FEW):
+            good = tried >= _SETTINGS.many and most >= max(estimate, _SETTINGS.worth * base.recompute)
+            if best.done or good or (until.passed and tried >= _SETTINGS.few):
                 break
             larger = tuple(sorted((*chosen, at)))
             rise, tried = self._relaxed(larger).recompute - base.recompute, tried + 1
@@ -174,8 +181,8 @@ class _Programs:
         return found, most
 
     def _solve(self, chosen: tuple[int, ...], **options: Any) -> Decision:
-        """Solve the MILP of these moments, or its relaxation, and keep the bound."""
+        """Solve the MILP of these moments, or its relaxation, and raise the bound."""
         decision = solve_cuts([self._moment(at) for at in chosen], nodes=self.nodes, **options)
         moments = "one moment" if len(chosen) == 1 else f"{len(chosen)} moments"
-        self.best.prove(decision.recompute, f"cut-milp with {moments}")
+        self.best.raise_recompute_bound(decision.recompute, f"cut-milp with {moments}")
         return decision

@@ -27,38 +27,39 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from checkmate import Problem, Solution
 from checkmate.analysis import working_sets
 from checkmate_solvers.moments.moment import Decision, Mask, Moment, crowded_ops, moment_at
-from checkmate_solvers.search import Incumbent, answer_easy_cases, follow
+from checkmate_solvers.search import Incumbent, answer_easy_cases, apply
 
-__all__ = ["JUDGED", "MinCut", "min_cut"]
+__all__ = ["CUT_COST", "MinCut", "min_cut"]
 
 _WHOLE = 2**29
 """Capacities are scaled to add up to at most this, and rounded down: SciPy's flows are int32."""
 _INFINITE = 2**30
 """More than any minimum cut; with a flow back along the same edge still an int32."""
 _MOST_STEPS = 40
+"""Steps of Newton's method, at most; it mostly ends after a few."""
+CUT_COST = 4
+"""Cost of a minimum cut in simulations; it is skipped if less time is left."""
 _MOST_OPS = 20_000
-"""Ops that the networks of all moments may have together; with more, moments are left out."""
-JUDGED = 4
-"""A minimum cut takes about as long as judging this many schedules."""
+"""Ops that the networks of all moments may have together; with more ops, there are fewer moments."""
 _LARGE = 4
-"""Of this many moments, one is added where a large working set leaves little room."""
+"""For each four moments, one more is cut, at an op with one of the largest working sets."""
 _Values = npt.NDArray[np.number]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinCut:
-    """Bounds and schedules from single moments, each schedule repaired; milliseconds.
+    """Bounds and schedules from single moments, in milliseconds; schedules that don't fit are repaired.
 
     Attributes:
         moments: how many moments of the order are cut, at least; more if the graph is small.
-        plans: of how many of them, the strongest, the cut is followed.
+        plans: how many cuts become schedules, the strongest first.
     """
 
     moments: int = 8
     plans: int = 2
 
     def solve(self, problem: Problem) -> Solution:
-        """The best of all moments."""
+        """Find the highest bound and the cheapest schedule of all moments."""
         best = Incumbent(problem)
         if not answer_easy_cases(best):
             with best.interruptible():
@@ -66,14 +67,14 @@ class MinCut:
         return best.solution()
 
     def improve(self, best: Incumbent) -> dict[int, float]:
-        """Prove bounds, and follow the strongest cuts.
+        """Prove bounds, and apply the decisions of the strongest cuts.
 
         Args:
             best: receives both.
 
         Returns:
-            The bound of each moment, by its op, in base order, or less where that is below the highest; empty
-            if no moment is crowded.
+            The bound of each moment, by its op, in base order. A bound that is below the highest may be
+            given as less than it is. Empty if no moment is crowded.
         """
         cuts: dict[int, Decision] = {}
         crowded, graph = crowded_ops(best.problem), best.problem.graph
@@ -91,19 +92,19 @@ class MinCut:
         strongest = sorted(cuts, key=lambda at: -cuts[at].recompute)
         for at in strongest[: self.plans]:
             if not best.done:
-                follow(best, cuts[at].keep, "min-cut")
+                apply(best, cuts[at].keep, "min-cut")
         return {at: cuts[at].recompute for at in sorted(cuts)}
 
 
 def _cut_at(best: Incumbent, cuts: dict[int, Decision], at: int) -> None:
-    """Cut at one more moment while there is time."""
-    if at in cuts or best.done or not best.clock.has_time_to_judge(JUDGED):
+    """Cut at one more moment if there is time, and raise the bound."""
+    if at in cuts or best.done or not best.clock.has_time_for(CUT_COST):
         return
     problem = best.problem
     moment = moment_at(problem.graph, problem.budget, at, fixed_order=problem.fixed_order)
     highest = max((cut.recompute for cut in cuts.values()), default=0.0)
     cuts[at] = min_cut(moment, enough=highest)
-    best.prove(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
+    best.raise_recompute_bound(cuts[at].recompute, f"min-cut at {problem.graph.op_label(at)}")
 
 
 class _Line(NamedTuple):

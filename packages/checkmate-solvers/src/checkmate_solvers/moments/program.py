@@ -31,7 +31,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from checkmate_solvers.engines.program import Draft, Ids
+from checkmate_solvers.milp import Draft, Ids
 from checkmate_solvers.moments.moment import Mask, Moment
 
 __all__ = ["Moments"]
@@ -41,7 +41,7 @@ _MOST_UNITS = 2**18
 
 
 class Moments:
-    """The program of some moments.
+    """The program that decides some moments together.
 
     Attributes:
         moments: in the order in which they come; if schedules may reorder, each is an ancestor of the next.
@@ -93,7 +93,7 @@ class Moments:
         return again
 
     def _room(self, k: int) -> None:
-        """Σ |T| x_T ≤ room, in whole numbers up to 2^18.
+        """Add the row Σ |T| x_T ≤ room, in whole numbers up to 2^18.
 
         An engine compares with tolerances, of 1e-6 and less: a row that is full to the byte must not depend
         on them. Sizes and room are divided by their greatest common divisor, then by the factor that is still
@@ -107,7 +107,7 @@ class Moments:
         self._draft.extend(row, np.where(there, self.x[k], -1), (sizes // divisor).astype(np.float64))
 
     def _order(self, k: int) -> None:
-        """An op that has not run makes nothing, and its readers have not run; one that ran stays so."""
+        """Add rows: an op that has not run makes nothing, its readers have not run, and no run is undone."""
         draft, late, following = self._draft, self.a[k], self.a[k + 1]
         made_late = np.append(late, -1)[self.graph.producer]
         draft.rows((self.x[k], 1.0), (made_late, 1.0), upper=1.0, where=(made_late >= 0) & (self.x[k] >= 0))
@@ -116,7 +116,7 @@ class Moments:
         draft.rows((late, 1.0), (following, -1.0), lower=0.0, where=(late >= 0) & (following >= 0))
 
     def _between(self, i: int, j: int) -> None:
-        """Rows for what runs after t_i and before t_j, and for what is resident there."""
+        """Add rows for what runs after t_i and before t_j, and for what is resident at t_j."""
         graph, draft, moments, r = self.graph, self._draft, self.moments, self.r[i, j]
 
         def available(tensors: Ids) -> list[tuple[Ids, float]]:

@@ -1,4 +1,4 @@
-r"""Where a decision about some moments leaves too little room: which moment may raise its bound.
+r"""Where a decision about some moments leaves too little room: a moment there may raise the bound.
 
 Let ρ_o ≤ 1 be the share of op o that runs again after moment t, by a decision about t and others. If all
 that ran as late as it may, a tensor T would be held at a later moment, before its last reader first runs, in
@@ -15,35 +15,43 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from checkmate import Problem
 from checkmate.analysis import liveness, needed_ops, working_sets
-from checkmate_solvers.moments.min_cut import JUDGED, min_cut
+from checkmate_solvers.moments.min_cut import CUT_COST, min_cut
 from checkmate_solvers.moments.moment import Decision, Mask, Moment
-from checkmate_solvers.search import Incumbent, literal
+from checkmate_solvers.search import Incumbent, sequence_of
 
 __all__ = ["promising", "shortage"]
 
-_PARTS, _LEAST, _OF_EACH, _SHARE = 12, 32, 4, 1 / 6
-"""Ops without room are divided into this many parts, fewer if the graph has fewer than the second number of
-ops for each; how many ops of each part get an estimate, those that lack most; and the share of the remaining
-time for all estimates."""
-_LARGE = 8
-"""How many ops with large working sets there are beside them."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """How many moments are proposed (measured in ADR 29)."""
+
+    parts: int = 12  # of the order, at most, in each of which some ops without room get an estimate
+    ops_per_part: int = 32  # of the graph, at least: small graphs have fewer parts
+    estimates: int = 4  # for each part: its ops that lack most bytes
+    share: float = 1 / 6  # of the remaining time, at most, for all estimates
+    large: int = 8  # ops with the largest working sets, which are proposed without an estimate
+
+
+_SETTINGS = _Settings()
 _Shares = npt.NDArray[np.float64]
 
 
 def promising(
     best: Incumbent, chosen: Sequence[int], decision: Decision, moment: Callable[[int], Moment]
 ) -> dict[int, float]:
-    """Moments that may raise the bound of some others, the most promising first, with estimates of the rise.
+    """Moments that may raise the bound of the chosen ones, and by how much; the most promising first.
 
-    Three kinds come in turn: those with the highest estimates; those at which the decision, followed to the
-    letter, is most over the budget; and those with the largest working sets. Of the latter two, estimates say
-    little. Without time, there are no estimates.
+    Three kinds come in turn: those with the highest estimates; those at which the schedule of the decision
+    is most over the budget; and those with the largest working sets. Estimates say little of the last two
+    kinds. Without time, there are no estimates.
 
     Args:
         best: names the problem, and has the clock.
@@ -59,15 +67,18 @@ def promising(
     short = np.array([shortage(best.problem, shares) for shares in after])[at, np.arange(graph.n_ops)]
     in_line = np.logical_and.reduce([moment(t).before | moment(t).after for t in chosen])  # in any order
     others = np.flatnonzero(in_line)
-    sizes, rises, until = working_sets(graph), dict[int, float](), best.clock.deadline.part(_SHARE)
-    parts = np.array_split(others[short[others] > 0], min(_PARTS, 1 + graph.n_ops // _LEAST))
-    fullest = [part[np.argsort(-short[part], kind="stable")[:_OF_EACH]].tolist() for part in parts]
+    sizes, rises, until = working_sets(graph), dict[int, float](), best.clock.deadline.part(_SETTINGS.share)
+    n_parts = min(_SETTINGS.parts, 1 + graph.n_ops // _SETTINGS.ops_per_part)
+    parts = np.array_split(others[short[others] > 0], n_parts)
+    fullest = [
+        part[np.argsort(-short[part], kind="stable")[: _SETTINGS.estimates]].tolist() for part in parts
+    ]
     for v in itertools.chain.from_iterable(itertools.zip_longest(*fullest)):
-        if v is not None and not until.passed and best.clock.has_time_to_judge(JUDGED):
+        if v is not None and not until.passed and best.clock.has_time_for(CUT_COST):
             unpaid, enough = graph.costs * (1 - after[at[v]]), max(rises.values(), default=0.0) / 2
             rises[v] = min_cut(moment(v), costs=unpaid, enough=enough).recompute
     raising = sorted((v for v in rises if rises[v] > 0), key=lambda v: -rises[v])
-    large = sorted(others.tolist(), key=lambda v: (short[v] <= 0, -sizes[v]))[:_LARGE]
+    large = sorted(others.tolist(), key=lambda v: (short[v] <= 0, -sizes[v]))[: _SETTINGS.large]
     over = _overfull(best.problem, decision.keep)
     mixed = itertools.chain.from_iterable(itertools.zip_longest(raising, over, large))
     return {v: rises.get(v, 0.0) for v in mixed if v is not None and in_line[v]}
@@ -106,13 +117,17 @@ def shortage(problem: Problem, shares: _Shares) -> _Shares:
 
 
 def _overfull(problem: Problem, keep: Mapping[int, Mask]) -> list[int]:
-    """Where a decision, followed to the letter, exceeds the budget most: the fullest op of each part."""
-    sequence = literal(problem.graph, keep)
+    """Where the schedule of a decision exceeds the budget most: the fullest op of each part of the order."""
+    sequence = sequence_of(problem.graph, keep)
     sizes, most = dict[int, int](), 0
     for v, size in zip(sequence, liveness(problem.graph, sequence).memory.tolist(), strict=True):
         most = max(most, size)
         if v not in sizes:  # the most since the last first run
             sizes[v], most = most, 0
     over = np.array(sorted(v for v in sizes if sizes[v] > problem.budget), dtype=np.int64)
-    hills = [max(part.tolist(), key=sizes.__getitem__) for part in np.array_split(over, _PARTS) if len(part)]
+    hills = [
+        max(part.tolist(), key=sizes.__getitem__)
+        for part in np.array_split(over, _SETTINGS.parts)
+        if len(part)
+    ]
     return sorted(hills, key=lambda v: -sizes[v])

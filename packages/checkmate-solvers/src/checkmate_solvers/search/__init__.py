@@ -2,22 +2,22 @@
 
 from checkmate_solvers.search.decisions import (
     answer_easy_cases,
+    apply,
     await_machine_code,
-    follow,
     has_machine_code,
-    literal,
-    mend,
-    offer,
+    keep,
+    repair,
+    sequence_of,
 )
 from checkmate_solvers.search.incumbent import Incumbent
 
 __all__ = [
     "Incumbent",
     "answer_easy_cases",
+    "apply",
     "await_machine_code",
-    "follow",
     "has_machine_code",
-    "literal",
-    "mend",
-    "offer",
+    "keep",
+    "repair",
+    "sequence_of",
 ]

@@ -1,6 +1,6 @@
-"""The time of one solve: its deadline, and whether a step can still finish before it.
+"""The clock of one solve: its deadline, and whether a step can still finish before it.
 
-Time limits are wall time. While no schedule is known, a *patient* deadline takes its place, which passes only
+Time limits are wall time. While no schedule is known, a *patient* deadline counts instead, which passes only
 when this thread has also used the limit in CPU time: so a busy machine finds a first schedule, too.
 """
 
@@ -17,13 +17,13 @@ __all__ = ["Clock"]
 
 
 class Clock:
-    """Starts to run when it is made.
+    """The deadlines of one solve; the time starts to run when the clock is made.
 
     Attributes:
         deadline: the time limit, or the end of the innermost :meth:`within` block.
-        patient: the same limit, patient.
-        started: when, as ``time.monotonic()`` counts.
-        is_patient: whether the patient deadline counts: no schedule is known yet.
+        patient: the time limit as a patient deadline.
+        started: when the clock was made, as ``time.monotonic()`` counts.
+        is_patient: whether the patient deadline counts, as no schedule is known yet.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -44,9 +44,9 @@ class Clock:
         """The deadline that counts now."""
         return self.patient if self.is_patient else self.deadline
 
-    def has_time_to_judge(self, schedules: float) -> bool:
-        """Whether a step that takes as long as simulating this many schedules can finish in time."""
-        return self.current.left_s > schedules * judging_s(self._graph)
+    def has_time_for(self, simulations: float) -> bool:
+        """Whether a step can finish in time that costs as much as this many simulations of a schedule."""
+        return self.current.left_s > simulations * judging_s(self._graph)
 
     @contextmanager
     def within(self, share: float) -> Iterator[None]:

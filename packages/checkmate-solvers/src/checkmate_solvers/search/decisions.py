@@ -1,6 +1,6 @@
-"""From a decision to a schedule: follow it to the letter, and repair the sequence where it does not fit.
+"""From a decision to a schedule: which tensors survive some moments, as ops in order that fit the budget.
 
-A decision says which tensors survive some moments. Repair needs machine code; without it, evictions follow
+Where the schedule of a decision doesn't fit, machine code repairs it. Without machine code, evictions follow
 the decision within the budget instead.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,82 +23,87 @@ from checkmate_solvers.search.incumbent import Incumbent
 
 __all__ = [
     "answer_easy_cases",
+    "apply",
     "await_machine_code",
-    "follow",
     "has_machine_code",
-    "literal",
-    "mend",
-    "offer",
+    "keep",
+    "repair",
+    "sequence_of",
 ]
 
-_STEPS = 500
-"""Most steps of a repair: a longer one mostly never ends, or ends at a high cost."""
-_TRIES = 3
-"""How many repairs are tried while no schedule is known; each draws other random numbers."""
-_WORSE = 1.2
-"""Evictions give up at this multiple of the incumbent's cost."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """Limits of a repair by machine code, and of evictions and pruning, which replace it."""
+
+    cost: float = 8  # of applying a decision, in simulations; it is skipped if less time is left
+    repair_steps: int = 500  # of one repair, at most: a longer one mostly never ends, or ends at a high cost
+    repairs: int = 3  # tried while no schedule is known; each draws other random numbers
+    worse: float = 1.2  # an eviction gives up at this multiple of the incumbent's cost
+    eviction_share: float = 0.2  # of the remaining time, at most, for one eviction
+    pruning_share: float = 0.1  # of the remaining time, at most, for pruning
+    pause_s: float = 0.1  # between two looks at whether the machine code is compiled
+
+
+_SETTINGS = _Settings()
 _WEIGHTS = (Weights(1, 1, 1, stale=True), Weights(1, 1, 1), Weights(1, 0, 1, stale=True), Weights(1, 1, 0.5))
-_SHARE = 0.2
-"""Share of the remaining time that one eviction may use; pruning half of it."""
-_JUDGED = 8
-"""Following a decision takes about as long as judging this many schedules."""
-_PAUSE_S = 0.1
+"""How successive evictions choose the tensors that leave."""
 _NO_MACHINE_CODE = "without the local search, which was not compiled or loaded in time"
 
 
 def answer_easy_cases(best: Incumbent) -> bool:
-    """Try the two easy answers: the budget is below the floor, or has room for everything.
+    """Answer the two easy cases: a budget below the floor, and one with room for everything.
 
     Returns:
         Whether the search is done.
     """
     problem, needed = best.problem, needed_ops(best.problem.graph)
     if problem.budget < floor(problem.graph).size:
-        best.prove(math.inf, "floor")
+        best.raise_bound(math.inf, "floor")
         return True
     if not needed.all() or keep_all_peak(problem.graph) <= problem.budget:
         best.keep_if_better(np.flatnonzero(needed).tolist(), "keep-all")
     return best.done
 
 
-def literal(graph: DFGraph, keep: Mapping[int, npt.NDArray[np.bool_]]) -> list[int]:
-    """The needed ops in the order that follows a decision to the letter, whether that fits or not."""
+def sequence_of(graph: DFGraph, kept: Mapping[int, npt.NDArray[np.bool_]]) -> list[int]:
+    """The ops in order, with repeats, that keep exactly the decided tensors, whether that fits or not."""
     needed = needed_ops(graph)
-    return [v for v in sequence_from_moments(graph, keep) if needed[v]]
+    return [v for v in sequence_from_moments(graph, kept) if needed[v]]
 
 
-def follow(best: Incumbent, keep: Mapping[int, npt.NDArray[np.bool_]], origin: str) -> None:
-    """Offer the schedule that keeps certain tensors at certain moments.
+def apply(best: Incumbent, kept: Mapping[int, npt.NDArray[np.bool_]], origin: str) -> None:
+    """Make a schedule of a decision, repair it if it does not fit, and keep it if it is the best.
 
     Args:
-        best: receives the schedule, repaired if it does not fit.
-        keep: for each moment, by its op, which tensors survive it; shape ``[n_tensors]``.
+        best: receives the schedule.
+        kept: for each moment, by its op, which tensors survive it; shape ``[n_tensors]``.
         origin: the step that decided this.
     """
     problem = best.problem
-    if not best.clock.has_time_to_judge(_JUDGED):
+    if not best.clock.has_time_for(_SETTINGS.cost):
         return
-    sequence = literal(problem.graph, keep)
+    sequence = sequence_of(problem.graph, kept)
     if has_machine_code(best):
-        mend(best, sequence, origin)
-    elif not offer(best, sequence, origin):
+        repair(best, sequence, origin)
+    elif not keep(best, sequence, origin):
         for weights in _WEIGHTS:
             evicted = evicting_sequence(
                 problem.graph,
                 problem.budget,
                 weights,
-                keep,
-                ceiling=_WORSE * best.cost,
-                deadline=best.clock.deadline.part(_SHARE),
+                kept,
+                ceiling=_SETTINGS.worse * best.cost,
+                deadline=best.clock.deadline.part(_SETTINGS.eviction_share),
             )
             if evicted is not None:
-                offer(best, evicted, f"{origin}, repaired")
+                keep(best, evicted, f"{origin}, repaired")
             if best.done:
                 break
 
 
-def offer(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
-    """Judge a sequence of ops without the computes that it does not need.
+def keep(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
+    """Remove the computes that a sequence of ops doesn't need, and keep it if it fits and is the best.
 
     Returns:
         Whether the sequence is within the budget.
@@ -106,12 +112,12 @@ def offer(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
     timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
     if timeline.peak > budget:
         return False
-    able = best.clock.has_time_to_judge(_JUDGED)
+    able = best.clock.has_time_for(_SETTINGS.cost)
     if able and has_machine_code(best):
-        mend(best, sequence, origin)
+        repair(best, sequence, origin)
         return True
     best.keep_if_better(timeline, origin)
-    until = best.clock.deadline.part(_SHARE / 2)
+    until = best.clock.deadline.part(_SETTINGS.pruning_share)
     for fixed_order in {best.problem.fixed_order, True} if able else ():
         lean = pruned(graph, sequence, budget, fixed_order=fixed_order, deadline=until)
         best.keep_if_better(lean, origin)
@@ -119,9 +125,9 @@ def offer(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
 
 
 def has_machine_code(best: Incumbent) -> bool:
-    """Whether the machine code of the local search is loaded, or can be in the time that is left.
+    """Whether the machine code of the local search is loaded, or can be loaded in the time that is left.
 
-    If not, the search is marked as provisional.
+    If it is neither, the answer is marked as provisional.
     """
     found = available(best.clock.current.left_s) is not None
     if not found:
@@ -130,17 +136,17 @@ def has_machine_code(best: Incumbent) -> bool:
 
 
 def await_machine_code(best: Incumbent) -> bool:
-    """Wait while the machine code is being compiled and time is left; return whether it is available."""
+    """Wait for machine code that is being compiled, while time is left; return whether it is available."""
     while not (found := has_machine_code(best)) and not best.done and is_awaited():
-        time.sleep(_PAUSE_S)
+        time.sleep(_SETTINGS.pause_s)
     return found
 
 
-def mend(best: Incumbent, sequence: Sequence[int], origin: str) -> None:
-    """Bring a sequence within the budget by machine code; keep the result if that succeeds."""
+def repair(best: Incumbent, sequence: Sequence[int], origin: str) -> None:
+    """Bring a sequence of ops within the budget by machine code, and keep it if it then is the best."""
     room = best.problem.budget - best.problem.graph.base_size
-    for _ in range(1 if best.found_by else _TRIES):
+    for _ in range(1 if best.found_by else _SETTINGS.repairs):
         best.driver.load(sequence)
-        if best.driver.repair(room, _STEPS, deadline=best.clock.deadline):
+        if best.driver.repair(room, _SETTINGS.repair_steps, deadline=best.clock.deadline):
             best.keep_if_better(best.driver.best.tolist(), origin)
             break

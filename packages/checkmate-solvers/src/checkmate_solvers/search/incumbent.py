@@ -1,4 +1,4 @@
-"""The incumbent: the cheapest schedule and the highest bound found so far, and the steps that found them."""
+"""The incumbent of one solve: the cheapest schedule and the highest bound so far, and their origins."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from checkmate_solvers.search.clock import Clock
 __all__ = ["Incumbent"]
 
 _GOOD_ENOUGH = 5e-4
-"""Relative gap at which a search stops."""
+"""The search stops at this relative gap."""
 _WIDEST_GAP = 0.05
-"""Relative to the recomputation: the widest gap at which a program is solved."""
+"""A MILP stops at this gap, relative to the recomputation, or at a smaller one."""
 
 
 class Incumbent:
-    """Keeps the best schedule and bound of one problem, and reports each improvement.
+    """The best schedule and bound of one problem so far; each improvement is reported.
 
     Attributes:
         problem: the question.
@@ -79,7 +79,7 @@ class Incumbent:
         return (self.cost - self.bound) / self.cost if self.cost > 0 else 0.0
 
     def recompute_gap(self, gap: float) -> float:
-        """A gap relative to the whole cost as one relative to the recomputation; at most 5 %."""
+        """Convert a gap relative to the whole cost to one relative to the recomputation, of at most 5 %."""
         again = self.bound - self.base
         return min(gap * self.bound / again, _WIDEST_GAP) if again > 0 else _WIDEST_GAP
 
@@ -116,22 +116,22 @@ class Incumbent:
             self._origin["schedule"] = origin
             self.note(origin)
 
-    def prove(self, recompute: float, origin: str) -> None:
-        """Raise the bound: every schedule costs at least ``recompute`` more than each needed op once."""
+    def raise_recompute_bound(self, recompute: float, origin: str) -> None:
+        """Keep a proved bound on the cost of all recomputation; infinite if no schedule fits."""
         bound = self.base + recompute
         if self._step and math.isfinite(bound):
             bound = float(self._step * math.ceil(bound / self._step))
         self.raise_bound(bound, origin)
 
     def raise_bound(self, bound: float, origin: str) -> None:
-        """Keep a proved bound on the whole cost, if it is the highest so far."""
+        """Keep a proved bound on the cost of every schedule, if it is the highest so far."""
         if bound > self.bound:
             self.bound = bound
             self._origin["bound"] = origin
             self.note(origin)
 
     def note(self, step: str) -> None:
-        """Report what the solver does, without anything new."""
+        """Report progress: the cost and the bound that are known, and what the solver does."""
         if self.problem.on_progress is not None:
             incumbent = self.cost if self._best is not None else None
             elapsed_s = time.monotonic() - self.clock.started
@@ -148,7 +148,7 @@ class Incumbent:
             self._origin["interrupted"] = "Ctrl-C"
 
     def solution(self) -> Solution:
-        """The answer as far as it is known now."""
+        """The answer to the problem, from what is known now."""
         if self._best is not None:
             if self.provisional and self.gap > _GOOD_ENOUGH:
                 self._origin["provisional"] = self.provisional

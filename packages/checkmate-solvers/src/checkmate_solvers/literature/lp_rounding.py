@@ -10,7 +10,7 @@ with 1 − ε of the room. There are three ways to round, the first and the last
 - S = 1 with probability S*.
 
 Where stage plans do not fit, the paper has no schedule. Here they are repaired: the tensors that the plan
-keeps at a few moments are kept as far as the budget allows (:func:`checkmate.heuristics.evicting_sequence`).
+keeps at a few moments are kept as far as the budget allows (:func:`checkmate_solvers.search.apply`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import numpy.typing as npt
 
 from checkmate import Plan, Problem, Solution
 from checkmate_solvers.engines import Highs
-from checkmate_solvers.engines.program import Backend
-from checkmate_solvers.literature.stages.paper import PaperProgram
-from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
+from checkmate_solvers.literature.stages import NEEDED_COST, Needed, PaperProgram, Shape
+from checkmate_solvers.milp import Backend
 from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.moments.moment import Mask, crowded_ops
-from checkmate_solvers.search import Incumbent, answer_easy_cases, follow, offer
+from checkmate_solvers.search import Incumbent, answer_easy_cases, apply, keep
 
 __all__ = ["LpRounding"]
 
 _MOMENTS = 5
+"""Moments, at most, whose kept tensors a repair starts from."""
 _DIGITS = 6
 """Decimals of S*: with more of them, an engine's arithmetic would decide near a threshold."""
 _Floats = npt.NDArray[np.float64]
@@ -40,7 +40,7 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LpRounding:
-    """Rounds the linear relaxation in several ways, with several ε; the cheapest schedule that fits wins.
+    """Round the linear relaxation in several ways, with several ε, and take the cheapest schedule that fits.
 
     Attributes:
         margins: ε, in the order in which they are tried.
@@ -61,7 +61,7 @@ class LpRounding:
     def solve(self, problem: Problem) -> Solution:
         """The best of all roundings; unknown if none fits, or the time is too short."""
         best = Incumbent(problem)
-        if answer_easy_cases(best) or not best.clock.has_time_to_judge(NEEDED):
+        if answer_easy_cases(best) or not best.clock.has_time_for(NEEDED_COST):
             return best.solution()
         needed = Needed(problem.graph, problem.budget)
         if Shape(graph=needed.graph, room=needed.room).fits_in(problem.time_limit):
@@ -74,7 +74,7 @@ class LpRounding:
         return best.solution()
 
     def _improve(self, best: Incumbent, needed: Needed, shape: Shape, random: np.random.Generator) -> bool:
-        """Relax, round, offer; False if the relaxation, also with less room, has no solution."""
+        """Relax, round, and keep what fits; False if the relaxation has no solution."""
         model = PaperProgram(shape, strengthened=self.strengthened)
         outcome = self.backend.solve(model.program.relaxed(), time_limit=best.clock.left_s, gap=0.0)
         if outcome.values is None:
@@ -89,13 +89,13 @@ class LpRounding:
             if retain.tobytes() not in tried:
                 tried.add(retain.tobytes())
                 sequence = needed.sequence(Plan.from_retained(shape.graph, retain))
-                fits |= offer(best, sequence, f"lp-rounding, {how}")
+                fits |= keep(best, sequence, f"lp-rounding, {how}")
         if self.repair and not fits and not best.done:
             retain = _retained(shape, relaxed > 0.5)
             ops = crowded_ops(best.problem, _MOMENTS)
-            keep = np.ones((len(ops), best.problem.graph.n_tensors), dtype=np.bool_)
-            keep[:, needed.tensors] = retain[np.searchsorted(needed.ops, ops)]
-            follow(best, dict(zip(ops, keep, strict=True)), "lp-rounding")
+            kept = np.ones((len(ops), best.problem.graph.n_tensors), dtype=np.bool_)
+            kept[:, needed.tensors] = retain[np.searchsorted(needed.ops, ops)]
+            apply(best, dict(zip(ops, kept, strict=True)), "lp-rounding")
         return True
 
     def _rounded(self, relaxed: _Floats, random: np.random.Generator) -> Iterator[tuple[str, Mask]]:

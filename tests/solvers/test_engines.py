@@ -17,8 +17,8 @@ from checkmate.errors import MissingDistributionError, PluginError, SolverError
 from checkmate.generators import chain
 from checkmate.testing import SolverConformance
 from checkmate_solvers.engines import Highs, Scip
-from checkmate_solvers.engines.program import Backend, Program
-from checkmate_solvers.literature.stages.checkmate_milp import CheckmateMilp
+from checkmate_solvers.literature.checkmate_milp import CheckmateMilp
+from checkmate_solvers.milp import Backend, Milp
 
 needs_ortools = pytest.mark.skipif(find_spec("ortools") is None, reason="needs the extra ortools")
 BACKENDS = [
@@ -33,13 +33,13 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Program:
+def programs(draw: st.DrawFn) -> Milp:
     """Up to four whole columns of range 0 … 2, up to three rows: a few dozen points."""
     columns, rows = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     numbers = st.integers(-3, 3)
     matrix = np.array(draw(st.lists(numbers, min_size=rows * columns, max_size=rows * columns)), dtype=float)
     lower = np.array(draw(st.lists(st.sampled_from([-math.inf, -1.0, 1.0]), min_size=rows, max_size=rows)))
-    return Program(
+    return Milp(
         objective=np.array(draw(st.lists(numbers, min_size=columns, max_size=columns))) / 3,
         matrix=csr_array(matrix.reshape(rows, columns)),
         lower=lower,
@@ -50,7 +50,7 @@ def programs(draw: st.DrawFn) -> Program:
     )
 
 
-def best(program: Program) -> float:
+def best(program: Milp) -> float:
     """By looking at every point."""
     points = np.stack(np.meshgrid(*[np.arange(3)] * len(program.objective)), axis=-1)
     points = points.reshape(-1, len(program.objective))
@@ -60,7 +60,7 @@ def best(program: Program) -> float:
 
 
 @given(program=programs())
-def test_a_backend_finds_the_best_point(backend: Backend, program: Program) -> None:
+def test_a_backend_finds_the_best_point(backend: Backend, program: Milp) -> None:
     outcome, known = backend.solve(program, time_limit=10, gap=0.0), best(program)
     assert outcome.finished
     assert outcome.bound <= known
@@ -75,7 +75,7 @@ def test_a_backend_finds_the_best_point(backend: Backend, program: Program) -> N
 
 
 @given(program=programs())
-def test_the_bound_of_the_relaxation_is_below(backend: Backend, program: Program) -> None:
+def test_the_bound_of_the_relaxation_is_below(backend: Backend, program: Milp) -> None:
     assert backend.solve(program.relaxed(), time_limit=10, gap=0.0).bound <= best(program)
 
 
@@ -93,7 +93,7 @@ def test_the_chain_of_the_paper_with_scip() -> None:
 
 @needs_ortools
 def test_the_message_of_an_engine_is_passed_on() -> None:
-    program = Program(
+    program = Milp(
         objective=np.ones(1),
         matrix=csr_array(np.ones((1, 1))),
         lower=np.zeros(1),

@@ -2,8 +2,8 @@ r"""A mixed-integer linear program, and the outcome of an engine that solves it.
 
     min c·x    subject to    lower ≤ A x ≤ upper,    least ≤ x ≤ most,    x_j whole where asked
 
-A :class:`Backend` is one engine, and knows nothing of graphs. A :class:`Draft` collects the columns and rows
-of a program, many at a time.
+A :class:`Backend` is one engine (:mod:`checkmate_solvers.engines` has two), and knows nothing of graphs. A
+:class:`Draft` collects the columns and rows of a program, many at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-__all__ = ["Backend", "Draft", "Ids", "Outcome", "Program"]
+__all__ = ["Backend", "Draft", "Ids", "Milp", "Outcome"]
 
 Ids = npt.NDArray[np.int64]
 """Numbers of columns or rows, in any shape; −1 = there is none."""
@@ -24,8 +24,8 @@ _Values = _Floats | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Program:
-    """The program of the module.
+class Milp:
+    """A mixed-integer linear program, in the form at the top of the module.
 
     Every column is bounded. No entry of the objective exceeds 1, no other one 2^18, so that an engine's
     tolerances mean something.
@@ -46,7 +46,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """The result of an engine.
+    """What an engine found and proved.
 
     Attributes:
         values: of the columns, within the engine's tolerances; None if it found none.
@@ -63,7 +63,7 @@ class Outcome:
 class Backend(Protocol):
     """One engine: a value whose fields are its settings, as a solver is."""
 
-    def solve(self, program: Program, *, time_limit: float, gap: float) -> Outcome:
+    def solve(self, program: Milp, *, time_limit: float, gap: float) -> Outcome:
         """Solve the program; as a linear one if no column has to be whole.
 
         Args:
@@ -75,7 +75,7 @@ class Backend(Protocol):
 
 
 class Draft:
-    """Columns and rows, added in blocks of any shape."""
+    """A program that is being written: columns and rows are added in blocks of any shape."""
 
     def __init__(self) -> None:
         """Start without columns and rows."""
@@ -124,14 +124,14 @@ class Draft:
         present = (rows >= 0) & (columns >= 0) & (values != 0)
         self._entries.append((rows[present], columns[present], values[present]))
 
-    def program(self) -> Program:
+    def program(self) -> Milp:
         """The finished program."""
         least, most, cost, integral = (np.concatenate(parts) for parts in zip(*self._columns, strict=True))
         lower, upper = (np.concatenate(parts) for parts in zip(*self._bounds, strict=True))
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
         matrix = csr_array((values, (rows, columns)), shape=(self.n_rows, self.n_columns))
         whole = integral.astype(np.bool_)
-        return Program(
+        return Milp(
             objective=cost, matrix=matrix, lower=lower, upper=upper, least=least, most=most, integral=whole
         )
 

@@ -14,11 +14,11 @@ from checkmate.plugins import Solver
 from checkmate.testing import SolverConformance
 from checkmate.testing.strategies import graphs, problems, training_steps
 
-from ..stages.space import best_in_stages  # noqa: TID252 - there is no package to import it from
+from .space import best_in_stages
 
 pytest.importorskip("ortools")
 from checkmate_solvers.literature import RetentionIntervals
-from checkmate_solvers.literature.retention.model import Grid, Model
+from checkmate_solvers.literature.retention_intervals import Grid, Model
 
 SMALL = st.one_of(graphs(max_ops=5), training_steps(max_layers=3))
 

@@ -1,7 +1,7 @@
 """The MILP of the Checkmate paper: n² decisions, what to compute and to retain in every stage.
 
 Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, section
-4; :mod:`checkmate_solvers.literature.stages.paper` has the rows. It is exact *in its space*: ops in base
+4; :mod:`checkmate_solvers.literature.stages` has the rows. The MILP is exact *in its space*: ops in base
 order within a stage, each at most once, the first runs in base order. Cheaper schedules may exist outside, so
 its own bound proves nothing about the problem. The reported bound is that of the cut MILP.
 """
@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from checkmate import Problem, Solution
 from checkmate.errors import PlanError
 from checkmate_solvers.engines import Highs
-from checkmate_solvers.engines.program import Backend
-from checkmate_solvers.literature.stages.paper import PaperProgram
-from checkmate_solvers.literature.stages.shape import NEEDED, Needed, Shape
+from checkmate_solvers.literature.stages import NEEDED_COST, Needed, PaperProgram, Shape
+from checkmate_solvers.milp import Backend
 from checkmate_solvers.moments.cut_milp import CutMilp
-from checkmate_solvers.search import Incumbent, answer_easy_cases, offer
+from checkmate_solvers.search import Incumbent, answer_easy_cases, keep
 
 __all__ = ["CheckmateMilp"]
 
@@ -45,12 +44,12 @@ class CheckmateMilp:
     def solve(self, problem: Problem) -> Solution:
         """The best schedule of the paper's space; unknown if there is none, or the time is too short."""
         best = Incumbent(problem)
-        if not answer_easy_cases(best) and best.clock.has_time_to_judge(NEEDED):
+        if not answer_easy_cases(best) and best.clock.has_time_for(NEEDED_COST):
             self._improve(best, Needed(problem.graph, problem.budget))
         return best.solution()
 
     def _improve(self, best: Incumbent, needed: Needed, *, roundup: bool = False) -> None:
-        """Offer the best stage plan; if rounded bytes made it too large, the best with bytes rounded up."""
+        """Keep the best stage plan; if rounded bytes made it too large, the best with bytes rounded up."""
         partitioned = self.partitioned or best.problem.fixed_order
         shape = Shape(graph=needed.graph, room=needed.room, partitioned=partitioned, roundup=roundup)
         if not shape.fits_in(best.problem.time_limit):
@@ -69,5 +68,5 @@ class CheckmateMilp:
             sequence = needed.sequence(model.plan(outcome.values))
         except PlanError:  # whole only within the engine's tolerance
             return
-        if not offer(best, sequence, origin) and not shape.exact and not roundup:
+        if not keep(best, sequence, origin) and not shape.exact and not roundup:
             self._improve(best, needed, roundup=True)

@@ -9,7 +9,7 @@ from checkmate import Problem, Status, keep_all_peak
 from checkmate.generators import chain, unet
 from checkmate.testing import SolverConformance
 from checkmate.testing.strategies import problems, training_steps
-from checkmate_solvers.literature.stages.lp_rounding import LpRounding
+from checkmate_solvers.literature.lp_rounding import LpRounding
 
 
 class TestLpRounding(SolverConformance):

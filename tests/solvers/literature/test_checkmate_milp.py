@@ -16,9 +16,8 @@ from checkmate.plugins import Solver
 from checkmate.testing import SolverConformance, optimum
 from checkmate.testing.strategies import graphs, problems, training_steps
 from checkmate_solvers.engines import Highs
-from checkmate_solvers.literature.stages.checkmate_milp import CheckmateMilp
-from checkmate_solvers.literature.stages.paper import PaperProgram
-from checkmate_solvers.literature.stages.shape import Shape
+from checkmate_solvers.literature.checkmate_milp import CheckmateMilp
+from checkmate_solvers.literature.stages import PaperProgram, Shape
 
 from .space import best_in_stages
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from checkmate import DFGraph
 from checkmate.generators import chain
-from checkmate_solvers.literature.retention.model import Grid, event
+from checkmate_solvers.literature.retention_intervals import Grid, event
 
 
 @given(st.integers(0, 300), st.integers(0, 300))

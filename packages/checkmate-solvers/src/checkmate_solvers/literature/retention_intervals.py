@@ -1,4 +1,8 @@
-r"""The model: when each op runs, at most C times, and until when each copy of its outputs is held.
+r"""MOCCASIN: the model of retention intervals, solved by CP-SAT from a schedule that eviction found.
+
+The model decides when each op runs, at most C times, and until when each copy of its outputs is held. It
+covers few of all schedules: base order, each op at most once in a stage, and C times in all. So CP-SAT's own
+bound proves nothing about the problem, and neither does "no solution": neither is reported.
 
 Stage k ends with the first run of op k; before it, ops 0 … k − 1 may run again, in base order. So op v in
 stage k ≥ v has the number k (k + 1) / 2 + v, its *event*. The end of the schedule counts as one more op, of
@@ -23,18 +27,105 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from checkmate import DFGraph
+from checkmate import DFGraph, Problem, Solution
+from checkmate.heuristics import StaticEviction
+from checkmate_solvers.engines import require_ortools
+from checkmate_solvers.literature.stages import NEEDED_COST, Needed
+from checkmate_solvers.search import Incumbent, answer_easy_cases, keep
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["Grid", "Model", "event"]
+__all__ = ["Grid", "Model", "RetentionIntervals", "event"]
 
-_SAFE = 2**60
+_NAME = "retention-intervals"
+_EVICTION_SHARE = 0.2
+"""Share of the time limit that eviction may take, which finds the schedule to start from."""
+_MOST_EVENTS = 2_000_000
+"""Events of a model, at most, so that it fits into little memory."""
+_EVENTS_PER_S = 100_000
+"""Events of a model, at most, for each second of the time limit."""
+_MOST_SEED = 2**31
+"""CP-SAT's seeds are smaller than this."""
+_MOST_PRODUCT = 2**60
+"""Units of bytes times events, at most: CP-SAT adds them up in 64 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionIntervals:
+    """CP-SAT over retention intervals; the schedule that it starts from can be the answer.
+
+    Attributes:
+        copies: C, how many times an op may run. With 1 nothing is recomputed.
+        warm_start: begin with a schedule of eviction; False = from nothing, as in the paper.
+
+    Raises:
+        MissingDistributionError: if OR-Tools is not installed.
+        ValueError: if ``copies`` is less than 1.
+    """
+
+    copies: int = 2
+    warm_start: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise if OR-Tools is not installed, or an op may not run at all."""
+        require_ortools()
+        if self.copies < 1:
+            raise ValueError(f"copies is {self.copies}, must be ≥ 1: an op runs at least once")
+
+    def solve(self, problem: Problem) -> Solution:
+        """The best schedule found; unknown if there is none, or the graph too large for the time."""
+        best = Incumbent(problem)
+        if answer_easy_cases(best):
+            return best.solution()
+        if self.warm_start:
+            fixed = replace(
+                problem, fixed_order=True, time_limit=_EVICTION_SHARE * problem.time_limit, on_progress=None
+            )
+            started = StaticEviction().solve(fixed)
+            if started.schedule is not None:
+                keep(best, started.schedule.sequence.tolist(), "eviction")
+        if not best.clock.has_time_for(NEEDED_COST):
+            return best.solution()
+        needed = Needed(problem.graph, problem.budget)
+        grid = Grid(graph=needed.graph, room=needed.room)
+        if not best.done and grid.end <= min(_MOST_EVENTS, _EVENTS_PER_S * problem.time_limit):
+            self._improve(best, needed, Model(grid, self.copies))
+        return best.solution()
+
+    def _improve(self, best: Incumbent, needed: Needed, model: Model) -> None:
+        """Keep each solution as it comes; in the end, prune the last one."""
+        from ortools.sat.python import cp_model
+
+        if best.sequence is not None:
+            place = {v: i for i, v in enumerate(needed.ops)}
+            model.start_from([place[v] for v in best.sequence])
+        found: list[int] = []
+
+        class KeepEach(cp_model.CpSolverSolutionCallback):
+            def on_solution_callback(self) -> None:
+                found[:] = (needed.ops[v] for v in model.sequence(self.value))
+                best.keep_if_better(found, _NAME)
+
+        if best.clock.left_s <= 0:
+            return
+        solver = cp_model.CpSolver()
+        settings, problem = solver.parameters, best.problem
+        settings.max_time_in_seconds = best.clock.left_s
+        settings.num_workers = problem.threads
+        settings.interleave_search = problem.threads > 1  # deterministic
+        settings.random_seed = problem.seed % _MOST_SEED
+        status = solver.solve(model.cp, KeepEach())
+        exact = not len(problem.graph.reuses.indices)
+        if exact and status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
+            best.note(f"{_NAME}: all schedules searched in which no op runs more than {self.copies} times")
+        if found:
+            keep(best, found, _NAME)
 
 
 def event(stage: int, op: int) -> int:
@@ -47,7 +138,7 @@ def event(stage: int, op: int) -> int:
 
 
 class Grid:
-    """The ops, bytes and costs of the model, in whole numbers.
+    """The ops, events, bytes and costs of the model, in whole numbers.
 
     Bytes are counted in units of their greatest common divisor, exactly. Only where bytes × events might
     overflow 64 bits, the unit is larger, and bytes are rounded up.
@@ -78,7 +169,7 @@ class Grid:
             later = (self.last_stage[j] for u in op.outputs for j in self.readers.get(u, []))
             self.last_stage[v] = max([v, *later])
         divisor = math.gcd(*graph.sizes.tolist(), *graph.workspaces.tolist()) or 1
-        unit = divisor * max(1, -(-(room // divisor) * (self.end + 1) // _SAFE))
+        unit = divisor * max(1, -(-(room // divisor) * (self.end + 1) // _MOST_PRODUCT))
         self.sizes: list[int] = (-(-graph.sizes // unit)).tolist()
         unread = [sum(self.sizes[u] for u in op.outputs if u not in self.readers) for op in graph.ops]
         self.passing: list[int] = (-(-graph.workspaces // unit) + np.array(unread, dtype=np.int64)).tolist()
@@ -106,7 +197,7 @@ class Grid:
 
 
 class Model:
-    """The model of one grid.
+    """The variables and constraints of one grid.
 
     Args:
         grid: the ops, and their events.
@@ -117,7 +208,7 @@ class Model:
     """
 
     def __init__(self, grid: Grid, copies: int) -> None:
-        """Build it."""
+        """Build the model."""
         from ortools.sat.python import cp_model
 
         self.grid, self.cp = grid, cp_model.CpModel()
@@ -156,7 +247,7 @@ class Model:
                         self.cp.add_hint(starts[r], runs[r])
 
     def sequence(self, value: Callable[[cp_model.IntVar], int]) -> list[int]:
-        """The ops in order, for the values of a solution."""
+        """The ops in order, from the values of a solution."""
         runs = [
             (value(start), v)
             for v in range(self.grid.graph.n_ops)

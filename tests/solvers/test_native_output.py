@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from checkmate_solvers.engines.silence import native_output_on_stderr
+from checkmate_solvers.engines import native_output_on_stderr
 
 _PROGRAM = """
 import ctypes
-from checkmate_solvers.engines.silence import native_output_on_stderr
+from checkmate_solvers.engines import native_output_on_stderr
 c = ctypes.CDLL(None)
 c.puts(b"before")
 with native_output_on_stderr():
