@@ -64,7 +64,7 @@ def traced(stock: Any) -> TracedGraph:
     return trace(capture(stock.get_concrete_function(tf.TensorSpec([SIDE, SIDE]))))
 
 
-def settled(traced: TracedGraph) -> tuple[DFGraph, list[int]]:
+def ordered(traced: TracedGraph) -> tuple[DFGraph, list[int]]:
     return with_writes_settled(traced.graph, traced.writes, traced.in_sequence)
 
 
@@ -109,7 +109,7 @@ def results(captured: Captured, runs: Program, steps: int = 3) -> list[bytes]:
 def test_random_sequences_give_the_bits_of_the_unscheduled_step(
     traced: TracedGraph, unscheduled: Unscheduled
 ) -> None:
-    graph, order = settled(traced)
+    graph, order = ordered(traced)
     writes = {k: traced.writes[v] for k, v in enumerate(order) if v in traced.writes}
     expected = results(traced.captured, unscheduled(traced))
     repeats = 0

@@ -13,13 +13,13 @@ import tensorflow as tf
 from checkmate import Schedule
 from checkmate.framework import ProgramError
 from checkmate.plugins import StepReport
+from checkmate_tf.adapters.frontend import step_of
 from checkmate_tf.adapters.observe import light_bytes, sees_every_buffer
 from checkmate_tf.api.bind import BoundStep, TracedFunction, bind
-from checkmate_tf.api.trace import step_of
 from checkmate_tf.costs.meter import memory_meter
 from checkmate_tf.ops.device import device_of_this_machine
 
-__all__ = ["Executor", "RunnableStep", "bind"]
+__all__ = ["Executor", "RunnableStep"]
 
 _log = logging.getLogger(__name__)
 

@@ -136,8 +136,8 @@ def _positions(bound: BoundStep) -> dict[str, int | None]:
 
 def _op_at(bound: BoundStep) -> list[int]:
     """Position of a compute → the op of the graph that runs there."""
-    settled, copies = bound.traced.settled, bound.program.copies
-    op_of = {op.name: k for k, v in enumerate(settled.order) for op in settled.traced.groups[v]}
+    ordered, copies = bound.traced.ordered, bound.program.copies
+    op_of = {op.name: k for k, v in enumerate(ordered.order) for op in ordered.traced.groups[v]}
     return [op_of[copies[k].op.name] for k in bound.program.ends]
 
 

@@ -16,8 +16,8 @@ from checkmate.framework import TracedStep
 from checkmate_tf.capture.arguments import Signature
 from checkmate_tf.capture.function_capture import UnsupportedFunctionError
 from checkmate_tf.running.emit import Replay, emit
+from checkmate_tf.running.ordered_step import OrderedStep
 from checkmate_tf.running.program import Program
-from checkmate_tf.running.settled import Settled
 
 __all__ = ["BoundStep", "Source", "TracedFunction", "as_written", "bind"]
 
@@ -50,17 +50,17 @@ class TracedFunction(TracedStep):
     """A training step that was traced and not run; :func:`bind` makes it run by a schedule of ``graph``.
 
     Attributes:
-        settled: TensorFlow's ops, and their relation to ``graph``.
+        ordered: TensorFlow's ops, and their relation to ``graph``.
         source: the function that was traced.
     """
 
-    settled: Settled
+    ordered: OrderedStep
     source: Source
 
     @property
     def variables(self) -> tuple[tf.Variable, ...]:
         """The variables that the step uses."""
-        return self.settled.traced.captured.variables
+        return self.ordered.traced.captured.variables
 
 
 def bind(traced: TracedFunction, schedule: Schedule) -> BoundStep:
@@ -90,7 +90,7 @@ def bind(traced: TracedFunction, schedule: Schedule) -> BoundStep:
     (TensorShape([1024, 1]), TensorShape([]))
     """
     simulate(traced.graph, schedule)
-    return BoundStep(traced, traced.settled.program(schedule))
+    return BoundStep(traced, traced.ordered.program(schedule))
 
 
 class BoundStep:
@@ -144,5 +144,5 @@ class BoundStep:
         """TensorFlow's function of the program, made at its first use."""
         if self._replay is None:
             with tf.init_scope():
-                self._replay = emit(self.traced.settled.traced.captured, self.program)
+                self._replay = emit(self.traced.ordered.traced.captured, self.program)
         return self._replay

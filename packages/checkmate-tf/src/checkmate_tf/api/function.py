@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from itertools import count
@@ -18,21 +19,22 @@ import tensorflow as tf
 from checkmate import Budget, ProfilerBusyError
 from checkmate.framework import AUTO
 from checkmate.report import HasPlans
+from checkmate.units import format_bytes
 from checkmate_tf import private
 from checkmate_tf.api.bind import BoundStep, Source, TracedFunction, as_written
 from checkmate_tf.capture.arguments import Signature
-from checkmate_tf.capture.function_capture import UnsupportedFunctionError, capture
-from checkmate_tf.capture.uncounted import measured_run
+from checkmate_tf.capture.function_capture import UnsupportedFunctionError
 from checkmate_tf.costs.events import other_profiler_runs
+from checkmate_tf.costs.meter import memory_meter
+from checkmate_tf.ops.device import device_of_this_machine
 from checkmate_tf.planning.options import Options, Settings
-from checkmate_tf.planning.planner import plan_step, price_step
+from checkmate_tf.planning.planner import Planner
 from checkmate_tf.planning.step_plan import StepPlan
 
 __all__ = ["PlannedFunction", "function"]
 
 _MOST_KINDS = 32
 """Kinds of arguments whose plans are kept: a plan of 600 ops and its function take 45 MiB of the host."""
-_REWRITING = "rewriting the graph"
 _log = logging.getLogger(__name__)
 
 
@@ -150,10 +152,8 @@ class PlannedFunction(HasPlans[StepPlan]):
         with self._options.planning("tracing"):
             source = self._concrete(Signature.of(args, kwargs)[0])
             with tf.init_scope():
-                self._options.report(_REWRITING)
-                captured = capture(source.function)
-                settled, account = price_step(captured, self._options, optimizer=self._optimizer_handles())
-        return TracedFunction(graph=settled.graph, account=account, settled=settled, source=source)
+                step = self._planner().price(source.function)
+        return TracedFunction(graph=step.graph, account=step.account(), ordered=step.ordered, source=source)
 
     def _step(self, signature: Signature) -> _Step:
         with self._lock:
@@ -174,38 +174,37 @@ class PlannedFunction(HasPlans[StepPlan]):
             )
         source = self._concrete(signature)
         with tf.init_scope():  # measured ops run now, even if the caller is being traced
-            try:
-                plan, provisional = self._decided(source, self._options), False
-            except ProfilerBusyError:
-                if not other_profiler_runs():
-                    raise
-                _log.warning(
-                    "another profiler is running, so no op can be measured: costs are FLOPs, and workspaces "
-                    "are not counted, until the first step after it"
-                )
-                unmeasured = replace(self._options, cost_model="flops", workspaces=False)
-                plan, provisional = self._decided(source, unmeasured), True
+            plan, provisional = self._new_plan(source.function)
         text = repr(plan.solution)  # handlers may keep the record: it must not hold the plan
         _log.info("planned for %s: %s", signature, text)
-        settled = plan.settled
-        traced = TracedFunction(graph=settled.graph, account=plan.account, settled=settled, source=source)
+        step = plan.step
+        traced = TracedFunction(graph=step.graph, account=plan.account, ordered=step.ordered, source=source)
         bound = BoundStep(traced, plan.program)
         return _Step(plan=plan, bound=bound, options=self._options, provisional=provisional)
 
-    def _decided(self, source: Source, options: Options) -> StepPlan:
+    def _new_plan(self, function: Any) -> tuple[StepPlan, bool]:
+        """The plan of a ``ConcreteFunction``, and whether it is provisional."""
         known = (step.plan for step in self._steps.values() if not step.provisional)
         like = max(known, key=lambda plan: plan.plain_peak, default=None)
-        options.report(_REWRITING)
-        captured = capture(source.function)
-        return plan_step(captured, options, optimizer=self._optimizer_handles(), like=like)
+        try:
+            return self._planner().plan(function, like), False
+        except ProfilerBusyError:
+            if not other_profiler_runs():
+                raise
+        _log.warning(
+            "another profiler is running, so no op can be measured: costs are FLOPs, and workspaces "
+            "are not counted, until the first step after it"
+        )
+        return self._planner(cost_model="flops", workspaces=False).plan(function, like), True
+
+    def _planner(self, **settings: Any) -> Planner:
+        handles = {id(v.handle) for v in self._optimizer()}
+        return Planner(options=replace(self._options, **settings), optimizer=handles)
 
     def _concrete(self, signature: Signature) -> Source:
         traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
         function = traced.get_concrete_function(*signature.specs)
         return Source(signature=signature, function=function, keep=traced)
-
-    def _optimizer_handles(self) -> set[int]:
-        return {id(v.handle) for v in self._optimizer()}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -235,5 +234,33 @@ class _Step:
             _ = self.bound.replay
             self.options.report("running the first step")
             if any(self.plan.traced.uncounted):
-                return measured_run(self.plan, self.bound.run, tensors)
+                return _measured_run(self.plan, self.bound.run, tensors)
             return self.bound.run(tensors)
+
+
+def _measured_run(
+    plan: StepPlan, run: Callable[[Sequence[tf.Tensor]], Any], tensors: Sequence[tf.Tensor]
+) -> Any:
+    """Run a step under the memory meter, and log a warning with its peak: its bytes are not all counted.
+
+    Args:
+        plan: the plan; some of its ops hold bytes that are not counted.
+        run: runs the step.
+        tensors: the arguments.
+    """
+    names = [op.name for op in plan.traced.uncounted]
+    text = f"the bytes of {len(names)} ops depend on data and are not counted, the first is {names[0]!r}"
+    measuring = memory_meter(plan.traced.captured.variables, tensors, device=device_of_this_machine())
+    with ExitStack() as stack:
+        try:
+            meter = stack.enter_context(measuring)
+        except ProfilerBusyError:
+            _log.warning("%s; another profiler is running, so the first step was not measured", text)
+            return run(tensors)
+        results = run(tensors)
+    peak, budget = format_bytes(meter.peak), format_bytes(plan.solution.problem.budget)
+    _log.warning(
+        "%s: the first step held %s, the budget is %s, other steps may hold more; reserve= makes room",
+        *(text, peak, budget),
+    )
+    return results

@@ -18,8 +18,15 @@ import tensorflow as tf
 
 from checkmate import CheckmateError
 from checkmate_tf import private
-from checkmate_tf.ops.branches import branch_arguments, branch_functions, has_branches
-from checkmate_tf.ops.loops import LOOPS, Loop, loop_arguments, loop_functions
+from checkmate_tf.ops.control_flow import (
+    LOOPS,
+    Loop,
+    branch_arguments,
+    branch_functions,
+    has_branches,
+    loop_arguments,
+    loop_functions,
+)
 from checkmate_tf.ops.storages import nbytes
 
 __all__ = ["Captured", "UnsupportedFunctionError", "capture"]

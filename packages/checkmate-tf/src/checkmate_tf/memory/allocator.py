@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import product
+from typing import Literal
 
 import tensorflow as tf
 
 from checkmate import DFGraph
 from checkmate_tf.memory.bfc import GRANULE, Allocator, OutOfMemoryError
 from checkmate_tf.memory.residency import Changes, changes, resident_bytes
-from checkmate_tf.planning.options import Counts
 from checkmate_tf.running.program import Program, Value
 from checkmate_tf.tracing.needs import SMALL
 
-__all__ = ["expected_bytes"]
+__all__ = ["Counts", "expected_bytes"]
 
+Counts = Literal["live", "allocator"]
+"""The bytes that a budget bounds: those that are alive at once, or the memory that the allocator needs."""
 _EARLY = 0.005
 """Share of the peak charged for light ops, which wait for nothing and may run early."""
 _EARLIEST = 32

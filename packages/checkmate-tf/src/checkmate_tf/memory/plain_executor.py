@@ -1,4 +1,4 @@
-"""The order in which TensorFlow's own executor runs a step, and the program that it then is.
+"""How TensorFlow's own executor runs a step without a plan, and the plain peak: the bytes that it then needs.
 
     op ↦ (thread, start, end):      each op once, after those that it reads or waits for
 
@@ -23,13 +23,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from checkmate import DFGraph
 from checkmate.cost import OpProfile
+from checkmate_tf.memory.allocator import Counts, expected_bytes
+from checkmate_tf.ops.device import device_of_this_machine
 from checkmate_tf.ops.storages import ALIASES, is_source, lender, nbytes, takes_over
-from checkmate_tf.running.addn_order import roots_of
-from checkmate_tf.running.program import Copy, Hold, Program, Value, branch_programs
+from checkmate_tf.running.program import Copy, Hold, Program, Value, branch_programs, roots_of
 from checkmate_tf.tracing.step_graph import TracedGraph
 
-__all__ = ["Run", "executed", "plain_program", "threads_of"]
+__all__ = ["Run", "executed", "plain_peak", "plain_program", "threads_of"]
 
 _CHEAP = ALIASES | {
     *("NoOp", "Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"),
@@ -132,6 +134,26 @@ def _next(threads: Sequence[_Thread]) -> int | None:
     if own.inline or own.queue:
         return (own.inline or own.queue).popleft()
     return next((other.queue.pop() for other in others if other.queue), None)
+
+
+def plain_peak(
+    traced: TracedGraph,
+    graph: DFGraph,
+    workspaces: Mapping[tf.Operation, int],
+    profiles: Mapping[tf.Operation, OpProfile],
+    counts: Counts,
+) -> int:
+    """The bytes that a step will need at its peak as TensorFlow runs it without a plan, on this device.
+
+    Args:
+        traced: the step.
+        graph: of the step, which says what is resident from the start.
+        workspaces: as in :func:`plain_program`, likewise ``profiles``.
+        profiles: run times.
+        counts: the bytes to count, as in :func:`~checkmate_tf.memory.allocator.expected_bytes`.
+    """
+    program, needs = plain_program(traced, workspaces, profiles, device_of_this_machine())
+    return expected_bytes(program, needs, graph, counts)
 
 
 def plain_program(

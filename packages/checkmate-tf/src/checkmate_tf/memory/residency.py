@@ -19,16 +19,25 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from checkmate import Tensor
+from checkmate import DFGraph, Tensor
 from checkmate.cost import OpProfile
-from checkmate_tf.ops.branches import branch_arguments
+from checkmate_tf.ops.control_flow import branch_arguments
 from checkmate_tf.ops.storages import ALIASES, aliased_input, lender, output_bytes, takes_over
+from checkmate_tf.running.ordered_step import OrderedStep
 from checkmate_tf.running.program import Copy, Program, Value, branch_programs
 from checkmate_tf.tracing.needs import Buffer
 from checkmate_tf.tracing.step_graph import TracedGraph
-from checkmate_tf.tracing.tensor_lists import Lists
+from checkmate_tf.tracing.tensor_lists import TensorLists
 
-__all__ = ["Changes", "changes", "held_by_group", "resident_bytes", "with_lent", "workspaces_of"]
+__all__ = [
+    "Changes",
+    "changes",
+    "held_by_group",
+    "resident_bytes",
+    "with_lent",
+    "with_reuses",
+    "workspaces_of",
+]
 
 _LENT = -1
 """Replaces the number of an output in the value that a copy lends to a later one."""
@@ -113,7 +122,7 @@ def held_by_group(
 def workspaces_of(traced: TracedGraph, profiles: Mapping[tf.Operation, OpProfile]) -> dict[tf.Operation, int]:
     """Bytes that each op needs only while it runs; a loop, with the workspaces of the ops inside."""
     found = {op: profile.workspace for op, profile in profiles.items()}
-    for op, run in traced.runs.items():
+    for op, run in traced.loop_runs.items():
         inside = max((found.get(inner, 0) for inner in run.ops), default=0)
         found[op] = max(run.peak + inside - traced.lists.bytes_of(op), 0)
     return found
@@ -127,6 +136,31 @@ def with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tu
         if t is not None:
             tensors[t] = replace(tensors[t], size=tensors[t].size + workspaces.get(before, 0))
     return tuple(tensors)
+
+
+def with_reuses(ordered: OrderedStep, workspaces: Mapping[tf.Operation, int]) -> OrderedStep:
+    """The same step, each op with the input in whose memory it allocates, because kernels write over it.
+
+    Op v reuses tensor t if the group of v holds no more with t dying in it than without t. A group reuses one
+    tensor at most: of the two inputs of a sum, the kernel writes over one.
+
+    Args:
+        ordered: the step.
+        workspaces: bytes that each op needs only while it runs.
+    """
+    graph = ordered.graph
+    ops = list(graph.ops)
+    for v, original in enumerate(ordered.order):
+        group = ordered.traced.groups[original]
+        if any(op.name in ordered.starts for op in group) or not any(map(takes_over, group)):
+            continue  # such a sum starts with another input
+        held = ops[v].workspace + sum(graph.tensors[t].size for t in ops[v].outputs)
+        for t in _candidates(graph, v):
+            dying = {t: graph.tensors[t].size}
+            if held_by_group(ordered.traced, group, workspaces, dying) <= held:
+                ops[v] = replace(ops[v], reuses=(t,))
+                break
+    return replace(ordered, graph=replace(graph, ops=tuple(ops)))
 
 
 class _Memory:
@@ -233,7 +267,7 @@ class _Buffers:
         items: buffer of a list → the other buffers in which its items are.
     """
 
-    def __init__(self, copies: Sequence[Copy], given: Mapping[int, int], lists: Lists) -> None:
+    def __init__(self, copies: Sequence[Copy], given: Mapping[int, int], lists: TensorLists) -> None:
         self.lists, self.items = lists, dict[Value, list[Value]]()
         self.sizes = dict(_named(given))
         self.aliases: dict[Value, Value | None] = {}
@@ -310,3 +344,9 @@ def _inside(tensor: tf.Tensor, place: Mapping[str, int], tensor_of: Mapping[Buff
 def _given(t: int) -> int:
     """The number that a tensor of the graph has among the inputs of a group; 0 is for all other inputs."""
     return t + 1
+
+
+def _candidates(graph: DFGraph, v: int) -> Iterator[int]:
+    """The inputs of an op that may die, those first that few ops read, of these the latest."""
+    movable = {t for t in graph.ops[v].inputs if graph.tensors[t].size} - {*graph.inputs, *graph.outputs}
+    yield from sorted(movable, key=lambda t: (len(graph.readers.row(t)), -t))

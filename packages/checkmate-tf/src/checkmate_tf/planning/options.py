@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 from checkmate import DFGraph
 from checkmate.framework import Options as CommonOptions
 from checkmate.framework import Settings as CommonSettings
+from checkmate_tf.memory.allocator import Counts
 
 __all__ = ["Counts", "Options", "Settings"]
 
@@ -15,8 +16,6 @@ _LEAST_S, _OP_S, _STEPS = 2.0, 1.5e-3, 10
 """Usual seconds of the solver: at least; for each op; and, if it is more, the time of this many steps. In
 networks of 1,300 to 3,200 ops the rest of 15 seconds made a step 0.15 % faster at most, near the least budget
 0.4 %."""
-Counts = Literal["live", "allocator"]
-"""The bytes that a budget bounds."""
 
 
 class Settings(CommonSettings, total=False):

@@ -17,8 +17,7 @@ import tensorflow as tf
 
 from checkmate_tf import private
 from checkmate_tf.capture.function_capture import Captured
-from checkmate_tf.ops.branches import branch_functions
-from checkmate_tf.ops.loops import one_by_one
+from checkmate_tf.ops.control_flow import branch_functions, one_by_one
 from checkmate_tf.running.program import Program, Value
 
 __all__ = ["Replay", "emit"]

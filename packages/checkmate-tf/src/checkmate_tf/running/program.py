@@ -7,18 +7,19 @@ The bytes that a program holds are counted before it runs (:mod:`checkmate_tf.me
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from checkmate.analysis import sequence_to_run, with_writes_settled
+from checkmate_tf.ops.storages import aliased_input
 from checkmate_tf.running.lean_order import lean_order
 from checkmate_tf.tracing.step_graph import TracedGraph
-from checkmate_tf.tracing.tensor_lists import Lists
+from checkmate_tf.tracing.tensor_lists import TensorLists
 
-__all__ = ["Copy", "Hold", "Program", "Value", "branch_programs", "program"]
+__all__ = ["Copy", "Hold", "Program", "Value", "branch_programs", "program", "roots_of"]
 
 
 class Value(NamedTuple):
@@ -36,7 +37,7 @@ class Copy:
         op: of the captured step.
         inputs: the values that it reads.
         heavy: whether the schedule orders it; a light op runs as soon as its inputs exist.
-        branches: the programs of its branches, see :mod:`checkmate_tf.ops.branches`.
+        branches: the programs of its branches, see :mod:`checkmate_tf.ops.control_flow`.
     """
 
     op: tf.Operation
@@ -67,7 +68,7 @@ class Program:
 
     copies: tuple[Copy, ...]
     outputs: tuple[Value, ...]
-    lists: Lists = field(default_factory=Lists)
+    lists: TensorLists = field(default_factory=TensorLists)
     ends: tuple[int, ...] = ()
     holds: tuple[Hold, ...] = ()
     entire: bool = False
@@ -111,6 +112,17 @@ def _once(traced: TracedGraph) -> list[int]:
     graph, order = with_writes_settled(traced.graph, traced.writes, traced.in_sequence)
     writes = {k: traced.writes[v] for k, v in enumerate(order) if v in traced.writes}
     return [order[v] for v in sequence_to_run(graph, lean_order(graph), writes)]
+
+
+def roots_of(copies: Sequence[Copy]) -> Callable[[Value], Value]:
+    """Value ↦ the first value in the same buffer."""
+    known: dict[Value, Value] = {}
+    for k, copy in enumerate(copies):
+        for t in copy.op.outputs:
+            source = aliased_input(copy.op, t.value_index)
+            if source is not None and copy.inputs:
+                known[Value(k, t.value_index)] = known.get(copy.inputs[source], copy.inputs[source])
+    return lambda v: known.get(v, v)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from checkmate_tf import private
-from checkmate_tf.ops.loops import LOOPS
+from checkmate_tf.ops.control_flow import LOOPS
 from checkmate_tf.ops.storages import aliased_input, calls_functions, is_source, nbytes
-from checkmate_tf.tracing.tensor_lists import Lists
+from checkmate_tf.tracing.tensor_lists import TensorLists
 
 __all__ = ["SMALL", "Buffer", "Heavy", "Needs", "needs_of"]
 
@@ -89,7 +89,7 @@ class Needs:
     """
 
     heavy: list[Heavy] = field(default_factory=list)
-    lists: Lists = field(default_factory=Lists)
+    lists: TensorLists = field(default_factory=TensorLists)
     variables: dict[str, int] = field(default_factory=dict)
     reads_before: dict[str, list[tf.Operation]] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
@@ -233,7 +233,7 @@ class Needs:
 
 
 def needs_of(
-    ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = (), lists: Lists | None = None
+    ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = (), lists: TensorLists | None = None
 ) -> Needs:
     """The needs of every op of a step.
 
@@ -242,7 +242,7 @@ def needs_of(
         outputs: of the step.
         lists: of the step; default none.
     """
-    lists = lists or Lists()
+    lists = lists or TensorLists()
     needs = Needs(lists=lists)
     while True:
         for op in ops:

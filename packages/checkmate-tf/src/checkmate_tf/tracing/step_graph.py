@@ -17,7 +17,7 @@ from checkmate_tf.ops.storages import calls_functions, is_compiled, nbytes
 from checkmate_tf.tracing.grouping import groups_of, in_sequence, results_first
 from checkmate_tf.tracing.labels import Labels
 from checkmate_tf.tracing.needs import Buffer, Heavy, Needs, needs_of
-from checkmate_tf.tracing.tensor_lists import Lists, Run, lists_of
+from checkmate_tf.tracing.tensor_lists import LoopRun, TensorLists, tensor_lists_of
 
 __all__ = ["TracedGraph", "is_smaller", "trace"]
 
@@ -46,14 +46,14 @@ class TracedGraph:
     in_sequence: tuple[int, ...]
     reads_before: Mapping[str, Sequence[tf.Operation]]
     branches: Mapping[str, tuple[TracedGraph, ...]]
-    lists: Lists
+    lists: TensorLists
 
     @property
-    def runs(self) -> Mapping[tf.Operation, Run]:
+    def loop_runs(self) -> Mapping[tf.Operation, LoopRun]:
         """How loops run; those whose bytes are not known are left out."""
         found = {op: run for op in self._own if (run := self.lists.runs.get(op.name)) is not None}
         for branch in self._all_branches:
-            found |= branch.runs
+            found |= branch.loop_runs
         return found
 
     @property
@@ -86,7 +86,7 @@ class TracedGraph:
 
 def trace(captured: Captured, *, name: str = "") -> TracedGraph:
     """The graph of a captured step, its costs 0, its updates where they were traced."""
-    lists = lists_of(captured)
+    lists = tensor_lists_of(captured)
     needs = needs_of(captured.ops, captured.outputs, lists)
     returned = frozenset(b for t in captured.outputs for b in needs.of(t))
     groups = results_first(groups_of(needs.heavy, returned), returned)
