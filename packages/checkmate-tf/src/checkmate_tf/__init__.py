@@ -1,7 +1,7 @@
 """Checkmate for TensorFlow and Keras: train any network within a byte budget.
 
-Users write ``checkmate.tf2``, another name of this package: "2" because it plans the functions and variables
-of TensorFlow 2. The distribution that ``pip`` installs is ``checkmate-tf``.
+Users write ``checkmate.tf2``: the same names, under the interface of the distribution ``checkmate-tf``. The 2
+says that it plans the functions and variables of TensorFlow 2.
 
 Importing this package does not import TensorFlow; the first use of a name does. So listing its plugin is
 fast.

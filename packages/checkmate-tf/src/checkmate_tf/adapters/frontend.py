@@ -35,21 +35,21 @@ class Frontend:
             options: as in :func:`trace`.
 
         Raises:
-            ProgramError: if it is none of these.
+            ProgramError: if ``program`` is not one of these.
         """
         function, arguments = step_of(program, **options)
         return function.trace(*arguments)
 
 
 def step_of(program: Any, /, **options: Any) -> tuple[PlannedFunction, tuple[Any, ...]]:
-    """The step that a program names or makes, and its arguments, of which specs replace tensors.
+    """The step that a program names or makes, and its arguments, with specs in place of tensors.
 
     Args:
         program: as :meth:`Frontend.trace` takes it.
         options: as in :func:`trace`.
 
     Raises:
-        ProgramError: if it is no such program.
+        ProgramError: if it is not such a program.
     """
     made: Any = program() if callable(program) else program
     parsed = Options.parse(**{"workspaces": None, **options})

@@ -1,4 +1,4 @@
-"""Small programs on which the conformance kit tests the executor: each f in about twenty heavy ops.
+"""Small programs, of about twenty heavy ops each, on which the conformance kit tests the executor.
 
 Their large tensors have tens of KiB, far more than all small ones together. Each is a function of tensors
 that returns losses and gradients, and may update variables; all variables are restored before each run.

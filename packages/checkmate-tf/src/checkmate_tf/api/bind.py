@@ -1,4 +1,4 @@
-"""A traced step, and the same step as it runs by a schedule: every planned step of this package runs so.
+"""Bind a traced step to a schedule; every planned step of this package runs as a bound step.
 
 bind: (f, σ) ↦ f̂ with f̂(x) = f(x), bit for bit, whose ops run, and whose buffers are freed, as σ says
 """
@@ -35,8 +35,8 @@ class Source:
     """The function that was traced.
 
     Attributes:
-        signature: its arguments.
-        function: TensorFlow's ``ConcreteFunction`` of it, which gives the structure of the results.
+        signature: the arguments that it was traced for.
+        function: TensorFlow's ``ConcreteFunction``, which gives the structure of the results.
         keep: an object that must live as long.
     """
 
@@ -102,7 +102,7 @@ class BoundStep:
 
     Args:
         traced: the step.
-        program: of a schedule of it.
+        program: the program of one of its schedules.
     """
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:

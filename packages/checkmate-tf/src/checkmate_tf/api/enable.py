@@ -57,7 +57,7 @@ def enable(
         UnsupportedModelError: if the model is not compiled, is compiled by XLA, or is trained under a
             ``tf.distribute`` strategy.
         UnsupportedKerasError: if Keras does not run on TensorFlow.
-        TypeError: if the model is no Keras model, there is no such setting, or the cost model is none.
+        TypeError: if the model is not a Keras model, or a setting does not exist or has a wrong type.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")

@@ -1,4 +1,4 @@
-"""A function that computes a training step, planned for each kind of arguments and run as planned.
+"""Run a function that computes a training step within a byte budget, planned for each kind of arguments.
 
 f(x) = y  ↦  f̂(x) = y, bit for bit, with peak(f̂) ≤ budget
 """
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from checkmate import Budget, ProfilerBusyError
 from checkmate.framework import AUTO
-from checkmate.report import HasPlans
+from checkmate.report import Account, HasPlans
 from checkmate.units import format_bytes
 from checkmate_tf import private
 from checkmate_tf.api.bind import BoundStep, Source, TracedFunction, as_written
@@ -29,6 +29,7 @@ from checkmate_tf.costs.meter import memory_meter
 from checkmate_tf.ops.device import device_of_this_machine
 from checkmate_tf.planning.options import Options, Settings
 from checkmate_tf.planning.planner import Planner
+from checkmate_tf.planning.priced_step import PricedStep
 from checkmate_tf.planning.step_plan import StepPlan
 
 __all__ = ["PlannedFunction", "function"]
@@ -52,9 +53,9 @@ def function(
     """Run a function that computes losses and gradients, and may apply them, within a byte budget.
 
     Args:
-        fn: a function that ``tf.function`` accepts: of tensors, nested in tuples, lists and dicts, and of
-            Python values, which are constants to it. It may create variables at its first call only. Left
-            out for a decorator with settings: ``@function(budget="8GiB")``.
+        fn: a function that ``tf.function`` accepts. Its arguments are tensors, nested in tuples, lists and
+            dicts, and Python values, which are constants to it. It may create variables only at its first
+            call. Leave it out for a decorator with settings: ``@function(budget="8GiB")``.
         budget: bytes of everything that the step holds at once: variables that it uses, arguments,
             activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the plain
             step's peak (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
@@ -66,7 +67,7 @@ def function(
     Raises:
         BudgetError: if the budget can't be read.
         UnsupportedFunctionError: if ``fn`` is a ``tf.function`` that XLA compiles.
-        TypeError: if ``fn`` can't be called, there is no such setting, or the cost model is none.
+        TypeError: if ``fn`` can't be called, or a setting does not exist or has a wrong type.
 
     >>> w = tf.Variable(tf.ones([4, 4]))
     >>> @function(budget="100%", cost_model="flops")
@@ -153,7 +154,7 @@ class PlannedFunction(HasPlans[StepPlan]):
             source = self._concrete(Signature.of(args, kwargs)[0])
             with tf.init_scope():
                 step = self._planner().price(source.function)
-        return TracedFunction(graph=step.graph, account=step.account(), ordered=step.ordered, source=source)
+        return _traced(source, step, step.account())
 
     def _step(self, signature: Signature) -> _Step:
         with self._lock:
@@ -177,9 +178,7 @@ class PlannedFunction(HasPlans[StepPlan]):
             plan, provisional = self._new_plan(source.function)
         text = repr(plan.solution)  # handlers may keep the record: it must not hold the plan
         _log.info("planned for %s: %s", signature, text)
-        step = plan.step
-        traced = TracedFunction(graph=step.graph, account=plan.account, ordered=step.ordered, source=source)
-        bound = BoundStep(traced, plan.program)
+        bound = BoundStep(_traced(source, plan.step, plan.account), plan.program)
         return _Step(plan=plan, bound=bound, options=self._options, provisional=provisional)
 
     def _new_plan(self, function: Any) -> tuple[StepPlan, bool]:
@@ -207,15 +206,19 @@ class PlannedFunction(HasPlans[StepPlan]):
         return Source(signature=signature, function=function, keep=traced)
 
 
+def _traced(source: Source, step: PricedStep, account: Account) -> TracedFunction:
+    return TracedFunction(graph=step.graph, account=account, ordered=step.ordered, source=source)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Step:
     """A plan, and the step that runs by it.
 
     Attributes:
-        options: how it was planned, for progress reports.
+        options: the settings, for progress reports.
         provisional: whether it was planned without measuring its ops.
         started: whether it has run eagerly.
-        used: number of its last use among those of the function.
+        used: the number of its last use, counted over all steps of the function.
     """
 
     plan: StepPlan

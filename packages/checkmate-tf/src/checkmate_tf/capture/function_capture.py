@@ -1,4 +1,4 @@
-"""One training step as a graph of TensorFlow's ops, in an order in which they can run.
+"""Capture a training step as a graph of TensorFlow's ops, in an order in which they can run.
 
     function, specs ↦ ConcreteFunction ↦ Grappler ↦ ops o₁ … oₙ, each after the ops that it reads or waits for
 
@@ -46,7 +46,7 @@ class Captured:
     Attributes:
         graph: the graph that holds the ops.
         ops: in an order in which they can run.
-        inputs: the placeholders of the arguments, then those of the captured tensors.
+        inputs: the placeholders of the arguments, then of the captured tensors.
         captured: the tensors that the function captures: handles of variables, and other eager tensors.
         variables: the variables that it uses, which this object keeps alive.
         outputs: the tensors that it returns, flat.
@@ -76,7 +76,7 @@ class Captured:
 
     @property
     def constants(self) -> int:
-        """Bytes of the constants, with those of branches and loops: TensorFlow holds them all the time."""
+        """Bytes of the constants, also in branches and loops: TensorFlow holds them all the time."""
         inside = (*chain(*self.branches.values()), *chain(*self.loops.values()))
         own = sum(nbytes(op.outputs[0]) for op in self.ops if op.type == "Const")
         return own + sum(function.constants for function in inside)

@@ -1,4 +1,4 @@
-"""The shapes and dtypes that a plan is made for, from specs or from a sample.
+"""Read the shapes and dtypes that a plan is made for, from specs or from a sample.
 
 sample or specs, nested  ↦  tf.TensorSpec, nested alike, each of known shape
 """
@@ -24,7 +24,7 @@ def specs_of(name: str, given: Any) -> Any:
     """The specs of a sample: tensors, arrays, numbers or specs, nested in tuples, lists and dicts.
 
     Args:
-        name: of the argument, for errors.
+        name: the name of the argument, for errors.
         given: the sample or the specs.
 
     Raises:

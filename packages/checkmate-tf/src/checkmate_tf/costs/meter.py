@@ -1,4 +1,4 @@
-"""Live bytes of a device over time, M(t) = M₀ + Σ_{tᵢ ≤ t} δᵢ, measured while real code runs.
+"""Measure the live bytes of a device while real code runs, M(t) = M₀ + Σ_{tᵢ ≤ t} δᵢ.
 
 M₀ counts the bytes that are allocated at the start: the buffers of the models, optimizers, variables and
 tensors that the caller names, each once; or, if none is named, all that the allocator counts. Each δ is an

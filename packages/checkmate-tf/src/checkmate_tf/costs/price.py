@@ -1,4 +1,4 @@
-"""The cost of each op of a traced graph, by the cost models of :mod:`checkmate.framework.pricing`.
+"""Price each op of a traced graph, by the cost models of :mod:`checkmate.framework`.
 
 An op that can't run alone, because it has state, resources or functions, is charged by the bytes that it
 touches.
@@ -80,7 +80,7 @@ def profile_ops(
     constants and reads of variables, cost nothing.
 
     Args:
-        ops: of a function's graph.
+        ops: ops of a function's graph.
         on_disk: whether measured costs are read from disk and kept there.
         on_progress: called before each distinct op that is measured.
 
@@ -124,7 +124,7 @@ def _profiled(ops: Iterable[tf.Operation], device: str) -> Iterator[OpProfile]:
 def _work(
     group: Sequence[tf.Operation], loops: Mapping[tf.Operation, Mapping[tf.Operation, int]]
 ) -> Mapping[tf.Operation, int]:
-    """The ops that a group runs, and how often; a loop is replaced by the ops inside."""
+    """The ops that a group runs, and how often; the ops inside replace a loop."""
     found: Counter[tf.Operation] = Counter()
     for op in group:
         found.update(loops.get(op, {op: 1}))

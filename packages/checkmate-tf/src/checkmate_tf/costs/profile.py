@@ -1,12 +1,12 @@
-"""The cost of one op on one device: seconds of a run, and bytes that it needs beyond its outputs.
+"""Measure one op on one device: seconds of a run, and bytes that it needs beyond its outputs.
 
 With L(t) the live bytes during a run, relative to its start and with its outputs alive at its end T,
 ``workspace = max L − min(L(T), bytes of the outputs)``: a buffer that a kernel keeps for a later op counts as
 workspace.
 
-The op runs alone, in a function that Grappler does not rewrite, as in a replay; an op that uses the workspace
-of another one runs right after it. The inputs outlive the run. So a kernel that would use a dying input as
-workspace, such as the gradient of max pooling without oneDNN, needs less in a step than here.
+The op runs alone, in a function that Grappler does not rewrite, as in a planned step; an op that uses the
+workspace of another op runs right after it. The inputs outlive the run. So a kernel that would use a dying
+input as workspace, such as the gradient of max pooling without oneDNN, needs less in a step than here.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _ready(op: tf.Operation, name: str) -> Callable[[], Sequence[tf.Tensor]]:
 def _alone(
     op: tf.Operation, known: Mapping[int, object], left: Sequence[tf.Tensor], name: str
 ) -> Callable[..., Sequence[tf.Tensor]]:
-    """A function that runs one op, of those of its inputs that are not constant."""
+    """A function that runs one op; its arguments are the op's inputs that are not constant."""
     variables = {k: _variable(t) for k, t in enumerate(op.inputs) if t.dtype == tf.resource}
     graph = FuncGraph(name)
     with graph.as_default():
@@ -188,7 +188,7 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
     """Number of an op → its profile, from a trace; an op that TensorFlow did not run has none.
 
     Args:
-        trace: of all runs.
+        trace: the events of all runs.
         device: the device of the runs.
         made: bytes of the outputs of each op.
     """
@@ -201,7 +201,7 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
     times_s = [a.time_s for a in allocations]
 
     def workspace(run: Execution, made: int) -> int:
-        """The most bytes allocated during a run, minus those of the outputs that are left at its end."""
+        """The most bytes allocated during a run, minus the outputs that are left at its end."""
         within = slice(bisect_left(times_s, run.start_s), bisect_right(times_s, run.start_s + run.seconds))
         live = np.cumsum([0, *(a.delta for a in allocations[within])])
         return int(live.max() - min(live[-1], made))

@@ -1,4 +1,4 @@
-"""The use of each byte of a traced step."""
+"""Say what each tensor of a traced step is for: parameters, activations, gradients and so on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kinds_of(traced: TracedGraph, graph: DFGraph, optimizer: Collection[int] = (
 
     Args:
         traced: the step.
-        graph: its graph, possibly with further tensors, which are of no bytes.
+        graph: its graph, possibly with further tensors of 0 bytes.
         optimizer: ids of the handles of an optimizer's variables.
     """
     kinds = [Kind.UPDATES] * graph.n_tensors

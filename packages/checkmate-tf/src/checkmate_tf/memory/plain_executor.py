@@ -1,4 +1,4 @@
-"""How TensorFlow's own executor runs a step without a plan, and the plain peak: the bytes that it then needs.
+"""Simulate TensorFlow's own executor, and count the plain peak: the bytes of a step that runs without a plan.
 
     op ↦ (thread, start, end):      each op once, after those that it reads or waits for
 
@@ -48,9 +48,9 @@ class Run(NamedTuple):
     """The run of an op.
 
     Attributes:
-        op: its number.
-        start_s: seconds since the step began.
-        end_s: likewise.
+        op: the number of the op.
+        start_s: seconds from the start of the step to the start of the run.
+        end_s: seconds from the start of the step to the end of the run.
     """
 
     op: int
@@ -147,9 +147,9 @@ def plain_peak(
 
     Args:
         traced: the step.
-        graph: of the step, which says what is resident from the start.
-        workspaces: as in :func:`plain_program`, likewise ``profiles``.
-        profiles: run times.
+        graph: its graph, which says what is resident from the start.
+        workspaces: bytes that an op needs only while it runs.
+        profiles: run times; those of other ops are estimated.
         counts: the bytes to count, as in :func:`~checkmate_tf.memory.allocator.expected_bytes`.
     """
     program, needs = plain_program(traced, workspaces, profiles, device_of_this_machine())
@@ -170,7 +170,7 @@ def plain_program(
     Args:
         traced: the step.
         workspaces: bytes that an op needs only while it runs.
-        profiles: run times; of other ops, they are estimated.
+        profiles: run times; those of other ops are estimated.
         device: ``"CPU:0"`` or ``"GPU:k"``.
     """
     ops = traced.captured.ops
@@ -220,7 +220,7 @@ def _side_by_side(
     outputs: Sequence[Value],
     workspaces: Mapping[tf.Operation, int],
 ) -> tuple[list[Hold], dict[tf.Operation, int]]:
-    """What copies hold while later ones start, and the workspaces, those of earlier copies included."""
+    """What copies hold while later ones start; and the workspaces, with those that still run added."""
     starts, over = [run.start_s for run in runs], _written_over(copies, outputs)
     lenders = {lender(copy.op) for copy in copies}
     holds, needs = [], dict(workspaces)

@@ -1,4 +1,4 @@
-"""The bytes that a program holds, copy by copy, as TensorFlow's kernels allocate and free them.
+"""Count the bytes that a program holds, copy by copy, as TensorFlow's kernels allocate and free them.
 
     M(k) = Σ buffers that are made by copies ≤ k and are read by copies ≥ k, or returned
 
@@ -142,7 +142,7 @@ def with_reuses(ordered: OrderedStep, workspaces: Mapping[tf.Operation, int]) ->
     """The same step, each op with the input in whose memory it allocates, because kernels write over it.
 
     Op v reuses tensor t if the group of v holds no more with t dying in it than without t. A group reuses one
-    tensor at most: of the two inputs of a sum, the kernel writes over one.
+    tensor at most: the kernel of a sum writes over one of its two inputs.
 
     Args:
         ordered: the step.
@@ -167,9 +167,9 @@ class _Memory:
     """The buffers that are held while copies run, one after the other.
 
     Attributes:
-        copies: of the program.
+        copies: the copies of the program.
         workspaces: bytes that an op needs only while it runs.
-        buffers: of all values.
+        buffers: the buffers of all values.
         made: copy → the buffers that it makes, a lent workspace included.
         read: copy → the buffers that it reads.
         released: copy → the buffers that are held until it is over.
@@ -263,7 +263,7 @@ class _Buffers:
         aliases: value in the buffer of another one → that buffer; None = resident from the start.
         rows: values that are rows of another one, in its buffer.
         overwritten: copy that writes to variables → the values read from these before.
-        lists: of the step.
+        lists: the tensor lists of the step.
         items: buffer of a list → the other buffers in which its items are.
     """
 
@@ -304,7 +304,7 @@ class _Buffers:
                 self.items[Value(k, i)] = [Value(k, number) for number in items]
 
     def behind(self, value: Value) -> Iterator[Value]:
-        """The buffers of a value, with those of the items of a list."""
+        """The buffers behind a value; a list has its own, and the buffers of its items."""
         if (b := self.of(value)) is not None:
             yield b
             yield from self.items.get(b, ())

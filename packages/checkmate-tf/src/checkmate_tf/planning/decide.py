@@ -35,7 +35,7 @@ from checkmate_tf.planning.priced_step import UNCOUNTED, PricedStep
 from checkmate_tf.planning.step_plan import StepPlan
 from checkmate_tf.tracing.needs import SMALL
 
-__all__ = ["PlainStep", "Reserve", "budget_bytes", "decide_step"]
+__all__ = ["Decision", "PlainStep", "Reserve", "budget_bytes"]
 
 _TRIES = 5
 _ADVICE_SHARE = 0.3
@@ -67,8 +67,8 @@ class PlainStep:
     Attributes:
         order: the order in which it was traced.
         needed: bytes that this order needs.
-        uncounted: those of them that the simulator does not count.
-        peak: bytes that the step needs as TensorFlow runs it without a plan; a budget may be a share of them.
+        uncounted: the part of these bytes that the simulator does not count.
+        peak: bytes that the step needs as TensorFlow runs it without a plan. Budgets may be shares of it.
     """
 
     order: PlainOrder
@@ -116,24 +116,16 @@ def budget_bytes(options: Options, step: PricedStep, plain: PlainStep) -> int:
     return parse_budget(options.budget, plain.peak)
 
 
-def decide_step(step: PricedStep, plain: PlainStep, budget: int, options: Options) -> StepPlan:
-    """A plan whose program is expected within the budget, all bytes included.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The question which plan of a step is within a budget, all bytes included; :meth:`plan` answers it.
 
-    Args:
+    Attributes:
         step: the step.
         plain: the same without recomputation.
         budget: in bytes.
         options: the solver and its time limit.
-
-    Raises:
-        InfeasibleBudgetError: if no schedule was found; names a budget that works.
     """
-    return _Decision(step=step, plain=plain, budget=budget, options=options).plan()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decision:
-    """A step and its budget; attributes as in :func:`decide_step`."""
 
     step: PricedStep
     plain: PlainStep
@@ -141,6 +133,11 @@ class _Decision:
     options: Options
 
     def plan(self) -> StepPlan:
+        """A plan whose program is expected within the budget.
+
+        Raises:
+            InfeasibleBudgetError: if no schedule was found; names a budget that works.
+        """
         reserve = self._first
         for attempt in range(1, _TRIES + 1):
             solution = self._solve(reserve)

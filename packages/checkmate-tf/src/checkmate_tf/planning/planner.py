@@ -13,7 +13,7 @@ from typing import Any
 from checkmate import Solution
 from checkmate.framework import AUTO, schedule_of
 from checkmate_tf.capture.function_capture import capture
-from checkmate_tf.planning.decide import PlainStep, budget_bytes, decide_step
+from checkmate_tf.planning.decide import Decision, PlainStep, budget_bytes
 from checkmate_tf.planning.options import Options
 from checkmate_tf.planning.priced_step import PricedStep, price_step
 from checkmate_tf.planning.step_plan import StepPlan
@@ -65,7 +65,8 @@ class Planner:
         step = price_step(traced, options, self.optimizer)
         plain = PlainStep.of(step)
         least = like.solution.problem.budget if like is not None and options.budget != AUTO else 0
-        return decide_step(step, plain, max(budget_bytes(options, step, plain), least), options)
+        budget = max(budget_bytes(options, step, plain), least)
+        return Decision(step=step, plain=plain, budget=budget, options=options).plan()
 
     def _trace(self, function: Any) -> TracedGraph:
         self.options.report("rewriting the graph")

@@ -66,7 +66,7 @@ class OrderedStep:
         return Schedule.from_sequence(self.graph, kept)
 
     def program(self, schedule: Schedule) -> Program:
-        """The program that follows a valid schedule to the letter; its results are those of the step."""
+        """The program that follows a valid schedule to the letter, with the results of the step."""
         sequence = schedule.sequence.tolist()
         vain = in_vain(self.graph, sequence)
         late = {k for k, _ in late_reads(self.graph, sequence, self.writes)} if vain else ()

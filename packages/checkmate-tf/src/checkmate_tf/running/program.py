@@ -1,4 +1,4 @@
-"""A sequence of ops of a graph as copies of TensorFlow's ops, each with the copies that it reads.
+"""Turn a sequence of ops of a graph into copies of TensorFlow's ops, each with the copies that it reads.
 
     v₁ v₂ …  ↦  c₁ c₂ …     heavy ops in this order, light ones right before their first use
 
@@ -23,7 +23,7 @@ __all__ = ["Copy", "Hold", "Program", "Value", "branch_programs", "program", "ro
 
 
 class Value(NamedTuple):
-    """One output of one copy; copy number −1 − k means the k-th input of the step."""
+    """An output of a copy; copy number −1 − k means the k-th input of the step."""
 
     copy: int
     output: int
@@ -34,7 +34,7 @@ class Copy:
     """One run of an op.
 
     Attributes:
-        op: of the captured step.
+        op: the op of the captured step.
         inputs: the values that it reads.
         heavy: whether the schedule orders it; a light op runs as soon as its inputs exist.
         branches: the programs of its branches, see :mod:`checkmate_tf.ops.control_flow`.
@@ -60,7 +60,7 @@ class Program:
     Attributes:
         copies: in order.
         outputs: the values that the step returns.
-        lists: of the step.
+        lists: the tensor lists of the step.
         ends: for each op of the sequence, the number of the last copy that belongs to it.
         holds: the values that are held, although no other copy may read them.
         entire: whether copies run that no other copy reads, and no result needs.
@@ -104,7 +104,7 @@ def program(
 
 
 def branch_programs(traced: TracedGraph, op: tf.Operation) -> tuple[Program, ...]:
-    """The programs of the branches of an op: each of their ops once, in a lean order."""
+    """The programs of the branches of an op: each of their ops once, in an order that holds few bytes."""
     return tuple(program(branch, _once(branch)) for branch in traced.branches.get(op.name, ()))
 
 

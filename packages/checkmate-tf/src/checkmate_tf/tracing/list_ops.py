@@ -1,4 +1,4 @@
-"""What ops do with tensors and tensor lists, on names of buffers instead of numbers.
+"""Run ops on names of buffers instead of numbers: what each does with tensors and tensor lists.
 
     PushBack(l, x) = l + [x]      SetItem(l, i, x): lᵢ = x      GetItem(l, i) = lᵢ
 
@@ -24,27 +24,15 @@ _MOST_NUMBERS = 64
 """Elements of an integer tensor whose values are followed."""
 _Numbers: TypeAlias = Any
 """A NumPy array of a few integers or booleans; None = not known."""
+# fmt: off
 _ARITHMETIC: Mapping[str, Callable[..., _Numbers]] = {
-    "Add": np.add,
-    "AddV2": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "FloorDiv": np.floor_divide,
-    "Minimum": np.minimum,
-    "Maximum": np.maximum,
-    "Neg": np.negative,
-    "FloorMod": np.mod,
-    "Less": np.less,
-    "LessEqual": np.less_equal,
-    "Greater": np.greater,
-    "NotEqual": np.not_equal,
-    "GreaterEqual": np.greater_equal,
-    "Equal": np.equal,
-    "LogicalAnd": np.logical_and,
-    "LogicalNot": np.logical_not,
-    "LogicalOr": np.logical_or,
-    "Cast": np.asarray,
+    "Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply, "Neg": np.negative,
+    "FloorDiv": np.floor_divide, "FloorMod": np.mod, "Minimum": np.minimum, "Maximum": np.maximum,
+    "Less": np.less, "LessEqual": np.less_equal, "Greater": np.greater, "GreaterEqual": np.greater_equal,
+    "Equal": np.equal, "NotEqual": np.not_equal, "LogicalAnd": np.logical_and, "LogicalOr": np.logical_or,
+    "LogicalNot": np.logical_not, "Cast": np.asarray,
 }
+# fmt: on
 """Ops on integers and booleans that are followed."""
 
 
@@ -56,9 +44,9 @@ class Item(NamedTuple):
     """A tensor.
 
     Attributes:
-        buffer: its number.
+        buffer: the number of its buffer.
         size: bytes.
-        numbers: its values, if they are few integers that are known.
+        numbers: its values, if they are few known integers.
     """
 
     buffer: int
@@ -71,7 +59,7 @@ class TensorList:
     """A tensor list.
 
     Attributes:
-        items: None where there is none yet. The gradient of a loop in a loop takes lists from lists.
+        items: the items; None = not set yet. The gradient of a loop in a loop takes lists from lists.
         changes: buffer → how often it was put in, less how often it was taken out, since this was cleared.
     """
 
@@ -101,10 +89,11 @@ class TensorList:
 
 
 Operand: TypeAlias = Item | TensorList
+"""An input or an output of an op."""
 
 
 def items_of(value: Operand | None) -> Iterator[Item]:
-    """The tensors in a list, and in its lists; a tensor itself."""
+    """The tensors in a list and in the lists that are its items; or the tensor itself."""
     if isinstance(value, TensorList):
         for item in value.items:
             yield from items_of(item)
@@ -125,17 +114,17 @@ class Buffers:
 
 
 class FollowedOp:
-    """What an op does; it is neither a loop nor a branch.
+    """An op that is followed on names of buffers; it is neither a loop nor a branch.
 
     Args:
-        op: of TensorFlow.
+        op: the op of TensorFlow.
 
     Attributes:
-        type: of the op.
-        constant: its value, if it is a constant of few integers.
-        sizes: bytes of its outputs; None = not known.
-        length: of the first dimension of its first input that has one.
-        resizes: whether it sets items beyond the end of a list.
+        type: the type of the op.
+        constant: the value of a constant of few integers.
+        sizes: bytes of the outputs; None = not known.
+        length: the first dimension of the first input that has one.
+        resizes: whether the op sets items beyond the end of a list.
     """
 
     def __init__(self, op: tf.Operation) -> None:
@@ -160,8 +149,8 @@ class FollowedOp:
         """The outputs.
 
         Args:
-            buffers: gets those that the op makes.
-            inputs: their values.
+            buffers: receives the buffers that the op makes.
+            inputs: the values of the inputs.
             own: whether no other op reads the first input: a list is then changed in its place.
         """
         if self._source:
@@ -188,7 +177,7 @@ class FollowedOp:
         return None if compute is None else compute(*known)
 
     def item(self, buffers: Buffers, item: Operand | None, output: int) -> Operand:
-        """An item of a list as an output; zeros where there is none yet."""
+        """An item of a list as an output; zeros if it is not set yet."""
         if isinstance(item, TensorList):
             return item.copy()
         return buffers.new(_known(self.sizes[output])) if item is None else item
@@ -266,7 +255,7 @@ def _fresh(buffers: Buffers, held: TensorList) -> TensorList:
 
 
 def _sum(_op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
-    """A list of sums; where only one list has an item, that one."""
+    """A list of sums; an item that only one list has is passed on."""
     lists = list(map(_list, inputs))
     if len({len(held.items) for held in lists}) != 1:
         raise NotCountedError
@@ -303,7 +292,7 @@ def _list(value: Operand) -> TensorList:
 
 
 def _to_change(value: Operand, own: bool) -> TensorList:
-    """A list to change: a copy, if other ops read it as it is."""
+    """A list to change: a copy, if other ops read the list."""
     held = _list(value)
     return held if own else held.copy()
 

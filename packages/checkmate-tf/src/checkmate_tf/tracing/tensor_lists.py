@@ -1,14 +1,14 @@
-"""The bytes of tensor lists and of loops, found by running loops on names of buffers instead of numbers.
+"""Find the bytes of tensor lists and of loops, by running loops on names of buffers instead of numbers.
 
 A tensor list holds tensors, its *items*; lists share them. A loop with gradients pushes what its iterations
 make to lists, from which the loop of the gradients takes it. So the bytes of a list depend on how often a
-loop runs, which is known if its condition depends on constants alone, or has a limit that does. Where a loop
-holds the same after each iteration, it does not matter.
+loop runs, which is known if its condition depends on constants alone, or has a constant limit. If a loop
+holds the same after each iteration, the number of iterations does not matter.
 
     state ↦ body ↦ next state:      M = buffers that the state refers to + buffers that the body makes
 
-Inside of one iteration nothing counts as freed. Where a condition depends on data, too, the loop runs up to
-its limit here, and may hold less. Ops that this does not cover are not counted.
+Within an iteration nothing counts as freed. If a condition also depends on data, the loop runs up to its
+limit here, and may hold less in fact. Ops that this module does not follow are not counted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LoopRun(NamedTuple):
     """How a loop runs.
 
     Attributes:
-        ops: those of its functions, each with the number of its runs.
+        ops: the ops of its functions, each with the number of its runs.
         peak: the most bytes that it holds beyond its inputs, without the workspaces of its ops.
     """
 
@@ -72,20 +72,20 @@ class TensorLists:
     """The lists and loops of a step; made by :func:`tensor_lists_of`.
 
     Attributes:
-        sizes: list, or output of a loop → bytes of its items. Those that several outputs of a loop share have
+        sizes: list, or output of a loop → bytes of its items. Items that several outputs of a loop share have
             a buffer of their own, numbered from the number of outputs on. Items from before the op count
-            again: they may outlive the tensors that they are. What a loop passes through has none.
-        refers: list, or output of a loop → the numbers of the op's other buffers in which its items are.
+            again: they may outlive the tensors that they are. Outputs that the loop passes through count 0.
+        refers: list, or output of a loop → the numbers of the op's other buffers that hold its items.
         lends: buffer of shared items → the output through which the items can be held.
         runs: name of a loop → how it runs.
         uncounted: names of the ops with lists or loops whose bytes are not known.
     """
 
-    sizes: Mapping[Key, int] = field(default_factory=dict)
-    refers: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
-    lends: Mapping[Key, int] = field(default_factory=dict)
-    runs: Mapping[str, LoopRun] = field(default_factory=dict)
-    uncounted: frozenset[str] = frozenset()
+    sizes: dict[Key, int] = field(default_factory=dict)
+    refers: dict[Key, tuple[int, ...]] = field(default_factory=dict)
+    lends: dict[Key, int] = field(default_factory=dict)
+    runs: dict[str, LoopRun] = field(default_factory=dict)
+    uncounted: set[str] = field(default_factory=set)
 
     def shared(self, op: tf.Operation) -> Iterator[Key]:
         """The buffers of shared items that an op makes."""
@@ -102,32 +102,27 @@ class TensorLists:
 
 def tensor_lists_of(step: _Function) -> TensorLists:
     """Find the bytes of all lists and loops of a step."""
-    if not any(t.dtype == tf.variant for op in step.ops for t in op.outputs) and not step.loops:
-        return TensorLists()
     finder = _Finder()
-    for op in step.ops:
-        finder.add(op, step.loops)
-    return finder.found()
+    if step.loops or any(t.dtype == tf.variant for op in step.ops for t in op.outputs):
+        for op in step.ops:
+            finder.add(op, step.loops)
+    return finder.lists
 
 
 class _Finder:
     """Follows the ops of a step.
 
     Attributes:
-        values: of the outputs so far; those that are missing are not known.
+        lists: what was found.
+        machine: runs the loops.
+        values: output → its value; missing ones are not known.
         owner: buffer of an item → the list, or the shared items, that it belongs to.
-        sizes: as in :class:`TensorLists`, likewise below.
     """
 
     def __init__(self) -> None:
-        self.machine = _Machine()
+        self.lists, self.machine = TensorLists(), _Machine()
         self.values: dict[Key, Operand] = {}
         self.owner: dict[int, Key] = {}
-        self.sizes: dict[Key, int] = {}
-        self.refers: dict[Key, tuple[int, ...]] = {}
-        self.lends: dict[Key, int] = {}
-        self.runs: dict[str, LoopRun] = {}
-        self.uncounted: set[str] = set()
 
     def add(self, op: tf.Operation, loops: Mapping[str, Loop[_Function]]) -> None:
         """Follow the next op."""
@@ -135,14 +130,14 @@ class _Finder:
         try:
             inputs = [self._value(t) for t in op.inputs]
             if op.type in LOOPS:
-                self.runs[op.name], outputs = self.machine.loop(loops[op.name], inputs)
+                self.lists.runs[op.name], outputs = self.machine.loop(loops[op.name], inputs)
                 self._share(op, outputs, first)
             else:
                 outputs = FollowedOp(op).run(self.machine.buffers, inputs, own=False)
         except NotCountedError:
-            self.runs.pop(op.name, None)
+            self.lists.runs.pop(op.name, None)
             if op.type in LOOPS or any(t.dtype == tf.variant for t in (*op.inputs, *op.outputs)):
-                self.uncounted.add(op.name)
+                self.lists.uncounted.add(op.name)
             return
         for number, value in enumerate(outputs):
             self.values[op.name, number] = value
@@ -154,21 +149,11 @@ class _Finder:
         """Count the items of an output; its op made the buffers from number ``first`` on."""
         own = {b: size for b, size in items.items() if b < first or self.owner.get(b, key) == key}
         self.owner |= dict.fromkeys(own, key)
-        self.sizes[key] = sum(own.values())
-        self.refers[key] = tuple(dict.fromkeys(self.owner[b][1] for b in items if b not in own))
-
-    def found(self) -> TensorLists:
-        """All that was found."""
-        return TensorLists(
-            sizes=self.sizes,
-            refers=self.refers,
-            lends=self.lends,
-            runs=self.runs,
-            uncounted=frozenset(self.uncounted),
-        )
+        self.lists.sizes[key] = sum(own.values())
+        self.lists.refers[key] = tuple(dict.fromkeys(self.owner[b][1] for b in items if b not in own))
 
     def _value(self, tensor: tf.Tensor) -> Operand:
-        """The value of a tensor; of a plain one that was not followed, a buffer of its own."""
+        """The value of a tensor; a plain tensor that was not followed gets a buffer of its own."""
         known = self.values.get((tensor.op.name, tensor.value_index))
         if known is None and tensor.dtype == tf.variant:
             raise NotCountedError
@@ -189,8 +174,8 @@ class _Finder:
             if len(lists) > 1:
                 key = groups.setdefault(tuple(lists), (op.name, len(op.outputs) + len(groups)))
                 self.owner[item.buffer] = key
-                self.sizes[key] = self.sizes.get(key, 0) + item.size
-                self.lends[key] = lists[0]
+                self.lists.sizes[key] = self.lists.sizes.get(key, 0) + item.size
+                self.lists.lends[key] = lists[0]
 
 
 def _buffers(value: Operand) -> dict[int, int]:
@@ -202,7 +187,7 @@ class _Machine:
     """Runs loops.
 
     Attributes:
-        buffers: all of them.
+        buffers: the bytes of all buffers.
         left: the most ops that may still be run.
     """
 
@@ -239,8 +224,8 @@ class _State:
     """What a loop passes from one iteration to the next.
 
     Attributes:
-        values: of its variables; no two of them are the same list.
-        held: bytes of the buffers that they refer to, and that the loop has made.
+        values: the values of its variables; no two of them are the same list.
+        held: bytes of the buffers that the loop has made and the values refer to.
     """
 
     def __init__(self, sizes: Sequence[int], inputs: Sequence[Operand]) -> None:
@@ -304,7 +289,7 @@ class _Body:
         self._own = list(self._reads_alone())
 
     def _reads_alone(self) -> Iterator[bool]:
-        """Of each op, whether nothing else reads its first input, under any name."""
+        """For each op: whether nothing else reads its first input, under any name."""
         behind: dict[Key, Key] = {}
         read = list(self._outputs)
         for op, followed, reads in zip(self.ops, self._followed, self._reads, strict=True):
