@@ -107,7 +107,7 @@ def _end_of_step() -> Any:
 
 
 def _start(run: Execution, changes: Sequence[Allocation]) -> int:
-    """The number of changes before a kernel, and the releases up to its first allocation."""
+    """The number of changes before a kernel; releases that precede its first allocation count as before."""
     k = bisect_left(changes, run.start_s, key=lambda a: a.time_s)
     while k < len(changes) and changes[k].delta < 0 and changes[k].time_s < run.start_s + run.seconds:
         k += 1

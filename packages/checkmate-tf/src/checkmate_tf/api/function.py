@@ -244,10 +244,10 @@ class _Step:
 def _measured_run(
     plan: StepPlan, run: Callable[[Sequence[tf.Tensor]], Any], tensors: Sequence[tf.Tensor]
 ) -> Any:
-    """Run a step under the memory meter, and log a warning with its peak: its bytes are not all counted.
+    """Run a step whose bytes are not all counted under the memory meter, and warn of its peak.
 
     Args:
-        plan: the plan; some of its ops hold bytes that are not counted.
+        plan: the plan of the step.
         run: runs the step.
         tensors: the arguments.
     """

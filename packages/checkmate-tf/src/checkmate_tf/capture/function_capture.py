@@ -70,7 +70,7 @@ class Captured:
 
     @property
     def handles(self) -> dict[str, int]:
-        """Name of the placeholder of a captured tensor → the id of that tensor; a branch captures none."""
+        """Name of the placeholder of a captured tensor → the id of that tensor; empty for a branch."""
         placeholders = self.inputs[len(self.arguments) :]
         return {t.op.name: id(h) for t, h in zip(placeholders, self.captured, strict=True)}
 
@@ -114,7 +114,7 @@ class _Source:
     """TensorFlow's description of a step or of a branch.
 
     Attributes:
-        nodes: by name.
+        nodes: name → node.
         order: names of nodes, as they were traced; others may be among ``nodes``.
         inputs: name of a placeholder → a tensor of the same shape and dtype.
         outputs: names of the tensors that are returned.

@@ -66,7 +66,7 @@ def _places(at: str, given: Any) -> Iterator[str]:
 
 
 def spec_of(at: str, leaf: Any) -> tf.TensorSpec:
-    """The spec of one tensor, array, number or spec; ``at`` is its place. Raises as :func:`specs_of`."""
+    """The spec of one tensor, array, number or spec at a place ``at``; raises as :func:`specs_of`."""
     if isinstance(leaf, tf.SparseTensor | tf.SparseTensorSpec | tf.RaggedTensor | tf.RaggedTensorSpec):
         way = "tf.sparse.to_dense(x)" if "Sparse" in type(leaf).__name__ else "x.to_tensor(shape=[...])"
         raise UnsupportedFunctionError(

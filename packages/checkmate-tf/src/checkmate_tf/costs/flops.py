@@ -61,8 +61,8 @@ def _convolution(*, made: int | None, filters: int | None, depthwise: bool = Fal
     A depthwise filter reads one channel, so only its window counts.
 
     Args:
-        made: the input that is the gradient of the forward output; None = the op's own output.
-        filters: the input that is the filters, or likewise their gradient.
+        made: the input that is the gradient of the forward output; None = the op makes the output itself.
+        filters: the input that is the filters; None = the op's own output is their gradient.
         depthwise: whether each filter reads one channel.
     """
     end = 2 if depthwise else -1
@@ -70,7 +70,7 @@ def _convolution(*, made: int | None, filters: int | None, depthwise: bool = Fal
 
 
 def _einsum(op: tf.Operation) -> int:
-    """2 · Π extents, of the labels of all operands; 1 · Π for a single one."""
+    """2 · product of the extents of all labels; without the factor 2 for a single operand."""
     terms = op.get_attr("equation").decode().partition("->")[0].split(",")
     extents: dict[str, int] = {}
     for term, tensor in zip(terms, op.inputs, strict=True):

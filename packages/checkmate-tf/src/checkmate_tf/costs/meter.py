@@ -164,7 +164,7 @@ def _buffers_of(resident: object) -> dict[int, int]:
 
 
 def _tensors(value: object) -> Iterator[tf.Tensor | tf.Variable]:
-    """The tensors of a nest; of a variable, its present value."""
+    """The tensors of a nest; a variable is replaced by its present value."""
     if isinstance(value, tf.Variable):
         yield value.read_value() if "CPU" in value.device else value
     elif isinstance(value, tf.Tensor):

@@ -14,7 +14,7 @@ __all__ = ["kinds_of"]
 
 
 def kinds_of(traced: TracedGraph, graph: DFGraph, optimizer: Collection[int] = ()) -> tuple[Kind, ...]:
-    """The kind of each tensor.
+    """The kind of each tensor of a step.
 
     Args:
         traced: the step.

@@ -129,7 +129,7 @@ class _Thread:
 
 
 def _next(threads: Sequence[_Thread]) -> int | None:
-    """The op that the first of these threads runs next; None = none is ready."""
+    """The op that the first of these threads runs next; None = no op is ready."""
     own, *others = threads
     if own.inline or own.queue:
         return (own.inline or own.queue).popleft()
@@ -220,7 +220,7 @@ def _side_by_side(
     outputs: Sequence[Value],
     workspaces: Mapping[tf.Operation, int],
 ) -> tuple[list[Hold], dict[tf.Operation, int]]:
-    """What copies hold while later ones start; and the workspaces, with those that still run added."""
+    """What each copy holds while later ones start, and the workspaces of all ops that run at once."""
     starts, over = [run.start_s for run in runs], _written_over(copies, outputs)
     lenders = {lender(copy.op) for copy in copies}
     holds, needs = [], dict(workspaces)

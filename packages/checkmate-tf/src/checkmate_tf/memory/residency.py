@@ -62,7 +62,7 @@ class Changes(NamedTuple):
 def resident_bytes(
     program: Program, workspaces: Mapping[tf.Operation, int], given: Mapping[int, int] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Bytes held while each copy runs, int64 ``[n]``; without those that are resident from the start.
+    """Bytes held while each copy runs, int64 ``[n]``, without what is resident from the start.
 
     Args:
         program: the copies.
@@ -120,7 +120,7 @@ def held_by_group(
 
 
 def workspaces_of(traced: TracedGraph, profiles: Mapping[tf.Operation, OpProfile]) -> dict[tf.Operation, int]:
-    """Bytes that each op needs only while it runs; a loop, with the workspaces of the ops inside."""
+    """Bytes that each op needs only while it runs; a loop needs the workspaces of the ops inside too."""
     found = {op: profile.workspace for op, profile in profiles.items()}
     for op, run in traced.loop_runs.items():
         inside = max((found.get(inner, 0) for inner in run.ops), default=0)
@@ -129,7 +129,7 @@ def workspaces_of(traced: TracedGraph, profiles: Mapping[tf.Operation, OpProfile
 
 
 def with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
-    """The tensors of a step, each larger by the workspace that its op lends to a reader."""
+    """The tensors of a step; one whose maker lends its workspace to a reader is larger by that workspace."""
     tensors = list(traced.graph.tensors)
     for before in {b for group in traced.groups for op in group if (b := lender(op)) is not None}:
         t = traced.tensor_of.get(Buffer(before.name, "output", 0))
@@ -320,7 +320,7 @@ def _named(given: Mapping[int, int]) -> Iterator[tuple[Value, int]]:
 
 
 def _lent(copies: Sequence[Copy]) -> dict[int, Value]:
-    """Copies that use the workspace of an earlier one → that workspace."""
+    """Copy → the workspace of an earlier copy that it uses."""
     found = {}
     for k, copy in enumerate(copies):
         if (before := lender(copy.op)) is not None:
@@ -347,6 +347,6 @@ def _given(t: int) -> int:
 
 
 def _candidates(graph: DFGraph, v: int) -> Iterator[int]:
-    """The inputs of an op that may die, those first that few ops read, of these the latest."""
+    """The inputs of an op that may die: first those with the fewest readers, among equals the latest."""
     movable = {t for t in graph.ops[v].inputs if graph.tensors[t].size} - {*graph.inputs, *graph.outputs}
     yield from sorted(movable, key=lambda t: (len(graph.readers.row(t)), -t))

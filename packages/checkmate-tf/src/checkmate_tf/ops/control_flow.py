@@ -70,7 +70,7 @@ def loop_functions(op: tf.Operation) -> Loop[Any]:
 
 
 def loop_arguments(op: tf.Operation) -> Sequence[tf.Tensor]:
-    """Tensors shaped like the arguments of a loop's functions; of input and output the one of known shape."""
+    """Tensors like the arguments of a loop's functions: inputs, or outputs if only these have a shape."""
     return [
         before if before.dtype in (tf.resource, tf.variant) or before.shape.is_fully_defined() else after
         for before, after in zip(op.inputs, op.outputs, strict=True)

@@ -1,4 +1,4 @@
-"""Tensors of TensorFlow that share one buffer, and ops that may write their output over an input.
+"""Know which tensors of TensorFlow share one buffer, and which ops may write their output over an input.
 
     alias        y = f(x) makes no buffer: y is x under another shape, or x itself
     rows         x[2:5], x[3], tf.split(x, n), tf.unstack(x): slices of the first dimension, all others whole,
@@ -115,7 +115,7 @@ def aliased_input(op: tf.Operation, output: int) -> int | None:
 
 
 def is_elementwise(op: tf.Operation) -> bool:
-    """Whether an op computes each element of its output from one of each input."""
+    """Whether an op computes each element of its output from one element of each input."""
     return op.type in TAKE_OVER
 
 
@@ -155,7 +155,7 @@ def lender(op: tf.Operation) -> tf.Operation | None:
 
 
 def _rows_of(op: tf.Operation) -> int | None:
-    """The input whose consecutive rows the outputs of an op are; None = the op is not of this kind."""
+    """The input of which an op returns consecutive rows; None = its outputs have other buffers."""
     if op.type not in _ROWS:
         return None
     k, are_rows = _ROWS[op.type]

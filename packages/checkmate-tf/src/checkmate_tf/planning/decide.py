@@ -118,7 +118,7 @@ def budget_bytes(options: Options, step: PricedStep, plain: PlainStep) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The question which plan of a step is within a budget, all bytes included; :meth:`plan` answers it.
+    """The search for a plan of a step within a budget, all bytes included.
 
     Attributes:
         step: the step.
@@ -158,7 +158,7 @@ class Decision:
 
     @property
     def _first(self) -> Reserve:
-        """What the traced order needs; with recomputation, more small tensors are often alive at once."""
+        """What the traced order needs, or more: recomputation often keeps more small tensors alive."""
         size = self.plain.uncounted
         spare = min(size, int(_SPARE * self.budget)) if self.plain.needed > self.budget else 0
         return Reserve(size=size + spare)
@@ -232,10 +232,10 @@ class Decision:
         return solution
 
     def _tries(self, graph: DFGraph, reserve: Reserve) -> Iterator[tuple[float, Schedule | None]]:
-        """Seconds for the solver, and the schedule to start from, until a try finds a schedule.
+        """Seconds for the solver and the schedule to start from, for one try after the other.
 
-        The solver gets little time if it can repair a schedule. It gets all of its time unless fewer bytes
-        are reserved next.
+        The solver gets little time if it can repair a schedule, then the usual time, then all of it, unless
+        fewer bytes are reserved next.
         """
         usual_s = self.options.usual_s(graph)
         if reserve.start is not None:
@@ -249,7 +249,7 @@ class Decision:
         return decide(graph, self.budget, options, plain=self.plain.order, start=start, throw=False)
 
     def _plan(self, solution: Solution, reserve: Reserve) -> StepPlan:
-        """The plan that a solution is: its program, and the use of each byte."""
+        """The plan of a solution: its program, and the use of each byte."""
         self.options.report("counting bytes")
         schedule = self.step.ordered.lean(schedule_of(solution))
         program, expected = self.step.emit(schedule)

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """The stages of planning, with their settings.
+    """Plans functions, stage by stage.
 
     Attributes:
         options: how to plan.

@@ -116,7 +116,7 @@ def price_step(traced: TracedGraph, options: Options, optimizer: Collection[int]
 
 
 def _profiles(traced: TracedGraph, options: Options) -> Mapping[tf.Operation, OpProfile]:
-    """Measured seconds and workspaces, if the options ask for any; loops are measured by the ops inside."""
+    """Measured seconds and workspaces, if the options ask for any; the ops inside are measured for a loop."""
     if not options.workspaces and options.cost_model != "profiled":
         return {}
     inside = (op for run in traced.loop_runs.values() for op in run.ops)

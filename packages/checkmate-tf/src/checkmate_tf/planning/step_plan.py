@@ -25,7 +25,7 @@ _EXPECTED: Mapping[Counts, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StepPlan(HasPlans["StepPlan"]):
-    """The decision for one step.
+    """The plan of one step.
 
     Attributes:
         step: the step with the cost and the bytes of each op.
@@ -50,7 +50,7 @@ class StepPlan(HasPlans["StepPlan"]):
 
     @property
     def plans(self) -> tuple[StepPlan, ...]:
-        """Itself, so that it reports like an object with several plans."""
+        """This plan alone: reports take an object with plans."""
         return (self,)
 
     @property

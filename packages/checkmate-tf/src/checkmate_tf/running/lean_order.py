@@ -15,7 +15,7 @@ __all__ = ["lean_order"]
 
 
 def lean_order(graph: DFGraph) -> list[int]:
-    """Every op once, each after those whose outputs it reads; of equal ops the first in the graph goes first.
+    """Every op once, each after those whose outputs it reads; of equal ops, the graph's first goes first.
 
     Two results, each added up from a square that is large:
 

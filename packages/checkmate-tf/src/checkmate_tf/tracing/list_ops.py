@@ -298,7 +298,7 @@ def _to_change(value: Operand, own: bool) -> TensorList:
 
 
 def _kept(value: Operand) -> Operand:
-    """A value as an item: a list may be changed in its place later, and must not change in the other list."""
+    """A value to put into a list; a list is copied first, because it may be changed in its place later."""
     return value.copy() if isinstance(value, TensorList) else value
 
 

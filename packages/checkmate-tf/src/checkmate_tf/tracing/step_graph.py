@@ -192,7 +192,7 @@ def _outliving(group: Sequence[Heavy]) -> dict[Buffer, int]:
 
 
 def _returned_scalars(captured: Captured, needs: Needs) -> Iterator[Buffer]:
-    """The buffers of returned scalars, without effects: every returned tensor waits for all of those."""
+    """The buffers of returned scalars, without effects, which every returned tensor waits for."""
     for t in captured.outputs:
         if t.shape.rank == 0:
             yield from (b for b in needs.of(t) if b.kind != "done")

@@ -95,7 +95,7 @@ class TensorLists:
             number += 1
 
     def bytes_of(self, op: tf.Operation) -> int:
-        """Bytes of all that a loop, or an op that makes a list, leaves."""
+        """Bytes of all items that a loop, or an op that makes a list, leaves."""
         outputs = ((op.name, number) for number, _ in enumerate(op.outputs))
         return sum(self.sizes.get(key, 0) for key in (*outputs, *self.shared(op)))
 
