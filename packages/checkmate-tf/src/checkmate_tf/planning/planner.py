@@ -1,6 +1,6 @@
-"""Plan a function's step: capture it, trace its graph, price the ops, decide within the budget, emit, record.
+"""Plan a function: capture its ops, trace the graph, price it, solve, emit the program, record the plan.
 
-function ↦ captured ops ↦ traced graph ↦ priced step ↦ schedule and program ↦ plan
+function ↦ captured ↦ traced graph ↦ priced step ↦ solution ↦ schedule ↦ program
 """
 
 from __future__ import annotations

@@ -158,9 +158,9 @@ class _Builder:
             overwritten = [self.tensor_of[b] for h in group for b in h.overwrites]
             self.writes[len(self.ops)] = tuple(t for t in overwritten if t not in made)
         self.ops.append(
-            Op(
+            Op(  # inputs are sorted: TensorFlow lists those of a loop in another order in each trace
                 name=self.labels(group[-1].op),
-                inputs=tuple(sorted(self.tensor_of[b] for b in _read(group) - inside)),
+                inputs=tuple(sorted({self.tensor_of[b] for h in group for b in h.reads if b not in inside})),
                 outputs=tuple(made),
                 cost=0,
                 recomputable=not any(h.once for h in group),
@@ -178,11 +178,6 @@ def _inputs(captured: Captured, needs: Needs) -> dict[Buffer, int]:
     """The buffers that are resident from the start, with bytes: arguments, and variables."""
     arguments = {Buffer(t.op.name, "output", 0): nbytes(t) for t in captured.inputs if t.dtype != tf.resource}
     return arguments | {Buffer(handle, "version", 0): size for handle, size in needs.variables.items()}
-
-
-def _read(group: Sequence[Heavy]) -> set[Buffer]:
-    """The buffers that the ops of a group read; TensorFlow lists a loop's in another order in each trace."""
-    return {b for h in group for b in h.reads}
 
 
 def _outliving(group: Sequence[Heavy]) -> dict[Buffer, int]:
