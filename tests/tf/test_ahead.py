@@ -20,7 +20,7 @@ import checkmate
 import checkmate.tf2
 from checkmate.cli.app import app
 from checkmate.testing import FrontendConformance
-from checkmate_tf.api.trace import Frontend, ProgramError
+from checkmate_tf.adapters.frontend import Frontend, ProgramError
 
 CHEAP: dict[str, Any] = {"cost_model": "flops", "workspaces": False, "cache": False}
 PLAIN_RULE: dict[str, Any] = {**CHEAP, "solver": "evict-belady"}

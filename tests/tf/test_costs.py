@@ -13,10 +13,14 @@ import tensorflow as tf
 import checkmate
 from checkmate.cost import DEVICES, OpProfile
 from checkmate.framework import measuring
+from checkmate_tf.capture.function_capture import capture
 from checkmate_tf.costs import price as costs
 from checkmate_tf.costs import profile
 from checkmate_tf.costs.events import ProfilerBusyError, TraceRecorder
 from checkmate_tf.costs.price import price, profile_ops
+from checkmate_tf.planning.options import Options
+from checkmate_tf.planning.priced_step import price_step
+from checkmate_tf.tracing.step_graph import trace
 
 BATCH, WIDTH = 12, 20
 
@@ -60,6 +64,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path
 
 
+def priced(graph: checkmate.DFGraph, groups: Sequence[Sequence[tf.Operation]]) -> checkmate.DFGraph:
+    """The graph with measured costs."""
+    return price(graph, groups, profiles=profile_ops([op for group in groups for op in group]))
+
+
 def the(op_type: str, ops: list[tf.Operation]) -> int:
     return next(k for k, op in enumerate(ops) if op.type == op_type)
 
@@ -78,12 +87,11 @@ def test_the_next_process_reads_measured_costs_from_disk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(OpProfile, "to_repeat", False)  # however busy this machine is
-    first = price(bare, groups)
+    first = priced(bare, groups)
     assert len(list(cache.rglob("*.json"))) == 1
     measuring._memory.clear()
-    seen: list[checkmate.Progress] = []
-    assert price(bare, groups, on_progress=seen.append).digest == first.digest
-    assert seen == []
+    assert timed([op for group in groups for op in group]) == []
+    assert priced(bare, groups).digest == first.digest
     assert first.cost_unit == "s"
 
 
@@ -94,23 +102,13 @@ def test_each_distinct_op_is_timed_once(ops: list[tf.Operation], cache: Path) ->
     assert timed(ops) == []
 
 
-def test_a_group_costs_the_sum_of_its_ops_and_needs_their_largest_workspace(
+def test_a_group_costs_the_sum_of_its_ops_and_its_workspace_stays(
     bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]], ops: list[tf.Operation]
 ) -> None:
-    measured, priced = profile_ops(ops), price(bare, groups)
-    for op, group in zip(priced.ops, groups, strict=True):
-        assert op.cost == pytest.approx(sum(measured[x].seconds for x in group))
-        assert op.workspace == 7 + max((measured[x].workspace for x in group), default=0)
-
-
-def test_profiles_that_are_known_are_the_costs_and_nothing_is_timed(
-    bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]], ops: list[tf.Operation], cache: Path
-) -> None:
-    seen: list[checkmate.Progress] = []
-    known = {op: OpProfile(float(k), 0) for k, op in enumerate(ops)}
-    priced = price(bare, groups, profiles=known, on_progress=seen.append)
-    assert [op.cost for op in priced.ops] == [sum(known[op].seconds for op in group) for group in groups]
-    assert seen == []
+    known = {op: OpProfile(float(k), 5) for k, op in enumerate(ops)}
+    for op, group in zip(price(bare, groups, profiles=known).ops, groups, strict=True):
+        assert op.cost == sum(known[x].seconds for x in group)
+        assert op.workspace == 7
 
 
 def test_sources_are_free_and_ops_with_state_are_charged_by_their_bytes(ops: list[tf.Operation]) -> None:
@@ -151,23 +149,37 @@ def test_ops_that_may_differ_in_cost_are_timed_one_by_one(cache: Path) -> None:
     assert len(timed(other)) == len(other)
 
 
-def test_flops_are_counted_and_workspaces_are_measured_on_demand(
+def test_flops_are_counted(
     bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]], ops: list[tf.Operation]
 ) -> None:
-    counted = price(bare, groups, "flops", workspaces=False)
+    counted = price(bare, groups, "flops")
     assert counted.cost_unit == "flop"
     assert counted.ops[the("MatMul", ops)].cost == 2 * BATCH * WIDTH * 3 * WIDTH
     assert counted.ops[the("Softmax", ops)].cost == BATCH * 3 * WIDTH
     assert counted.ops[-1].cost == 0
-    assert all(op.workspace == 7 for op in counted.ops)
-    measured = [price(bare, groups, model) for model in ("profiled", "flops")]
-    assert len({tuple(op.workspace for op in graph.ops) for graph in measured}) == 1
+
+
+def test_workspaces_are_measured_on_demand_and_a_group_needs_the_largest_of_its_ops(cache: Path) -> None:
+    function = tf.function(lambda x: tf.nn.conv2d(tf.tanh(x), tf.ones([3, 3, 64, 64]), 1, "SAME"))
+    traced = trace(capture(function.get_concrete_function(tf.TensorSpec([8, 32, 32, 64]))))
+    options = {
+        "measured": Options.parse(cost_model="profiled"),
+        "on demand": Options.parse(cost_model="flops", workspaces=True),
+        "not measured": Options.parse(cost_model="flops", workspaces=False),
+    }
+    steps = {name: price_step(traced, given) for name, given in options.items()}
+    found = {name: [op.workspace for op in step.graph.ops] for name, step in steps.items()}
+    assert found["measured"] == found["on demand"]
+    assert not any(found["not measured"])
+    measured = steps["measured"]
+    for size, v in zip(found["measured"], measured.ordered.order, strict=True):
+        assert size >= max(measured.profiles[op].workspace for op in traced.groups[v])
 
 
 def test_the_roofline_of_another_device(
     bare: checkmate.DFGraph, groups: list[tuple[tf.Operation, ...]], ops: list[tf.Operation]
 ) -> None:
-    timed = price(bare, groups, "roofline-a100-80gb", workspaces=False)
+    timed = price(bare, groups, "roofline-a100-80gb")
     assert timed.ops[the("Softmax", ops)].cost == pytest.approx(2 * 1000 / DEVICES["A100-80GB"].bytes_per_s)
     assert timed.cost_unit == "s"
     assert timed.ops[-1].cost == 0
@@ -179,7 +191,7 @@ def test_the_roofline_of_this_cpu_is_measured_once(
     timed = []
     for _ in range(2):
         costs._of_this_cpu.cache_clear()
-        timed.append(price(bare, groups, "roofline", workspaces=False))
+        timed.append(price(bare, groups, "roofline"))
     assert timed[0].digest == timed[1].digest
     assert len(list(cache.rglob("*.json"))) == 1
     costs._of_this_cpu.cache_clear()

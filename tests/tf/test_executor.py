@@ -89,7 +89,7 @@ class SkipsAnOp(Wrong):
     """Leaves out what is computed in vain."""
 
     def schedule(self, traced: TracedFunction, schedule: Schedule) -> Schedule:
-        return traced.settled.lean(schedule)
+        return traced.ordered.lean(schedule)
 
 
 class ReadsAStaleCopy(Wrong):
@@ -260,7 +260,7 @@ def test_a_schedule_from_a_file_runs(tmp_path: Path) -> None:
 def test_a_compute_in_vain_may_read_a_variable_after_its_update() -> None:
     trial = named("adam")
     traced = trial.traced()
-    graph, writes = traced.graph, traced.settled.writes
+    graph, writes = traced.graph, traced.ordered.writes
     again = next(v for v, op in enumerate(graph.ops) if op.recomputable and {*op.inputs} <= {*graph.inputs})
     schedule = Schedule.from_sequence(graph, [*range(graph.n_ops), again])
     assert late_reads(graph, schedule.sequence.tolist(), writes)

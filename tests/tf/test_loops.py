@@ -16,11 +16,11 @@ import checkmate.tf2
 from checkmate import InfeasibleBudgetError
 from checkmate_tf import PlannedFunction
 from checkmate_tf.capture.function_capture import capture
-from checkmate_tf.ops.loops import LOOPS
+from checkmate_tf.ops.control_flow import LOOPS
 from checkmate_tf.running.emit import emit
 from checkmate_tf.running.program import Program
 from checkmate_tf.tracing.step_graph import TracedGraph, trace
-from checkmate_tf.tracing.tensor_lists import Lists, lists_of
+from checkmate_tf.tracing.tensor_lists import TensorLists, tensor_lists_of
 
 WIDTH, STEPS = 64, 12
 Step = Callable[[tf.Tensor], Any]
@@ -124,8 +124,8 @@ STEPS_OF: dict[str, Callable[[], Step]] = {
 }
 
 
-def lists(step: Step, *specs: tf.TensorSpec) -> Lists:
-    return lists_of(capture(tf.function(step).get_concrete_function(*specs)))
+def lists(step: Step, *specs: tf.TensorSpec) -> TensorLists:
+    return tensor_lists_of(capture(tf.function(step).get_concrete_function(*specs)))
 
 
 def flat(results: Any) -> list[np.ndarray[Any, Any]]:
@@ -186,7 +186,7 @@ def test_a_loop_is_computed_again() -> None:
     assert runs.count("While") > sum(op.type == "While" for op in plan.traced.heavy)
 
 
-def written(step: Callable[..., Any]) -> Lists:
+def written(step: Callable[..., Any]) -> TensorLists:
     """Of a loop on a matrix of 8 KiB."""
     return lists(step, tf.TensorSpec([32, WIDTH]))
 

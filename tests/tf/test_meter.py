@@ -150,7 +150,7 @@ def test_a_device_that_is_not_here_is_refused(device: str) -> None:
 SMALL_BUFFERS = """
     import tensorflow as tf
     from checkmate_tf.costs.meter import _meter_gpu, memory_meter
-    from checkmate_tf.costs.profile import profile_op
+    from checkmate_tf.costs.profile import profile_in_turn
 
     x = tf.zeros([10, 100])
     with memory_meter(x) as meter:
@@ -166,7 +166,8 @@ SMALL_BUFFERS = """
     specs = [tf.TensorSpec([1, side, side, 3]) for side in (8, 4, 4)]
     graph = tf.function(pooled).get_concrete_function(*specs).graph
     op = next(op for op in graph.get_operations() if op.type == "MaxPoolGrad")
-    assert profile_op(op).workspace >= 4 * 4 * 3 * 8, profile_op(op)  # positions of the maxima
+    (profile,) = profile_in_turn([op])
+    assert profile.workspace >= 4 * 4 * 3 * 8, profile  # positions of the maxima
 """
 
 

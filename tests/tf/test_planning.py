@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import checkmate.tf2
 from checkmate import DFGraph, InfeasibleBudgetError, Problem, Schedule, Solution, keep_all_peak
-from checkmate_tf.planning import planner as planning
+from checkmate_tf.planning import decide as deciding
+from checkmate_tf.planning import priced_step
 from checkmate_tf.planning.options import Options
 
 SPEC = tf.TensorSpec([128, 128])
@@ -30,11 +31,11 @@ class Decisions:
     """Calls ``decide``, and keeps the arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.decide = planning.decide
+        self.decide = deciding.decide
         self.graphs: list[DFGraph] = []
         self.options: list[Options] = []
         self.starts: list[object] = []
-        monkeypatch.setattr(planning, "decide", self)
+        monkeypatch.setattr(deciding, "decide", self)
 
     def __call__(self, graph: DFGraph, budget: int, options: Options, **others: Any) -> Solution:
         self.graphs.append(graph)
@@ -57,20 +58,20 @@ def test_a_step_is_solved_once_with_the_bytes_reserved_that_the_traced_order_nee
 ) -> None:
     plan = planned()
     (graph,) = decisions.graphs
-    assert graph.fixed_size > plan.settled.graph.fixed_size
+    assert graph.fixed_size > plan.step.graph.fixed_size
     assert plan.expected <= plan.solution.problem.budget
 
 
 def test_a_schedule_that_is_over_the_budget_is_where_a_short_second_solve_starts(
     decisions: Decisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, counted = planning.expected_bytes, list[int]()
+    expected, counted = priced_step.expected_bytes, list[int]()
 
     def more(*args: Any) -> int:
         counted.append(expected(*args))
-        return counted[-1] + 2**16 * (len(counted) == 3)  # after the traced and the plain order
+        return counted[-1] + 2**16 * (len(counted) == 2)  # after the traced order
 
-    monkeypatch.setattr(planning, "expected_bytes", more)
+    monkeypatch.setattr(priced_step, "expected_bytes", more)
     plan = planned()
     first, second, *_ = decisions.options
     assert second.time_limit < first.time_limit
@@ -91,13 +92,13 @@ def test_fewer_bytes_are_reserved_where_many_are_left_unused(
     decisions: Decisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = planned().solution.cost
-    expected, counted = planning.expected_bytes, list[int]()
+    expected, counted = priced_step.expected_bytes, list[int]()
 
     def more(*args: Any) -> int:
         counted.append(expected(*args))
         return counted[-1] + 2**17 * (len(counted) == 1)  # of the traced order
 
-    monkeypatch.setattr(planning, "expected_bytes", more)
+    monkeypatch.setattr(priced_step, "expected_bytes", more)
     decisions.graphs.clear()
     plan = planned()
     first, second, *_ = decisions.graphs
@@ -120,6 +121,6 @@ def test_the_budget_that_an_error_names_stays_the_least_that_is_known(
         return caught.value.minimum
 
     known = least()
-    monkeypatch.setattr(planning, "minimum_budget", everything_kept)
+    monkeypatch.setattr(deciding, "minimum_budget", everything_kept)
     assert least() == known
     assert planned(f"{known} B").expected <= known

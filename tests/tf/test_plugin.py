@@ -23,7 +23,7 @@ class Tracing:
 
 @pytest.fixture(autouse=True)
 def _no_frontend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "checkmate_tf.api.trace", SimpleNamespace(Frontend=Tracing))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "checkmate_tf.adapters.frontend", SimpleNamespace(Frontend=Tracing))  # type: ignore[arg-type]
 
 
 def test_the_frontend_is_offered_by_the_name_of_its_option() -> None:

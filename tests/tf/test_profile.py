@@ -11,7 +11,7 @@ import tensorflow as tf
 from checkmate.cost import OpProfile
 from checkmate_tf.costs import profile
 from checkmate_tf.costs.events import ProfilerBusyError, TraceRecorder
-from checkmate_tf.costs.profile import NotMeasurableError, constant_inputs, profile_in_turn, profile_op
+from checkmate_tf.costs.profile import NotMeasurableError, constant_inputs, profile_in_turn
 from checkmate_tf.private import emit_op
 
 SIDE, CHANNELS = 128, 16
@@ -24,6 +24,14 @@ def only(
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
     graph = tf.function(body, autograph=False).get_concrete_function(*specs).graph
     return next(op for op in graph.get_operations() if op.type == op_type)
+
+
+def profile_op(op: tf.Operation) -> OpProfile:
+    """The profile of one op alone."""
+    (found,) = profile_in_turn([op])
+    if isinstance(found, NotMeasurableError):
+        raise found
+    return found
 
 
 def pooled(x: tf.Tensor, y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:

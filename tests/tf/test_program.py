@@ -64,7 +64,7 @@ def traced(stock: Any) -> TracedGraph:
     return trace(capture(stock.get_concrete_function(tf.TensorSpec([SIDE, SIDE]))))
 
 
-def settled(traced: TracedGraph) -> tuple[DFGraph, list[int]]:
+def ordered(traced: TracedGraph) -> tuple[DFGraph, list[int]]:
     return with_writes_settled(traced.graph, traced.writes, traced.in_sequence)
 
 
@@ -109,7 +109,7 @@ def results(captured: Captured, runs: Program, steps: int = 3) -> list[bytes]:
 def test_random_sequences_give_the_bits_of_the_unscheduled_step(
     traced: TracedGraph, unscheduled: Unscheduled
 ) -> None:
-    graph, order = settled(traced)
+    graph, order = ordered(traced)
     writes = {k: traced.writes[v] for k, v in enumerate(order) if v in traced.writes}
     expected = results(traced.captured, unscheduled(traced))
     repeats = 0
@@ -168,9 +168,9 @@ def test_every_op_runs_as_often_as_it_is_scheduled() -> None:
         checkmate.tf2.function(step, budget="1 B", **CHEAP).plan(x)
     planned = checkmate.tf2.function(step, budget=str(caught.value.minimum), **CHEAP)
     planned(x)
-    copies = [c.op for c in planned.plans[-1].program.copies if c.op.type == "Conv2D"]
+    copies = [c.op.type for c in planned.plans[-1].program.copies if c.op.type.startswith("Conv2D")]
     with TraceRecorder() as recorder:
         planned(x)
     ran = sum(n for name, n in recorder.trace.counts.items() if name.split("/")[-1].startswith("Conv2D"))
-    assert len(copies) > 6
-    assert ran == len(copies) + 2 * 6 - 1  # with the gradients of kernels and inputs, except x
+    assert copies.count("Conv2D") > 6
+    assert ran == len(copies) >= copies.count("Conv2D") + 2 * 6 - 1  # the gradients of all, except that of x

@@ -1,5 +1,8 @@
 """Checkmate for TensorFlow and Keras: train any network within a byte budget.
 
+Users write ``checkmate.tf2``: the same names, under the interface of the distribution ``checkmate-tf``. The 2
+says that it plans the functions and variables of TensorFlow 2.
+
 Importing this package does not import TensorFlow; the first use of a name does. So listing its plugin is
 fast.
 """
@@ -12,13 +15,13 @@ from typing import TYPE_CHECKING
 from checkmate.errors import ProfilerBusyError, UnsupportedModelError
 
 if TYPE_CHECKING:
-    from checkmate.framework import TracedStep
+    from checkmate.framework import ProgramError, TracedStep
     from checkmate_tf.api.bind import BoundStep, TracedFunction, bind
     from checkmate_tf.api.callback import Budget
     from checkmate_tf.api.compile import CompiledIteration, compile
     from checkmate_tf.api.enable import PlannedTraining, disable, enable, planned_training
     from checkmate_tf.api.function import PlannedFunction, function
-    from checkmate_tf.api.trace import ProgramError, plan, trace
+    from checkmate_tf.api.trace import plan, trace
     from checkmate_tf.capture.function_capture import UnsupportedFunctionError
     from checkmate_tf.capture.losses import LossError
     from checkmate_tf.costs.meter import MemoryMeter, NoStatisticsError, memory_meter
@@ -61,7 +64,7 @@ _HOMES = {
     "StepPlan": "planning.step_plan",
     "PlannedFunction": "api.function",
     "PlannedTraining": "api.enable",
-    "ProgramError": "api.trace",
+    "ProgramError": "adapters.frontend",
     "TracedFunction": "api.bind",
     "TracedStep": "api.bind",
     "UnsupportedFunctionError": "capture.function_capture",

@@ -40,7 +40,7 @@ def checkmate_register_executors() -> list[ExecutorSpec]:
 
 
 def _frontend() -> Frontend:
-    frontend: Frontend = _module("api.trace").Frontend()
+    frontend: Frontend = _module("adapters.frontend").Frontend()
     return frontend
 
 

@@ -1,4 +1,4 @@
-"""All uses of TensorFlow's private names: the module to check at a new release of TensorFlow.
+"""All uses of TensorFlow's private names; check this module at each new release of TensorFlow.
 
 TensorFlow has no public way to put one op into a function's graph, to give it a control edge of our choice,
 or to leave one call out of Grappler's rewriting. These names were the same from 2.16 to 2.21. Planning and
@@ -89,12 +89,12 @@ def emit_op(
 
     Args:
         graph: a :data:`FuncGraph`, see :func:`emitting`; its shape inference gives the outputs their shapes.
-        op_type: its type, as in ``tf.Operation.type``.
+        op_type: the type of the op, as in ``tf.Operation.type``.
         inputs: tensors of this graph, lists flattened; others are captured.
         attrs: name → ``AttrValue``.
-        dtypes: of the outputs, where the op's definition leaves them open.
+        dtypes: the types of the outputs, where the op's definition leaves them open.
         control: ops that must run before; ``tf.control_dependencies`` would drop those that data edges imply.
-        name: of the op; made unique.
+        name: the name of the op, which TensorFlow makes unique.
         device: the device to place it on; empty = TensorFlow's choice.
     """
     kept = {key: value for key, value in attrs.items() if key not in _NOT_COPIED}
@@ -150,8 +150,8 @@ def optimized(graph: Any, keep: Iterable[str]) -> Any:
     """A function's graph after Grappler's rewriting, nested functions inlined, as a ``GraphDef``.
 
     ``If`` and ``While`` stay whole: as dataflow of dead and living tensors they could not be scheduled. The
-    inputs become ``_Arg`` nodes, as in the functions that TensorFlow runs: of the variable behind a
-    placeholder Grappler does not know the shape. It would leave x · 1, another buffer, in the graph.
+    inputs become ``_Arg`` nodes, as in the functions that TensorFlow runs: Grappler does not know the shape
+    of a variable behind a placeholder, and would leave x · 1, another buffer, in the graph.
 
     Args:
         graph: a :data:`FuncGraph`.
@@ -195,7 +195,7 @@ def _make_argument(node: Any, number: int, tensor: tf.Tensor) -> None:
 def _name_uniquely(definition: Any) -> None:
     """Give the functions of a ``GraphDef`` unique names.
 
-    Grappler gives its versions of f(x, 2) and of f(x, 3), in another step, the same name.
+    Grappler uses one name for its versions of f(x, 2) and, in another step, of f(x, 3).
     """
     number = framework_ops.uid()
     names = {f.signature.name: f"{f.signature.name}_{number}" for f in definition.library.function}

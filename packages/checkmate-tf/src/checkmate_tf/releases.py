@@ -31,7 +31,7 @@ RELEASES = Releases(
 
 
 class UnsupportedKerasError(CheckmateError, RuntimeError):
-    """Keras does not run on TensorFlow, or the model is of Keras 2; the message says how to change that."""
+    """Keras does not run on TensorFlow, or a model belongs to Keras 2; the message says how to change it."""
 
 
 @cache
@@ -39,8 +39,8 @@ def check_installed() -> None:
     """Check the installed TensorFlow, once.
 
     Raises:
-        MissingDistributionError: if there is none.
-        UnsupportedReleaseError: if it is too old.
+        MissingDistributionError: if TensorFlow is not installed.
+        UnsupportedReleaseError: if the installed release is too old.
     """
     if find_spec("tensorflow") is None:
         raise MissingDistributionError(
@@ -52,7 +52,7 @@ def check_installed() -> None:
 
 
 def check_model(model: object) -> None:
-    """Refuse what is no Keras model, and one that does not run on TensorFlow or is of Keras 2.
+    """Raise unless this is a model of Keras 3 that runs on TensorFlow.
 
     Keras reads its backend once, from the variable ``KERAS_BACKEND`` or its file of settings, when it is
     first imported. Nothing is imported here: a model can only come from a Keras that was.
@@ -61,7 +61,8 @@ def check_model(model: object) -> None:
         model: the object that the user passed as a model.
 
     Raises:
-        TypeError, UnsupportedKerasError: with the way out.
+        TypeError: if it is not a Keras model.
+        UnsupportedKerasError: if it is of Keras 2, or runs on another backend; names the way out.
     """
     legacy, keras = sys.modules.get("tf_keras"), sys.modules.get("keras")
     if legacy is not None and isinstance(model, legacy.Model):

@@ -1,1 +1,1 @@
-"""The plugin interfaces of core, for TensorFlow: executor, trials of the conformance kit."""
+"""The plugin interfaces of core, for TensorFlow: frontend, executor, and trials of the conformance kit."""

@@ -1,4 +1,4 @@
-"""The executor ``tf``: it runs steps of TensorFlow by schedules, those of the command line included."""
+"""The executor ``tf``: it binds traced steps to schedules, and runs the programs of the command line."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import tensorflow as tf
 from checkmate import Schedule
 from checkmate.framework import ProgramError
 from checkmate.plugins import StepReport
+from checkmate_tf.adapters.frontend import step_of
 from checkmate_tf.adapters.observe import light_bytes, sees_every_buffer
 from checkmate_tf.api.bind import BoundStep, TracedFunction, bind
-from checkmate_tf.api.trace import step_of
 from checkmate_tf.costs.meter import memory_meter
 from checkmate_tf.ops.device import device_of_this_machine
 
-__all__ = ["Executor", "RunnableStep", "bind"]
+__all__ = ["Executor", "RunnableStep"]
 
 _log = logging.getLogger(__name__)
 
 
 class Executor:
-    """The executor ``tf``; it runs all valid schedules, in whatever order."""
+    """The executor ``tf``; it runs every valid schedule, whatever its order."""
 
     def bind(self, traced: TracedFunction, schedule: Schedule) -> BoundStep:
-        """As :func:`~checkmate_tf.bind`."""
+        """Bind a traced step to a schedule, as :func:`~checkmate_tf.bind` does."""
         return bind(traced, schedule)
 
     def prepare(self, program: Any, /, **options: Any) -> RunnableStep:
@@ -41,7 +41,7 @@ class Executor:
             options: as in :func:`~checkmate_tf.trace`; but workspaces are measured by default.
 
         Raises:
-            ProgramError: if it is no such program, or values can't be made up for an argument.
+            ProgramError: if it is not such a program, or values can't be made up for an argument.
         """
         options.setdefault("workspaces", True)
         function, arguments = step_of(program, **options)
@@ -63,7 +63,7 @@ class RunnableStep:
 
     Attributes:
         traced: the step.
-        arguments: of each call.
+        arguments: the arguments of each call.
     """
 
     traced: TracedFunction

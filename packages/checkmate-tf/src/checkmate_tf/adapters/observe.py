@@ -1,4 +1,4 @@
-"""One call of a bound step under the allocator's eye: the ops that ran, and M(t) between their starts.
+"""Observe one call of a bound step: the ops that ran, and the live bytes M(t) between their starts.
 
 The profiler sees each kernel with its start, and each allocation and release, on one clock. The kernels of a
 schedule run one after the other, in several threads, because each waits for the one before. TensorFlow
@@ -54,11 +54,11 @@ def observe(
 ) -> Observed | None:
     """Call a bound step once; None if the profiler does not see every buffer.
 
-    ``under`` is the bytes of the small tensors of the graph, which light ops may read early; ``over`` those
-    of the outputs of all light ops.
+    ``under`` counts the bytes of the small tensors of the graph, which light ops may read early; ``over``
+    the outputs of all light ops.
 
     Args:
-        bound: the step. It has been called before: TensorFlow now holds what it keeps between calls.
+        bound: the step. It must have run once: TensorFlow now holds what it keeps between calls.
         restore: sets the variables of the step to their values at the start.
         call: runs the step.
         read: (results of the step) ↦ copies of all results.
@@ -89,7 +89,7 @@ def observe(
 def _recorded(
     restore: Callable[[], None], call: Callable[[], Any], read: Callable[[Any], Sequence[Any]]
 ) -> tuple[Sequence[Any], Trace]:
-    """Results and trace of one call, the release of its results included."""
+    """Results and trace of one call; the trace includes the release of the results."""
     restore()
     number, end = tf.zeros([]), _end_of_step()
     end(number)
@@ -107,7 +107,7 @@ def _end_of_step() -> Any:
 
 
 def _start(run: Execution, changes: Sequence[Allocation]) -> int:
-    """The number of changes before a kernel, and the releases up to its first allocation."""
+    """The number of changes before a kernel; releases that precede its first allocation count as before."""
     k = bisect_left(changes, run.start_s, key=lambda a: a.time_s)
     while k < len(changes) and changes[k].delta < 0 and changes[k].time_s < run.start_s + run.seconds:
         k += 1
@@ -136,13 +136,13 @@ def _positions(bound: BoundStep) -> dict[str, int | None]:
 
 def _op_at(bound: BoundStep) -> list[int]:
     """Position of a compute → the op of the graph that runs there."""
-    settled, copies = bound.traced.settled, bound.program.copies
-    op_of = {op.name: k for k, v in enumerate(settled.order) for op in settled.traced.groups[v]}
+    ordered, copies = bound.traced.ordered, bound.program.copies
+    op_of = {op.name: k for k, v in enumerate(ordered.order) for op in ordered.traced.groups[v]}
     return [op_of[copies[k].op.name] for k in bound.program.ends]
 
 
 def _known(name: str, position: Mapping[str, int | None]) -> str:
-    """The op that a run belongs to: in its own name, those of a branch name the op before a slash."""
+    """The op that a run belongs to: an op of a branch is named after the op with the branch, and a slash."""
     while name not in position and "/" in name:
         name = name.rpartition("/")[0]
     return name

@@ -1,4 +1,4 @@
-"""Small programs on which the conformance kit tests the executor: each f in about twenty heavy ops.
+"""Small programs, of about twenty heavy ops each, on which the conformance kit tests the executor.
 
 Their large tensors have tens of KiB, far more than all small ones together. Each is a function of tensors
 that returns losses and gradients, and may update variables; all variables are restored before each run.
@@ -26,7 +26,7 @@ from checkmate_tf.planning.options import Options
 __all__ = ["TRIALS", "FunctionTrial"]
 
 _SIDE = 128  # a matrix of 128 × 128 float32 numbers has 64 KiB
-_Program = tuple[Callable[..., Any], tuple[tf.Tensor, ...]]
+_Call = tuple[Callable[..., Any], tuple[tf.Tensor, ...]]
 
 
 class FunctionTrial:
@@ -36,13 +36,13 @@ class FunctionTrial:
         make: makes the function and its arguments; its name is the trial's.
     """
 
-    def __init__(self, make: Callable[[], _Program]) -> None:
+    def __init__(self, make: Callable[[], _Call]) -> None:
         """Nothing is made before the trial is used."""
         self.name = make.__name__.strip("_").replace("_", " ")
         self._make = make
 
     @cached_property
-    def _program(self) -> _Program:
+    def _program(self) -> _Call:
         keras.utils.set_random_seed(0)
         return self._make()
 
@@ -110,7 +110,7 @@ def _gradients(loss: Callable[..., tf.Tensor], weights: Sequence[Any]) -> Callab
     return step
 
 
-def _convolution_with_batch_norm() -> _Program:
+def _convolution_with_batch_norm() -> _Call:
     """The running statistics of batch norm are updated."""
     first, second = (tf.Variable(_numbers(3, 3, 16, 16, seed=k) / 8) for k in (1, 2))
     norm = layers.BatchNormalization()
@@ -124,7 +124,7 @@ def _convolution_with_batch_norm() -> _Program:
     return _gradients(loss, weights), (_numbers(4, 16, 16, 16),)
 
 
-def _dropout() -> _Program:
+def _dropout() -> _Call:
     """The state of the seed generators changes with each call."""
     drop = layers.Dropout(0.3, seed=1), layers.Dropout(0.5, seed=2)
     w = tf.Variable(_numbers(_SIDE, _SIDE, seed=1) / 8)
@@ -137,7 +137,7 @@ def _dropout() -> _Program:
     return _gradients(loss, [w]), (_numbers(_SIDE, _SIDE),)
 
 
-def _attention() -> _Program:
+def _attention() -> _Call:
     """Two heads, with transposes and reshapes."""
     qkv = tf.Variable(_numbers(64, 3 * 64, seed=1) / 8)
 
@@ -149,7 +149,7 @@ def _attention() -> _Program:
     return _gradients(loss, [qkv]), (_numbers(4, 64, 64),)
 
 
-def _reshapes_and_a_running_mean() -> _Program:
+def _reshapes_and_a_running_mean() -> _Call:
     """Aliases of one buffer, and a large variable that is read, overwritten, and read again."""
     w = tf.Variable(_numbers(_SIDE, _SIDE, seed=1) / 8)
     mean = tf.Variable(_numbers(_SIDE, _SIDE, seed=2), trainable=False)
@@ -163,7 +163,7 @@ def _reshapes_and_a_running_mean() -> _Program:
     return _gradients(loss, [w]), (_numbers(_SIDE, _SIDE),)
 
 
-def _split_and_unstack() -> _Program:
+def _split_and_unstack() -> _Call:
     """Ops of several large outputs, which are freed one by one."""
     w = tf.Variable(_numbers(_SIDE, 2 * _SIDE, seed=1) / 8)
 
@@ -175,7 +175,7 @@ def _split_and_unstack() -> _Program:
     return _gradients(loss, [w]), (_numbers(_SIDE, _SIDE),)
 
 
-def _several_outputs() -> _Program:
+def _several_outputs() -> _Call:
     """Large activations are returned beside the loss, one of them under another shape."""
     w = tf.Variable(_numbers(_SIDE, _SIDE, seed=1) / 8)
 
@@ -190,7 +190,7 @@ def _several_outputs() -> _Program:
     return step, (_numbers(_SIDE, _SIDE), tf.range(_SIDE) % 7)
 
 
-def _branch() -> _Program:
+def _branch() -> _Call:
     """A branch that depends on data."""
     w = tf.Variable(_numbers(_SIDE, _SIDE, seed=1) / 8)
 
@@ -202,7 +202,7 @@ def _branch() -> _Program:
     return _gradients(loss, [w]), (_numbers(_SIDE, _SIDE),)
 
 
-def _adam() -> _Program:
+def _adam() -> _Call:
     """A training iteration of a Keras model, the optimizer applied."""
     dense = layers.Dense
     model = keras.Sequential(

@@ -1,4 +1,4 @@
-"""A traced step, and the same step as it runs by a schedule: every planned step of this package runs so.
+"""Bind a traced step to a schedule; every planned step of this package runs as a bound step.
 
 bind: (f, σ) ↦ f̂ with f̂(x) = f(x), bit for bit, whose ops run, and whose buffers are freed, as σ says
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -16,8 +17,8 @@ from checkmate.framework import TracedStep
 from checkmate_tf.capture.arguments import Signature
 from checkmate_tf.capture.function_capture import UnsupportedFunctionError
 from checkmate_tf.running.emit import Replay, emit
+from checkmate_tf.running.ordered_step import OrderedStep
 from checkmate_tf.running.program import Program
-from checkmate_tf.running.settled import Settled
 
 __all__ = ["BoundStep", "Source", "TracedFunction", "as_written", "bind"]
 
@@ -35,8 +36,8 @@ class Source:
     """The function that was traced.
 
     Attributes:
-        signature: its arguments.
-        function: TensorFlow's ``ConcreteFunction`` of it, which gives the structure of the results.
+        signature: the arguments that it was traced for.
+        function: TensorFlow's ``ConcreteFunction``, which gives the structure of the results.
         keep: an object that must live as long.
     """
 
@@ -50,17 +51,17 @@ class TracedFunction(TracedStep):
     """A training step that was traced and not run; :func:`bind` makes it run by a schedule of ``graph``.
 
     Attributes:
-        settled: TensorFlow's ops, and their relation to ``graph``.
+        ordered: TensorFlow's ops, and their relation to ``graph``.
         source: the function that was traced.
     """
 
-    settled: Settled
+    ordered: OrderedStep
     source: Source
 
     @property
     def variables(self) -> tuple[tf.Variable, ...]:
         """The variables that the step uses."""
-        return self.settled.traced.captured.variables
+        return self.ordered.traced.captured.variables
 
 
 def bind(traced: TracedFunction, schedule: Schedule) -> BoundStep:
@@ -90,7 +91,7 @@ def bind(traced: TracedFunction, schedule: Schedule) -> BoundStep:
     (TensorShape([1024, 1]), TensorShape([]))
     """
     simulate(traced.graph, schedule)
-    return BoundStep(traced, traced.settled.program(schedule))
+    return BoundStep(traced, traced.ordered.program(schedule))
 
 
 class BoundStep:
@@ -102,14 +103,13 @@ class BoundStep:
 
     Args:
         traced: the step.
-        program: of a schedule of it.
+        program: the program of one of its schedules.
     """
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
         """Keep the program; TensorFlow's function of it is made at the first run."""
         self.traced = traced
         self.program = program
-        self._replay: Replay | None = None
 
     @as_written
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -139,10 +139,8 @@ class BoundStep:
         found = [None if leaf is None else next(made) for leaf in leaves]
         return tf.nest.pack_sequence_as(structure, found, expand_composites=True)
 
-    @property
+    @cached_property
     def replay(self) -> Replay:
         """TensorFlow's function of the program, made at its first use."""
-        if self._replay is None:
-            with tf.init_scope():
-                self._replay = emit(self.traced.settled.traced.captured, self.program)
-        return self._replay
+        with tf.init_scope():
+            return emit(self.traced.ordered.traced.captured, self.program)

@@ -26,7 +26,7 @@ class Budget(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
 
     Raises:
         BudgetError: if the budget can't be read.
-        TypeError: if there is no such setting, or the cost model is none.
+        TypeError: if a setting does not exist, or has a wrong type.
 
     Attributes:
         training: the plans of the model; None before training starts.

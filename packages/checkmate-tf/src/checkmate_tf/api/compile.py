@@ -1,4 +1,4 @@
-"""One training iteration of a Keras model within a byte budget: :func:`compile` and its result.
+"""Compile one training iteration of a Keras model that stays within a byte budget.
 
 (image, label) ↦ (prediction, loss), the optimizer applied
 """
@@ -43,12 +43,12 @@ def compile(
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
 
     Args:
-        model: of Keras 3, on TensorFlow: functional, sequential or subclassed. If it is not built yet, it is
-            built for ``input_spec``. Each plan fixes the variables that are trained.
+        model: a model of Keras 3 on TensorFlow: functional, sequential or subclassed. If it is not built yet,
+            it is built for ``input_spec``. Each plan fixes the variables that are trained.
         loss: a Keras loss or its name; a list or dict of these for several outputs, which are added; or any
             callable of (label, prediction); the mean of its result is taken.
-        optimizer: of Keras, or its name. With the precision policy ``mixed_float16`` it is put into a
-            ``LossScaleOptimizer``, unless it is one, as ``model.compile`` does.
+        optimizer: an optimizer of Keras, or its name. With the precision policy ``mixed_float16`` it is
+            wrapped in a ``LossScaleOptimizer``, unless it is one, as ``model.compile`` does.
         input_spec: ``tf.TensorSpec`` or a sample of the model's inputs, nested as they are. With both specs
             the plan is made now, so that mistakes show now; otherwise at the first call.
         label_spec: the same for the labels, which are passed to the loss.
@@ -68,7 +68,7 @@ def compile(
         UnsupportedKerasError: if it is of Keras 2, or runs on another backend than TensorFlow.
         UnsupportedFunctionError: if a shape is not known, or a part can't be planned.
         LossError: if labels and outputs are not nested as the loss needs it.
-        TypeError, ValueError: if the model, the loss or the optimizer is none, or there is no such setting.
+        TypeError, ValueError: if a model, loss or optimizer is of a wrong type, or a setting does not exist.
 
     >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
     >>> step = compile(model, "mse", "sgd", tf.TensorSpec([16, 4]), tf.TensorSpec([16, 1]), "100%")
@@ -102,12 +102,12 @@ class CompiledIteration(PlannedFunction):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Iteration:
-    """One training iteration, as it is traced.
+    """One training iteration; TensorFlow traces a call of it.
 
     Attributes:
-        model: is called with ``training=True``.
+        model: the model, called with ``training=True``.
         loss: (label, prediction) ↦ scalar.
-        optimizer: is applied.
+        optimizer: the optimizer, which is applied.
     """
 
     model: keras.Model

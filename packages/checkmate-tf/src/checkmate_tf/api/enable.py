@@ -1,4 +1,4 @@
-"""Keras' own training loop with planned steps: only the train function of an enabled model is ours.
+"""Enable a Keras model: its own training loop then runs planned steps; only its train function is replaced.
 
     fit: next batch ↦ train_step ↦ logs        for each kind of batch a plan of ``model.train_step``
 
@@ -57,7 +57,7 @@ def enable(
         UnsupportedModelError: if the model is not compiled, is compiled by XLA, or is trained under a
             ``tf.distribute`` strategy.
         UnsupportedKerasError: if Keras does not run on TensorFlow.
-        TypeError: if the model is no Keras model, there is no such setting, or the cost model is none.
+        TypeError: if the model is not a Keras model, or a setting does not exist or has a wrong type.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
@@ -120,7 +120,7 @@ class PlannedTraining(HasPlans[StepPlan]):
 
     @property
     def plans(self) -> tuple[StepPlan, ...]:
-        """The plans so far, one for each kind of batch; none once the model is compiled again or disabled."""
+        """The plans so far, one for each kind of batch; empty once the model is recompiled or disabled."""
         return self._step.plans if self._step is not None and self._is_current else ()
 
     def plan(self, x: Any, y: Any = None, sample_weight: Any = None) -> StepPlan:
@@ -172,7 +172,7 @@ class PlannedTraining(HasPlans[StepPlan]):
 
 
 def _logs(model: keras.Model, data: Any) -> Any:
-    """The logs of a training step, as it is traced.
+    """Run a training step and return its logs; TensorFlow traces this call.
 
     An optimizer may compute something else until it is built, as ``LossScaleOptimizer`` does. So one trace is
     enough only if it was built before; where we can't build it, TensorFlow traces once more.
@@ -207,7 +207,7 @@ def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iter
 
 
 def _optional(leaf: Any) -> Any:
-    """None in the place of a value that a data set may leave out, as in Keras' own train function."""
+    """The leaf; None replaces a value that a data set may leave out, as in Keras' own train function."""
     return None if isinstance(leaf, tf.experimental.Optional) else leaf
 
 
@@ -218,7 +218,7 @@ def _rebuild(model: keras.Model) -> None:
 
 
 def _check(model: keras.Model) -> None:
-    """Refuse a model that can't be planned, with the way out."""
+    """Raise :class:`UnsupportedModelError`, which names the way out, if a model can't be planned."""
     if not model.compiled:
         raise UnsupportedModelError(
             f"model {model.name!r} is not compiled, so it has no training step: call model.compile(...) "
@@ -238,5 +238,5 @@ def _check(model: keras.Model) -> None:
 
 
 def _has_accelerator() -> bool:
-    """Whether Keras chooses XLA by itself: then ``jit_compile`` may not be the user's choice: ignored."""
+    """Whether there is an accelerator. Keras then sets ``jit_compile`` unasked, so the setting is ignored."""
     return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())

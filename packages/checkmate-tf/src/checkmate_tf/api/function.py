@@ -1,4 +1,4 @@
-"""A function that computes a training step, planned for each kind of arguments and run as planned.
+"""Run a function that computes a training step within a byte budget, planned for each kind of arguments.
 
 f(x) = y  ↦  f̂(x) = y, bit for bit, with peak(f̂) ≤ budget
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from itertools import count
@@ -17,22 +18,24 @@ import tensorflow as tf
 
 from checkmate import Budget, ProfilerBusyError
 from checkmate.framework import AUTO
-from checkmate.report import HasPlans
+from checkmate.report import Account, HasPlans
+from checkmate.units import format_bytes
 from checkmate_tf import private
 from checkmate_tf.api.bind import BoundStep, Source, TracedFunction, as_written
 from checkmate_tf.capture.arguments import Signature
-from checkmate_tf.capture.function_capture import UnsupportedFunctionError, capture
-from checkmate_tf.capture.uncounted import measured_run
+from checkmate_tf.capture.function_capture import UnsupportedFunctionError
 from checkmate_tf.costs.events import other_profiler_runs
+from checkmate_tf.costs.meter import memory_meter
+from checkmate_tf.ops.device import device_of_this_machine
 from checkmate_tf.planning.options import Options, Settings
-from checkmate_tf.planning.planner import plan_step, price_step
+from checkmate_tf.planning.planner import Planner
+from checkmate_tf.planning.priced_step import PricedStep
 from checkmate_tf.planning.step_plan import StepPlan
 
 __all__ = ["PlannedFunction", "function"]
 
 _MOST_KINDS = 32
 """Kinds of arguments whose plans are kept: a plan of 600 ops and its function take 45 MiB of the host."""
-_REWRITING = "rewriting the graph"
 _log = logging.getLogger(__name__)
 
 
@@ -50,9 +53,9 @@ def function(
     """Run a function that computes losses and gradients, and may apply them, within a byte budget.
 
     Args:
-        fn: a function that ``tf.function`` accepts: of tensors, nested in tuples, lists and dicts, and of
-            Python values, which are constants to it. It may create variables at its first call only. Left
-            out for a decorator with settings: ``@function(budget="8GiB")``.
+        fn: a function that ``tf.function`` accepts. Its arguments are tensors, nested in tuples, lists and
+            dicts, and Python values, which are constants to it. It may create variables only at its first
+            call. Leave it out for a decorator with settings: ``@function(budget="8GiB")``.
         budget: bytes of everything that the step holds at once: variables that it uses, arguments,
             activations, gradients, the workspaces of its ops; a size (``"8GiB"``), a share of the plain
             step's peak (``"60%"``, ``0.6``), or ``"auto"``, the memory that the device has left.
@@ -64,7 +67,7 @@ def function(
     Raises:
         BudgetError: if the budget can't be read.
         UnsupportedFunctionError: if ``fn`` is a ``tf.function`` that XLA compiles.
-        TypeError: if ``fn`` can't be called, there is no such setting, or the cost model is none.
+        TypeError: if ``fn`` can't be called, or a setting does not exist or has a wrong type.
 
     >>> w = tf.Variable(tf.ones([4, 4]))
     >>> @function(budget="100%", cost_model="flops")
@@ -150,10 +153,8 @@ class PlannedFunction(HasPlans[StepPlan]):
         with self._options.planning("tracing"):
             source = self._concrete(Signature.of(args, kwargs)[0])
             with tf.init_scope():
-                self._options.report(_REWRITING)
-                captured = capture(source.function)
-                settled, account = price_step(captured, self._options, optimizer=self._optimizer_handles())
-        return TracedFunction(graph=settled.graph, account=account, settled=settled, source=source)
+                step = self._planner().price(source.function)
+        return _traced(source, step, step.account())
 
     def _step(self, signature: Signature) -> _Step:
         with self._lock:
@@ -174,38 +175,39 @@ class PlannedFunction(HasPlans[StepPlan]):
             )
         source = self._concrete(signature)
         with tf.init_scope():  # measured ops run now, even if the caller is being traced
-            try:
-                plan, provisional = self._decided(source, self._options), False
-            except ProfilerBusyError:
-                if not other_profiler_runs():
-                    raise
-                _log.warning(
-                    "another profiler is running, so no op can be measured: costs are FLOPs, and workspaces "
-                    "are not counted, until the first step after it"
-                )
-                unmeasured = replace(self._options, cost_model="flops", workspaces=False)
-                plan, provisional = self._decided(source, unmeasured), True
+            plan, provisional = self._new_plan(source.function)
         text = repr(plan.solution)  # handlers may keep the record: it must not hold the plan
         _log.info("planned for %s: %s", signature, text)
-        settled = plan.settled
-        traced = TracedFunction(graph=settled.graph, account=plan.account, settled=settled, source=source)
-        bound = BoundStep(traced, plan.program)
+        bound = BoundStep(_traced(source, plan.step, plan.account), plan.program)
         return _Step(plan=plan, bound=bound, options=self._options, provisional=provisional)
 
-    def _decided(self, source: Source, options: Options) -> StepPlan:
+    def _new_plan(self, function: Any) -> tuple[StepPlan, bool]:
+        """The plan of a ``ConcreteFunction``, and whether it is provisional."""
         known = (step.plan for step in self._steps.values() if not step.provisional)
         like = max(known, key=lambda plan: plan.plain_peak, default=None)
-        options.report(_REWRITING)
-        captured = capture(source.function)
-        return plan_step(captured, options, optimizer=self._optimizer_handles(), like=like)
+        try:
+            return self._planner().plan(function, like), False
+        except ProfilerBusyError:
+            if not other_profiler_runs():
+                raise
+        _log.warning(
+            "another profiler is running, so no op can be measured: costs are FLOPs, and workspaces "
+            "are not counted, until the first step after it"
+        )
+        return self._planner(cost_model="flops", workspaces=False).plan(function, like), True
+
+    def _planner(self, **settings: Any) -> Planner:
+        handles = {id(v.handle) for v in self._optimizer()}
+        return Planner(options=replace(self._options, **settings), optimizer=handles)
 
     def _concrete(self, signature: Signature) -> Source:
         traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
         function = traced.get_concrete_function(*signature.specs)
         return Source(signature=signature, function=function, keep=traced)
 
-    def _optimizer_handles(self) -> set[int]:
-        return {id(v.handle) for v in self._optimizer()}
+
+def _traced(source: Source, step: PricedStep, account: Account) -> TracedFunction:
+    return TracedFunction(graph=step.graph, account=account, ordered=step.ordered, source=source)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -213,10 +215,10 @@ class _Step:
     """A plan, and the step that runs by it.
 
     Attributes:
-        options: how it was planned, for progress reports.
+        options: the settings, for progress reports.
         provisional: whether it was planned without measuring its ops.
         started: whether it has run eagerly.
-        used: number of its last use among those of the function.
+        used: the number of its last use, counted over all steps of the function.
     """
 
     plan: StepPlan
@@ -235,5 +237,33 @@ class _Step:
             _ = self.bound.replay
             self.options.report("running the first step")
             if any(self.plan.traced.uncounted):
-                return measured_run(self.plan, self.bound.run, tensors)
+                return _measured_run(self.plan, self.bound.run, tensors)
             return self.bound.run(tensors)
+
+
+def _measured_run(
+    plan: StepPlan, run: Callable[[Sequence[tf.Tensor]], Any], tensors: Sequence[tf.Tensor]
+) -> Any:
+    """Run a step whose bytes are not all counted under the memory meter, and warn of its peak.
+
+    Args:
+        plan: the plan of the step.
+        run: runs the step.
+        tensors: the arguments.
+    """
+    names = [op.name for op in plan.traced.uncounted]
+    text = f"the bytes of {len(names)} ops depend on data and are not counted, the first is {names[0]!r}"
+    measuring = memory_meter(plan.traced.captured.variables, tensors, device=device_of_this_machine())
+    with ExitStack() as stack:
+        try:
+            meter = stack.enter_context(measuring)
+        except ProfilerBusyError:
+            _log.warning("%s; another profiler is running, so the first step was not measured", text)
+            return run(tensors)
+        results = run(tensors)
+    peak, budget = format_bytes(meter.peak), format_bytes(plan.solution.problem.budget)
+    _log.warning(
+        "%s: the first step held %s, the budget is %s, other steps may hold more; reserve= makes room",
+        *(text, peak, budget),
+    )
+    return results

@@ -1,27 +1,25 @@
-"""Planning ahead: a training step traced and not run, except for single ops that are timed.
+"""Trace or plan a training iteration before it runs; only single ops are run, to time them.
 
 trace: (model, loss, optimizer, specs) ↦ graph        plan: the same and a budget ↦ plan
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Unpack
 
 import keras
 
 from checkmate import Budget
-from checkmate.framework import AUTO, ProgramError, TracingSettings
+from checkmate.framework import AUTO, TracingSettings
 from checkmate_tf.api.bind import TracedFunction
 from checkmate_tf.api.compile import CompiledIteration, iteration
-from checkmate_tf.api.function import PlannedFunction
 from checkmate_tf.capture.losses import Loss
 from checkmate_tf.capture.specs import specs_of
 from checkmate_tf.planning.options import Options, Settings
 from checkmate_tf.planning.step_plan import StepPlan
 from checkmate_tf.releases import check_model
 
-__all__ = ["Frontend", "ProgramError", "plan", "step_of", "trace"]
+__all__ = ["plan", "trace"]
 
 
 def trace(
@@ -58,8 +56,9 @@ def trace(
     ('flop', True)
     """
     check_model(model)
-    function, specs = step_of((model, loss, optimizer, input_spec, label_spec), **settings)
-    return function.trace(*specs)
+    settings.setdefault("workspaces", None)
+    step = CompiledIteration(iteration(model, loss, optimizer, input_spec), Options.parse(**settings))
+    return step.trace(specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
 
 
 def plan(
@@ -94,48 +93,3 @@ def plan(
     options = Options.parse(budget=budget, **settings)
     made = CompiledIteration(iteration(model, loss, optimizer, input_spec), options)
     return made.plan(specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
-
-
-class Frontend:
-    """The frontend ``tf``, behind ``checkmate trace --tf package.module:factory``."""
-
-    def trace(
-        self, program: Callable[[], tuple[Any, ...]] | tuple[Any, ...], /, **options: Any
-    ) -> TracedFunction:
-        """Trace a step, or the step that a factory makes.
-
-        Args:
-            program: ``(model, loss, optimizer, input_spec, label_spec)``, as for :func:`trace`; or
-                ``(function, arguments)``, as for :func:`~checkmate_tf.function`, the arguments a tuple of
-                specs or samples; or a function without arguments that returns one of these.
-            options: as in :func:`trace`.
-
-        Raises:
-            ProgramError: if it is none of these.
-        """
-        function, arguments = step_of(program, **options)
-        return function.trace(*arguments)
-
-
-def step_of(program: Any, /, **options: Any) -> tuple[PlannedFunction, tuple[Any, ...]]:
-    """The step that a program names or makes, and its arguments, of which specs replace tensors.
-
-    Args:
-        program: as :meth:`Frontend.trace` takes it.
-        options: as in :func:`trace`.
-
-    Raises:
-        ProgramError: if it is no such program.
-    """
-    made: Any = program() if callable(program) else program
-    parsed = Options.parse(**{"workspaces": None, **options})
-    if isinstance(made, tuple) and len(made) == 5 and isinstance(made[0], keras.Model):
-        model, loss, optimizer, input_spec, label_spec = made
-        step = CompiledIteration(iteration(model, loss, optimizer, input_spec), parsed)
-        return step, (specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
-    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]) and isinstance(made[1], tuple):
-        return PlannedFunction(made[0], parsed), made[1]
-    raise ProgramError(
-        f"{program!r} gave {made!r}: a factory for tracing returns (model, loss, optimizer, input_spec, "
-        "label_spec) or (function, (argument, ...))"
-    )

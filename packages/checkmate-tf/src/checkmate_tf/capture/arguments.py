@@ -1,4 +1,4 @@
-"""The arguments of a call: nested tensors, known to a plan by shape and dtype, and constants.
+"""Split the arguments of a call into nested tensors, known to a plan by shape and dtype, and constants.
 
 (args, kwargs) = structure(tensors, constants)        key = structure, shapes, dtypes, constants
 """
@@ -59,7 +59,7 @@ class Signature:
         return signature, [x for x in leaves if isinstance(x, tf.Tensor)]
 
     def __str__(self) -> str:
-        """The arguments as they are nested, with specs in place of tensors."""
+        """The nested arguments, with specs in place of tensors."""
         args, kwargs = self.apply(lambda *args, **kwargs: (args, kwargs), self.specs)
         return ", ".join([*map(str, args), *(f"{name}={x}" for name, x in kwargs.items())])
 

@@ -1,4 +1,4 @@
-"""One training step as a graph of TensorFlow's ops, in an order in which they can run.
+"""Capture a training step as a graph of TensorFlow's ops, in an order in which they can run.
 
     function, specs ↦ ConcreteFunction ↦ Grappler ↦ ops o₁ … oₙ, each after the ops that it reads or waits for
 
@@ -18,8 +18,15 @@ import tensorflow as tf
 
 from checkmate import CheckmateError
 from checkmate_tf import private
-from checkmate_tf.ops.branches import branch_arguments, branch_functions, has_branches
-from checkmate_tf.ops.loops import LOOPS, Loop, loop_arguments, loop_functions
+from checkmate_tf.ops.control_flow import (
+    LOOPS,
+    Loop,
+    branch_arguments,
+    branch_functions,
+    has_branches,
+    loop_arguments,
+    loop_functions,
+)
 from checkmate_tf.ops.storages import nbytes
 
 __all__ = ["Captured", "UnsupportedFunctionError", "capture"]
@@ -39,7 +46,7 @@ class Captured:
     Attributes:
         graph: the graph that holds the ops.
         ops: in an order in which they can run.
-        inputs: the placeholders of the arguments, then those of the captured tensors.
+        inputs: the placeholders of the arguments, then of the captured tensors.
         captured: the tensors that the function captures: handles of variables, and other eager tensors.
         variables: the variables that it uses, which this object keeps alive.
         outputs: the tensors that it returns, flat.
@@ -63,13 +70,13 @@ class Captured:
 
     @property
     def handles(self) -> dict[str, int]:
-        """Name of the placeholder of a captured tensor → the id of that tensor; a branch captures none."""
+        """Name of the placeholder of a captured tensor → the id of that tensor; empty for a branch."""
         placeholders = self.inputs[len(self.arguments) :]
         return {t.op.name: id(h) for t, h in zip(placeholders, self.captured, strict=True)}
 
     @property
     def constants(self) -> int:
-        """Bytes of the constants, with those of branches and loops: TensorFlow holds them all the time."""
+        """Bytes of the constants, also in branches and loops: TensorFlow holds them all the time."""
         inside = (*chain(*self.branches.values()), *chain(*self.loops.values()))
         own = sum(nbytes(op.outputs[0]) for op in self.ops if op.type == "Const")
         return own + sum(function.constants for function in inside)
@@ -107,7 +114,7 @@ class _Source:
     """TensorFlow's description of a step or of a branch.
 
     Attributes:
-        nodes: by name.
+        nodes: name → node.
         order: names of nodes, as they were traced; others may be among ``nodes``.
         inputs: name of a placeholder → a tensor of the same shape and dtype.
         outputs: names of the tensors that are returned.

@@ -1,4 +1,4 @@
-"""The scalar that a training step differentiates, formed from labels and predictions as in Keras' ``fit``.
+"""Form the scalar that a training step differentiates from labels and predictions, as Keras' ``fit`` does.
 
 loss = Σ losses of the outputs + Σ model.losses
 """
@@ -33,11 +33,11 @@ def scalar_loss(model: keras.Model, loss: Loss) -> Callable[[Any, Any], tf.Tenso
 
     Args:
         model: gives the names of its outputs, and the losses that its layers add.
-        loss: see above.
+        loss: as described above.
 
     Raises:
         ValueError: if Keras knows no loss of this name.
-        TypeError: if it is none of the above.
+        TypeError: if ``loss`` is not of these kinds.
 
     >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
     >>> by_name, by_hand = scalar_loss(model, "mse"), scalar_loss(model, lambda y, p: (y - p) ** 2)

@@ -1,4 +1,4 @@
-"""The shapes and dtypes that a plan is made for, from specs or from a sample.
+"""Read the shapes and dtypes that a plan is made for, from specs or from a sample.
 
 sample or specs, nested  ↦  tf.TensorSpec, nested alike, each of known shape
 """
@@ -24,7 +24,7 @@ def specs_of(name: str, given: Any) -> Any:
     """The specs of a sample: tensors, arrays, numbers or specs, nested in tuples, lists and dicts.
 
     Args:
-        name: of the argument, for errors.
+        name: the name of the argument, for errors.
         given: the sample or the specs.
 
     Raises:
@@ -66,7 +66,7 @@ def _places(at: str, given: Any) -> Iterator[str]:
 
 
 def spec_of(at: str, leaf: Any) -> tf.TensorSpec:
-    """The spec of one tensor, array, number or spec; ``at`` is its place. Raises as :func:`specs_of`."""
+    """The spec of one tensor, array, number or spec at a place ``at``; raises as :func:`specs_of`."""
     if isinstance(leaf, tf.SparseTensor | tf.SparseTensorSpec | tf.RaggedTensor | tf.RaggedTensorSpec):
         way = "tf.sparse.to_dense(x)" if "Sparse" in type(leaf).__name__ else "x.to_tensor(shape=[...])"
         raise UnsupportedFunctionError(

@@ -1,4 +1,4 @@
-"""Variables that a step makes in its first trace, such as those of metrics.
+"""Make the variables that a step creates in its first trace, as metrics do, so that one trace is enough.
 
 TensorFlow traces a function that makes variables twice: first with a conditional initialization of each, then
 without. A variable whose initial value is a function of nothing can be made right away, to the same bits.

@@ -1,11 +1,11 @@
-"""TensorFlow's op executions and allocations δ₁, δ₂, … over time, recorded while real code runs.
+"""Record TensorFlow's op executions, and its allocations δ₁, δ₂, … over time, while real code runs.
 
 TensorFlow's profiler sees each run of an op, by the op's name, and each buffer that an allocator gives out or
 takes back, with its address. The buffers that it sees on the CPU depend on how TensorFlow was started:
 
     default (oneDNN)                buffers of 256 KiB and more
     TF_ENABLE_ONEDNN_OPTS=0         every buffer
-    TF_CPU_ALLOCATOR_USE_BFC=1      every buffer, and those of oneDNN's kernels
+    TF_CPU_ALLOCATOR_USE_BFC=1      every buffer, oneDNN's own included
 
 The two variables must be set before TensorFlow is imported.
 """
@@ -40,8 +40,8 @@ class Execution(NamedTuple):
     """One run of one op.
 
     Attributes:
-        name: of the op, in the graph that ran.
-        kind: its type there, which may be that of a oneDNN kernel.
+        name: the name of the op in the graph that ran.
+        kind: the type of the op there, which may name a oneDNN kernel.
         start_s: seconds since the recording began.
         seconds: run time of the kernel; on a GPU, of its launch.
     """
@@ -59,8 +59,8 @@ class Allocation(NamedTuple):
         time_s: seconds since the recording began.
         delta: bytes requested; negative for a release. When a buffer older than the recording is released:
             the size that the allocator reports, which may be 0.
-        address: of the buffer.
-        allocator: its name.
+        address: the address of the buffer.
+        allocator: the name of the allocator.
         op: the op that requested it; empty if unknown, and for a release.
         held: total bytes that the allocator has given out, in its own chunks; 0 if it keeps no statistics.
         older: whether the buffer was allocated before the recording.
@@ -80,8 +80,8 @@ class Trace:
     """The events of a recording, in order of time.
 
     Attributes:
-        executions: of ops, on all devices.
-        allocations: of all allocators.
+        executions: the runs of ops, on all devices.
+        allocations: the allocations and releases, of all allocators.
     """
 
     executions: tuple[Execution, ...]

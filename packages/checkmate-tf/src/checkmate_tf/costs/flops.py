@@ -1,4 +1,4 @@
-"""FLOPs of an op: 2mnk for a product of matrices [m, k] and [k, n], and so on, from shapes alone.
+"""Count the FLOPs of an op from shapes alone: 2mnk for a product of matrices [m, k] and [k, n], and so on.
 
     product       2 · elements made · length of the sum
     convolution   2 · elements made · elements of the filter of one output channel; the same for its gradients
@@ -18,7 +18,6 @@ import tensorflow as tf
 __all__ = ["flops_of", "number_format"]
 
 _Rule = Callable[[tf.Operation], int]
-_Tensor = Callable[[tf.Operation], tf.Tensor]
 
 _FORMATS = {tf.bfloat16: "bf16", tf.float16: "fp16"}
 
@@ -38,7 +37,7 @@ def flops_of(op: tf.Operation) -> float:
 
 
 def number_format(op: tf.Operation) -> str:
-    """The format that the op computes in, as device tables name it: that of its first floating tensor."""
+    """The format of the op's first floating-point tensor, as device tables name it."""
     floating = [t.dtype for t in (*op.inputs, *op.outputs) if t.dtype.is_floating]
     if not floating or floating[0] in _FORMATS:
         return _FORMATS[floating[0]] if floating else "fp32"
@@ -56,18 +55,22 @@ def _product(op: tf.Operation) -> int:
     return 2 * _elements(op.outputs[0]) * int(op.inputs[0].shape[-2 if turned else -1])
 
 
-def _convolution(*, made: _Tensor, filters: _Tensor) -> _Rule:
-    """2 · |output of forward, or its gradient| · |filter of one output channel|."""
-    return lambda op: 2 * _elements(made(op)) * prod(filters(op).shape[:-1])
+def _convolution(*, made: int | None, filters: int | None, depthwise: bool = False) -> _Rule:
+    """2 · |output of forward, or its gradient| · |filter of one output channel|.
 
+    A depthwise filter reads one channel, so only its window counts.
 
-def _depthwise(*, made: _Tensor, filters: _Tensor) -> _Rule:
-    """2 · |output of forward, or its gradient| · |window|: a filter reads one channel."""
-    return lambda op: 2 * _elements(made(op)) * prod(filters(op).shape[:2])
+    Args:
+        made: the input that is the gradient of the forward output; None = the op makes the output itself.
+        filters: the input that is the filters; None = the op's own output is their gradient.
+        depthwise: whether each filter reads one channel.
+    """
+    end = 2 if depthwise else -1
+    return lambda op: 2 * _elements(_tensor(op, made)) * prod(_tensor(op, filters).shape[:end])
 
 
 def _einsum(op: tf.Operation) -> int:
-    """2 · Π extents, of the labels of all operands; 1 · Π for a single one."""
+    """2 · product of the extents of all labels; without the factor 2 for a single operand."""
     terms = op.get_attr("equation").decode().partition("->")[0].split(",")
     extents: dict[str, int] = {}
     for term, tensor in zip(terms, op.inputs, strict=True):
@@ -84,16 +87,9 @@ def _elements(tensor: tf.Tensor) -> int:
     return int(tensor.shape.num_elements())
 
 
-def _output(op: tf.Operation) -> tf.Tensor:
-    return op.outputs[0]
-
-
-def _second(op: tf.Operation) -> tf.Tensor:
-    return op.inputs[1]
-
-
-def _third(op: tf.Operation) -> tf.Tensor:
-    return op.inputs[2]
+def _tensor(op: tf.Operation, k: int | None) -> tf.Tensor:
+    """Input k of an op; None = its output."""
+    return op.outputs[0] if k is None else op.inputs[k]
 
 
 _PRODUCTS = ("MatMul", "_FusedMatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "_FusedBatchMatMulV2")
@@ -104,11 +100,11 @@ _DEPTHWISE = ("DepthwiseConv2dNative", "_FusedDepthwiseConv2dNative")
 
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_PRODUCTS, _product),
-    **dict.fromkeys(_FORWARD, _convolution(made=_output, filters=_second)),
-    **dict.fromkeys(_TO_INPUT, _convolution(made=_third, filters=_second)),
-    **dict.fromkeys(_TO_FILTER, _convolution(made=_third, filters=_output)),
-    **dict.fromkeys(_DEPTHWISE, _depthwise(made=_output, filters=_second)),
-    "DepthwiseConv2dNativeBackpropInput": _depthwise(made=_third, filters=_second),
-    "DepthwiseConv2dNativeBackpropFilter": _depthwise(made=_third, filters=_output),
+    **dict.fromkeys(_FORWARD, _convolution(made=None, filters=1)),
+    **dict.fromkeys(_TO_INPUT, _convolution(made=2, filters=1)),
+    **dict.fromkeys(_TO_FILTER, _convolution(made=2, filters=None)),
+    **dict.fromkeys(_DEPTHWISE, _convolution(made=None, filters=1, depthwise=True)),
+    "DepthwiseConv2dNativeBackpropInput": _convolution(made=2, filters=1, depthwise=True),
+    "DepthwiseConv2dNativeBackpropFilter": _convolution(made=2, filters=None, depthwise=True),
     "Einsum": _einsum,
 }

@@ -1,4 +1,4 @@
-"""Live bytes of a device over time, M(t) = M₀ + Σ_{tᵢ ≤ t} δᵢ, measured while real code runs.
+"""Measure the live bytes of a device while real code runs, M(t) = M₀ + Σ_{tᵢ ≤ t} δᵢ.
 
 M₀ counts the bytes that are allocated at the start: the buffers of the models, optimizers, variables and
 tensors that the caller names, each once; or, if none is named, all that the allocator counts. Each δ is an
@@ -164,7 +164,7 @@ def _buffers_of(resident: object) -> dict[int, int]:
 
 
 def _tensors(value: object) -> Iterator[tf.Tensor | tf.Variable]:
-    """The tensors of a nest; of a variable, its present value."""
+    """The tensors of a nest; a variable is replaced by its present value."""
     if isinstance(value, tf.Variable):
         yield value.read_value() if "CPU" in value.device else value
     elif isinstance(value, tf.Tensor):

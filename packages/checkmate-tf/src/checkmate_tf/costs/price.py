@@ -1,4 +1,4 @@
-"""The cost of each op of a traced graph, by the cost models of :mod:`checkmate.framework.pricing`.
+"""Price each op of a traced graph, by the cost models of :mod:`checkmate.framework`.
 
 An op that can't run alone, because it has state, resources or functions, is charged by the bytes that it
 touches.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 
 import tensorflow as tf
 
 from checkmate import DFGraph, OnProgress, framework
-from checkmate.cost import MeasuredOps, OpProfile, Roofline, measured_roofline
+from checkmate.cost import MeasuredOps, OpProfile, Roofline, measured_roofline, with_costs
 from checkmate.framework import Prices, by_bytes, measured_ops
 from checkmate.plugins import CostModel
 from checkmate_tf.costs.flops import flops_of, number_format
@@ -38,37 +37,29 @@ def price(
     groups: Sequence[Sequence[tf.Operation]],
     cost_model: str | CostModel = "profiled",
     *,
-    runs: Mapping[tf.Operation, Mapping[tf.Operation, int]] | None = None,
     profiles: Mapping[tf.Operation, OpProfile] | None = None,
-    workspaces: bool = True,
+    loops: Mapping[tf.Operation, Mapping[tf.Operation, int]] | None = None,
     on_disk: bool = True,
-    on_progress: OnProgress | None = None,
 ) -> DFGraph:
-    """The graph with the costs of a cost model, and with the workspaces of its ops.
+    """The graph with the costs of a cost model; workspaces stay as they are.
 
     Args:
-        graph: without costs; its workspaces are added to.
-        groups: the TensorFlow ops, of a function's graph and with static shapes, behind each op.
+        graph: without costs.
+        groups: the TensorFlow ops behind each op, of a function's graph and with static shapes.
         cost_model: a name, or a cost model.
-        runs: loop → the ops that it runs, and how often.
-        profiles: of all ops, by :func:`profile_ops`; without any, the cost model measures.
-        workspaces: whether to add to each op's workspace the largest of its group, which runs each distinct
-            op. False = workspaces stay as they are.
-        on_disk: whether measured costs are read from disk and kept there.
-        on_progress: called before each distinct op that is measured.
+        profiles: measured seconds of all ops, by :func:`profile_ops`, for the cost model ``"profiled"``.
+        loops: loop → the ops that it runs, and how often.
+        on_disk: whether the measured roofline of this CPU is read from disk and kept there.
 
     Raises:
         CostError: if the model can't price this graph, e.g. for a device that is in no table.
         PluginError: if there is no cost model of this name.
-        ProfilerBusyError: inside a profiler or a memory meter.
     """
-    work = [_work(group, runs or {}) for group in groups]
+    work = [_work(group, loops or {}) for group in groups]
+    known = profiles or {}
 
     def measured(graph: DFGraph) -> DFGraph:
-        found = profiles or profile_ops(
-            [op for ops in work for op in ops], on_disk=on_disk, on_progress=on_progress
-        )
-        return _with_profiles(graph, [[(found[op], n) for op, n in ops.items()] for ops in work], workspaces)
+        return with_costs(graph, [sum(n * known[op].seconds for op, n in ops.items()) for ops in work], "s")
 
     prices = Prices(
         measured=measured,
@@ -77,7 +68,7 @@ def price(
         gpu=_gpu,
         cpu=lambda: _of_this_cpu(on_disk),
     )
-    return framework.price(graph, prices, cost_model, workspaces=workspaces)
+    return framework.price(graph, prices, cost_model, workspaces=False)
 
 
 def profile_ops(
@@ -89,7 +80,7 @@ def profile_ops(
     constants and reads of variables, cost nothing.
 
     Args:
-        ops: of a function's graph.
+        ops: ops of a function's graph.
         on_disk: whether measured costs are read from disk and kept there.
         on_progress: called before each distinct op that is measured.
 
@@ -131,24 +122,13 @@ def _profiled(ops: Iterable[tf.Operation], device: str) -> Iterator[OpProfile]:
 
 
 def _work(
-    group: Sequence[tf.Operation], runs: Mapping[tf.Operation, Mapping[tf.Operation, int]]
+    group: Sequence[tf.Operation], loops: Mapping[tf.Operation, Mapping[tf.Operation, int]]
 ) -> Mapping[tf.Operation, int]:
-    """The ops that a group runs, and how often; loops as the ops inside."""
+    """The ops that a group runs, and how often; the ops inside replace a loop."""
     found: Counter[tf.Operation] = Counter()
     for op in group:
-        found.update(runs.get(op, {op: 1}))
+        found.update(loops.get(op, {op: 1}))
     return found
-
-
-def _with_profiles(
-    graph: DFGraph, groups: Sequence[Sequence[tuple[OpProfile, int]]], workspaces: bool
-) -> DFGraph:
-    ops = []
-    for op, profiles in zip(graph.ops, groups, strict=True):
-        further = max((p.workspace for p, _ in profiles), default=0) if workspaces else 0
-        seconds = sum(n * p.seconds for p, n in profiles)
-        ops.append(replace(op, cost=float(seconds), workspace=op.workspace + further))
-    return replace(graph, ops=tuple(ops), cost_unit="s")
 
 
 def _gpu() -> tuple[str, float] | None:

@@ -1,12 +1,12 @@
-"""The cost of one op on one device: seconds of a run, and bytes that it needs beyond its outputs.
+"""Measure one op on one device: seconds of a run, and bytes that it needs beyond its outputs.
 
 With L(t) the live bytes during a run, relative to its start and with its outputs alive at its end T,
 ``workspace = max L − min(L(T), bytes of the outputs)``: a buffer that a kernel keeps for a later op counts as
 workspace.
 
-The op runs alone, in a function that Grappler does not rewrite, as in a replay; an op that uses the workspace
-of another one runs right after it. The inputs outlive the run. So a kernel that would use a dying input as
-workspace, such as the gradient of max pooling without oneDNN, needs less in a step than here.
+The op runs alone, in a function that Grappler does not rewrite, as in a planned step; an op that uses the
+workspace of another op runs right after it. The inputs outlive the run. So a kernel that would use a dying
+input as workspace, such as the gradient of max pooling without oneDNN, needs less in a step than here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from checkmate_tf.costs.events import Execution, Trace, TraceRecorder
 from checkmate_tf.ops.storages import is_compiled, lender, nbytes
 from checkmate_tf.private import FuncGraph, copy_functions, emit_op, grappler_off, resource_spec, runnable
 
-__all__ = ["NoRoomError", "NotMeasurableError", "constant_inputs", "profile_in_turn", "profile_op"]
+__all__ = ["NoRoomError", "NotMeasurableError", "constant_inputs", "profile_in_turn"]
 
 _SPENT_S = 0.006
 _LEAST_RUNS = 3
@@ -49,42 +49,32 @@ class NoRoomError(NotMeasurableError):
     """The memory that is left is not enough to run an op alone."""
 
 
-def profile_op(op: tf.Operation, device: str = "CPU:0") -> OpProfile:
-    """Run an op of a function's graph a few times and measure it; takes 10 ms, or four runs of a longer op.
+def profile_in_turn(
+    ops: Iterable[tf.Operation], device: str = "CPU:0"
+) -> list[OpProfile | NotMeasurableError]:
+    """Run each op of a function's graph a few times and measure it, in one trace; return errors as such.
 
     Floating-point inputs are repeated random numbers. Integers and booleans are zero, so that indices stay in
-    range, except a few whose values the graph knows, such as shapes, axes and paddings. The first run
-    is the warm-up; the fastest of three others gives the time, of fewer if they take longer than half a
-    second. On the CPU time and bytes come from TensorFlow's trace, so that the overhead of the function call
-    is not included.
+    range, except a few whose values the graph knows, such as shapes, axes and paddings. The first run of an
+    op is the warm-up; the fastest of three others gives the time, or of fewer if they take longer than half a
+    second: in all 10 ms, or four runs of a longer op. On the CPU time and bytes come from TensorFlow's trace,
+    so that the overhead of the function call is not included.
 
     Args:
-        op: with static shapes; without state, resources and functions.
+        ops: with static shapes; without state, resources and functions. Each is taken from the iterable when
+            the one before has run.
         device: ``"CPU:0"`` or ``"GPU:k"``.
 
+    Returns:
+        A profile for each op; or an error, if it can't run on such inputs, or its outputs have other shapes.
+
     Raises:
-        NotMeasurableError: if it can't run on such inputs, or its outputs then have other shapes.
         ProfilerBusyError: inside another profiler or memory meter.
 
     >>> graph = tf.function(lambda x: tf.nn.softmax(x)).get_concrete_function(tf.TensorSpec([4, 8])).graph
-    >>> profile_op(next(op for op in graph.get_operations() if op.type == "Softmax")).workspace
+    >>> (softmax,) = profile_in_turn([op for op in graph.get_operations() if op.type == "Softmax"])
+    >>> softmax.workspace
     0
-    """
-    (found,) = profile_in_turn([op], device)
-    if isinstance(found, NotMeasurableError):
-        raise found
-    return found
-
-
-def profile_in_turn(ops: Iterable[tf.Operation], device: str) -> list[OpProfile | NotMeasurableError]:
-    """The profiles of several ops, as by :func:`profile_op`, or errors; faster, because they share one trace.
-
-    Args:
-        ops: each is taken from the iterable once the one before has run.
-        device: ``"CPU:0"`` or ``"GPU:k"``.
-
-    Raises:
-        ProfilerBusyError: inside another profiler or memory meter.
     """
     gpu = device.startswith("GPU")
     found: list[OpProfile | NotMeasurableError] = []
@@ -151,7 +141,7 @@ def _ready(op: tf.Operation, name: str) -> Callable[[], Sequence[tf.Tensor]]:
 def _alone(
     op: tf.Operation, known: Mapping[int, object], left: Sequence[tf.Tensor], name: str
 ) -> Callable[..., Sequence[tf.Tensor]]:
-    """A function that runs one op, of those of its inputs that are not constant."""
+    """A function that runs one op; its arguments are the op's inputs that are not constant."""
     variables = {k: _variable(t) for k, t in enumerate(op.inputs) if t.dtype == tf.resource}
     graph = FuncGraph(name)
     with graph.as_default():
@@ -188,7 +178,7 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
     """Number of an op → its profile, from a trace; an op that TensorFlow did not run has none.
 
     Args:
-        trace: of all runs.
+        trace: the events of all runs.
         device: the device of the runs.
         made: bytes of the outputs of each op.
     """
@@ -201,7 +191,7 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
     times_s = [a.time_s for a in allocations]
 
     def workspace(run: Execution, made: int) -> int:
-        """The most bytes allocated during a run, minus those of the outputs that are left at its end."""
+        """The most bytes allocated during a run, minus the outputs that are left at its end."""
         within = slice(bisect_left(times_s, run.start_s), bisect_right(times_s, run.start_s + run.seconds))
         live = np.cumsum([0, *(a.delta for a in allocations[within])])
         return int(live.max() - min(live[-1], made))

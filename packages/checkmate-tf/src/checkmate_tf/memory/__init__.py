@@ -1,1 +1,1 @@
-"""Which bytes a step holds, and when: the account of a plan, the plain executor, the allocator."""
+"""Which bytes a step holds, and when: the account, residency, the plain executor, the allocator."""

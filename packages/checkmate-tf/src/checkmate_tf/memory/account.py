@@ -1,4 +1,4 @@
-"""The use of each byte of a traced step."""
+"""Say what each tensor of a traced step is for: parameters, activations, gradients and so on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["kinds_of"]
 
 
 def kinds_of(traced: TracedGraph, graph: DFGraph, optimizer: Collection[int] = ()) -> tuple[Kind, ...]:
-    """The kind of each tensor.
+    """The kind of each tensor of a step.
 
     Args:
         traced: the step.
-        graph: its graph, possibly with further tensors, which are of no bytes.
+        graph: its graph, possibly with further tensors of 0 bytes.
         optimizer: ids of the handles of an optimizer's variables.
     """
     kinds = [Kind.UPDATES] * graph.n_tensors

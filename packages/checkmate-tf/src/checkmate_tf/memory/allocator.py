@@ -1,4 +1,4 @@
-"""The bytes that a program is expected to need at its peak: live ones, or the allocator's memory.
+"""Predict the bytes that a program needs at its peak: live bytes, or the memory of the allocator.
 
 The requests of the program are replayed on a simulated allocator (:mod:`checkmate_tf.memory.bfc`) that has
 one region: each output is requested when its copy runs, and the workspace as one chunk. A buffer that takes
@@ -11,28 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import product
+from typing import Literal
 
 import tensorflow as tf
 
 from checkmate import DFGraph
 from checkmate_tf.memory.bfc import GRANULE, Allocator, OutOfMemoryError
 from checkmate_tf.memory.residency import Changes, changes, resident_bytes
-from checkmate_tf.planning.options import Counts
 from checkmate_tf.running.program import Program, Value
 from checkmate_tf.tracing.needs import SMALL
 
-__all__ = ["expected_bytes"]
+__all__ = ["Counts", "expected_bytes"]
 
+Counts = Literal["live", "allocator"]
+"""The bytes that a budget bounds: those that are alive at once, or the memory that the allocator needs."""
 _EARLY = 0.005
 """Share of the peak charged for light ops, which wait for nothing and may run early."""
 _EARLIEST = 32
 """The most small tensors charged for that: 12 were seen in a step of 9,000 ops (DenseNet121)."""
 _MARGIN = 0.04
 """Share of the allocator's memory that is added, because light ops run early and kernels request their
-workspaces in pieces. Which do varies from step to step: of 12 plans of a U-Net, 4 ran out of memory in some
-of 12 steps with up to 0.008 more than the replay needs; 3 of 360 steps did with 0.011 to 0.026 more, all at
-0.012; and 2 of about 100 processes on a busy machine with 0.02."""
+workspaces in pieces, differently in each step. With up to 0.008 more than the replay needs, 4 of 12 plans of
+a U-Net ran out of memory in some of 12 steps; with 0.011 to 0.026, 3 of 360 steps did, all at 0.012; with
+0.02, 2 of about 100 processes on a busy machine."""
 _PRECISION = 0.002
+"""Share of the live bytes to which the allocator's memory is found."""
 _GAPS = (0, 1, 2)
 """Bytes of the gap in the replays, in multiples of the largest resident tensor: there were 2.9 MB of gaps
 where the largest had 1.5 MB."""
@@ -48,7 +51,7 @@ def expected_bytes(
     Args:
         program: the copies that run.
         workspaces: bytes that an op needs only while it runs.
-        graph: of the step, which says what is resident from the start.
+        graph: the graph of the step, which says what is resident from the start.
         counts: ``"live"`` or ``"allocator"``, as in :class:`~checkmate_tf.planning.options.Settings`.
     """
     live = graph.base_size + int(resident_bytes(program, workspaces).max(initial=0))

@@ -1,4 +1,4 @@
-"""TensorFlow's allocator, best fit with coalescing: the chunks that it gives out for a sequence of requests.
+"""Simulate TensorFlow's allocator, best fit with coalescing: the chunk that it gives out for each request.
 
     request    rounded up to multiples of 256 bytes
     chunk      the smallest free one that is large enough, in the lowest bin that has one; bin k holds free
@@ -64,8 +64,8 @@ class Allocator:
 
         Args:
             limit: bytes of all regions.
-            grows: whether regions are reserved as they are needed, from 2 MiB; as on a CPU, and on a GPU by
-                ``set_memory_growth``.
+            grows: whether regions are reserved when they are needed, from 2 MiB on, as on a CPU, and on a GPU
+                with ``set_memory_growth``.
             place: the address of the next region; by default made up.
         """
         self.limit = limit
@@ -80,7 +80,7 @@ class Allocator:
         """The address of a chunk for a request of ``size`` bytes, more than 0.
 
         Raises:
-            OutOfMemoryError: if there is none; nothing changes.
+            OutOfMemoryError: if no chunk is large enough; nothing changes.
         """
         needed = _rounded(size)
         chunk = self._best_fit(needed)

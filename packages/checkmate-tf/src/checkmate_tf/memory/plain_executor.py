@@ -1,4 +1,4 @@
-"""The order in which TensorFlow's own executor runs a step, and the program that it then is.
+"""Simulate TensorFlow's own executor, and count the plain peak: the bytes of a step that runs without a plan.
 
     op ↦ (thread, start, end):      each op once, after those that it reads or waits for
 
@@ -23,13 +23,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from checkmate import DFGraph
 from checkmate.cost import OpProfile
+from checkmate_tf.memory.allocator import Counts, expected_bytes
+from checkmate_tf.ops.device import device_of_this_machine
 from checkmate_tf.ops.storages import ALIASES, is_source, lender, nbytes, takes_over
-from checkmate_tf.running.addn_order import roots_of
-from checkmate_tf.running.program import Copy, Hold, Program, Value, branch_programs
+from checkmate_tf.running.program import Copy, Hold, Program, Value, branch_programs, roots_of
 from checkmate_tf.tracing.step_graph import TracedGraph
 
-__all__ = ["Run", "executed", "plain_program", "threads_of"]
+__all__ = ["Run", "executed", "plain_peak", "plain_program", "threads_of"]
 
 _CHEAP = ALIASES | {
     *("NoOp", "Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"),
@@ -46,9 +48,9 @@ class Run(NamedTuple):
     """The run of an op.
 
     Attributes:
-        op: its number.
-        start_s: seconds since the step began.
-        end_s: likewise.
+        op: the number of the op.
+        start_s: seconds from the start of the step to the start of the run.
+        end_s: seconds from the start of the step to the end of the run.
     """
 
     op: int
@@ -127,11 +129,31 @@ class _Thread:
 
 
 def _next(threads: Sequence[_Thread]) -> int | None:
-    """The op that the first of these threads runs next; None = none is ready."""
+    """The op that the first of these threads runs next; None = no op is ready."""
     own, *others = threads
     if own.inline or own.queue:
         return (own.inline or own.queue).popleft()
     return next((other.queue.pop() for other in others if other.queue), None)
+
+
+def plain_peak(
+    traced: TracedGraph,
+    graph: DFGraph,
+    workspaces: Mapping[tf.Operation, int],
+    profiles: Mapping[tf.Operation, OpProfile],
+    counts: Counts,
+) -> int:
+    """The bytes that a step will need at its peak as TensorFlow runs it without a plan, on this device.
+
+    Args:
+        traced: the step.
+        graph: its graph, which says what is resident from the start.
+        workspaces: bytes that an op needs only while it runs.
+        profiles: run times; those of other ops are estimated.
+        counts: the bytes to count, as in :func:`~checkmate_tf.memory.allocator.expected_bytes`.
+    """
+    program, needs = plain_program(traced, workspaces, profiles, device_of_this_machine())
+    return expected_bytes(program, needs, graph, counts)
 
 
 def plain_program(
@@ -148,7 +170,7 @@ def plain_program(
     Args:
         traced: the step.
         workspaces: bytes that an op needs only while it runs.
-        profiles: run times; of other ops, they are estimated.
+        profiles: run times; those of other ops are estimated.
         device: ``"CPU:0"`` or ``"GPU:k"``.
     """
     ops = traced.captured.ops
@@ -198,7 +220,7 @@ def _side_by_side(
     outputs: Sequence[Value],
     workspaces: Mapping[tf.Operation, int],
 ) -> tuple[list[Hold], dict[tf.Operation, int]]:
-    """What copies hold while later ones start, and the workspaces, those of earlier copies included."""
+    """What each copy holds while later ones start, and the workspaces of all ops that run at once."""
     starts, over = [run.start_s for run in runs], _written_over(copies, outputs)
     lenders = {lender(copy.op) for copy in copies}
     holds, needs = [], dict(workspaces)

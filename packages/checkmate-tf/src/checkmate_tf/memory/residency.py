@@ -1,4 +1,4 @@
-"""The bytes that a program holds, copy by copy, as TensorFlow's kernels allocate and free them.
+"""Count the bytes that a program holds, copy by copy, as TensorFlow's kernels allocate and free them.
 
     M(k) = Σ buffers that are made by copies ≤ k and are read by copies ≥ k, or returned
 
@@ -19,16 +19,25 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from checkmate import Tensor
+from checkmate import DFGraph, Tensor
 from checkmate.cost import OpProfile
-from checkmate_tf.ops.branches import branch_arguments
+from checkmate_tf.ops.control_flow import branch_arguments
 from checkmate_tf.ops.storages import ALIASES, aliased_input, lender, output_bytes, takes_over
+from checkmate_tf.running.ordered_step import OrderedStep
 from checkmate_tf.running.program import Copy, Program, Value, branch_programs
 from checkmate_tf.tracing.needs import Buffer
 from checkmate_tf.tracing.step_graph import TracedGraph
-from checkmate_tf.tracing.tensor_lists import Lists
+from checkmate_tf.tracing.tensor_lists import TensorLists
 
-__all__ = ["Changes", "changes", "held_by_group", "resident_bytes", "with_lent", "workspaces_of"]
+__all__ = [
+    "Changes",
+    "changes",
+    "held_by_group",
+    "resident_bytes",
+    "with_lent",
+    "with_reuses",
+    "workspaces_of",
+]
 
 _LENT = -1
 """Replaces the number of an output in the value that a copy lends to a later one."""
@@ -53,7 +62,7 @@ class Changes(NamedTuple):
 def resident_bytes(
     program: Program, workspaces: Mapping[tf.Operation, int], given: Mapping[int, int] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Bytes held while each copy runs, int64 ``[n]``; without those that are resident from the start.
+    """Bytes held while each copy runs, int64 ``[n]``, without what is resident from the start.
 
     Args:
         program: the copies.
@@ -111,16 +120,16 @@ def held_by_group(
 
 
 def workspaces_of(traced: TracedGraph, profiles: Mapping[tf.Operation, OpProfile]) -> dict[tf.Operation, int]:
-    """Bytes that each op needs only while it runs; a loop, with the workspaces of the ops inside."""
+    """Bytes that each op needs only while it runs; a loop needs the workspaces of the ops inside too."""
     found = {op: profile.workspace for op, profile in profiles.items()}
-    for op, run in traced.runs.items():
+    for op, run in traced.loop_runs.items():
         inside = max((found.get(inner, 0) for inner in run.ops), default=0)
         found[op] = max(run.peak + inside - traced.lists.bytes_of(op), 0)
     return found
 
 
 def with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tuple[Tensor, ...]:
-    """The tensors of a step, each larger by the workspace that its op lends to a reader."""
+    """The tensors of a step; one whose maker lends its workspace to a reader is larger by that workspace."""
     tensors = list(traced.graph.tensors)
     for before in {b for group in traced.groups for op in group if (b := lender(op)) is not None}:
         t = traced.tensor_of.get(Buffer(before.name, "output", 0))
@@ -129,13 +138,38 @@ def with_lent(traced: TracedGraph, workspaces: Mapping[tf.Operation, int]) -> tu
     return tuple(tensors)
 
 
+def with_reuses(ordered: OrderedStep, workspaces: Mapping[tf.Operation, int]) -> OrderedStep:
+    """The same step, each op with the input in whose memory it allocates, because kernels write over it.
+
+    Op v reuses tensor t if the group of v holds no more with t dying in it than without t. A group reuses one
+    tensor at most: the kernel of a sum writes over one of its two inputs.
+
+    Args:
+        ordered: the step.
+        workspaces: bytes that each op needs only while it runs.
+    """
+    graph = ordered.graph
+    ops = list(graph.ops)
+    for v, original in enumerate(ordered.order):
+        group = ordered.traced.groups[original]
+        if any(op.name in ordered.starts for op in group) or not any(map(takes_over, group)):
+            continue  # such a sum starts with another input
+        held = ops[v].workspace + sum(graph.tensors[t].size for t in ops[v].outputs)
+        for t in _candidates(graph, v):
+            dying = {t: graph.tensors[t].size}
+            if held_by_group(ordered.traced, group, workspaces, dying) <= held:
+                ops[v] = replace(ops[v], reuses=(t,))
+                break
+    return replace(ordered, graph=replace(graph, ops=tuple(ops)))
+
+
 class _Memory:
     """The buffers that are held while copies run, one after the other.
 
     Attributes:
-        copies: of the program.
+        copies: the copies of the program.
         workspaces: bytes that an op needs only while it runs.
-        buffers: of all values.
+        buffers: the buffers of all values.
         made: copy → the buffers that it makes, a lent workspace included.
         read: copy → the buffers that it reads.
         released: copy → the buffers that are held until it is over.
@@ -229,11 +263,11 @@ class _Buffers:
         aliases: value in the buffer of another one → that buffer; None = resident from the start.
         rows: values that are rows of another one, in its buffer.
         overwritten: copy that writes to variables → the values read from these before.
-        lists: of the step.
+        lists: the tensor lists of the step.
         items: buffer of a list → the other buffers in which its items are.
     """
 
-    def __init__(self, copies: Sequence[Copy], given: Mapping[int, int], lists: Lists) -> None:
+    def __init__(self, copies: Sequence[Copy], given: Mapping[int, int], lists: TensorLists) -> None:
         self.lists, self.items = lists, dict[Value, list[Value]]()
         self.sizes = dict(_named(given))
         self.aliases: dict[Value, Value | None] = {}
@@ -270,7 +304,7 @@ class _Buffers:
                 self.items[Value(k, i)] = [Value(k, number) for number in items]
 
     def behind(self, value: Value) -> Iterator[Value]:
-        """The buffers of a value, with those of the items of a list."""
+        """The buffers behind a value; a list has its own, and the buffers of its items."""
         if (b := self.of(value)) is not None:
             yield b
             yield from self.items.get(b, ())
@@ -286,7 +320,7 @@ def _named(given: Mapping[int, int]) -> Iterator[tuple[Value, int]]:
 
 
 def _lent(copies: Sequence[Copy]) -> dict[int, Value]:
-    """Copies that use the workspace of an earlier one → that workspace."""
+    """Copy → the workspace of an earlier copy that it uses."""
     found = {}
     for k, copy in enumerate(copies):
         if (before := lender(copy.op)) is not None:
@@ -310,3 +344,9 @@ def _inside(tensor: tf.Tensor, place: Mapping[str, int], tensor_of: Mapping[Buff
 def _given(t: int) -> int:
     """The number that a tensor of the graph has among the inputs of a group; 0 is for all other inputs."""
     return t + 1
+
+
+def _candidates(graph: DFGraph, v: int) -> Iterator[int]:
+    """The inputs of an op that may die: first those with the fewest readers, among equals the latest."""
+    movable = {t for t in graph.ops[v].inputs if graph.tensors[t].size} - {*graph.inputs, *graph.outputs}
+    yield from sorted(movable, key=lambda t: (len(graph.readers.row(t)), -t))

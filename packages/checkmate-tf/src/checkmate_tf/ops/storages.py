@@ -1,6 +1,8 @@
-"""Tensors of TensorFlow that share one buffer, and ops that may write their output over an input.
+"""Know which tensors of TensorFlow share one buffer, and which ops may write their output over an input.
 
     alias        y = f(x) makes no buffer: y is x under another shape, or x itself
+    rows         x[2:5], x[3], tf.split(x, n), tf.unstack(x): slices of the first dimension, all others whole,
+                 are in the buffer of x if their bytes are aligned; it lives as long as any of them
     take-over    y = f(x) is written into x's buffer, if x has the same size and no other op needs it
     lent         the workspace of f is kept for g, which reads the output of f and uses the workspace again
 
@@ -9,14 +11,13 @@ All are properties of TensorFlow's kernels, found by comparing predicted with me
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from checkmate_tf.ops.rows import rows_of
 from checkmate_tf.private import resources
 
 __all__ = [
@@ -37,25 +38,16 @@ __all__ = [
 _Found = TypeVar("_Found")
 
 _SOURCES = frozenset({"Placeholder", "PlaceholderWithDefault", "Const", "VarHandleOp"})
+_ALIGNED = 64
+"""Bytes to which TensorFlow aligns buffers."""
 _STRING = 24
 """Bytes of a string's header, ``tstring``, which has room for 22 characters."""
-ALIASES = frozenset(
-    {
-        "Identity",
-        "IdentityN",
-        "Reshape",
-        "Squeeze",
-        "ExpandDims",
-        "StopGradient",
-        "PreventGradient",
-        "CheckNumerics",
-        "EnsureShape",
-        "Bitcast",
-        "ReadVariableOp",
-    }
-)
-"""Types of ops whose outputs share the buffers of their inputs."""
 # fmt: off
+ALIASES = frozenset((
+    "Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient",
+    "CheckNumerics", "EnsureShape", "Bitcast", "ReadVariableOp",
+))
+"""Types of ops whose outputs share the buffers of their inputs."""
 TAKE_OVER = frozenset((
     "Abs", "Acos", "Acosh", "Add", "AddN", "AddV2", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "BiasAdd",
     "Ceil", "Cos", "Cosh", "Div", "DivNoNan", "Elu", "EluGrad", "Erf", "Erfc", "Erfinv", "Exp", "Expm1",
@@ -119,11 +111,11 @@ def aliased_input(op: tf.Operation, output: int) -> int | None:
     """
     if op.type in ALIASES:
         return output if op.type == "IdentityN" else 0
-    return rows_of(op)
+    return _rows_of(op)
 
 
 def is_elementwise(op: tf.Operation) -> bool:
-    """Whether an op computes each element of its output from one of each input."""
+    """Whether an op computes each element of its output from one element of each input."""
     return op.type in TAKE_OVER
 
 
@@ -160,3 +152,63 @@ def lender(op: tf.Operation) -> tf.Operation | None:
     found = op.inputs[k].op
     own = {(t.op.name, t.value_index) for t in op.inputs}
     return found if all((t.op.name, t.value_index) in own for t in found.inputs) else None
+
+
+def _rows_of(op: tf.Operation) -> int | None:
+    """The input of which an op returns consecutive rows; None = its outputs have other buffers."""
+    if op.type not in _ROWS:
+        return None
+    k, are_rows = _ROWS[op.type]
+    x = op.inputs[k]
+    if not x.shape.is_fully_defined() or x.shape.rank < 2 or not x.shape.num_elements():
+        return None
+    row = x.shape.num_elements() // x.shape[0] * x.dtype.size
+    return k if row % _ALIGNED == 0 and are_rows(op, list(x.shape)) else None
+
+
+def _along_first(position: int) -> Callable[[tf.Operation, Sequence[int]], bool]:
+    """Whether an op splits the first dimension; the axis is an input of it."""
+
+    def along(op: tf.Operation, shape: Sequence[int]) -> bool:
+        axis = tf.get_static_value(op.inputs[position])
+        return axis is not None and int(axis) in (0, -len(shape))
+
+    return along
+
+
+def _unstacks_first(op: tf.Operation, shape: Sequence[int]) -> bool:
+    return op.get_attr("axis") in (0, -len(shape))
+
+
+def _slices_first(op: tf.Operation, shape: Sequence[int]) -> bool:
+    return list(op.outputs[0].shape)[1:] == shape[1:]
+
+
+def _indexes_first(op: tf.Operation, shape: Sequence[int]) -> bool:
+    """Whether x[…] has steps of 1, and takes all of the dimensions after the first."""
+    steps = tf.get_static_value(op.inputs[3])
+    if steps is None or any(step != 1 for step in steps):
+        return False
+    added, rest = op.get_attr("new_axis_mask"), op.get_attr("ellipsis_mask")
+    taken = [i for i, _ in enumerate(steps) if not added >> i & 1]
+    after = next((len(taken) - k - 1 for k, i in enumerate(taken) if rest >> i & 1), 0)
+    dimensions = [*range(len(taken) - after), *range(len(shape) - after, len(shape))]
+    where = zip(taken, dimensions, strict=True)
+    return all(d == 0 or rest >> i & 1 or _takes_all(op, i, shape[d]) for i, d in where)
+
+
+def _takes_all(op: tf.Operation, i: int, size: int) -> bool:
+    """Whether the i-th index of x[…] is a slice of all ``size`` positions of its dimension."""
+    begin, end = (tf.get_static_value(t) for t in list(op.inputs)[1:3])
+    from_start = op.get_attr("begin_mask") >> i & 1 or (begin is not None and begin[i] == 0)
+    return bool(from_start and (op.get_attr("end_mask") >> i & 1 or (end is not None and end[i] >= size)))
+
+
+_ROWS: Mapping[str, tuple[int, Callable[[tf.Operation, Any], bool]]] = {
+    "Split": (1, _along_first(0)),
+    "SplitV": (0, _along_first(2)),
+    "Unpack": (0, _unstacks_first),
+    "Slice": (0, _slices_first),
+    "StridedSlice": (0, _indexes_first),
+}
+"""Type of an op → the input that it takes apart, and whether the outputs are its rows."""

@@ -1,1 +1,1 @@
-"""From a captured function to a planned step: trace, price, decide within the budget, emit, record."""
+"""From a function to a planned step: capture, trace, price, decide within the budget, emit, record."""

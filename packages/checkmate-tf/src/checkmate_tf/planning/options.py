@@ -1,35 +1,38 @@
-"""The settings of TensorFlow's entry points: those of every framework, and TensorFlow's own."""
+"""The settings of TensorFlow's entry points: the common ones of both frameworks, and TensorFlow's own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 from checkmate import DFGraph
 from checkmate.framework import Options as CommonOptions
 from checkmate.framework import Settings as CommonSettings
+from checkmate_tf.memory.allocator import Counts
 
 __all__ = ["Counts", "Options", "Settings"]
 
-_LEAST_S, _OP_S, _STEPS = 2.0, 1.5e-3, 10
-"""Usual seconds of the solver: at least; for each op; and, if it is more, the time of this many steps. In
-networks of 1,300 to 3,200 ops the rest of 15 seconds made a step 0.15 % faster at most, near the least budget
-0.4 %."""
-Counts = Literal["live", "allocator"]
-"""The bytes that a budget bounds."""
+_LEAST_S = 2.0
+"""The least usual seconds of the solver."""
+_OP_S = 1.5e-3
+"""Usual seconds of the solver for each op. In networks of 1,300 to 3,200 ops the rest of 15 seconds made a
+step 0.15 % faster at most, near the least budget 0.4 %."""
+_STEPS = 10
+"""The solver usually takes no less than the time of this many steps."""
 
 
 class Settings(CommonSettings, total=False):
-    """Keyword settings of the entry points that solve: those of every framework, and these.
+    """Keyword settings of the entry points that solve: the common ones, and these.
 
     Attributes:
         time_limit: seconds for the solver, for each plan. The default, 10, is used up only if no schedule is
-            found earlier, or the step is large: 1.5 ms for each op, or the time of 10 steps, is enough else.
-        counts: the bytes that the budget bounds. ``"live"``: those of all tensors and workspaces that are
-            alive at once. ``"allocator"``: the memory that TensorFlow's allocator needs for them, which is 3
-            to 30 % more, because chunks are larger than tensors and free memory is in pieces. By default
-            ``"allocator"`` where that memory has a physical limit: on a GPU, and on a CPU with
-            ``TF_CPU_BFC_MEM_LIMIT_IN_MB``; ``"live"`` elsewhere.
+            found earlier, or the step is large; otherwise 1.5 ms for each op, or the time of 10 steps, is
+            enough.
+        counts: the bytes that the budget bounds. ``"live"``: all tensors and workspaces that are alive at
+            once. ``"allocator"``: the memory that TensorFlow's allocator needs for them, which is 3 to 30 %
+            more, because chunks are larger than tensors and free memory is in pieces. The default is
+            ``"allocator"`` where that memory has a physical limit, on a GPU and on a CPU with
+            ``TF_CPU_BFC_MEM_LIMIT_IN_MB``, and ``"live"`` elsewhere.
     """
 
     time_limit: float
@@ -51,17 +54,17 @@ class Options(CommonOptions):
         """Read settings as users write them, so that a mistake shows before anything is traced.
 
         Raises:
-            ValueError: if ``counts`` is neither.
+            ValueError: if ``counts`` is neither ``"live"`` nor ``"allocator"``.
         """
         if counts not in (None, *get_args(Counts)):
             raise ValueError(f"counts is {counts!r}, must be one of {', '.join(map(repr, get_args(Counts)))}")
         return super(Options, cls).parse(counts=counts, **settings)  # explicit: slots make a new class
 
     def usual_s(self, graph: DFGraph) -> float:
-        """Seconds in which the solver finds most of what it will; the user's own time limit, if there is one.
+        """Seconds in which the solver usually finds its best schedule, or the time limit that the user gave.
 
         Args:
-            graph: priced.
+            graph: the priced step.
         """
         if self.time_limit != Options().time_limit:
             return self.time_limit

@@ -1,4 +1,4 @@
-"""The decision for one step: its schedule, the program that runs, and its bytes."""
+"""The plan of one step: its schedule, the program that runs, and its bytes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import tensorflow as tf
 from checkmate import DFGraph, Schedule, Solution
 from checkmate.report import Account, HasPlans
 from checkmate.units import format_bytes
-from checkmate_tf.planning.options import Counts
+from checkmate_tf.memory.allocator import Counts
+from checkmate_tf.planning.priced_step import PricedStep
 from checkmate_tf.running.program import Program
-from checkmate_tf.running.settled import Settled
 from checkmate_tf.tracing.step_graph import TracedGraph
 
 __all__ = ["StepPlan"]
@@ -25,51 +25,57 @@ _EXPECTED: Mapping[Counts, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StepPlan(HasPlans["StepPlan"]):
-    """The decision for one step.
+    """The plan of one step.
 
     Attributes:
-        counts: the bytes that the budget bounds, as in :class:`~checkmate_tf.planning.options.Settings`.
-        settled: the step, its updates as early as is sound.
+        step: the step with the cost and the bytes of each op.
         solution: the checked schedule.
-        schedule: what runs: the schedule of the solution without computes in vain, each tensor freed as early
+        schedule: the schedule that runs: the solution's, without computes in vain, each tensor freed as early
             as is legal.
         account: the use of each byte.
         program: the kernels in the order in which they run.
-        workspaces: bytes that each op needs only while it runs.
-        plain_peak: predicted bytes of the plain step, as TensorFlow runs it without a plan, counted as the
-            budget is; shares are of these.
+        plain_peak: predicted bytes of the step as TensorFlow runs it without a plan, counted as the budget
+            is. A budget of 60 % is a share of these.
         expected: bytes that the program is expected to need at its peak, counted kernel by kernel. Live bytes
-            are about as many as the simulator counts; small tensors are added, which the graph leaves out.
+            are about as many as the simulator counts, plus small tensors, which the graph leaves out.
     """
 
-    counts: Counts
-    settled: Settled
+    step: PricedStep
     solution: Solution
     schedule: Schedule
     account: Account
     program: Program
-    workspaces: Mapping[tf.Operation, int]
     plain_peak: int
     expected: int
 
     @property
     def plans(self) -> tuple[StepPlan, ...]:
-        """Itself, so that it reports like an object with several plans."""
+        """This plan alone: reports take an object with plans."""
         return (self,)
 
     @property
     def traced(self) -> TracedGraph:
-        """The step; ``traced.captured`` holds TensorFlow's ops."""
-        return self.settled.traced
+        """The traced step; ``traced.captured`` holds TensorFlow's ops."""
+        return self.step.traced
+
+    @property
+    def counts(self) -> Counts:
+        """The bytes that the budget bounds, as in :class:`~checkmate_tf.planning.options.Settings`."""
+        return self.step.counts
+
+    @property
+    def workspaces(self) -> Mapping[tf.Operation, int]:
+        """Bytes that each op needs only while it runs."""
+        return self.step.workspaces
 
     @property
     def sequence(self) -> Sequence[int]:
         """The ops of ``traced.graph`` that run, in order."""
-        return [self.settled.order[v] for v in self.schedule.sequence.tolist()]
+        return [self.step.ordered.order[v] for v in self.schedule.sequence.tolist()]
 
     @property
     def graph(self) -> DFGraph:
-        """The step, priced, its updates as early as is sound."""
+        """The graph that was solved: the priced step with the bytes that are reserved."""
         return self.solution.problem.graph
 
     @property
@@ -79,7 +85,7 @@ class StepPlan(HasPlans["StepPlan"]):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """The expected peak, beside the bounded one; and the bytes that are not counted."""
+        """The expected peak beside the bounded one, and the ops whose bytes are not counted."""
         remark = f"{format_bytes(self.expected)} are expected: {_EXPECTED[self.counts]}"
         unknown = [op.name for op in self.traced.uncounted]
         if not unknown:
@@ -96,5 +102,5 @@ class StepPlan(HasPlans["StepPlan"]):
         return max(self.expected, self.solution.peak or 0)
 
     def __repr__(self) -> str:
-        """That of the solution."""
+        """The solution in one line."""
         return f"<StepPlan: {self.solution!r}>"

@@ -1,4 +1,4 @@
-"""An order of a graph's ops in which few bytes are held: the next op always adds the fewest bytes.
+"""Order a graph's ops so that few bytes are held: the next op is always the one that adds the fewest bytes.
 
 The inputs of the graph are resident all the time, so an op that has to allocate waits until the ops that free
 tensors, or need no room, have run.
@@ -15,7 +15,7 @@ __all__ = ["lean_order"]
 
 
 def lean_order(graph: DFGraph) -> list[int]:
-    """Every op once, each after those whose outputs it reads; of equal ops the first in the graph goes first.
+    """Every op once, each after those whose outputs it reads; of equal ops, the graph's first goes first.
 
     Two results, each added up from a square that is large:
 
@@ -57,7 +57,7 @@ class _Progress:
         self.waits = [sum(graph.producer[t] >= 0 for t in op.inputs) for op in graph.ops]
 
     def added(self, v: int) -> int:
-        """Bytes of the outputs of op v, minus those of the inputs that it reads last."""
+        """Bytes of the outputs of op v, minus the bytes of the inputs that no op reads after it."""
         op, tensors = self.graph.ops[v], self.graph.tensors
         freed = (t for t in op.inputs if self.unread[t] == 1 and t not in self.kept)
         return sum(tensors[t].size for t in op.outputs) - sum(tensors[t].size for t in freed)

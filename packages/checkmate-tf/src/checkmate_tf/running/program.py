@@ -1,4 +1,4 @@
-"""A sequence of ops of a graph as copies of TensorFlow's ops, each with the copies that it reads.
+"""Turn a sequence of ops of a graph into copies of TensorFlow's ops, each with the copies that it reads.
 
     v₁ v₂ …  ↦  c₁ c₂ …     heavy ops in this order, light ones right before their first use
 
@@ -7,22 +7,23 @@ The bytes that a program holds are counted before it runs (:mod:`checkmate_tf.me
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from checkmate.analysis import sequence_to_run, with_writes_settled
+from checkmate_tf.ops.storages import aliased_input
 from checkmate_tf.running.lean_order import lean_order
 from checkmate_tf.tracing.step_graph import TracedGraph
-from checkmate_tf.tracing.tensor_lists import Lists
+from checkmate_tf.tracing.tensor_lists import TensorLists
 
-__all__ = ["Copy", "Hold", "Program", "Value", "branch_programs", "program"]
+__all__ = ["Copy", "Hold", "Program", "Value", "branch_programs", "program", "roots_of"]
 
 
 class Value(NamedTuple):
-    """One output of one copy; copy number −1 − k means the k-th input of the step."""
+    """An output of a copy; copy number −1 − k means the k-th input of the step."""
 
     copy: int
     output: int
@@ -33,10 +34,10 @@ class Copy:
     """One run of an op.
 
     Attributes:
-        op: of the captured step.
+        op: the op of the captured step.
         inputs: the values that it reads.
         heavy: whether the schedule orders it; a light op runs as soon as its inputs exist.
-        branches: the programs of its branches, see :mod:`checkmate_tf.ops.branches`.
+        branches: the programs of its branches, see :mod:`checkmate_tf.ops.control_flow`.
     """
 
     op: tf.Operation
@@ -59,7 +60,7 @@ class Program:
     Attributes:
         copies: in order.
         outputs: the values that the step returns.
-        lists: of the step.
+        lists: the tensor lists of the step.
         ends: for each op of the sequence, the number of the last copy that belongs to it.
         holds: the values that are held, although no other copy may read them.
         entire: whether copies run that no other copy reads, and no result needs.
@@ -67,7 +68,7 @@ class Program:
 
     copies: tuple[Copy, ...]
     outputs: tuple[Value, ...]
-    lists: Lists = field(default_factory=Lists)
+    lists: TensorLists = field(default_factory=TensorLists)
     ends: tuple[int, ...] = ()
     holds: tuple[Hold, ...] = ()
     entire: bool = False
@@ -103,7 +104,7 @@ def program(
 
 
 def branch_programs(traced: TracedGraph, op: tf.Operation) -> tuple[Program, ...]:
-    """The programs of the branches of an op: each of their ops once, in a lean order."""
+    """The programs of the branches of an op: each of their ops once, in an order that holds few bytes."""
     return tuple(program(branch, _once(branch)) for branch in traced.branches.get(op.name, ()))
 
 
@@ -111,6 +112,17 @@ def _once(traced: TracedGraph) -> list[int]:
     graph, order = with_writes_settled(traced.graph, traced.writes, traced.in_sequence)
     writes = {k: traced.writes[v] for k, v in enumerate(order) if v in traced.writes}
     return [order[v] for v in sequence_to_run(graph, lean_order(graph), writes)]
+
+
+def roots_of(copies: Sequence[Copy]) -> Callable[[Value], Value]:
+    """Value ↦ the first value in the same buffer."""
+    known: dict[Value, Value] = {}
+    for k, copy in enumerate(copies):
+        for t in copy.op.outputs:
+            source = aliased_input(copy.op, t.value_index)
+            if source is not None and copy.inputs:
+                known[Value(k, t.value_index)] = known.get(copy.inputs[source], copy.inputs[source])
+    return lambda v: known.get(v, v)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

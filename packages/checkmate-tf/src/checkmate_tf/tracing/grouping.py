@@ -1,6 +1,6 @@
-"""Groups of heavy ops, each of which becomes one op of the graph, and the order of these groups.
+"""Join heavy ops to groups, each of which becomes one op of the graph, and order the groups.
 
-    group = a heavy op, preceded by those of its producers whose results only the group reads
+    group = a heavy op, preceded by producers whose results only the group reads
 
 A producer joins where TensorFlow writes the result over the producer's output, since both then need one
 buffer; and where it only prepares an update.
@@ -71,7 +71,7 @@ class _Grouping:
         return j in self.groups and not self._is_returned[j] and self.readers[j] <= set(self.groups[k])
 
     def _is_written_over(self, j: int, k: int) -> bool:
-        """Whether op k writes its output over that of op j, the latest producer of its large inputs.
+        """Whether op k writes its output over the output of op j, the latest producer of its large inputs.
 
         It must follow closely, because the inputs of op j live until op k.
         """
@@ -109,10 +109,10 @@ def _taken_over(heavy: Heavy) -> set[tuple[str, int]]:
 
 
 def results_first(groups: Sequence[list[Heavy]], returned: Set[Buffer]) -> list[list[Heavy]]:
-    """The groups in an order in which results that do not depend on updates come before all else.
+    """The groups, reordered: results that do not depend on updates come first.
 
-    Metrics may be traced after the updates. Updates would then have to wait for them, and all gradients would
-    be held until then: a metric reads results of the model, which may be computed again.
+    Metrics may be traced after the updates. A metric reads results of the model, which a schedule may compute
+    again; the updates would have to wait for that, with all gradients held.
 
     Args:
         groups: in the order of the step.
@@ -135,7 +135,7 @@ def in_sequence(groups: Sequence[Sequence[Heavy]]) -> list[int]:
 
 
 def _updates_and_after(groups: Sequence[Sequence[Heavy]], needs: Sequence[Set[int]]) -> set[int]:
-    """The groups that update variables, and those that need the results of such."""
+    """The groups that update variables, and the groups that need their results."""
     found: set[int] = set()
     for k, group in enumerate(groups):
         if needs[k] & found or any(h.overwrites for h in group):
@@ -144,7 +144,7 @@ def _updates_and_after(groups: Sequence[Sequence[Heavy]], needs: Sequence[Set[in
 
 
 def _with_needs(groups: Iterable[int], needs: Sequence[Iterable[int]]) -> set[int]:
-    """Groups, and all that they need."""
+    """These groups and all groups that they need."""
     stack, found = list(groups), set[int]()
     while stack:
         k = stack.pop()

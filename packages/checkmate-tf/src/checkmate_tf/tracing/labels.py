@@ -1,4 +1,4 @@
-"""What messages call the ops of a step: the layer, and what the op is to it.
+"""Name the ops of a step in messages: by the layer, and by the op's part in it.
 
     gradient_tape/block2/conv/convolution/Conv2DBackpropFilter    block2/conv, gradient of weights
     gradient_tape/block2/bn/moments/Mul                           block2/bn/moments, gradient (Mul)
@@ -57,11 +57,11 @@ class Labels:
         )
 
     def source(self, placeholder: str) -> str:
-        """What messages call the variable, or else the argument, behind a placeholder."""
+        """The name of the variable, or of the argument, behind a placeholder."""
         return self.variables.get(placeholder, placeholder)
 
     def __call__(self, op: tf.Operation) -> str:
-        """What messages call an op."""
+        """The name of an op in messages."""
         name = str(op.name)
         if name.startswith(_TAPE):
             of, _, last = name.removeprefix(_TAPE).rpartition("/")
@@ -74,13 +74,13 @@ class Labels:
         return f"{layer}, gradient of output ({name})" if layer else name
 
     def _role(self, op: tf.Operation, of: str) -> str | None:
-        """What a gradient of the op ``of`` is to its layer, if we know."""
+        """Which gradient of the layer of the op ``of`` this op computes; None = not known."""
         if op.type in _PRODUCTS and of in self.ops and _has_weights(self.ops[of]):
             return "gradient of input" if _has_weights(op) else "gradient of weights"
         return _ROLES.get(op.type)
 
     def _layer(self, path: str) -> str:
-        """The layer of an op; a path that is no op's is a layer's."""
+        """The layer of the op of this path; a path without an op is the layer."""
         return path.rpartition("/")[0] if path in self.ops and "/" in path else path
 
     def _reading(self, total: tf.Operation) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What ops do with tensors and tensor lists, on names of buffers instead of numbers.
+"""Run ops on names of buffers instead of numbers: what each does with tensors and tensor lists.
 
     PushBack(l, x) = l + [x]      SetItem(l, i, x): lᵢ = x      GetItem(l, i) = lᵢ
 
@@ -18,33 +18,21 @@ import tensorflow as tf
 
 from checkmate_tf.ops.storages import aliased_input, calls_functions, is_source, nbytes
 
-__all__ = ["Buffers", "Item", "Kernel", "NotCountedError", "TensorList", "Value", "items_of"]
+__all__ = ["Buffers", "FollowedOp", "Item", "NotCountedError", "Operand", "TensorList", "items_of"]
 
 _MOST_NUMBERS = 64
 """Elements of an integer tensor whose values are followed."""
 _Numbers: TypeAlias = Any
 """A NumPy array of a few integers or booleans; None = not known."""
+# fmt: off
 _ARITHMETIC: Mapping[str, Callable[..., _Numbers]] = {
-    "Add": np.add,
-    "AddV2": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "FloorDiv": np.floor_divide,
-    "Minimum": np.minimum,
-    "Maximum": np.maximum,
-    "Neg": np.negative,
-    "FloorMod": np.mod,
-    "Less": np.less,
-    "LessEqual": np.less_equal,
-    "Greater": np.greater,
-    "NotEqual": np.not_equal,
-    "GreaterEqual": np.greater_equal,
-    "Equal": np.equal,
-    "LogicalAnd": np.logical_and,
-    "LogicalNot": np.logical_not,
-    "LogicalOr": np.logical_or,
-    "Cast": np.asarray,
+    "Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply, "Neg": np.negative,
+    "FloorDiv": np.floor_divide, "FloorMod": np.mod, "Minimum": np.minimum, "Maximum": np.maximum,
+    "Less": np.less, "LessEqual": np.less_equal, "Greater": np.greater, "GreaterEqual": np.greater_equal,
+    "Equal": np.equal, "NotEqual": np.not_equal, "LogicalAnd": np.logical_and, "LogicalOr": np.logical_or,
+    "LogicalNot": np.logical_not, "Cast": np.asarray,
 }
+# fmt: on
 """Ops on integers and booleans that are followed."""
 
 
@@ -56,9 +44,9 @@ class Item(NamedTuple):
     """A tensor.
 
     Attributes:
-        buffer: its number.
+        buffer: the number of its buffer.
         size: bytes.
-        numbers: its values, if they are few integers that are known.
+        numbers: its values, if they are few known integers.
     """
 
     buffer: int
@@ -71,7 +59,7 @@ class TensorList:
     """A tensor list.
 
     Attributes:
-        items: None where there is none yet. The gradient of a loop in a loop takes lists from lists.
+        items: the items; None = not set yet. The gradient of a loop in a loop takes lists from lists.
         changes: buffer → how often it was put in, less how often it was taken out, since this was cleared.
     """
 
@@ -82,29 +70,30 @@ class TensorList:
         """A list of the same items; lists among them are copied, too."""
         return TensorList([x.copy() if isinstance(x, TensorList) else x for x in self.items])
 
-    def append(self, item: Value) -> None:
+    def append(self, item: Operand) -> None:
         """Add an item at the end."""
         self.items.append(item)
         self.changes.update(i.buffer for i in items_of(item))
 
-    def pop(self) -> Value | None:
+    def pop(self) -> Operand | None:
         """Take the last item."""
         item = self.items.pop()
         self.changes.subtract(i.buffer for i in items_of(item))
         return item
 
-    def put(self, at: int, item: Value) -> None:
+    def put(self, at: int, item: Operand) -> None:
         """Set an item."""
         self.changes.subtract(i.buffer for i in items_of(self.items[at]))
         self.items[at] = item
         self.changes.update(i.buffer for i in items_of(item))
 
 
-Value: TypeAlias = Item | TensorList
+Operand: TypeAlias = Item | TensorList
+"""An input or an output of an op."""
 
 
-def items_of(value: Value | None) -> Iterator[Item]:
-    """The tensors in a list, and in its lists; a tensor itself."""
+def items_of(value: Operand | None) -> Iterator[Item]:
+    """The tensors in a list and in the lists that are its items; or the tensor itself."""
     if isinstance(value, TensorList):
         for item in value.items:
             yield from items_of(item)
@@ -124,18 +113,18 @@ class Buffers:
         return Item(len(self.sizes) - 1, size, numbers)
 
 
-class Kernel:
-    """What an op does; it is neither a loop nor a branch.
+class FollowedOp:
+    """An op that is followed on names of buffers; it is neither a loop nor a branch.
 
     Args:
-        op: of TensorFlow.
+        op: the op of TensorFlow.
 
     Attributes:
-        type: of the op.
-        constant: its value, if it is a constant of few integers.
-        sizes: bytes of its outputs; None = not known.
-        length: of the first dimension of its first input that has one.
-        resizes: whether it sets items beyond the end of a list.
+        type: the type of the op.
+        constant: the value of a constant of few integers.
+        sizes: bytes of the outputs; None = not known.
+        length: the first dimension of the first input that has one.
+        resizes: whether the op sets items beyond the end of a list.
     """
 
     def __init__(self, op: tf.Operation) -> None:
@@ -156,12 +145,12 @@ class Kernel:
         """Whether the outputs are the inputs."""
         return bool(self._shared) and None not in self._shared
 
-    def run(self, buffers: Buffers, inputs: Sequence[Value], own: bool) -> list[Value]:
+    def run(self, buffers: Buffers, inputs: Sequence[Operand], own: bool) -> list[Operand]:
         """The outputs.
 
         Args:
-            buffers: gets those that the op makes.
-            inputs: their values.
+            buffers: receives the buffers that the op makes.
+            inputs: the values of the inputs.
             own: whether no other op reads the first input: a list is then changed in its place.
         """
         if self._source:
@@ -178,7 +167,7 @@ class Kernel:
         numbers = self._numbers(inputs) if self._integers else None
         return [buffers.new(_known(size), numbers) for size in self.sizes]
 
-    def _numbers(self, inputs: Sequence[Value]) -> _Numbers:
+    def _numbers(self, inputs: Sequence[Operand]) -> _Numbers:
         known = [v.numbers for v in inputs if isinstance(v, Item)]
         if self.type == "LogicalAnd" and any(x is not None and not np.any(x) for x in known):
             return np.asarray(False)  # also if the other input is not known
@@ -187,41 +176,41 @@ class Kernel:
         compute = _ARITHMETIC.get(self.type)
         return None if compute is None else compute(*known)
 
-    def item(self, buffers: Buffers, item: Value | None, output: int) -> Value:
-        """An item of a list as an output; zeros where there is none yet."""
+    def item(self, buffers: Buffers, item: Operand | None, output: int) -> Operand:
+        """An item of a list as an output; zeros if it is not set yet."""
         if isinstance(item, TensorList):
             return item.copy()
         return buffers.new(_known(self.sizes[output])) if item is None else item
 
 
-def _reserve(_kernel: Kernel, _buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+def _reserve(_op: FollowedOp, _buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
     return [TensorList([None] * _number(inputs[1]))]
 
 
-def _from_tensor(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
-    count = kernel.length
+def _from_tensor(op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
+    count = op.length
     if not count:
         raise NotCountedError
     size = _item(inputs[0]).size // count
     return [TensorList([buffers.new(size) for _ in range(count)])]
 
 
-def _push_back(_kernel: Kernel, _buffers: Buffers, inputs: Sequence[Value], own: bool) -> list[Value]:
+def _push_back(_op: FollowedOp, _buffers: Buffers, inputs: Sequence[Operand], own: bool) -> list[Operand]:
     found = _to_change(inputs[0], own)
     found.append(_kept(inputs[1]))
     return [found]
 
 
-def _pop_back(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], own: bool) -> list[Value]:
+def _pop_back(op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], own: bool) -> list[Operand]:
     found = _to_change(inputs[0], own)
     if not found.items:
         raise NotCountedError
-    return [found, kernel.item(buffers, found.pop(), 1)]
+    return [found, op.item(buffers, found.pop(), 1)]
 
 
-def _set_item(kernel: Kernel, _buffers: Buffers, inputs: Sequence[Value], own: bool) -> list[Value]:
+def _set_item(op: FollowedOp, _buffers: Buffers, inputs: Sequence[Operand], own: bool) -> list[Operand]:
     at, found = _number(inputs[1]), _to_change(inputs[0], own)
-    if kernel.resizes:
+    if op.resizes:
         found.items.extend([None] * (at + 1 - len(found.items)))
     if not 0 <= at < len(found.items):
         raise NotCountedError
@@ -229,28 +218,28 @@ def _set_item(kernel: Kernel, _buffers: Buffers, inputs: Sequence[Value], own: b
     return [found]
 
 
-def _get_item(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+def _get_item(op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
     items, at = _list(inputs[0]).items, _number(inputs[1])
     if not 0 <= at < len(items):
         raise NotCountedError
-    return [kernel.item(buffers, items[at], 0)]
+    return [op.item(buffers, items[at], 0)]
 
 
-def _together(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
-    size, *others = kernel.sizes
+def _together(op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
+    size, *others = op.sizes
     whole = sum(item.size for item in items_of(_list(inputs[0]))) if size is None else size
     return [buffers.new(whole), *(buffers.new(_known(size)) for size in others)]
 
 
-def _length(kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
-    return [buffers.new(_known(kernel.sizes[0]), np.asarray(len(_list(inputs[0]).items)))]
+def _length(op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
+    return [buffers.new(_known(op.sizes[0]), np.asarray(len(_list(inputs[0]).items)))]
 
 
-def _shape(kernel: Kernel, buffers: Buffers, _inputs: Sequence[Value], _own: bool) -> list[Value]:
-    return [buffers.new(kernel.sizes[0] or 0)]
+def _shape(op: FollowedOp, buffers: Buffers, _inputs: Sequence[Operand], _own: bool) -> list[Operand]:
+    return [buffers.new(op.sizes[0] or 0)]
 
 
-def _zeros(_kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
+def _zeros(_op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
     return [_fresh(buffers, _list(inputs[0]))]
 
 
@@ -265,8 +254,8 @@ def _fresh(buffers: Buffers, held: TensorList) -> TensorList:
     return TensorList(items)
 
 
-def _sum(_kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool) -> list[Value]:
-    """A list of sums; where only one list has an item, that one."""
+def _sum(_op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
+    """A list of sums; an item that only one list has is passed on."""
     lists = list(map(_list, inputs))
     if len({len(held.items) for held in lists}) != 1:
         raise NotCountedError
@@ -277,7 +266,7 @@ def _sum(_kernel: Kernel, buffers: Buffers, inputs: Sequence[Value], _own: bool)
     return [TensorList(items)]
 
 
-_ON_LISTS: Mapping[str, Callable[[Kernel, Buffers, Sequence[Value], bool], list[Value]]] = {
+_ON_LISTS: Mapping[str, Callable[[FollowedOp, Buffers, Sequence[Operand], bool], list[Operand]]] = {
     "EmptyTensorList": lambda *_: [TensorList([])],
     "TensorListReserve": _reserve,
     "TensorListFromTensor": _from_tensor,
@@ -296,30 +285,30 @@ _ON_LISTS: Mapping[str, Callable[[Kernel, Buffers, Sequence[Value], bool], list[
 """Ops that make or read lists; the last argument says whether the first list may be changed in its place."""
 
 
-def _list(value: Value) -> TensorList:
+def _list(value: Operand) -> TensorList:
     if not isinstance(value, TensorList):
         raise NotCountedError
     return value
 
 
-def _to_change(value: Value, own: bool) -> TensorList:
-    """A list to change: a copy, if other ops read it as it is."""
+def _to_change(value: Operand, own: bool) -> TensorList:
+    """A list to change: a copy, if other ops read the list."""
     held = _list(value)
     return held if own else held.copy()
 
 
-def _kept(value: Value) -> Value:
-    """A value as an item: a list may be changed in its place later, and must not change in the other list."""
+def _kept(value: Operand) -> Operand:
+    """A value to put into a list; a list is copied first, because it may be changed in its place later."""
     return value.copy() if isinstance(value, TensorList) else value
 
 
-def _item(value: Value) -> Item:
+def _item(value: Operand) -> Item:
     if not isinstance(value, Item):
         raise NotCountedError
     return value
 
 
-def _number(value: Value) -> int:
+def _number(value: Operand) -> int:
     numbers = _item(value).numbers
     if numbers is None:
         raise NotCountedError

@@ -1,9 +1,9 @@
-"""The buffers that each op of a step needs: outputs of other ops, versions of variables, effects before it.
+"""Find the buffers that each op of a step needs: outputs of ops, versions of variables, earlier effects.
 
     source   arguments, captured tensors, constants: always resident
     light    aliases, and small ops on small tensors: made again wherever they are needed, at no cost;
              an op that calls functions is never light
-    heavy    all others; an op that does more than computing its outputs runs exactly once
+    heavy    all others; an op that does more than compute its outputs runs exactly once
 
 A variable is a buffer that is resident from the start; an assignment makes its next version, of no bytes, in
 the same place. A read of a variable is an alias of the version that it sees, so a large variable must be read
@@ -21,9 +21,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from checkmate_tf import private
-from checkmate_tf.ops.loops import LOOPS
+from checkmate_tf.ops.control_flow import LOOPS
 from checkmate_tf.ops.storages import aliased_input, calls_functions, is_source, nbytes
-from checkmate_tf.tracing.tensor_lists import Lists
+from checkmate_tf.tracing.tensor_lists import TensorLists
 
 __all__ = ["SMALL", "Buffer", "Heavy", "Needs", "needs_of"]
 
@@ -39,7 +39,7 @@ class Buffer(NamedTuple):
     Attributes:
         maker: name of the op that makes it, or of the placeholder of a variable's handle.
         kind: ``"output"``; ``"version"``, of a variable; or ``"done"``: the fact that the op has run.
-        number: of the output or of the version.
+        number: the number of the output or of the version.
     """
 
     maker: str
@@ -52,12 +52,12 @@ class Heavy:
     """A heavy op.
 
     Attributes:
-        op: of TensorFlow.
+        op: the op of TensorFlow.
         reads: the buffers that it needs.
         makes: the buffers that it makes, with their bytes.
         overwrites: the versions that it replaces.
         once: whether it runs exactly once.
-        in_sequence: whether it has effects that are no new version of a variable: such ops keep their order.
+        in_sequence: whether it has effects other than new versions of variables: such ops keep their order.
     """
 
     op: tf.Operation
@@ -73,8 +73,8 @@ class Needs:
     """The needs of the ops of a step; made by :func:`needs_of`, op by op.
 
     Attributes:
-        heavy: in the order of the step.
-        lists: of the step.
+        heavy: the heavy ops, in the order of the step.
+        lists: the tensor lists of the step.
         variables: bytes of each variable, by the placeholder of its handle.
         reads_before: op that overwrites small variables → the reads that must have run before it.
         kept: light ops that are treated as heavy, because the value that they read from a large variable is
@@ -89,7 +89,7 @@ class Needs:
     """
 
     heavy: list[Heavy] = field(default_factory=list)
-    lists: Lists = field(default_factory=Lists)
+    lists: TensorLists = field(default_factory=TensorLists)
     variables: dict[str, int] = field(default_factory=dict)
     reads_before: dict[str, list[tf.Operation]] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
@@ -205,7 +205,7 @@ class Needs:
         return any(t.dtype == tf.resource for t in op.outputs)
 
     def _done(self, op: tf.Operation) -> dict[Buffer, None]:
-        """The effects of an op; of one without effects, those that it waits for."""
+        """The effects of an op; if it has none, the effects that it waits for."""
         heavy = self._heavy_of.get(op.name)
         found = self._roots[op.name] if heavy is None else heavy.makes
         return {b: None for b in found if b.kind == "done"}
@@ -233,16 +233,16 @@ class Needs:
 
 
 def needs_of(
-    ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = (), lists: Lists | None = None
+    ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = (), lists: TensorLists | None = None
 ) -> Needs:
     """The needs of every op of a step.
 
     Args:
         ops: in an order in which they can run.
-        outputs: of the step.
-        lists: of the step; default none.
+        outputs: the tensors that the step returns.
+        lists: the tensor lists of the step; none by default.
     """
-    lists = lists or Lists()
+    lists = lists or TensorLists()
     needs = Needs(lists=lists)
     while True:
         for op in ops:

@@ -1,4 +1,4 @@
-"""From TensorFlow's ops to the graph that is planned.
+"""Trace a captured step: turn TensorFlow's ops into the graph that is planned.
 
 op of the graph       a group of heavy ops (:mod:`checkmate_tf.tracing.grouping`)
 tensor of the graph   an argument, a variable, or a buffer that outlives the group that makes it
@@ -17,7 +17,7 @@ from checkmate_tf.ops.storages import calls_functions, is_compiled, nbytes
 from checkmate_tf.tracing.grouping import groups_of, in_sequence, results_first
 from checkmate_tf.tracing.labels import Labels
 from checkmate_tf.tracing.needs import Buffer, Heavy, Needs, needs_of
-from checkmate_tf.tracing.tensor_lists import Lists, Run, lists_of
+from checkmate_tf.tracing.tensor_lists import LoopRun, TensorLists, tensor_lists_of
 
 __all__ = ["TracedGraph", "is_smaller", "trace"]
 
@@ -31,11 +31,11 @@ class TracedGraph:
         graph: without costs and workspaces.
         groups: the heavy ops of each op of the graph, in order.
         tensor_of: buffer → its tensor of the graph.
-        writes: op of the graph that updates variables → the versions that it overwrites; none of small ones.
+        writes: op of the graph that updates variables → the versions of large variables that it overwrites.
         in_sequence: ops of the graph whose runs must keep their order.
         reads_before: heavy op → light reads that must have run before it.
         branches: name of an op → its branches.
-        lists: of the step, and its loops.
+        lists: the tensor lists and loops of the step.
     """
 
     captured: Captured
@@ -46,19 +46,19 @@ class TracedGraph:
     in_sequence: tuple[int, ...]
     reads_before: Mapping[str, Sequence[tf.Operation]]
     branches: Mapping[str, tuple[TracedGraph, ...]]
-    lists: Lists
+    lists: TensorLists
 
     @property
-    def runs(self) -> Mapping[tf.Operation, Run]:
-        """How loops run; those whose bytes are not known are left out."""
+    def loop_runs(self) -> Mapping[tf.Operation, LoopRun]:
+        """How loops run; a loop whose bytes are not known is left out."""
         found = {op: run for op in self._own if (run := self.lists.runs.get(op.name)) is not None}
         for branch in self._all_branches:
-            found |= branch.runs
+            found |= branch.loop_runs
         return found
 
     @property
     def uncounted(self) -> Iterator[tf.Operation]:
-        """The heavy ops that may hold bytes which are not counted, and those of their branches."""
+        """The heavy ops, also in branches, that may hold bytes which are not counted."""
         for op in self._own:
             followed = op.name in self.lists.runs or op.name in self.branches or is_compiled(op)
             unknown = any(not t.shape.is_fully_defined() for t in op.outputs)
@@ -77,7 +77,7 @@ class TracedGraph:
 
     @property
     def heavy(self) -> Iterator[tf.Operation]:
-        """The heavy ops, and those of their branches."""
+        """The heavy ops, each followed by the heavy ops of its branches."""
         for op in self._own:
             yield op
             for branch in self.branches.get(op.name, ()):
@@ -86,7 +86,7 @@ class TracedGraph:
 
 def trace(captured: Captured, *, name: str = "") -> TracedGraph:
     """The graph of a captured step, its costs 0, its updates where they were traced."""
-    lists = lists_of(captured)
+    lists = tensor_lists_of(captured)
     needs = needs_of(captured.ops, captured.outputs, lists)
     returned = frozenset(b for t in captured.outputs for b in needs.of(t))
     groups = results_first(groups_of(needs.heavy, returned), returned)
@@ -125,9 +125,9 @@ class _Builder:
     Attributes:
         returned: the buffers that the step returns.
         labels: what messages call ops and variables.
-        tensors: of the graph, so far; likewise below.
+        tensors: the tensors of the graph so far.
         tensor_of: buffer → its tensor.
-        ops: their costs 0.
+        ops: the ops so far, their costs 0.
         outputs: the tensors that are resident at the end: those returned, and effects.
         writes: as in :class:`TracedGraph`.
     """
@@ -158,9 +158,9 @@ class _Builder:
             overwritten = [self.tensor_of[b] for h in group for b in h.overwrites]
             self.writes[len(self.ops)] = tuple(t for t in overwritten if t not in made)
         self.ops.append(
-            Op(
+            Op(  # inputs are sorted: TensorFlow lists those of a loop in another order in each trace
                 name=self.labels(group[-1].op),
-                inputs=tuple(sorted(self.tensor_of[b] for b in _read(group) - inside)),
+                inputs=tuple(sorted({self.tensor_of[b] for h in group for b in h.reads if b not in inside})),
                 outputs=tuple(made),
                 cost=0,
                 recomputable=not any(h.once for h in group),
@@ -168,7 +168,7 @@ class _Builder:
         )
 
     def _label(self, b: Buffer, op: tf.Operation) -> str:
-        """What messages call a tensor that ``op`` makes, or an effect."""
+        """The name that messages use for a tensor, or an effect, that ``op`` makes."""
         if b.kind == "output":
             return self.labels(op) + (f":{b.number}" if b.number else "")
         return f"{self.labels.source(b.maker)} {b.kind}" + (f" {b.number}" if b.kind == "version" else "")
@@ -180,26 +180,21 @@ def _inputs(captured: Captured, needs: Needs) -> dict[Buffer, int]:
     return arguments | {Buffer(handle, "version", 0): size for handle, size in needs.variables.items()}
 
 
-def _read(group: Sequence[Heavy]) -> set[Buffer]:
-    """The buffers that the ops of a group read; those of a loop come in another order in each trace."""
-    return {b for h in group for b in h.reads}
-
-
 def _outliving(group: Sequence[Heavy]) -> dict[Buffer, int]:
-    """The buffers that outlive a group, with bytes: those of its last op, and the effects of the others."""
+    """The buffers that outlive a group, with bytes: all of its last op, and the effects of the others."""
     effects = {b: size for h in group[:-1] for b, size in h.makes.items() if b.kind != "output"}
     return {**effects, **group[-1].makes}
 
 
 def _returned_scalars(captured: Captured, needs: Needs) -> Iterator[Buffer]:
-    """The buffers of returned scalars, without effects: every returned tensor waits for all of those."""
+    """The buffers of returned scalars, without effects, which every returned tensor waits for."""
     for t in captured.outputs:
         if t.shape.rank == 0:
             yield from (b for b in needs.of(t) if b.kind != "done")
 
 
 def _with_passes(ops: Sequence[Op], scalars: Sequence[int]) -> tuple[Op, ...]:
-    """The ops, those marked as backward that the returned scalars, such as the loss, don't need."""
+    """The ops; each that the returned scalars, such as the loss, do not need is marked as backward."""
     if not scalars:
         return tuple(ops)
     needed = set(scalars)

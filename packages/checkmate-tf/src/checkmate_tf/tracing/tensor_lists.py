@@ -1,14 +1,14 @@
-"""The bytes of tensor lists and of loops, found by running loops on names of buffers instead of numbers.
+"""Find the bytes of tensor lists and of loops, by running loops on names of buffers instead of numbers.
 
 A tensor list holds tensors, its *items*; lists share them. A loop with gradients pushes what its iterations
 make to lists, from which the loop of the gradients takes it. So the bytes of a list depend on how often a
-loop runs, which is known if its condition depends on constants alone, or has a limit that does. Where a loop
-holds the same after each iteration, it does not matter.
+loop runs, which is known if its condition depends on constants alone, or has a constant limit. If a loop
+holds the same after each iteration, the number of iterations does not matter.
 
     state ↦ body ↦ next state:      M = buffers that the state refers to + buffers that the body makes
 
-Inside of one iteration nothing counts as freed. Where a condition depends on data, too, the loop runs up to
-its limit here, and may hold less. Ops that this does not cover are not counted.
+Within an iteration nothing counts as freed. If a condition also depends on data, the loop runs up to its
+limit here, and may hold less in fact. Ops that this module does not follow are not counted.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from checkmate_tf.ops.loops import LOOPS, Loop
+from checkmate_tf.ops.control_flow import LOOPS, Loop
 from checkmate_tf.ops.storages import nbytes
-from checkmate_tf.tracing.list_ops import Buffers, Item, Kernel, NotCountedError, TensorList, Value, items_of
+from checkmate_tf.tracing.list_ops import (
+    Buffers,
+    FollowedOp,
+    Item,
+    NotCountedError,
+    Operand,
+    TensorList,
+    items_of,
+)
 
-__all__ = ["Key", "Lists", "Run", "lists_of"]
+__all__ = ["Key", "LoopRun", "TensorLists", "tensor_lists_of"]
 
 _MOST_STEPS = 2_000_000
 """The most ops of iterations that are run here, in one step."""
@@ -47,11 +55,11 @@ class _Function(Protocol):
     def loops(self) -> Mapping[str, Loop[_Function]]: ...
 
 
-class Run(NamedTuple):
+class LoopRun(NamedTuple):
     """How a loop runs.
 
     Attributes:
-        ops: those of its functions, each with the number of its runs.
+        ops: the ops of its functions, each with the number of its runs.
         peak: the most bytes that it holds beyond its inputs, without the workspaces of its ops.
     """
 
@@ -60,24 +68,24 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lists:
-    """The lists and loops of a step; made by :func:`lists_of`.
+class TensorLists:
+    """The lists and loops of a step; made by :func:`tensor_lists_of`.
 
     Attributes:
-        sizes: list, or output of a loop → bytes of its items. Those that several outputs of a loop share have
+        sizes: list, or output of a loop → bytes of its items. Items that several outputs of a loop share have
             a buffer of their own, numbered from the number of outputs on. Items from before the op count
-            again: they may outlive the tensors that they are. What a loop passes through has none.
-        refers: list, or output of a loop → the numbers of the op's other buffers in which its items are.
+            again: they may outlive the tensors that they are. Outputs that the loop passes through count 0.
+        refers: list, or output of a loop → the numbers of the op's other buffers that hold its items.
         lends: buffer of shared items → the output through which the items can be held.
         runs: name of a loop → how it runs.
         uncounted: names of the ops with lists or loops whose bytes are not known.
     """
 
-    sizes: Mapping[Key, int] = field(default_factory=dict)
-    refers: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
-    lends: Mapping[Key, int] = field(default_factory=dict)
-    runs: Mapping[str, Run] = field(default_factory=dict)
-    uncounted: frozenset[str] = frozenset()
+    sizes: dict[Key, int] = field(default_factory=dict)
+    refers: dict[Key, tuple[int, ...]] = field(default_factory=dict)
+    lends: dict[Key, int] = field(default_factory=dict)
+    runs: dict[str, LoopRun] = field(default_factory=dict)
+    uncounted: set[str] = field(default_factory=set)
 
     def shared(self, op: tf.Operation) -> Iterator[Key]:
         """The buffers of shared items that an op makes."""
@@ -87,39 +95,34 @@ class Lists:
             number += 1
 
     def bytes_of(self, op: tf.Operation) -> int:
-        """Bytes of all that a loop, or an op that makes a list, leaves."""
+        """Bytes of all items that a loop, or an op that makes a list, leaves."""
         outputs = ((op.name, number) for number, _ in enumerate(op.outputs))
         return sum(self.sizes.get(key, 0) for key in (*outputs, *self.shared(op)))
 
 
-def lists_of(step: _Function) -> Lists:
+def tensor_lists_of(step: _Function) -> TensorLists:
     """Find the bytes of all lists and loops of a step."""
-    if not any(t.dtype == tf.variant for op in step.ops for t in op.outputs) and not step.loops:
-        return Lists()
     finder = _Finder()
-    for op in step.ops:
-        finder.add(op, step.loops)
-    return finder.found()
+    if step.loops or any(t.dtype == tf.variant for op in step.ops for t in op.outputs):
+        for op in step.ops:
+            finder.add(op, step.loops)
+    return finder.lists
 
 
 class _Finder:
     """Follows the ops of a step.
 
     Attributes:
-        values: of the outputs so far; those that are missing are not known.
+        lists: what was found.
+        machine: runs the loops.
+        values: output → its value; missing ones are not known.
         owner: buffer of an item → the list, or the shared items, that it belongs to.
-        sizes: as in :class:`Lists`, likewise below.
     """
 
     def __init__(self) -> None:
-        self.machine = _Machine()
-        self.values: dict[Key, Value] = {}
+        self.lists, self.machine = TensorLists(), _Machine()
+        self.values: dict[Key, Operand] = {}
         self.owner: dict[int, Key] = {}
-        self.sizes: dict[Key, int] = {}
-        self.refers: dict[Key, tuple[int, ...]] = {}
-        self.lends: dict[Key, int] = {}
-        self.runs: dict[str, Run] = {}
-        self.uncounted: set[str] = set()
 
     def add(self, op: tf.Operation, loops: Mapping[str, Loop[_Function]]) -> None:
         """Follow the next op."""
@@ -127,14 +130,14 @@ class _Finder:
         try:
             inputs = [self._value(t) for t in op.inputs]
             if op.type in LOOPS:
-                self.runs[op.name], outputs = self.machine.loop(loops[op.name], inputs)
+                self.lists.runs[op.name], outputs = self.machine.loop(loops[op.name], inputs)
                 self._share(op, outputs, first)
             else:
-                outputs = Kernel(op).run(self.machine.buffers, inputs, own=False)
+                outputs = FollowedOp(op).run(self.machine.buffers, inputs, own=False)
         except NotCountedError:
-            self.runs.pop(op.name, None)
+            self.lists.runs.pop(op.name, None)
             if op.type in LOOPS or any(t.dtype == tf.variant for t in (*op.inputs, *op.outputs)):
-                self.uncounted.add(op.name)
+                self.lists.uncounted.add(op.name)
             return
         for number, value in enumerate(outputs):
             self.values[op.name, number] = value
@@ -146,21 +149,11 @@ class _Finder:
         """Count the items of an output; its op made the buffers from number ``first`` on."""
         own = {b: size for b, size in items.items() if b < first or self.owner.get(b, key) == key}
         self.owner |= dict.fromkeys(own, key)
-        self.sizes[key] = sum(own.values())
-        self.refers[key] = tuple(dict.fromkeys(self.owner[b][1] for b in items if b not in own))
+        self.lists.sizes[key] = sum(own.values())
+        self.lists.refers[key] = tuple(dict.fromkeys(self.owner[b][1] for b in items if b not in own))
 
-    def found(self) -> Lists:
-        """All that was found."""
-        return Lists(
-            sizes=self.sizes,
-            refers=self.refers,
-            lends=self.lends,
-            runs=self.runs,
-            uncounted=frozenset(self.uncounted),
-        )
-
-    def _value(self, tensor: tf.Tensor) -> Value:
-        """The value of a tensor; of a plain one that was not followed, a buffer of its own."""
+    def _value(self, tensor: tf.Tensor) -> Operand:
+        """The value of a tensor; a plain tensor that was not followed gets a buffer of its own."""
         known = self.values.get((tensor.op.name, tensor.value_index))
         if known is None and tensor.dtype == tf.variant:
             raise NotCountedError
@@ -168,7 +161,7 @@ class _Finder:
             known = self.values[tensor.op.name, tensor.value_index] = self.machine.buffers.new(nbytes(tensor))
         return known
 
-    def _share(self, op: tf.Operation, outputs: Sequence[Value], first: int) -> None:
+    def _share(self, op: tf.Operation, outputs: Sequence[Operand], first: int) -> None:
         """Give the items that several lists of a loop share buffers of their own."""
         held_by: defaultdict[Item, list[int]] = defaultdict(list)
         for number, value in enumerate(outputs):
@@ -181,11 +174,11 @@ class _Finder:
             if len(lists) > 1:
                 key = groups.setdefault(tuple(lists), (op.name, len(op.outputs) + len(groups)))
                 self.owner[item.buffer] = key
-                self.sizes[key] = self.sizes.get(key, 0) + item.size
-                self.lends[key] = lists[0]
+                self.lists.sizes[key] = self.lists.sizes.get(key, 0) + item.size
+                self.lists.lends[key] = lists[0]
 
 
-def _buffers(value: Value) -> dict[int, int]:
+def _buffers(value: Operand) -> dict[int, int]:
     """The buffers of the items of a list, or of a tensor, with bytes."""
     return {item.buffer: item.size for item in items_of(value)}
 
@@ -194,7 +187,7 @@ class _Machine:
     """Runs loops.
 
     Attributes:
-        buffers: all of them.
+        buffers: the bytes of all buffers.
         left: the most ops that may still be run.
     """
 
@@ -202,7 +195,7 @@ class _Machine:
         self.buffers, self.left = Buffers(), _MOST_STEPS
         self._bodies: dict[int, _Body] = {}
 
-    def loop(self, loop: Loop[_Function], inputs: Sequence[Value]) -> tuple[Run, list[Value]]:
+    def loop(self, loop: Loop[_Function], inputs: Sequence[Operand]) -> tuple[LoopRun, list[Operand]]:
         """How a loop runs, and its outputs."""
         condition, body = self._body(loop.condition), self._body(loop.body)
         state = _State(self.buffers.sizes, inputs)
@@ -215,9 +208,9 @@ class _Machine:
             if going.numbers is None and not condition.is_limited and len(sizes) > _SETTLED:
                 if len(set(sizes[-_SETTLED:])) > 1:
                     raise NotCountedError
-                return Run(ops, peak), state.without_numbers()
+                return LoopRun(ops, peak), state.without_numbers()
             if going.numbers is not None and not going.numbers:
-                return Run(ops, max(peak, state.size[0])), state.values
+                return LoopRun(ops, max(peak, state.size[0])), state.values
             made = len(self.buffers.sizes)
             state.become(body.run(self, state.values, ops))
             peak = max(peak, sizes[-1][0] + sum(self.buffers.sizes[made:]))
@@ -231,11 +224,11 @@ class _State:
     """What a loop passes from one iteration to the next.
 
     Attributes:
-        values: of its variables; no two of them are the same list.
-        held: bytes of the buffers that they refer to, and that the loop has made.
+        values: the values of its variables; no two of them are the same list.
+        held: bytes of the buffers that the loop has made and the values refer to.
     """
 
-    def __init__(self, sizes: Sequence[int], inputs: Sequence[Value]) -> None:
+    def __init__(self, sizes: Sequence[int], inputs: Sequence[Operand]) -> None:
         self._sizes, self._first = sizes, len(sizes)
         self._times: Counter[int] = Counter()
         self.values = [v.copy() if isinstance(v, TensorList) else v for v in inputs]
@@ -246,11 +239,11 @@ class _State:
         """Bytes held, and items in lists."""
         return self.held, sum(len(v.items) for v in self.values if isinstance(v, TensorList))
 
-    def without_numbers(self) -> list[Value]:
+    def without_numbers(self) -> list[Operand]:
         """The values, where it is not known how often the loop runs."""
         return [v._replace(numbers=None) if isinstance(v, Item) else v for v in self.values]
 
-    def become(self, values: Sequence[Value]) -> None:
+    def become(self, values: Sequence[Operand]) -> None:
         """Go on to the next iteration, whose values may be lists of this one, changed in their place."""
         times = Counter(id(v) for v in values if isinstance(v, TensorList))
         following = [v.copy() if times[id(v)] > 1 and isinstance(v, TensorList) else v for v in values]
@@ -261,7 +254,7 @@ class _State:
         self.values = following
 
 
-def _change(values: Sequence[Value], following: Sequence[Value]) -> Counter[int]:
+def _change(values: Sequence[Operand], following: Sequence[Operand]) -> Counter[int]:
     """Buffer → how much more often the following values refer to it; changes of lists are cleared."""
     before, after = ({id(v): v for v in some} for some in (values, following))
     change: Counter[int] = Counter()
@@ -289,18 +282,18 @@ class _Body:
         self.ops = [op for op in function.ops if op.outputs]
         self.is_limited = any(op.type == "LogicalAnd" for op in self.ops)
         self._loops = function.loops
-        self._kernels = [Kernel(op) for op in self.ops]
+        self._followed = [FollowedOp(op) for op in self.ops]
         self._reads = [[(t.op.name, t.value_index) for t in op.inputs] for op in self.ops]
         self._outputs = [(t.op.name, t.value_index) for t in function.outputs]
         self._inputs = [(t.op.name, 0) for t in function.inputs]
         self._own = list(self._reads_alone())
 
     def _reads_alone(self) -> Iterator[bool]:
-        """Of each op, whether nothing else reads its first input, under any name."""
+        """For each op: whether nothing else reads its first input, under any name."""
         behind: dict[Key, Key] = {}
         read = list(self._outputs)
-        for op, kernel, reads in zip(self.ops, self._kernels, self._reads, strict=True):
-            if kernel.passes_on:
+        for op, followed, reads in zip(self.ops, self._followed, self._reads, strict=True):
+            if followed.passes_on:
                 for number, _ in enumerate(op.outputs):
                     source = reads[number if len(reads) > 1 else 0]
                     behind[op.name, number] = behind.get(source, source)
@@ -310,23 +303,25 @@ class _Body:
         for reads in self._reads:
             yield bool(reads) and times[behind.get(reads[0], reads[0])] == 1
 
-    def run(self, machine: _Machine, arguments: Sequence[Value], ran: Counter[tf.Operation]) -> list[Value]:
+    def run(
+        self, machine: _Machine, arguments: Sequence[Operand], ran: Counter[tf.Operation]
+    ) -> list[Operand]:
         """The results of one call; ``ran`` counts the runs of ops."""
         ran.update(self.ops)
         machine.left -= len(self.ops)
         if machine.left < 0:
             raise NotCountedError
-        values: dict[Key, Value] = dict(zip(self._inputs, arguments, strict=True))
-        for op, kernel, reads, own in zip(self.ops, self._kernels, self._reads, self._own, strict=True):
+        values: dict[Key, Operand] = dict(zip(self._inputs, arguments, strict=True))
+        for op, followed, reads, own in zip(self.ops, self._followed, self._reads, self._own, strict=True):
             name = op.name
             if (name, 0) in values:  # an argument
                 continue
             inputs = [values[key] for key in reads]
-            if kernel.type in LOOPS:
+            if followed.type in LOOPS:
                 within, outputs = machine.loop(self._loops[name], inputs)
                 ran.update(within.ops)
             else:
-                outputs = kernel.run(machine.buffers, inputs, own)
+                outputs = followed.run(machine.buffers, inputs, own)
             for number, value in enumerate(outputs):
                 values[name, number] = value
         return [values[key] for key in self._outputs]

@@ -1,10 +1,10 @@
-"""A step whose updates are as early as is sound, and the program of each valid schedule of its graph.
+"""Move the updates of a step as early as is safe, and turn each valid schedule of its graph into a program.
 
     schedule σ  ↦  copies in the order of σ, and values held until σ frees them
 
 TensorFlow frees a buffer after its last reader. σ may free it later, or never, or make a second copy of it
-while the first one is resident: then it is held until there. A compute in vain runs, too. It may read a
-variable after its overwrite, which does no harm: nothing reads the result.
+while the first one is resident; the value is then held until σ frees it. A compute whose result nothing reads
+runs too. It may read a variable after an overwrite, which does no harm.
 """
 
 from __future__ import annotations
@@ -16,28 +16,43 @@ from dataclasses import dataclass, replace
 from checkmate import DFGraph, Schedule
 from checkmate.analysis import in_vain, late_reads, sequence_to_run, with_writes_settled
 from checkmate.framework import late_frees
-from checkmate_tf.running.addn_order import starts_of, steady_sums
+from checkmate_tf.running.addn_order import addn_holds, addn_starts
 from checkmate_tf.running.program import Hold, Program, Value, program
 from checkmate_tf.tracing.step_graph import TracedGraph
 
-__all__ = ["Settled", "settle"]
+__all__ = ["OrderedStep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Settled:
-    """A step as schedules are made for it; made by :func:`settle`.
+class OrderedStep:
+    """A step in the order that schedules start from.
 
     Attributes:
         traced: the step in the order in which it was traced.
-        graph: the step, priced, its updates as early as is sound.
+        graph: the priced graph, its updates as early as is safe.
         order: op of ``graph`` → op of ``traced.graph``. Tensors keep their numbers; new ones have 0 bytes.
-        starts: of sums, see :mod:`checkmate_tf.running.addn_order`.
+        starts: name of an ``AddN`` → the input that it starts with (:mod:`checkmate_tf.running.addn_order`).
     """
 
     traced: TracedGraph
     graph: DFGraph
     order: Sequence[int]
     starts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, traced: TracedGraph, priced: DFGraph) -> OrderedStep:
+        """Move the updates of a step to where they are as early as is safe.
+
+        Args:
+            traced: the step.
+            priced: its graph with costs and workspaces.
+        """
+        graph, order = with_writes_settled(priced, traced.writes, traced.in_sequence)
+        return cls(traced=traced, graph=graph, order=order, starts=addn_starts(traced))
+
+    def on(self, traced: TracedGraph, graph: DFGraph) -> OrderedStep:
+        """The same order of another trace of the step, on tensors of other sizes."""
+        return replace(self, traced=traced, graph=graph, starts=addn_starts(traced))
 
     @property
     def writes(self) -> Mapping[int, Sequence[int]]:
@@ -51,13 +66,13 @@ class Settled:
         return Schedule.from_sequence(self.graph, kept)
 
     def program(self, schedule: Schedule) -> Program:
-        """The program that follows a valid schedule to the letter; its results are those of the step."""
+        """The program that follows a valid schedule to the letter, with the results of the step."""
         sequence = schedule.sequence.tolist()
         vain = in_vain(self.graph, sequence)
         late = {k for k, _ in late_reads(self.graph, sequence, self.writes)} if vain else ()
         found = program(self.traced, [self.order[v] for v in sequence], late, self.starts)
         found = replace(found, holds=tuple(self._holds(schedule, found)))
-        holds = (*found.holds, *steady_sums(found))
+        holds = (*found.holds, *addn_holds(found))
         return replace(found, holds=holds, entire=bool(vain or holds))
 
     def _holds(self, schedule: Schedule, found: Program) -> Iterator[Hold]:
@@ -74,17 +89,6 @@ class Settled:
                 b = buffer_of[t]
                 number = self.traced.lists.lends.get((b.maker, b.number), b.number)
                 yield Hold(Value(_copy_of(b.maker, found, before), number), ends[k])
-
-
-def settle(traced: TracedGraph, priced: DFGraph) -> Settled:
-    """Move the updates of a step to where they are as early as is sound.
-
-    Args:
-        traced: the step.
-        priced: its graph with costs and workspaces.
-    """
-    graph, order = with_writes_settled(priced, traced.writes, traced.in_sequence)
-    return Settled(traced=traced, graph=graph, order=order, starts=starts_of(traced))
 
 
 def _copy_of(op: str, found: Program, position: int) -> int:
