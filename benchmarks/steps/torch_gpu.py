@@ -11,9 +11,9 @@ import time
 
 import torch
 
+from checkmate_torch.selfcheck.answers import Setup, finite
 from checkmate_torch.selfcheck.bits import References
 from checkmate_torch.selfcheck.loop import Loop, Outcome, difference, forget_all, setup_on
-from checkmate_torch.selfcheck.rows import Setup, finite
 from checkmate_torch.selfcheck.times import step_seconds
 from steps.process import Row, answer, failed
 from steps.torch_step import facts_of

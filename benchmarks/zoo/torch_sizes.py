@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from checkmate_torch.selfcheck.rows import Setup
+from checkmate_torch.selfcheck.answers import Setup
 from zoo.torch_transformers import LLAMA_1B
 
 __all__ = ["NETWORKS", "Sized", "language"]

@@ -22,7 +22,7 @@ from checkmate.errors import FormatError, MissingDistributionError
 from checkmate.framework import ProgramError
 from checkmate_torch import Fit, FitTable, enable, memory_meter
 from checkmate_torch import fit as fit_slowly
-from checkmate_torch.tools.fit.command import register_fit
+from checkmate_torch.tools.fit.command import register
 from checkmate_torch.tools.fit.hugging_face import hugging_face_factory
 from checkmate_torch.tools.fit.optimizers import named_optimizer, settings_in, update_bytes
 
@@ -97,7 +97,7 @@ def config(tmp_path: Path) -> Path:
 @pytest.fixture
 def cli() -> click.Group:
     group = click.Group()
-    register_fit(group)
+    register(group)
     return group
 
 

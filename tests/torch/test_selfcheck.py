@@ -19,9 +19,9 @@ from torch import nn
 from checkmate import UnsupportedModelError
 from checkmate_torch import enable
 from checkmate_torch.costs.meter import MemoryMeter, memory_meter
-from checkmate_torch.selfcheck import bits, largest, loop, processes, times, tools
+from checkmate_torch.selfcheck import bits, largest, loop, slices, times, tools
 from checkmate_torch.selfcheck.__main__ import main
-from checkmate_torch.selfcheck.rows import Row, Setup
+from checkmate_torch.selfcheck.answers import Row, Setup
 from checkmate_torch.selfcheck.slices import SLICES, rows_of
 
 CPU = torch.device("cpu")
@@ -153,16 +153,16 @@ def test_checks_that_are_too_late_say_so() -> None:
     [("import os; os.abort()", "ended with -6"), ("import time; time.sleep(60)", "killed after 1 s")],
 )
 def test_a_process_that_dies_is_a_failure(code: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-c", code))
-    (row,) = processes.rows_from("bits", [], 1.0)
+    monkeypatch.setattr(slices, "COMMAND", (sys.executable, "-c", code))
+    (row,) = slices.rows_from_process("bits", [], 1.0)
     assert row.passed is False
     assert said in row.text
 
 
 def test_nothing_passed_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = f"print({processes.END!r})"
-    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-c", code))
-    assert list(processes.rows_from("bits", [], 60.0)) == []
+    code = f"print({slices.END!r})"
+    monkeypatch.setattr(slices, "COMMAND", (sys.executable, "-c", code))
+    assert list(slices.rows_from_process("bits", [], 60.0)) == []
     assert main(["--only", "tools", "--device", "cpu"]) == 1
 
 

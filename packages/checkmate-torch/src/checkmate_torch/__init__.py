@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from checkmate_torch.planning.step_plan import StepPlan
     from checkmate_torch.planning.training import PlannedTraining
     from checkmate_torch.tools.batches import LargestBatch, max_batch_size
-    from checkmate_torch.tools.fit.cells import fit
+    from checkmate_torch.tools.fit.predict import fit
     from checkmate_torch.tools.fit.table import Fit, FitTable
 
 __all__ = [
@@ -94,7 +94,7 @@ _HOMES = {
     "compile_step": ".api.compile_step",
     "disable": ".api.enable",
     "enable": ".api.enable",
-    "fit": ".tools.fit.cells",
+    "fit": ".tools.fit.predict",
     "last_plan": ".api.backend",
     "max_batch_size": ".tools.batches",
     "measured_snapshot": ".memory.snapshot",

@@ -1,4 +1,4 @@
-"""What this distribution adds to Checkmate: frontend, executor, exporter, and three commands."""
+"""The plugin that core loads: adds PyTorch's frontend, executor, exporter and three commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 @hookimpl
 def checkmate_register_frontends() -> list[FrontendSpec]:
-    """PyTorch's."""
+    """Register the frontend ``torch``."""
     return [
         FrontendSpec(
             name="torch",
@@ -41,7 +41,7 @@ def checkmate_register_frontends() -> list[FrontendSpec]:
 
 @hookimpl
 def checkmate_register_executors() -> list[ExecutorSpec]:
-    """PyTorch's."""
+    """Register the executor ``torch``."""
     return [
         ExecutorSpec(
             name="torch",
@@ -55,7 +55,7 @@ def checkmate_register_executors() -> list[ExecutorSpec]:
 
 @hookimpl
 def checkmate_register_exporters() -> list[ExporterSpec]:
-    """PyTorch's memory snapshot."""
+    """Register the exporter ``memory-viz``, PyTorch's memory snapshot."""
     return [
         ExporterSpec(
             name="memory-viz",
@@ -69,11 +69,13 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
 @hookimpl
 def checkmate_register_commands(cli: click.Group) -> None:
     """Add ``checkmate demo``, ``checkmate selfcheck`` and ``checkmate fit``."""
-    from checkmate_torch.tools.commands import register
-    from checkmate_torch.tools.fit.command import register_fit
+    from checkmate_torch import selfcheck
+    from checkmate_torch.tools import commands
+    from checkmate_torch.tools.fit import command as fit_command
 
-    register(cli)
-    register_fit(cli)
+    commands.register(cli)
+    fit_command.register(cli)
+    selfcheck.register(cli)
 
 
 def _exporter() -> Exporter:

@@ -18,9 +18,8 @@ import torch
 
 from checkmate_torch.ops.device import machine_of
 from checkmate_torch.releases import check_installed
-from checkmate_torch.selfcheck.processes import END, encoded, rows_from
-from checkmate_torch.selfcheck.rows import LATE, Row, line_of, table_of
-from checkmate_torch.selfcheck.slices import SLICES, rows_of
+from checkmate_torch.selfcheck.answers import LATE, Row, line_of, table_of
+from checkmate_torch.selfcheck.slices import END, SLICES, encoded, rows_from_process, rows_of
 
 __all__ = ["main"]
 
@@ -71,7 +70,9 @@ def _all_rows(chosen: argparse.Namespace) -> list[Row]:
         seconds = max(5.0, share * (end - time.monotonic()))
         name = left.pop(0)
         same = ["--device", chosen.device, "--match", chosen.match]
-        for row in rows_from(name, ["--only", name, *same, "--rows", str(seconds)], seconds + _GRACE_S):
+        for row in rows_from_process(
+            name, ["--only", name, *same, "--rows", str(seconds)], seconds + _GRACE_S
+        ):
             rows.append(row)
             if row.verdict != LATE:
                 _say(line_of(row))

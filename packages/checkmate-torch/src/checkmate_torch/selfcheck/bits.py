@@ -15,25 +15,20 @@ from typing import Any
 import torch
 
 from checkmate import Budget
+from checkmate_torch.selfcheck.answers import Answer, Check, Setup, finite
 from checkmate_torch.selfcheck.loop import LEAST, Loop, Outcome, difference
-from checkmate_torch.selfcheck.rows import Answer, Check, Setup, finite
-from checkmate_torch.selfcheck.zoo import Network, networks
+from checkmate_torch.selfcheck.networks import Network, networks
 
 __all__ = ["References", "checks"]
 
 _ROUNDS: tuple[tuple[str, Budget], ...] = (
-    ("enable", "50%"),
-    ("compile_step", LEAST),
-    ("enable", LEAST),
-    ("compile_step", "50%"),
-    ("enable", "70%"),
-    ("compile_step", "70%"),
-    ("enable", "100%"),
-    ("compile_step", "100%"),
+    *(("enable", "50%"), ("compile_step", LEAST)),
+    *(("enable", LEAST), ("compile_step", "50%")),
+    *(("enable", "70%"), ("compile_step", "70%")),
+    *(("enable", "100%"), ("compile_step", "100%")),
 )
 _NOISE = 4.0
-"""How much further than a second plain run from the first one the results may be from that, or from the
-traced reference."""
+"""Results may differ from a reference by this many times what a second plain run differs from the first."""
 
 
 def checks(setup: Setup) -> Iterator[Check]:
@@ -60,7 +55,13 @@ def _deterministic() -> Iterator[None]:
 
 
 class References:
-    """What the same steps leave without a plan."""
+    """The outcomes of the same steps without a plan, each computed when it is first asked for.
+
+    Attributes:
+        plain: outcome in plain PyTorch.
+        noise: difference of a second plain run from the first.
+        traced: outcome under ``torch.compile(backend="aot_eager")``.
+    """
 
     def __init__(self, network: Network, setup: Setup) -> None:
         self.plain = cache(lambda: Loop(network, setup).train())
@@ -78,28 +79,24 @@ def _compare(network: Network, setup: Setup, references: References, way: str, b
     plain = references.plain()
     loop = Loop(network, setup)
     loop.plan(way, budget, cost_model="flops", workspaces=False, time_limit=2.0)
-    ours = loop.train()
+    ours, solution = loop.train(), loop.last_plan.solution
     far, name = difference(ours, plain)
-    solution = loop.last_plan.solution
-    facts: dict[str, Any] = {
-        "difference": finite(far),
-        "of": name,
-        "budget": solution.problem.budget,
-        "overhead": solution.overhead,
-    }
+    facts: dict[str, Any] = {"difference": finite(far), "of": name}
+    facts |= {"budget": solution.problem.budget, "overhead": solution.overhead}
     if far == 0:
         return Answer(passed=True, verdict="equal", facts=facts)
     noise = references.noise()
     facts["noise"] = finite(noise)
+    second = f"a second plain run {noise:.1e}"
     if far <= _NOISE * noise:
-        text = f"{far:.1e}, a second plain run {noise:.1e}"
-        return Answer(passed=True, verdict="as far as plain from itself", text=text, facts=facts)
+        verdict, text = "as far as plain from itself", f"{far:.1e}, {second}"
+        return Answer(passed=True, verdict=verdict, text=text, facts=facts)
     over_traced = difference(ours, references.traced())[0]
     facts["over_aot_eager"] = finite(over_traced)
     if over_traced == 0:
         return Answer(passed=True, verdict="equal to aot_eager", text=f"{far:.1e} from plain", facts=facts)
     if over_traced <= _NOISE * noise:
-        text = f"{over_traced:.1e}, a second plain run {noise:.1e}, {far:.1e} from plain"
         verdict = "as far from aot_eager as plain from itself"
+        text = f"{over_traced:.1e}, {second}, {far:.1e} from plain"
         return Answer(passed=True, verdict=verdict, text=text, facts=facts)
     return Answer(passed=False, verdict="DIFFERENT", text=f"{far:.1e} in {name}", facts=facts)

@@ -9,9 +9,9 @@ from functools import partial
 
 from checkmate import InfeasibleBudgetError
 from checkmate.units import format_bytes
+from checkmate_torch.selfcheck.answers import Answer, Check, Setup
 from checkmate_torch.selfcheck.loop import OVER, Loop
-from checkmate_torch.selfcheck.rows import Answer, Check, Setup
-from checkmate_torch.selfcheck.zoo import NETWORKS, Network, checkpoint_blocks
+from checkmate_torch.selfcheck.networks import NETWORKS, Network, checkpoint_blocks
 from checkmate_torch.tools.batches import largest, max_batch_size
 
 __all__ = ["checks"]
@@ -47,7 +47,7 @@ def _by_trying(network: Network, setup: Setup, way: str) -> Answer:
     def fits(n: int) -> bool:
         return loop_of(n).train(2).verdict(_budget(setup)) != OVER
 
-    n = largest(fits, 0, _MOST, network.batch[setup.large])
+    n = largest(fits, _MOST, network.batch[setup.large])
     if n == 0:
         return Answer(passed=None, verdict="infeasible", text="no example fits")
     return _trained(loop_of(n), n, setup)
@@ -56,15 +56,16 @@ def _by_trying(network: Network, setup: Setup, way: str) -> Answer:
 def _ours(network: Network, setup: Setup) -> Answer:
     """The largest batch that a plan promises, and whether it keeps the promise."""
     start, probe = time.monotonic(), Loop(network, setup, 1)
-    settings = {"optimizer": probe.optimizer, "reserve": setup.reserve, "cost_model": "flops"}
     found = max_batch_size(
         lambda n: network.examples(setup, n),
         probe.model,
         _budget(setup),
         most=_MOST,
+        optimizer=probe.optimizer,
+        reserve=setup.reserve,
+        cost_model="flops",
         workspaces=True,
         time_limit=_SEARCH_S,
-        **settings,  # type: ignore[arg-type]
     )
     del probe
     is_late = time.monotonic() - start > _SEARCH_S

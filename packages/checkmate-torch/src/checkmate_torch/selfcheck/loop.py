@@ -18,12 +18,11 @@ from checkmate_torch.api.enable import enable
 from checkmate_torch.costs.meter import memory_meter
 from checkmate_torch.costs.workspaces import library_bytes
 from checkmate_torch.planning.step_plan import StepPlan, Viewable
-from checkmate_torch.selfcheck.rows import Setup
-from checkmate_torch.selfcheck.zoo import NETWORKS, Network
+from checkmate_torch.selfcheck.answers import Setup
+from checkmate_torch.selfcheck.networks import NETWORKS, Network
 
-__all__ = ["LEAST", "OVER", "WAYS", "Loop", "Outcome", "difference", "forget_all", "setup_on"]
+__all__ = ["LEAST", "OVER", "Loop", "Outcome", "difference", "forget_all", "setup_on"]
 
-WAYS = ("enable", "compile_step")
 LEAST = "least"
 WITHIN, LIVE_WITHIN, OVER = "within", "live bytes within", "OVER"
 _STEPS = 3
@@ -79,7 +78,7 @@ class Loop:
         """Train within a budget from now on.
 
         Args:
-            way: one of :data:`WAYS`.
+            way: ``"enable"`` or ``"compile_step"``.
             budget: of the step; ``"least"`` is the least one that an error names.
             **settings: of the entry point.
         """
@@ -138,29 +137,32 @@ class Loop:
         """Train, the same random numbers each time; the last step is measured."""
         torch.manual_seed(1)
         losses = [self.step().to("cpu", copy=True) for _ in range(steps - 1)]
-        on_gpu = self.setup.device.type == "cuda"
-        if on_gpu:
+        if self.setup.large:
             torch.cuda.empty_cache()  # so that the reserved bytes are those of this step
         with memory_meter(self.model, self.optimizer, self.inputs) as meter:
             losses.append(self.forward_and_backward())
         live, reserved = meter.peak, 0
-        if on_gpu:
+        if self.setup.large:
             live = torch.cuda.memory_stats()["requested_bytes.all.peak"]
             reserved = torch.cuda.max_memory_reserved()
-        values = {f"loss {k}": loss for k, loss in enumerate(losses)}
+        values = {f"loss {k}": loss for k, loss in enumerate(losses)} | self._values_after_update()
+        host = {name: x.detach().to("cpu", copy=True) for name, x in values.items()}
+        device = self.setup.device
+        return Outcome(values=host, peak=meter.peak, live=live, reserved=reserved, device=device)
+
+    def _values_after_update(self) -> dict[str, Tensor]:
+        """Update the parameters; returns the gradients before, and what the step leaves."""
         named = list(self.model.named_parameters())
-        values |= {f"gradient of {name}": p.grad for name, p in named if p.grad is not None}
+        values = {f"gradient of {name}": p.grad for name, p in named if p.grad is not None}
         self.update()
         values |= self.model.state_dict()
         for name, p in named:
             held = self.optimizer.state[p]
             values |= {f"{key} of {name}": x for key, x in held.items() if isinstance(x, Tensor)}
         values["random state"] = torch.get_rng_state()
-        if on_gpu:
+        if self.setup.large:
             values["random state of the GPU"] = torch.cuda.get_rng_state()
-        host = {name: x.detach().to("cpu", copy=True) for name, x in values.items()}
-        device = self.setup.device
-        return Outcome(values=host, peak=meter.peak, live=live, reserved=reserved, device=device)
+        return values
 
 
 def _loss(model: torch.nn.Module, *inputs: Tensor) -> Tensor:
@@ -175,28 +177,23 @@ def difference(one: Outcome, other: Outcome) -> tuple[float, str]:
     kind if that is more: gradients that are nothing but rounding, as those of the biases of attention's keys,
     say nothing. It is infinite where random states or integers differ, or numbers that are not finite.
     """
+    largest = {name: _largest(x) for name, x in other.values.items() if x.is_floating_point()}
+    kinds: dict[str, float] = {}
+    for name, number in largest.items():
+        if math.isfinite(number):
+            kinds[_kind(name)] = max(kinds.get(_kind(name), 0.0), number)
     worst = (0.0, "")
-    kinds = _largest_of_kinds(other)
     for name in one.values.keys() & other.values.keys():
         a, b = (outcome.values[name].to(one.device) for outcome in (one, other))
         if torch.equal(a, b):
             continue
-        far = float("inf")
+        far = math.inf
         if a.is_floating_point() and a.shape == b.shape:
-            scale = max(_largest(b), _LEAST_SCALE * kinds.get(_kind(name), 0.0))
-            apart = (a.double() - b.double()).abs().max() / scale
-            far = float(apart) if bool(apart.isfinite()) else far
+            scale = max(largest[name], _LEAST_SCALE * kinds.get(_kind(name), 0.0))
+            apart = float((a.double() - b.double()).abs().max() / scale)
+            far = apart if math.isfinite(apart) else far
         worst = max(worst, (far, name))
     return worst
-
-
-def _largest_of_kinds(outcome: Outcome) -> dict[str, float]:
-    """The largest number of all values of a kind, as gradients."""
-    found: dict[str, float] = {}
-    for name, value in outcome.values.items():
-        if value.is_floating_point() and math.isfinite(largest := _largest(value.to(outcome.device))):
-            found[_kind(name)] = max(found.get(_kind(name), 0.0), largest)
-    return found
 
 
 def _kind(name: str) -> str:

@@ -15,9 +15,9 @@ import torch
 
 from checkmate.units import format_bytes
 from checkmate_torch.private import activation_memory_budget
+from checkmate_torch.selfcheck.answers import Answer, Check, Setup
 from checkmate_torch.selfcheck.loop import OVER, Loop, Outcome
-from checkmate_torch.selfcheck.rows import Answer, Check, Setup
-from checkmate_torch.selfcheck.zoo import NETWORKS, Network, checkpoint_blocks
+from checkmate_torch.selfcheck.networks import NETWORKS, Network, checkpoint_blocks
 
 __all__ = ["checks", "step_seconds"]
 
@@ -46,24 +46,17 @@ class _Other:
     lowering: str = "eager"
 
 
-def _compiled(backend: str) -> Callable[[Loop], None]:
-    return lambda loop: loop.model.compile(backend=backend)
+def _compiled(loop: Loop, backend: str) -> None:
+    loop.model.compile(backend=backend)
 
 
+_HALF = partial(activation_memory_budget, 0.5)
+_INDUCTOR = partial(_compiled, backend="inductor")
 _OTHERS = (
     _Other("checkpoint per block", lambda loop: checkpoint_blocks(loop.model)),
-    _Other(
-        "activation_memory_budget 0.5, eager kernels",
-        _compiled(_EAGER_KERNELS),
-        partial(activation_memory_budget, 0.5),
-    ),
-    _Other("torch.compile", _compiled("inductor"), lowering="inductor"),
-    _Other(
-        "torch.compile, activation_memory_budget 0.5",
-        _compiled("inductor"),
-        partial(activation_memory_budget, 0.5),
-        lowering="inductor",
-    ),
+    _Other("activation_memory_budget 0.5, eager kernels", partial(_compiled, backend=_EAGER_KERNELS), _HALF),
+    _Other("torch.compile", _INDUCTOR, lowering="inductor"),
+    _Other("torch.compile, activation_memory_budget 0.5", _INDUCTOR, _HALF, lowering="inductor"),
 )
 
 

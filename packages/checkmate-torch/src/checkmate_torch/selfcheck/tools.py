@@ -13,9 +13,9 @@ from checkmate.units import format_bytes
 from checkmate_torch.costs.meter import memory_meter, resident_bytes
 from checkmate_torch.costs.profile import profile_op
 from checkmate_torch.ops.device import obtainable_bytes
+from checkmate_torch.selfcheck.answers import Answer, Check, Setup, finite
 from checkmate_torch.selfcheck.loop import OVER, Loop, difference, setup_on
-from checkmate_torch.selfcheck.rows import Answer, Check, Setup, finite
-from checkmate_torch.selfcheck.zoo import NETWORKS
+from checkmate_torch.selfcheck.networks import NETWORKS
 
 __all__ = ["checks"]
 
@@ -26,25 +26,22 @@ _SAME = 1e-6
 
 def checks(setup: Setup) -> Iterator[Check]:
     """One check for each tool; what needs a GPU says so on a CPU."""
-    tools: list[tuple[str, Callable[[Setup], Answer]]] = [
-        ("memory_meter counts a known block of code", _meter),
-        ("an op's workspace and time are measured", _op),
-        ("a planned step under torch.profiler", _profiler),
-        ('budget="auto"', _auto),
-    ]
-    gpu_tools: list[tuple[str, Callable[[Setup], Answer]]] = [
-        ("memory that the allocator caches is obtainable", _cached),
-        ("a planned step on a side stream", _stream),
-        ("a planned step in a CUDA graph is refused", _graph),
-    ]
-    for name, run in tools:
+    everywhere: dict[str, Callable[[Setup], Answer]] = {
+        "memory_meter counts a known block of code": _meter,
+        "an op's workspace and time are measured": _op,
+        "a planned step under torch.profiler": _profiler,
+        'budget="auto"': _auto,
+    }
+    on_gpus: dict[str, Callable[[Setup], Answer]] = {
+        "memory that the allocator caches is obtainable": _cached,
+        "a planned step on a side stream": _stream,
+        "a planned step in a CUDA graph is refused": _graph,
+    }
+    for name, run in everywhere.items():
         yield Check(name, partial(run, setup))
-    for name, run in gpu_tools:
-        yield Check(name, partial(run if setup.device.type == "cuda" else _needs_gpu, setup))
-
-
-def _needs_gpu(_: Setup) -> Answer:
-    return Answer(passed=None, verdict="needs a GPU")
+    needs_gpu = Answer(passed=None, verdict="needs a GPU")
+    for name, run in on_gpus.items():
+        yield Check(name, partial(run, setup) if setup.large else lambda: needs_gpu)
 
 
 def _loop(setup: Setup) -> Loop:

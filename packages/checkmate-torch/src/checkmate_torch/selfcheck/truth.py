@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 
-from checkmate import Budget
 from checkmate.units import format_bytes
+from checkmate_torch.selfcheck.answers import Answer, Check, Setup
 from checkmate_torch.selfcheck.loop import LEAST, OVER, Loop, Outcome
-from checkmate_torch.selfcheck.rows import Answer, Check, Setup
-from checkmate_torch.selfcheck.zoo import Network, networks
+from checkmate_torch.selfcheck.networks import Network, networks
 
 __all__ = ["checks"]
 
 _ROUNDS: tuple[tuple[str, float | str], ...] = (
-    ("enable", 0.7),
-    ("compile_step", LEAST),
-    ("enable", LEAST),
-    ("compile_step", 0.7),
-    ("enable", 0.5),
-    ("compile_step", 0.5),
+    *(("enable", 0.7), ("compile_step", LEAST)),
+    *(("enable", LEAST), ("compile_step", 0.7)),
+    *(("enable", 0.5), ("compile_step", 0.5)),
 )
 
 
@@ -37,14 +33,15 @@ def _plain(network: Network, setup: Setup) -> Outcome:
     return Loop(network, setup).train()
 
 
-def _measure(network: Network, setup: Setup, way: str, share: float | str, plain: object) -> Answer:
-    before: Outcome = plain()  # type: ignore[operator]
-    budget: Budget = share if isinstance(share, str) else int(share * before.peak)
+def _measure(
+    network: Network, setup: Setup, way: str, share: float | str, plain: Callable[[], Outcome]
+) -> Answer:
+    before = plain()
+    budget = share if isinstance(share, str) else int(share * before.peak)
     loop = Loop(network, setup)
     loop.plan(way, budget, cost_model="flops", time_limit=3.0)
-    found = loop.train()
-    plan = loop.last_plan
-    bound = plan.solution.problem.budget if isinstance(budget, str) else int(budget)
+    found, plan = loop.train(), loop.last_plan
+    bound = plan.solution.problem.budget if isinstance(budget, str) else budget
     predicted = plan.solution.peak or 0
     facts = {
         "budget": bound,

@@ -1,1 +1,1 @@
-"""What stands on the finished interface: memory tables, largest batches, the demonstration, commands."""
+"""What users run on top of the API: memory tables (``fit``), largest batches, the demonstration."""

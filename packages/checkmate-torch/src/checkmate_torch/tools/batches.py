@@ -1,9 +1,9 @@
-"""The largest batch that a budget allows: max n such that a step over n examples fits, at a bearable cost.
+"""The largest batch within a budget: the greatest n for which a training step over n examples can be planned.
 
-A step over more examples needs no less memory. Sizes are tried with counted costs: tracing and counting take
-little time, timing the ops of each new shape would take most of it. A few traced sizes tell what the others
-hold (:mod:`checkmate_torch.tools.interpolation`). Only the answer is planned with the caller's settings, and
-a size that fails there corrects the costs and workspaces with which smaller ones are tried.
+A step over more examples never needs less memory, so doubling and bisection find n. Sizes are tried with
+counted costs, because timing the ops of each new shape would take most of the search; two traced sizes tell
+where to start. A size that passes is planned with the caller's settings. The costs and workspaces that a plan
+measured correct the sizes that are tried after it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,16 @@ from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.ops.target_device import Target
 from checkmate_torch.planning.options import ModelSettings, Options
 from checkmate_torch.private import fake_mode
-from checkmate_torch.tools.interpolation import alike, interpolated, priced_like
 
-__all__ = ["LargestBatch", "max_batch_size"]
+__all__ = ["LargestBatch", "largest", "max_batch_size"]
 
 _TIME_S = 300.0
 _PLAN_S = (1.0, 10.0)
 """The least and the most seconds for the solver of a plan with the caller's settings."""
 _TRIAL_S, _TRIAL_OP_S = 2.0, 0.01
 """The most seconds for the solver of a size that is tried: in all, and for each op of the step."""
-_FIRST = (4, 8)
-"""The sizes that are traced first; models often treat one example as a special case."""
-_REFINED = 8
-"""The most sizes that are traced to make guesses better."""
+_SAMPLES = (4, 8)
+"""The sizes that tell where to start. Models often treat one example as a special case."""
 _log = logging.getLogger(__name__)
 
 
@@ -79,18 +76,18 @@ def max_batch_size(
         make_inputs: makes the inputs of ``model`` for a number of examples, as :func:`trace` takes them. It
             is called under fake tensors, so that it allocates nothing.
         model: as in :func:`trace`.
-        budget: bytes, a size, or ``"auto"``; a share is of another peak for each batch, and refused.
+        budget: bytes, a size, or ``"auto"``. A share of the plain peak is refused: each batch has another.
         max_overhead: the most extra cost that recomputation may have, as a share: 0.3 is 30 %. None = any.
-        most: where to stop.
+        most: the largest size to try.
         loss: as in :func:`trace`; must take the output for any number of examples.
         device: the device to plan for, as in :func:`trace`.
-        **settings: as in :func:`plan`, for the plan of the size that is found; other sizes are tried with
-            counted costs. But ``time_limit`` is in seconds for the whole search, default 300: afterwards no
-            larger size is tried, the largest one that is known to fit is planned, and a warning is logged.
+        **settings: as in :func:`plan`, for the plans of sizes that pass a trial with counted costs. But
+            ``time_limit`` is in seconds for the whole search, default 300: afterwards no larger size is
+            tried, the largest one that is known to fit is planned, and a warning is logged.
 
     Raises:
         BudgetError: if the budget can't be read, or is a share.
-        ValueError: if ``max_overhead`` is negative or ``most`` is no positive number.
+        ValueError: if ``max_overhead`` is negative, or ``most`` is less than 1.
         UnsupportedModelError, CostError: as :func:`trace`.
 
     >>> import torch
@@ -107,232 +104,220 @@ def max_batch_size(
         raise ValueError(f"most is {most!r}, must be a number of examples ≥ 1")
     time_limit = settings.pop("time_limit", _TIME_S)
     options = options_for(Target.parse(device), budget=budget, **settings)
-    options = replace(options, budget=_absolute(options.budget, model))
-    step = _Step(
-        make_inputs=make_inputs,
-        model=model,
-        loss=loss,
-        settings={"workspaces": None, **settings, "device": device},
-        options=options,
-    )
-    with options.planning("largest batch: tracing"):
-        return _Search(step, max_overhead, time_limit).found(most)
+    options = replace(options, budget=_in_bytes(options.budget, model))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Step:
-    """A step over any number of examples.
-
-    Attributes:
-        make_inputs: as in :func:`max_batch_size`, and likewise below.
-        model: the model.
-        loss: from its output to a scalar.
-        settings: of the final plan.
-        options: the same, read, with the budget in bytes.
-    """
-
-    make_inputs: Callable[[int], object]
-    model: nn.Module
-    loss: Loss | None
-    settings: dict[str, Any]
-    options: Options
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether the caller's settings count, too: then plans correct nothing."""
-        return self.options.cost_model == "flops" and not self.options.workspaces
-
-    def traced(self, n: int) -> DFGraph:
-        """The graph over n examples with counted costs."""
-        quiet = {"cost_model": "flops", "workspaces": False, "progress": False, "on_progress": None}
-        settings = {name: x for name, x in self.settings.items() if name != "solver"} | quiet
-        return trace(self.model, self._inputs(n), loss=self.loss, **settings).graph
-
-    def planned(self, n: int, time_limit: float) -> Solution:
-        """The plan over n examples with the caller's settings."""
-        settings = self.settings | {"throw": False, "time_limit": time_limit}
-        return plan(self.model, self._inputs(n), self.options.budget, loss=self.loss, **settings)
-
-    def _inputs(self, n: int) -> object:
+    def inputs(n: int) -> object:
         with fake_mode():
-            return self.make_inputs(n)
+            return make_inputs(n)
+
+    def traced(n: int) -> DFGraph:
+        quiet = {"cost_model": "flops", "workspaces": False, "progress": False, "on_progress": None}
+        asked: dict[str, Any] = {name: x for name, x in settings.items() if name != "solver"} | quiet
+        return trace(model, inputs(n), loss=loss, device=device, **asked).graph
+
+    def planned(n: int, seconds: float) -> Solution:
+        asked: dict[str, Any] = {"workspaces": None, **settings, "throw": False, "time_limit": seconds}
+        return plan(model, inputs(n), options.budget, loss=loss, device=device, **asked)
+
+    with options.planning("largest batch: tracing"):
+        return _Search(traced, planned, options, max_overhead, time_limit).found(most)
+
+
+def largest(fits: Callable[[int], bool], most: int, start: int) -> int:
+    """The largest n in 1 … ``most`` that fits, if all sizes below one that fits do; 0 if none does.
+
+    Args:
+        fits: tells whether a size fits; is called once for each size.
+        most: the largest size to try.
+        start: the first size to try. The next ones are 1, 3, 7, … away from it, until one size fits and
+            another does not; then the interval between them is halved.
+
+    >>> [largest(lambda n: n <= 37, 1000, start) for start in (1, 37, 38, 5000)]
+    [37, 37, 37, 37]
+    """
+    low, high, n, step = 0, most + 1, start, 1
+    while high - low > 1:
+        n = min(max(n, low + 1), high - 1)
+        is_good = fits(n)
+        low, high = (n, high) if is_good else (low, n)
+        n = (low + high) // 2 if low > 0 and high <= most else n + step if is_good else n - step
+        step *= 2
+    return low
 
 
 class _Search:
-    """The search for one step.
+    """The state of a search.
 
     Attributes:
-        graphs: for each size that was traced, its graph with counted costs.
-        fitting: for each of them that was tried since the last plan, whether it fits.
-        measured: the last size that was planned, and its graph with the caller's costs.
+        graphs: the graph with counted costs of each size that was traced.
+        plans: the plan of each size that was planned.
+        tried: for each size that was tried, whether it fits.
     """
 
-    def __init__(self, step: _Step, max_overhead: float | None, time_limit: float) -> None:
-        self.step, self.max_overhead = step, max_overhead
-        self.budget = int(step.options.budget)
-        self.time_limit = time_limit
-        self.started = time.monotonic()
+    def __init__(
+        self,
+        traced: Callable[[int], DFGraph],
+        planned: Callable[[int, float], Solution],
+        options: Options,
+        max_overhead: float | None,
+        time_limit: float,
+    ) -> None:
+        """Search with two functions of the size: its counted graph, and its plan within some seconds."""
+        self._trace, self._plan = traced, planned
+        self.options, self.time_limit, self.started = options, time_limit, time.monotonic()
+        self.budget = int(options.budget)
+        self.most_overhead = math.inf if max_overhead is None else max_overhead
         self.graphs: dict[int, DFGraph] = {}
-        self.fitting: dict[int, bool] = {}
-        self.measured: tuple[int, DFGraph] | None = None
+        self.plans: dict[int, Solution] = {}
+        self.tried: dict[int, bool] = {}
 
     def found(self, most: int) -> LargestBatch:
         """The largest of 1 … ``most`` that fits."""
-        plans: dict[int, Solution] = {}
-        tried: dict[int, bool] = {}
-        low, high = 0, most + 1
-        while True:
-            estimate = self._boundary(low, high)
-            tried |= self.fitting
-            if estimate == low and (low or 1 in plans):
-                break
-            n = estimate or self._fallback(high)
-            self._report(f"planning for {n} examples")
-            plans[n] = self.step.planned(n, sorted([*_PLAN_S, self.time_limit / 2])[1])
-            tried[n] = self._is_good(plans[n])
-            text = repr(plans[n])  # handlers may keep the record: it must not hold the plan
-            _log.info("%d examples: %s", n, text)
-            low, high = (n, high) if tried[n] else (low, n)
-            if not self.step.is_counted:
-                self.measured, self.fitting = (n, plans[n].problem.graph), {}
-            if high == 1 or (low == estimate and self.max_overhead is None):  # measured bytes are never fewer
-                break
+        size = largest(self._fits, most, max(self._guess(most), 1))
         if self.is_late:
+            if size == 0:
+                size = next((n for n in (self._largest_plain(), 1) if self._has_plan(n)), 0)
             _log.warning(
-                "the time limit of %g s ended the search: more than %d may fit", self.time_limit, low
+                "the time limit of %g s ended the search: more than %d may fit", self.time_limit, size
             )
-        return LargestBatch(size=low, solution=plans[low or 1], tried=tried)
+        self._has_plan(size or 1)
+        return LargestBatch(size=size, solution=self.plans[size or 1], tried=self.tried)
 
     @property
     def is_late(self) -> bool:
         """Whether the time limit is over."""
         return time.monotonic() - self.started > self.time_limit
 
-    def _boundary(self, low: int, high: int) -> int:
-        """The largest size below ``high`` that fits by counted costs; ``low`` if none above it does."""
-        first = [n for n in _FIRST if low < n < high] if not self.graphs else []
-        for n in first:
-            self._traced(n)
-        n = self._start(low, high)
-        for _ in range(_REFINED):
-            n = largest(lambda k: self._fits(self._guess(k)), low, high, n)
-            if n == low or n in self.graphs or self.is_late:
-                break
-            self._traced(n)
-        return largest(self._fits_traced, low, high, n)
+    def _guess(self, most: int) -> int:
+        """The answer if bytes and counted costs are linear in the size."""
+        a, b = _SAMPLES
+        if most < b or self.is_late:
+            return 1
+        one, two = self._traced(a), self._traced(b)
+        if not _have_same_ops(one, two):
+            return b
+        return largest(lambda n: self._is_solved(_on_line(one, two, (n - a) / (b - a))), most, b)
 
-    def _fallback(self, high: int) -> int:
-        """The largest traced size below ``high`` that fits without recomputation; else one example."""
-        known = [n for n in self.graphs if n < high and keep_all_peak(self._traced(n)) <= self.budget]
-        return max(known, default=1)
+    def _largest_plain(self) -> int:
+        """The largest traced size that fits without recomputation; 1 if none does."""
+        return max((n for n, graph in self.graphs.items() if keep_all_peak(graph) <= self.budget), default=1)
 
-    def _start(self, low: int, high: int) -> int:
-        """The size whose step without recomputation is about as large as the budget."""
-        a, b, *_ = [*sorted(self.graphs, reverse=True), 0, 0]
-        if not b:
-            return max(low, 1)
-        peaks = keep_all_peak(self.graphs[a]), keep_all_peak(self.graphs[b])
-        slope = (peaks[0] - peaks[1]) / (a - b)
-        return min(high, b + int((self.budget - peaks[1]) / slope)) if slope > 0 else high
+    def _fits(self, n: int) -> bool:
+        """Whether a size passes its trial and can be planned; after the time limit, whether that is known."""
+        if self.is_late and (self.plans or n not in self.graphs):
+            return False
+        self.tried[n] = self._is_solved(self._corrected(self._traced(n), n)) and self._has_plan(n)
+        self._report(f"{n} examples {'fit' if self.tried[n] else 'do not fit'}")
+        return self.tried[n]
+
+    def _has_plan(self, n: int) -> bool:
+        """Whether the plan with the caller's settings is within the budget and the overhead."""
+        if n not in self.plans:
+            self._report(f"planning for {n} examples")
+            self.plans[n] = self._plan(n, sorted([*_PLAN_S, self.time_limit / 2])[1])
+            text = repr(self.plans[n])  # handlers may keep the record: it must not hold the plan
+            _log.info("%d examples: %s", n, text)
+        self.tried[n] = self._is_good(self.plans[n])
+        return self.tried[n]
 
     def _traced(self, n: int) -> DFGraph:
         if n not in self.graphs:
             self._report(f"tracing a step over {n} examples")
-            self.graphs[n] = self.step.traced(n)
-        return self._priced(self.graphs[n], n)
+            self.graphs[n] = self._trace(n)
+        return self.graphs[n]
 
-    def _guess(self, n: int) -> DFGraph:
-        """The graph over n examples from those of the two nearest sizes, if they are alike; else traced."""
-        a, b, *_ = [*sorted(self.graphs, key=lambda k: abs(k - n)), 0, 0]
-        if n in self.graphs or not b or not alike(self.graphs[a], self.graphs[b]):
-            return self._traced(n)
-        return self._priced(interpolated((a, self.graphs[a]), (b, self.graphs[b]), n), n)
+    def _corrected(self, graph: DFGraph, n: int) -> DFGraph:
+        """The graph with costs and workspaces of the last plan, in proportion to n, if its ops are the same."""
+        is_counted = self.options.cost_model == "flops" and not self.options.workspaces
+        if is_counted or not self.plans:
+            return graph
+        at, plan = list(self.plans.items())[-1]
+        twin = plan.problem.graph
+        if not _have_same_ops(graph, twin):
+            return graph
+        ops = tuple(
+            replace(op, cost=other.cost * n / at, workspace=max(op.workspace, other.workspace * n // at))
+            for op, other in zip(graph.ops, twin.ops, strict=True)
+        )
+        return replace(graph, ops=ops, cost_unit=twin.cost_unit)
 
-    def _priced(self, graph: DFGraph, n: int) -> DFGraph:
-        return graph if self.measured is None else priced_like(graph, n, self.measured)
-
-    def _fits_traced(self, n: int) -> bool:
-        if self.is_late:
-            return False
-        if n not in self.fitting:
-            self.fitting[n] = self._fits(self._traced(n))
-            self._report(f"{n} examples {'fit' if self.fitting[n] else 'do not fit'}")
-        return self.fitting[n]
-
-    def _fits(self, graph: DFGraph) -> bool:
+    def _is_solved(self, graph: DFGraph) -> bool:
         """Whether a schedule within the budget and the overhead is found soon."""
         if keep_all_peak(graph) <= self.budget:
             return True
         if floor(graph).size > self.budget or self.is_late:
             return False
-        options = replace(
-            self.step.options,
-            cache=False,
-            time_limit=min(_TRIAL_S, self.time_limit / 10, _TRIAL_OP_S * graph.n_ops),
-            on_progress=self._decided_early(graph),
-            progress=False,
-        )
-        if options.solver == "auto":
-            quick = decide(
-                graph, self.budget, replace(options, solver=FirstFit()), fixed_order=True, throw=False
-            )
-            if self._is_good(quick):
-                return True
-        try:
-            return self._is_good(decide(graph, self.budget, options, fixed_order=True, throw=False))
-        except _Decided as decided:
-            return decided.fits
-
-    def _decided_early(self, graph: DFGraph) -> Callable[[Progress], None]:
-        """Ends a solve as soon as its schedule is cheap enough, or none can be."""
-        most = math.inf if self.max_overhead is None else (1 + self.max_overhead) * graph.ideal_cost
+        most = (1 + self.most_overhead) * graph.ideal_cost
 
         def listen(report: Progress) -> None:
+            """End the solve as soon as its schedule is cheap enough, or none can be."""
             if report.incumbent is not None and report.incumbent <= most:
                 raise _Decided(True)
             if report.bound > most:
                 raise _Decided(False)
 
-        return listen
+        seconds = min(_TRIAL_S, self.time_limit / 10, _TRIAL_OP_S * graph.n_ops)
+        asked = replace(self.options, cache=False, time_limit=seconds, progress=False)
+        tries = [replace(asked, on_progress=listen)]
+        if asked.solver == "auto":
+            tries.insert(0, replace(asked, solver=FirstFit()))
+        try:
+            solutions = (decide(graph, self.budget, each, fixed_order=True, throw=False) for each in tries)
+            return any(map(self._is_good, solutions))
+        except _Decided as decided:
+            return decided.fits
 
     def _is_good(self, solution: Solution) -> bool:
-        most = self.max_overhead
-        return solution.timeline is not None and (most is None or solution.overhead <= most)
+        return solution.timeline is not None and solution.overhead <= self.most_overhead
 
     def _report(self, step: str) -> None:
         _log.debug("%s", step)
-        if (listener := self.step.options.listener("largest batch")) is not None:
+        if (listener := self.options.listener("largest batch")) is not None:
             listener(Progress(None, 0.0, time.monotonic() - self.started, step))
 
 
 class _Decided(Exception):  # noqa: N818 - it ends a solve that has answered
-    """Raised to end a solve once the question is answered."""
+    """Raised by a progress report to end a solve once the question is answered."""
 
     def __init__(self, fits: bool) -> None:
         super().__init__(fits)
         self.fits = fits
 
 
-def largest(fits: Callable[[int], bool], low: int, high: int, start: int) -> int:
-    """The largest n in low … high − 1 that fits, if all below one that fits do; ``low`` itself is not tried.
+def _have_same_ops(graph: DFGraph, other: DFGraph) -> bool:
+    """Whether the ops of two graphs read and make the same tensors."""
+    one, two = ((each.n_tensors, [(op.inputs, op.outputs) for op in each.ops]) for each in (graph, other))
+    return one == two
 
-    Away from ``start`` in doubling steps until a size fits and another does not, then by halving.
 
-    >>> [largest(lambda n: n <= 37, 0, 1000, start) for start in (1, 37, 38, 5000)]
-    [37, 37, 37, 37]
+def _on_line(one: DFGraph, two: DFGraph, share: float) -> DFGraph:
+    """The graph whose bytes and costs are those of ``one`` plus a share of what ``two`` has more.
+
+    >>> one, two = (DFGraph.from_nodes(cost=[k], size=[8 + 4 * k], deps=[[]]) for k in (1, 2))
+    >>> _on_line(one, two, 4.0).tensors[0].size
+    28
     """
-    bottom, top, n, step = low, high, start, 1
-    while high - low > 1:
-        n = min(max(n, low + 1), high - 1)
-        is_good = fits(n)
-        low, high = (n, high) if is_good else (low, n)
-        n = (low + high) // 2 if low > bottom and high < top else n + step if is_good else n - step
-        step *= 2
-    return low
+
+    def on_line(x: float, y: float) -> float:
+        return max(x + share * (y - x), 0.0)
+
+    tensors = tuple(
+        replace(t, size=round(on_line(t.size, u.size))) for t, u in zip(one.tensors, two.tensors, strict=True)
+    )
+    ops = tuple(
+        replace(a, cost=on_line(a.cost, b.cost), workspace=round(on_line(a.workspace, b.workspace)))
+        for a, b in zip(one.ops, two.ops, strict=True)
+    )
+    fixed = round(on_line(one.fixed_size, two.fixed_size))
+    return replace(one, tensors=tensors, ops=ops, fixed_size=fixed)
 
 
-def _absolute(budget: Budget, model: nn.Module) -> int:
-    """The budget in bytes, read once."""
+def _in_bytes(budget: Budget, model: nn.Module) -> int:
+    """The budget in bytes, read once.
+
+    Raises:
+        BudgetError: if it can't be read, or is a share.
+    """
     if budget == AUTO:
         return int(budget_in_bytes(budget, model))
     if isinstance(budget, float) or (isinstance(budget, str) and "%" in budget):

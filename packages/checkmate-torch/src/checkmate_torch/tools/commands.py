@@ -1,7 +1,6 @@
 """The command ``checkmate demo``: trains twice and shows both runs as a table, a picture, or JSON.
 
-And ``checkmate selfcheck``, which hands its arguments on. Registering the commands does not import PyTorch,
-so that the command line starts quickly; running one does.
+Registering the command does not import PyTorch, so that the command line starts quickly; running it does.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["register"]
 
 
 def register(cli: click.Group) -> None:
-    """Add the commands ``demo``, which needs the extra ``checkmate-torch[demo]``, and ``selfcheck``."""
+    """Add the command ``demo``, which needs the extra ``checkmate-torch[demo]``."""
     import click
 
     output = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -79,15 +78,6 @@ def register(cli: click.Group) -> None:
                 click.echo(f"Failed: {fault}.", err=True)
                 ctx.exit(1)
         click.echo("Within the budget, and the losses are the same.", err=as_json)
-
-    @cli.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
-    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-    @click.pass_context
-    def selfcheck(ctx: click.Context, /, arguments: tuple[str, ...]) -> None:
-        """Check this machine and its PyTorch: bits, peaks, times, tools; --help lists the options."""
-        from checkmate_torch.selfcheck.__main__ import main
-
-        ctx.exit(main(arguments))
 
 
 def _draw(result: Comparison, path: Path) -> None:

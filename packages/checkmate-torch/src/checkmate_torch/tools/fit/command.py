@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from checkmate_torch.tools.fit.table import FitTable
 
-__all__ = ["register_fit"]
+__all__ = ["register"]
 
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 
 
-def register_fit(cli: click.Group) -> None:
+def register(cli: click.Group) -> None:
     """Add the command ``fit``."""
     import click
 
@@ -79,7 +79,7 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
     """The table that the options ask for."""
     import torch
 
-    from checkmate_torch.tools.fit.cells import fit
+    from checkmate_torch.tools.fit.predict import fit
 
     dtype = getattr(torch, _DTYPES[asked["dtype"]]) if asked["dtype"] else None
     try:

@@ -7,15 +7,15 @@ and another memory format. On a GPU they are larger: a training step holds hundr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from checkmate_torch.selfcheck.rows import Setup
+from checkmate_torch.selfcheck.answers import Setup
 from checkmate_torch.tools.demo import Block
 
 __all__ = ["NETWORKS", "Network", "checkpoint_blocks", "networks"]
@@ -26,21 +26,26 @@ _DROPOUT = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A network and its batches.
+    """A network and its batches. Pairs have the value for a CPU, then that for a GPU.
 
     Attributes:
         name: for reports.
-        make: the network, small or large, which maps inputs to logits.
-        inputs: a batch of n examples for the small or the large network.
-        batch: examples in a batch of the small and of the large network.
+        make: makes the network, which maps inputs to logits; takes whether it is the large one, for a GPU.
+        shape: of one example.
+        batch: usual number of examples.
+        words: number of different tokens, which are the classes too; None = inputs are floating-point
+            numbers.
+        labels_each: whether each token or pixel has a label; else each example has one.
         dtype: of autocast; None = float32 throughout.
         channels_last: the memory format of images and convolutions.
     """
 
     name: str
     make: Callable[[bool], nn.Module]
-    inputs: Callable[[bool, int], tuple[Tensor, Tensor]]
+    shape: tuple[tuple[int, ...], tuple[int, ...]]
     batch: tuple[int, int]
+    words: tuple[int, int] | None = None
+    labels_each: bool = False
     dtype: torch.dtype | None = None
     channels_last: bool = False
 
@@ -48,17 +53,21 @@ class Network:
         """The network with its loss, the same weights each time."""
         torch.manual_seed(0)
         with setup.device:
-            model = _Task(self.make(setup.large), self.dtype)
+            model = _WithLoss(self.make(setup.large), self.dtype)
         return model.to(memory_format=torch.channels_last) if self.channels_last else model  # type: ignore[call-overload]
 
     def examples(self, setup: Setup, n: int | None = None) -> tuple[Tensor, Tensor]:
-        """A batch of n examples; by default, of the usual number."""
+        """Random inputs and labels for n examples; by default, for the usual number."""
+        n, shape = n or self.batch[setup.large], self.shape[setup.large]
+        words = self.words[setup.large] if self.words else None
         with setup.device:
-            x, target = self.inputs(setup.large, n or self.batch[setup.large])
+            x = torch.randn(n, *shape) if words is None else torch.randint(words, (n, *shape))
+            labels = n * (prod(shape[-2:]) if self.labels_each else 1)
+            target = torch.randint(words or _CLASSES, (labels,))
         return (x.to(memory_format=torch.channels_last) if self.channels_last else x), target
 
 
-class _Task(nn.Module):
+class _WithLoss(nn.Module):
     """A network and the cross entropy of its logits."""
 
     def __init__(self, network: nn.Module, dtype: torch.dtype | None) -> None:
@@ -67,7 +76,10 @@ class _Task(nn.Module):
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         with torch.autocast(x.device.type, self.dtype, enabled=self.dtype is not None):
-            return functional.cross_entropy(self.network(x), target)
+            logits: Tensor = self.network(x)
+            if logits.ndim == 4:  # as rows of pixels: on a GPU the loss of images adds up in any order
+                logits = logits.movedim(1, -1)
+            return functional.cross_entropy(logits.flatten(0, -2), target)
 
 
 class _Blocks(nn.ModuleList):
@@ -111,48 +123,32 @@ class _Attention(nn.Module):
         return mixed
 
 
-class _Decoder(nn.Module):
-    """A GPT-like decoder; logits ``[n · length, words]``."""
+class _Embedding(nn.Module):
+    """Tokens to vectors: one for the word plus one for the place."""
 
-    def __init__(self, words: int, length: int, width: int, layers: int) -> None:
+    def __init__(self, words: int, length: int, width: int) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.blocks = _Blocks(
-            nn.Sequential(
-                _Residual(nn.LayerNorm(width), _Attention(width)),
-                _Residual(nn.LayerNorm(width), *_dense(width)),
-            )
-            for _ in range(layers)
-        )
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.blocks(self.words(tokens) + self.places.weight[: tokens.shape[1]])
-        logits: Tensor = self.head(self.norm(x))
-        return logits.flatten(0, 1)
+        vectors: Tensor = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        return vectors
 
 
 class _UNet(nn.Module):
-    """Down, up, and a skip across each level; a class for each pixel."""
+    """Convolutions, a smaller U-Net at half the resolution, and a skip across it."""
 
-    def __init__(self, width: int, levels: int) -> None:
+    def __init__(self, before: int, width: int, levels: int) -> None:
         super().__init__()
-        widths = [width * 2**level for level in range(levels + 1)]
-        self.stem = _convolutions(3, width)
-        self.down = nn.ModuleList(_convolutions(a, b) for a, b in pairwise(widths))
-        self.grow = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairwise(widths))
-        self.up = nn.ModuleList(_convolutions(2 * a, a) for a in widths[:-1])
-        self.head = nn.Conv2d(width, _CLASSES, 1)
+        self.down, self.inner = _convolutions(before, width), None
+        if levels:
+            smaller, grow = _UNet(width, 2 * width, levels - 1), nn.ConvTranspose2d(2 * width, width, 2, 2)
+            self.inner = nn.Sequential(nn.MaxPool2d(2), smaller, grow)
+            self.up = _convolutions(2 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        skips = [self.stem(x)]
-        for down in self.down:
-            skips.append(down(functional.max_pool2d(skips[-1], 2)))
-        x = skips.pop()
-        for up, grow in zip(reversed(self.up), reversed(self.grow), strict=True):
-            x = up(torch.cat([skips.pop(), grow(x)], 1))
-        logits: Tensor = self.head(x)
-        return logits.movedim(1, -1).flatten(0, -2)  # the loss of images adds up in any order on a GPU
+        x = self.down(x)
+        return x if self.inner is None else self.up(torch.cat([x, self.inner(x)], 1))
 
 
 class _Recurrent(nn.Module):
@@ -167,8 +163,9 @@ class _Recurrent(nn.Module):
         return logits
 
 
-def _dense(width: int) -> list[nn.Module]:
-    return [nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(_DROPOUT), nn.Linear(4 * width, width)]
+def _dense(width: int) -> _Residual:
+    layers = (nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(_DROPOUT), nn.Linear(4 * width, width))
+    return _Residual(nn.LayerNorm(width), *layers)
 
 
 def _convolutions(before: int, after: int) -> nn.Sequential:
@@ -180,65 +177,46 @@ def _convolutions(before: int, after: int) -> nn.Sequential:
 
 def _mlp(large: bool) -> nn.Module:
     width = 1024 if large else 64
-    blocks = _Blocks(_Residual(nn.LayerNorm(width), *_dense(width)) for _ in range(6))
-    return nn.Sequential(blocks, nn.Linear(width, _CLASSES))
-
-
-def _vectors(large: bool, n: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(n, 1024 if large else 64), torch.randint(_CLASSES, (n,))
+    return nn.Sequential(_Blocks(_dense(width) for _ in range(6)), nn.Linear(width, _CLASSES))
 
 
 def _cnn(large: bool) -> nn.Module:
     width = 64 if large else 8
     stem = nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
-    blocks = _Blocks(
-        Block(before, after, stride)
-        for before, after, stride in ((1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 4, 2), (4, 4, 1))
-        for before, after in [(before * width, after * width)]
-    )
+    sizes = ((1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 4, 2), (4, 4, 1))
+    blocks = _Blocks(Block(before * width, after * width, stride) for before, after, stride in sizes)
     return nn.Sequential(stem, blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, _CLASSES))
 
 
-def _images(large: bool, n: int) -> tuple[Tensor, Tensor]:
-    side = 128 if large else 32
-    return torch.randn(n, 3, side, side), torch.randint(_CLASSES, (n,))
-
-
 def _unet(large: bool) -> nn.Module:
-    return _UNet(32 if large else 8, 3)
-
-
-def _segments(large: bool, n: int) -> tuple[Tensor, Tensor]:
-    x, _ = _images(large, n)
-    return x, torch.randint(_CLASSES, (n * x.shape[2] * x.shape[3],))
+    width = 32 if large else 8
+    return nn.Sequential(_UNet(3, width, 3), nn.Conv2d(width, _CLASSES, 1))
 
 
 def _gpt(large: bool) -> nn.Module:
-    return _Decoder(16384, 1024, 768, 6) if large else _Decoder(256, 64, 64, 3)
-
-
-def _tokens(large: bool, n: int) -> tuple[Tensor, Tensor]:
-    words, length = (16384, 1024) if large else (256, 64)
-    return torch.randint(words, (n, length)), torch.randint(words, (n * length,))
+    words, length, width, layers = (16384, 1024, 768, 6) if large else (256, 64, 64, 3)
+    attention = (_Residual(nn.LayerNorm(width), _Attention(width)) for _ in range(layers))
+    blocks = _Blocks(nn.Sequential(mixing, _dense(width)) for mixing in attention)
+    head = nn.Linear(width, words, bias=False)
+    return nn.Sequential(_Embedding(words, length, width), blocks, nn.LayerNorm(width), head)
 
 
 def _lstm(large: bool) -> nn.Module:
     return _Recurrent(512 if large else 32)
 
 
-def _sequences(large: bool, n: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(n, *((128, 512) if large else (64, 32))), torch.randint(_CLASSES, (n,))
-
-
+_MLP = Network(name="mlp", make=_mlp, shape=((64,), (1024,)), batch=(512, 8192))
+_CNN = Network(name="cnn", make=_cnn, shape=((3, 32, 32), (3, 128, 128)), batch=(16, 32))
+_GPT = Network(
+    name="gpt", make=_gpt, shape=((64,), (1024,)), batch=(8, 4), words=(256, 16384), labels_each=True
+)
+_UNET = replace(_CNN, name="unet", make=_unet, batch=(8, 16), labels_each=True)
+_LSTM = Network(name="lstm", make=_lstm, shape=((64, 32), (128, 512)), batch=(64, 64))
 NETWORKS = (
-    Network(name="mlp", make=_mlp, inputs=_vectors, batch=(512, 8192)),
-    Network(name="cnn", make=_cnn, inputs=_images, batch=(16, 32)),
-    Network(name="gpt", make=_gpt, inputs=_tokens, batch=(8, 4)),
-    Network(name="unet", make=_unet, inputs=_segments, batch=(8, 16)),
-    Network(name="lstm", make=_lstm, inputs=_sequences, batch=(64, 64)),
-    Network(name="gpt-bfloat16", make=_gpt, inputs=_tokens, batch=(8, 4), dtype=torch.bfloat16),
-    Network(name="cnn-channels-last", make=_cnn, inputs=_images, batch=(16, 32), channels_last=True),
-    Network(name="cnn-float16", make=_cnn, inputs=_images, batch=(16, 32), dtype=torch.float16),
+    *(_MLP, _CNN, _GPT, _UNET, _LSTM),
+    replace(_GPT, name="gpt-bfloat16", dtype=torch.bfloat16),
+    replace(_CNN, name="cnn-channels-last", channels_last=True),
+    replace(_CNN, name="cnn-float16", dtype=torch.float16),
 )
 """The most telling first: a slice that runs out of time leaves out the last ones."""
 

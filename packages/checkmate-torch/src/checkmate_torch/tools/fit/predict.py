@@ -1,10 +1,10 @@
-"""The question "how much memory do I need?", for a table of batches and sequences.
+"""Predict the memory of training for each batch and sequence: what ``fit`` does.
 
     (model, optimizer, batch, sequence) ↦ plain peak, least peak, extra cost within a budget
 
-Nothing is allocated or run: :mod:`~checkmate_torch.memory.plain_code` follows the plain step on fake tensors,
-and the traced graph of the same step is solved for the least peak, and for the budget where the plain step
-does not fit.
+Nothing is allocated or run: :mod:`~checkmate_torch.memory.plain_code` follows the plain step on fake tensors.
+The traced graph of the same step is solved for the least peak, and for the budget where the plain step does
+not fit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from checkmate_torch.private import fake_mode, registries, tree_map
 from checkmate_torch.tools.fit.optimizers import MakeOptimizer, UpdateBytes, named_optimizer, update_bytes
 from checkmate_torch.tools.fit.table import Fit, FitTable
 
-__all__ = ["Factory", "fit"]
+__all__ = ["Factory", "FitRequest", "fit"]
 
 Factory = Callable[..., Sequence[object]]
 """Maps a batch size, and a sequence length where there are any, to ``(model, example_inputs)`` or
@@ -106,7 +106,7 @@ def fit(
     ('fits', True)
     """
     target = Target.parse(device)
-    question = _Question(
+    request = FitRequest(
         factory=factory,
         target=target,
         limit=_limit(budget, target),
@@ -119,23 +119,23 @@ def fit(
     for batch, sequence in _places(batches, sequences):
         if on_cell is not None:
             on_cell(batch, sequence)
-        cell, labels = question.answer(batch, sequence)
+        cell, labels = request.answer(batch, sequence)
         cells.append(cell)
     return FitTable(cells=tuple(cells), model=labels[0], optimizer=labels[1], device=str(device or ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Question:
-    """The arguments of :func:`fit` that hold for every cell, as values.
+class FitRequest:
+    """The arguments of :func:`fit` that hold for every cell.
 
     Attributes:
-        factory: makes model and inputs, and likewise below.
-        target: the device; None = the CPU.
-        limit: budget in bytes; None = there is none.
-        optimizer: makes the optimizer; None = there is none.
-        dtype: of floating-point numbers.
-        time_limit: seconds.
-        settings: for tracing.
+        factory: makes model and inputs for a batch size and a sequence length.
+        target: the device to predict for; None = the device of the model.
+        limit: budget in bytes; None = no budget was given.
+        optimizer: makes the optimizer of the trained parameters; None = no parameter is updated.
+        dtype: of floating-point parameters, buffers and inputs; None = as the factory makes them.
+        time_limit: seconds for each solve.
+        settings: of :func:`~checkmate_torch.api.trace.trace`.
     """
 
     factory: Factory
@@ -147,7 +147,7 @@ class _Question:
     settings: dict[str, Any]
 
     def answer(self, batch: int, sequence: int | None) -> tuple[Fit, tuple[str, str]]:
-        """The cell, and the names of model and optimizer."""
+        """Predict one cell; returns it with a description of the model and the name of the optimizer."""
         model, example_inputs, loss = self._made(batch, sequence)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
@@ -178,7 +178,7 @@ class _Question:
         loss: Loss | None,
         optimizer: Optimizer | None,
     ) -> tuple[int, int]:
-        """Bytes of the peak of the plain step, and of its update.
+        """The peak of the plain step and the peak of its update, in bytes.
 
         Raises:
             UnsupportedModelError: if the model's code can neither be followed nor captured.
@@ -211,7 +211,7 @@ class _Question:
             return error
 
     def _made(self, batch: int, sequence: int | None) -> tuple[nn.Module, object, Loss | None]:
-        """What the factory makes, in the dtype that was asked for."""
+        """Call the factory, and cast what it makes to the requested dtype."""
         sizes = (batch,) if sequence is None else (batch, sequence)
         try:
             signature(self.factory).bind(*sizes)
@@ -253,7 +253,7 @@ def _described(model: nn.Module) -> str:
 def _peaks_of_code(
     step: EagerStep, traced: TracedModel | None, update: UpdateBytes, libraries: int
 ) -> tuple[int, int]:
-    """Bytes of the peak of the plain step, and of its update, by the model's own code."""
+    """Both peaks in bytes, from the step of the model's own code."""
     known = None if traced is None else Workspaces.of(traced.graph, traced.traced.nodes)
     updating = step.moments[-1][0] + update.workspace
     besides = update.state + libraries
@@ -261,14 +261,14 @@ def _peaks_of_code(
 
 
 def _peaks_of_graph(traced: TracedModel, update: UpdateBytes) -> tuple[int, int]:
-    """The same by the code that was captured, where the model's own can't be followed."""
+    """Fallback where the model's own code can't be followed: both peaks from the captured graph."""
     trained = sum(p.nbytes for p in traced.model.parameters() if p.requires_grad)
     updating = traced.graph.base_size + trained + update.workspace
     return max(traced.plain_peak or keep_all_peak(traced.graph), updating), updating
 
 
 def _cast(model: nn.Module, dtype: torch.dtype) -> None:
-    """Do what ``model.to(dtype)`` does, which fake tensors can't."""
+    """Cast parameters and buffers in place: ``model.to(dtype)`` fails on fake tensors."""
     cast: dict[int, object] = {}
     for module in model.modules():
         for kind in ("_parameters", "_buffers"):
@@ -278,7 +278,7 @@ def _cast(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _as(dtype: torch.dtype, value: object) -> object:
-    """A value, or if it holds floating-point numbers, the same in another dtype."""
+    """A floating-point tensor in another dtype; any other value is returned unchanged."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return value
     like = torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)

@@ -1,9 +1,9 @@
-"""The answers of the checks: rows, which are printed as lines, counted in a table and written as JSON."""
+"""Checks and their answers: rows, which are printed as lines, counted in a table and written as JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -75,7 +75,7 @@ class Row(Answer):
 
 
 def finite(x: float) -> float | None:
-    """The number as JSON has it."""
+    """The number; None for infinity and NaN, which JSON lacks."""
     return x if isfinite(x) else None
 
 
@@ -85,20 +85,12 @@ def line_of(row: Row) -> str:
 
 
 def table_of(rows: Sequence[Row]) -> str:
-    """A line for each slice with the number of its checks and of each verdict, then one for each failure."""
+    """For each slice a line that counts its verdicts; then a line for each check that failed."""
     lines = []
     for name in dict.fromkeys(row.slice for row in rows):
         own = [row for row in rows if row.slice == name]
-        passed, ran = (sum(map(of, own)) for of in (lambda row: row.passed is True, _ran))
+        passed, ran = sum(row.passed is True for row in own), sum(row.passed is not None for row in own)
         counts = ", ".join(f"{n} {verdict}" for verdict, n in Counter(row.verdict for row in own).items())
         seconds = sum(row.seconds for row in own)
         lines.append(f"{name:8}{passed:4} of {ran:3} passed in {seconds:4.0f} s: {counts}")
-    return "\n".join([*lines, *_failures(rows)])
-
-
-def _ran(row: Row) -> bool:
-    return row.passed is not None
-
-
-def _failures(rows: Iterable[Row]) -> list[str]:
-    return [f"FAILED  {line_of(row)}" for row in rows if row.passed is False]
+    return "\n".join(lines + [f"FAILED  {line_of(row)}" for row in rows if row.passed is False])
