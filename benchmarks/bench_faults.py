@@ -17,15 +17,41 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from random import Random
+from typing import Any
 
-from faults.classes import CLASSES
+import msgspec
+
+from faults import CLASSES
 from faults.fault import FaultClass, harm
-from faults.results import Failed, Results, Row
 from machine import session
+from pages import conditions, table
 from results_file import write_results
 
 _AT_ONCE = 2
+
+
+class Failed(msgspec.Struct):
+    """A fault that did harm, and the harm."""
+
+    about: str
+    harm: str
+
+
+class Row(msgspec.Struct):
+    """The faults of a class, the condition that must hold after each, and the seconds of all of them."""
+
+    name: str
+    must: str
+    tried: int
+    failed: list[Failed]
+    seconds: float
+
+
+class Results(msgspec.Struct):
+    """A run: its conditions and its rows."""
+
+    sessions: list[dict[str, Any]]
+    rows: list[Row]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,12 +60,9 @@ def main(arguments: Sequence[str]) -> int:
     results = Results([session("benchmarks/bench_faults.py", arguments, [asked.seed])], [])
     for kind in CLASSES:
         if asked.only in kind.name:
-            results.rows.append(_row(kind, asked.seed, asked.share))
-            row = results.rows[-1]
-            print(
-                f"{row.tried:>6} tried {len(row.failed):>4} failed {row.seconds:>7.1f} s  {row.name}",
-                flush=True,
-            )
+            results.rows.append(row := _row(kind, asked.seed, asked.share))
+            said = f"{row.tried:>6} tried {len(row.failed):>4} failed {row.seconds:>7.1f} s  {row.name}"
+            print(said, flush=True)
     print(f"{sum(row.tried for row in results.rows):>6} tried in all, seed {asked.seed}")
     failed = [fault for row in results.rows for fault in row.failed]
     for fault in failed:
@@ -52,11 +75,19 @@ def main(arguments: Sequence[str]) -> int:
 def _row(kind: FaultClass, seed: int, share: float) -> Row:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(_AT_ONCE) as several:
-        count = max(1, round(share * kind.count))
-        faults = list(kind.make(Random(f"{kind.name} {seed}"), count, Path(folder)))
+        faults = list(kind.faults(max(1, round(share * kind.count)), Path(folder), seed))
         harms = (several.map if kind.apart else map)(harm, faults)
         failed = [Failed(fault.about, said) for fault, said in zip(faults, harms, strict=True) if said]
     return Row(kind.name, kind.must, len(faults), failed, round(time.monotonic() - started, 1))
+
+
+def markdown(file: Path) -> str:
+    """The table, and the conditions of the run."""
+    results = msgspec.json.decode(file.read_bytes(), type=Results)
+    rows = [(f"{row.name}: {row.must}", row.tried, len(row.failed)) for row in results.rows]
+    total = ("all", sum(tried for _, tried, _ in rows), sum(failed for *_, failed in rows))
+    head = ("fault: condition that must hold after it", "tried", "failed")
+    return f"{table(head, [*rows, total])}\n\n{conditions(results.sessions)}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import bench_faults
 from evaluation import (
     ablation,
     deep,
@@ -41,7 +42,6 @@ from evaluation import (
 )
 from evaluation.experiment import Experiment
 from evaluation.results import read_results
-from faults import results as faults
 from pages import conditions
 
 __all__ = ["EXPERIMENTS", "tables"]
@@ -91,7 +91,7 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
 
     made = {name: table_of(experiment) for name, experiment in EXPERIMENTS.items()}
     made["paper-graphs"] = lambda: paper_graphs.markdown(folder)
-    made["faults"] = lambda: faults.markdown(folder / "faults.json")
+    made["faults"] = lambda: bench_faults.markdown(folder / "faults.json")
     made["selfcheck"] = lambda: selfcheck.markdown(folder)
     made["readme-torch"] = lambda: readme.markdown(folder)
     return made

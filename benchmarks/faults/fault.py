@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Fault", "FaultClass", "harm", "in_time"]
 
@@ -20,18 +19,13 @@ _LATE_S = 60
 
 
 class Fault(NamedTuple):
-    """One fault.
-
-    Attributes:
-        about: the fault in a few words.
-        happen: causes the fault, and returns the harm; None if there is none.
-    """
+    """What it is in a few words, and a function that causes it and returns the harm, or None."""
 
     about: str
     happen: Callable[[], str | None]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FaultClass:
     """Faults of one kind.
 
@@ -39,15 +33,21 @@ class FaultClass:
         name: of the row in the table.
         must: the condition that must hold after each.
         count: the number of faults in a whole run.
-        make: makes the faults from a random source, their number, and an empty folder.
+        make: makes a fault from a random source and an empty folder.
         apart: whether each fault has processes of its own, so that several may run at once.
     """
 
     name: str
     must: str
     count: int
-    make: Callable[[Random, int, Path], Iterator[Fault]]
+    make: Callable[[Random, Path], Fault]
     apart: bool = False
+
+    def faults(self, count: int, folder: Path, seed: object = 0) -> Iterator[Fault]:
+        """Some faults, each with a folder of its own in ``folder``."""
+        for k in range(count):
+            (place := folder / str(k)).mkdir()
+            yield self.make(Random(f"{self.name} {seed} {k}"), place)
 
 
 def harm(fault: Fault) -> str | None:
@@ -62,7 +62,7 @@ def harm(fault: Fault) -> str | None:
 def in_time(seconds: int = _LATE_S) -> Iterator[None]:
     """Raise TimeoutError in a block that takes longer; in the main thread only."""
 
-    def late(_number: int, _frame: FrameType | None) -> None:
+    def late(*_: Any) -> None:
         raise TimeoutError(f"not over after {seconds} seconds, process {os.getpid()}")
 
     before = signal.signal(signal.SIGALRM, late)

@@ -6,25 +6,31 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
 import bench_faults
+from bench_faults import Failed, Results, markdown
 from checkmate import ScheduleCache, Solution
 from checkmate.files import serialize
-from faults import cache, files, writes
-from faults.classes import CLASSES
+from faults import CLASSES, cache, files, writes
+from faults.cache import forgery
 from faults.fault import Fault, FaultClass, harm
-from faults.results import Failed, Results, markdown
+from faults.files import hostile_graph
+from faults.writes import failing_write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
 def harms(kind: FaultClass, count: int, folder: Path) -> list[tuple[str, str | None]]:
-    return [(fault.about, harm(fault)) for fault in kind.make(Random(kind.name), count, folder)]
+    return [(fault.about, harm(fault)) for fault in kind.faults(count, folder)]
+
+
+def harms_of(make: Any, count: int, folder: Path) -> list[str]:
+    kind = FaultClass("of one function", "no harm", count, make)
+    return [said for _, said in harms(kind, count, folder) if said]
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.name)
@@ -47,12 +53,13 @@ def test_a_writer_that_writes_in_place_is_found(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(serialize, "replace_file", in_place)
     monkeypatch.setattr(writes, "_WRITERS", {"write_graph": writes._WRITERS["write_graph"]})
-    assert any(said for _, said in harms(writes.CLASSES[0], 40, tmp_path))
+    monkeypatch.setattr(writes, "_calls", writes._calls.__wrapped__)
+    assert harms_of(failing_write, 40, tmp_path)
 
 
 def test_a_reader_that_raises_anything_else_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "read_graph", lambda content: content.decode("ascii"))
-    assert any("UnicodeDecodeError" in (said or "") for _, said in harms(files.CLASSES[0], 40, tmp_path))
+    assert any("UnicodeDecodeError" in said for said in harms_of(hostile_graph, 40, tmp_path))
 
 
 def test_a_cache_that_believes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +70,7 @@ def test_a_cache_that_believes_is_found(tmp_path: Path, monkeypatch: pytest.Monk
         return replace(solution, origin={"cache": "a file"}) if cache is not None else solution
 
     monkeypatch.setattr(cache, "solve", believing)
-    assert any(said == "it was believed" for _, said in harms(cache.CLASSES[0], 5, tmp_path))
+    assert "it was believed" in harms_of(forgery, 30, tmp_path)
 
 
 def test_a_run_is_a_table_a_file_and_an_exit_code(
@@ -73,9 +80,7 @@ def test_a_run_is_a_table_a_file_and_an_exit_code(
         name="odd numbers",
         must="even",
         count=3,
-        make=lambda _random, count, _folder: (
-            Fault(str(k), lambda k=k: "odd" if k % 2 else None) for k in range(count)
-        ),
+        make=lambda _, folder: Fault(folder.name, lambda: "odd" if int(folder.name) % 2 else None),
     )
     monkeypatch.setattr(bench_faults, "CLASSES", [kind])
     out = tmp_path / "faults.json"
