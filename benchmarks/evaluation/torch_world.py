@@ -46,7 +46,7 @@ def world_tasks(quick: bool, *, time: bool = False) -> Sequence[Task]:
 
 def habit_tasks(quick: bool) -> Sequence[Task]:
     """Each habit."""
-    from habits.all import GROUPS
+    from zoo.habits import GROUPS
 
     tasks = [
         {"habit": name, "group": group, "doors": list(DOORS)}

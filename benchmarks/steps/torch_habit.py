@@ -1,4 +1,4 @@
-"""A habit of :mod:`habits`, run plainly and through each door within a budget: the same bits, and the peak.
+"""A habit of :mod:`zoo.habits`, run plainly and through each door within a budget: equal bits, and the peak.
 
 The budget is three quarters of the peak of the plain step or, where no schedule is within that, the least
 budget that the error names. The last step is measured; all tensors that exist before it are counted from its
@@ -23,9 +23,9 @@ from torch._C._functorch import is_functorch_wrapped_tensor as is_wrapped
 import checkmate
 import checkmate_torch
 from checkmate_torch.costs.meter import memory_meter
-from habits.all import HABITS
-from habits.habit import Door, Habit
 from steps.process import Row, answer
+from zoo.habits import HABITS
+from zoo.habits.habit import Door, Habit
 
 __all__ = ["Warned", "alive_tensors", "difference", "measure"]
 

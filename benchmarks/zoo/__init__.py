@@ -5,7 +5,13 @@
 At the *layer* level an op is a layer, as in the Checkmate paper (:mod:`zoo.layers` has the rules); at the
 *op* level it is an op that the front end traces in forward, loss or backward. Costs are FLOPs at both.
 
-:mod:`zoo.small_torch` and :mod:`zoo.small_keras` are small networks that steps and tests train.
+The other modules have what benchmarks and tests train or solve:
+
+- ``small_torch``, ``small_keras``: small networks, one for each kind of dependency graph;
+- ``torch_world``, ``keras_world``, ``keras_steps``: small models of other libraries, and steps of their own;
+- ``torch_sizes``: networks at their published sizes, for a GPU; ``traces``: their graphs, op by op;
+- ``habits``: training loops as people write them;
+- ``tiny``: random graphs, small enough for the exhaustive oracle.
 
 >>> import zoo
 >>> zoo.graph("vgg16", batch=1).cost_unit

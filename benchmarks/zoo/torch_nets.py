@@ -16,7 +16,8 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+
+from zoo.small_torch import Checkpointed
 
 __all__ = ["NETS", "SEGMENTING", "Checkpointed", "in_blocks"]
 
@@ -128,18 +129,6 @@ _BLOCKS: dict[str, Sequence[int]] = {
     "segnet": [1, 1, 1, 1, 3, 4, 4, 4],
 }
 """Numbers of successive layers that form a block; those after the last block are in none."""
-
-
-class Checkpointed(nn.Module):
-    """f, recomputed in the backward pass by ``torch.utils.checkpoint``."""
-
-    def __init__(self, block: nn.Module) -> None:
-        super().__init__()
-        self.block = block
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply f."""
-        return checkpoint(self.block, x, use_reentrant=False)  # type: ignore[no-any-return]
 
 
 def in_blocks(name: str, model: nn.Module) -> nn.Module:

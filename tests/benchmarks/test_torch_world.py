@@ -81,7 +81,7 @@ def test_a_habit_has_the_bits_of_plain_training_within_the_budget() -> None:
 
 TINY = """
 import json
-from habits.habit import batch, mlp
+from zoo.habits.habit import batch, mlp
 from steps import torch_world
 from steps.process import LEAST
 from zoo.torch_world import ARCHITECTURES, Architecture

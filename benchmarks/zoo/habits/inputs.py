@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from habits.habit import BATCH, Door, Steps, batch, habit, mlp, of, sgd, square, trained
+from zoo.habits.habit import BATCH, Door, Steps, batch, habit, mlp, of, sgd, square, trained
 
 __all__: list[str] = []
 

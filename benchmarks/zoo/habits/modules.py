@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 from torch.utils.checkpoint import checkpoint
 
-from habits.habit import WIDTH, Door, Steps, batch, habit, mlp, of, sgd, square, trained
+from zoo.habits.habit import WIDTH, Door, Steps, batch, habit, mlp, of, sgd, square, trained
 
 __all__: list[str] = []
 

@@ -1,9 +1,9 @@
-"""All habits, by name and by group, in the order of the table."""
+"""Training loops of a few steps that many people write, by name and by group, in the order of the table."""
 
 from __future__ import annotations
 
-from habits import around, backward, inputs, loops, modules
-from habits.habit import HABITS
+from zoo.habits import around, backward, inputs, loops, modules
+from zoo.habits.habit import HABITS
 
 __all__ = ["GROUPS", "HABITS"]
 

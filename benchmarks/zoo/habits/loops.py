@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from habits.habit import Door, Steps, batch, habit, mlp, of, sgd, square, trained
+from zoo.habits.habit import Door, Steps, batch, habit, mlp, of, sgd, square, trained
 
 __all__: list[str] = []
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import torch
 from torch import nn
 
-from habits.habit import Door, Steps, batch, habit, mlp, of, sgd, square, trained
+from zoo.habits.habit import Door, Steps, batch, habit, mlp, of, sgd, square, trained
 
 __all__: list[str] = []
 
