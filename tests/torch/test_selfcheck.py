@@ -21,13 +21,13 @@ from checkmate_torch import enable
 from checkmate_torch.costs.meter import MemoryMeter, memory_meter
 from checkmate_torch.selfcheck import bits, largest, loop, slices, times, tools
 from checkmate_torch.selfcheck.__main__ import main
-from checkmate_torch.selfcheck.answers import Row, Setup
+from checkmate_torch.selfcheck.answers import Answer, Setup
 from checkmate_torch.selfcheck.slices import SLICES, rows_of
 
 CPU = torch.device("cpu")
 
 
-def rows(slice_name: str, match: str, seconds: float = 600) -> list[Row]:
+def rows(slice_name: str, match: str, seconds: float = 600) -> list[Answer]:
     return list(rows_of(slice_name, CPU, seconds, match))
 
 

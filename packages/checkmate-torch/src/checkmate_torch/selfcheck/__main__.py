@@ -18,7 +18,7 @@ import torch
 
 from checkmate_torch.ops.device import machine_of
 from checkmate_torch.releases import check_installed
-from checkmate_torch.selfcheck.answers import LATE, Row, line_of, table_of
+from checkmate_torch.selfcheck.answers import LATE, Answer, line_of, table_of
 from checkmate_torch.selfcheck.slices import END, SLICES, encoded, rows_from_process, rows_of
 
 __all__ = ["main"]
@@ -60,19 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if passed and not failed else 1
 
 
-def _all_rows(chosen: argparse.Namespace) -> list[Row]:
-    """The rows of all chosen slices, each printed when it is there; a slice may use what others left."""
+def _all_rows(chosen: argparse.Namespace) -> list[Answer]:
+    """Run the chosen slices and print each row; later slices share the time that a slice leaves."""
     end = time.monotonic() + 60 * chosen.minutes - _GRACE_S
-    rows: list[Row] = []
+    rows: list[Answer] = []
     left = list(chosen.only)
     while left:
         share = _WEIGHTS[left[0]] / sum(_WEIGHTS[name] for name in left)
         seconds = max(5.0, share * (end - time.monotonic()))
         name = left.pop(0)
-        same = ["--device", chosen.device, "--match", chosen.match]
-        for row in rows_from_process(
-            name, ["--only", name, *same, "--rows", str(seconds)], seconds + _GRACE_S
-        ):
+        asked = ["--only", name, "--device", chosen.device, "--match", chosen.match, "--rows", str(seconds)]
+        for row in rows_from_process(name, asked, seconds + _GRACE_S):
             rows.append(row)
             if row.verdict != LATE:
                 _say(line_of(row))
@@ -80,7 +78,7 @@ def _all_rows(chosen: argparse.Namespace) -> list[Row]:
 
 
 def _machine(device: torch.device) -> dict[str, Any]:
-    """What the rows depend on: device, versions, day."""
+    """The facts that the rows depend on: device, versions, day."""
     facts: dict[str, Any] = {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **machine_of(device)}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)

@@ -1,4 +1,4 @@
-"""Checks and their answers: rows, which are printed as lines, counted in a table and written as JSON."""
+"""Checks and their answers, which are printed as lines, counted in a table and written as JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["FAILED", "LATE", "Answer", "Check", "Row", "Setup", "finite", "line_of", "table_of"]
+__all__ = ["FAILED", "LATE", "Answer", "Check", "Setup", "finite", "line_of", "table_of"]
 
 FAILED = "failed"
 LATE = "not run"
@@ -21,7 +21,7 @@ class Setup:
     """Where the checks run.
 
     Attributes:
-        device: of all networks.
+        device: where all networks run.
         reserve: bytes that libraries keep on the device beyond those that plans count.
     """
 
@@ -30,48 +30,38 @@ class Setup:
 
     @property
     def large(self) -> bool:
-        """Whether the networks are those for a GPU."""
+        """Whether to train the large networks, on a GPU."""
         return self.device.type == "cuda"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a check found.
+    """What a check found: a row of the table.
 
     Attributes:
         passed: None = the check says nothing here.
         verdict: a word or two, which the table counts.
         text: numbers for the reader.
         facts: the same and more, for programs: bytes, seconds, differences.
+        slice: the slice of the check; this and the next two are empty until the slice fills them in.
+        check: the name of the check.
+        seconds: duration of the check.
     """
 
     passed: bool | None
     verdict: str
     text: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
+    slice: str = ""
+    check: str = ""
+    seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """A check that has not run yet."""
 
     name: str
     run: Callable[[], Answer]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row(Answer):
-    """The answer of one check.
-
-    Attributes:
-        slice: the slice of the check.
-        check: its name.
-        seconds: how long it took.
-    """
-
-    slice: str
-    check: str
-    seconds: float = 0.0
 
 
 def finite(x: float) -> float | None:
@@ -79,12 +69,12 @@ def finite(x: float) -> float | None:
     return x if isfinite(x) else None
 
 
-def line_of(row: Row) -> str:
+def line_of(row: Answer) -> str:
     """The row on one line."""
     return f"{row.slice:8}{row.check:60} {row.verdict}{': ' if row.text else ''}{row.text}"
 
 
-def table_of(rows: Sequence[Row]) -> str:
+def table_of(rows: Sequence[Answer]) -> str:
     """For each slice a line that counts its verdicts; then a line for each check that failed."""
     lines = []
     for name in dict.fromkeys(row.slice for row in rows):

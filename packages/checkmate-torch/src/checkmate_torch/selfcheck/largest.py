@@ -24,7 +24,7 @@ _SEARCH_S = 60.0
 
 
 def checks(setup: Setup) -> Iterator[Check]:
-    """Three ways for each network."""
+    """For each network: plain, with checkpoints, and ours."""
     for network in (one for one in NETWORKS if one.name in _NETWORKS):
         for way in ("plain", "checkpoint per block"):
             yield Check(f"{network.name}, {way}", partial(_by_trying, network, setup, way))
@@ -36,7 +36,7 @@ def _budget(setup: Setup) -> int:
 
 
 def _by_trying(network: Network, setup: Setup, way: str) -> Answer:
-    """The largest batch whose step is measured to fit."""
+    """Find the largest batch by training: its measured peak is within the budget."""
 
     def loop_of(n: int) -> Loop:
         loop = Loop(network, setup, n)
@@ -54,7 +54,7 @@ def _by_trying(network: Network, setup: Setup, way: str) -> Answer:
 
 
 def _ours(network: Network, setup: Setup) -> Answer:
-    """The largest batch that a plan promises, and whether it keeps the promise."""
+    """Find the largest batch by planning, and train it: whether the plan keeps its promise."""
     start, probe = time.monotonic(), Loop(network, setup, 1)
     found = max_batch_size(
         lambda n: network.examples(setup, n),

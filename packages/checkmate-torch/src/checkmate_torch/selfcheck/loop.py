@@ -27,7 +27,7 @@ LEAST = "least"
 WITHIN, LIVE_WITHIN, OVER = "within", "live bytes within", "OVER"
 _STEPS = 3
 _LEAST_SCALE = 1e-3
-"""Of the largest number of a kind of values: smaller ones are rounding."""
+"""A share of the largest number among values of one kind: smaller numbers are rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +39,7 @@ class Outcome:
             the optimizer and of the random generators.
         peak: bytes of the last step, on CUDA those of the blocks that the allocator gave out.
         live: bytes that were asked for: the allocator gives out blocks that are up to 1 MiB larger.
-        reserved: bytes that the allocator held in the last step; 0 on the CPU.
+        reserved: most bytes that the allocator had from the device in the last step; 0 on the CPU.
         device: where the steps ran.
     """
 
@@ -109,7 +109,7 @@ class Loop:
         return self._planned.plans[-1]
 
     def forward_and_backward(self) -> Tensor:
-        """The loss; a compiled step updates the parameters, too."""
+        """Run both passes and return the loss; a compiled step updates the parameters, too."""
         if self._whole is not None:
             return self._whole(*self.inputs)
         loss: Tensor = self.model(*self.inputs)
@@ -128,13 +128,13 @@ class Loop:
         self.optimizer.zero_grad()
 
     def step(self) -> Tensor:
-        """One step; the loss before the update."""
+        """Train one step; returns the loss before the update."""
         loss = self.forward_and_backward()
         self.update()
         return loss
 
     def train(self, steps: int = _STEPS) -> Outcome:
-        """Train, the same random numbers each time; the last step is measured."""
+        """Train from the same random seed each time, and measure the last step."""
         torch.manual_seed(1)
         losses = [self.step().to("cpu", copy=True) for _ in range(steps - 1)]
         if self.setup.large:
@@ -222,6 +222,6 @@ def _uncounted_bytes(setup: Setup) -> int:
 
 
 def setup_on(device: torch.device) -> Setup:
-    """Checks on a device; on a GPU, what libraries keep there is measured, and reserved."""
+    """The setup for a device; on a GPU, the bytes that libraries keep there are measured, and reserved."""
     setup = Setup(device=device)
     return replace(setup, reserve=_uncounted_bytes(setup)) if setup.large else setup

@@ -15,13 +15,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
 from checkmate import InfeasibleBudgetError
 from checkmate_torch.selfcheck import bits, largest, times, tools, truth
-from checkmate_torch.selfcheck.answers import FAILED, LATE, Answer, Check, Row, Setup
+from checkmate_torch.selfcheck.answers import FAILED, LATE, Answer, Check, Setup
 from checkmate_torch.selfcheck.loop import forget_all, setup_on
 
 __all__ = ["COMMAND", "END", "SLICES", "encoded", "rows_from_process", "rows_of"]
@@ -43,7 +43,7 @@ _CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 """Without it, cuBLAS has no deterministic kernels."""
 
 
-def rows_of(name: str, device: torch.device, seconds: float, match: str = "") -> Iterator[Row]:
+def rows_of(name: str, device: torch.device, seconds: float, match: str = "") -> Iterator[Answer]:
     """Run the checks of a slice in this process.
 
     Args:
@@ -58,7 +58,8 @@ def rows_of(name: str, device: torch.device, seconds: float, match: str = "") ->
             continue
         start = time.monotonic()
         answer = Answer(passed=None, verdict=LATE) if start > end else _answer_of(check)
-        yield Row(**asdict(answer), slice=name, check=check.name, seconds=round(time.monotonic() - start, 2))
+        seconds_spent = round(time.monotonic() - start, 2)
+        yield replace(answer, slice=name, check=check.name, seconds=seconds_spent)
 
 
 def _answer_of(check: Check) -> Answer:
@@ -75,12 +76,12 @@ def _answer_of(check: Check) -> Answer:
         forget_all()
 
 
-def encoded(row: Row) -> str:
+def encoded(row: Answer) -> str:
     """A row as a line, without its end."""
     return json.dumps({"selfcheck": asdict(row)})
 
 
-def rows_from_process(name: str, arguments: Sequence[str], limit_s: float) -> Iterator[Row]:
+def rows_from_process(name: str, arguments: Sequence[str], limit_s: float) -> Iterator[Answer]:
     """The rows of a slice as its process writes them; if it dies, one more row says how.
 
     Args:
@@ -100,7 +101,7 @@ def rows_from_process(name: str, arguments: Sequence[str], limit_s: float) -> It
         try:
             for line in child.stdout or ():
                 if line.startswith(_MARK):
-                    yield Row(**json.loads(line)["selfcheck"])
+                    yield Answer(**json.loads(line)["selfcheck"])
                 elif line.strip() == END:
                     return
             ended = child.wait()
@@ -113,4 +114,4 @@ def rows_from_process(name: str, arguments: Sequence[str], limit_s: float) -> It
         why = f"killed after {limit_s:.0f} s" if is_late else f"the process ended with {ended}"
         text = f"{why}: {(said.strip().splitlines() or [''])[-1][:200]}"
         check, facts = "the process of this slice", {"stderr": said}
-        yield Row(passed=False, verdict=FAILED, text=text, facts=facts, slice=name, check=check)
+        yield Answer(passed=False, verdict=FAILED, text=text, facts=facts, slice=name, check=check)

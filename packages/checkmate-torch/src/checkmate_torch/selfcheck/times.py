@@ -81,14 +81,14 @@ class _Comparison:
         self._peaks: dict[str, int] = {}
 
     def plain(self) -> Answer:
-        """Plain PyTorch."""
+        """Time plain PyTorch."""
         seconds, last = _timed(Loop(self.network, self.setup))
         answer = self._measured(seconds, last)
         self._plain_s = seconds
         return answer
 
     def other(self, other: _Other) -> Answer:
-        """Another way."""
+        """Time another way."""
         if other.lowering == "inductor" and (lacking := _lacking(self.setup)):
             return Answer(passed=None, verdict="not possible", text=lacking)
         loop = Loop(self.network, self.setup)
@@ -99,7 +99,7 @@ class _Comparison:
         return self._measured(seconds, last)
 
     def ours(self, other: _Other) -> Answer:
-        """Ours within the peak of another way."""
+        """Time ours within the peak of another way."""
         budget = self._peaks.get(other.name)
         if budget is None:
             return Answer(passed=None, verdict="not possible", text="there is no peak to keep to")
@@ -129,7 +129,7 @@ def step_seconds(loop: Loop, spent_s: float) -> float:
     """Median seconds of a step, of at least five steps.
 
     Args:
-        loop: warm.
+        loop: has run its first steps already.
         spent_s: seconds for all steps.
     """
     seconds: list[float] = []

@@ -36,7 +36,7 @@ _PLAN_S = (1.0, 10.0)
 _TRIAL_S, _TRIAL_OP_S = 2.0, 0.01
 """The most seconds for the solver of a size that is tried: in all, and for each op of the step."""
 _SAMPLES = (4, 8)
-"""The sizes that tell where to start. Models often treat one example as a special case."""
+"""The sizes that are traced first. Models often treat one example as a special case."""
 _log = logging.getLogger(__name__)
 
 
@@ -189,14 +189,19 @@ class _Search:
         return time.monotonic() - self.started > self.time_limit
 
     def _guess(self, most: int) -> int:
-        """The answer if bytes and counted costs are linear in the size."""
+        """The answer by counted costs; only two sizes are traced if all bytes are linear in the size."""
         a, b = _SAMPLES
         if most < b or self.is_late:
             return 1
         one, two = self._traced(a), self._traced(b)
-        if not _have_same_ops(one, two):
-            return b
-        return largest(lambda n: self._is_solved(_on_line(one, two, (n - a) / (b - a))), most, b)
+        are_alike = _have_same_ops(one, two)
+
+        def fits(n: int) -> bool:
+            if self.is_late:
+                return False
+            return self._is_solved(_on_line(one, two, (n - a) / (b - a)) if are_alike else self._traced(n))
+
+        return largest(fits, most, b)
 
     def _largest_plain(self) -> int:
         """The largest traced size that fits without recomputation; 1 if none does."""
@@ -227,7 +232,7 @@ class _Search:
         return self.graphs[n]
 
     def _corrected(self, graph: DFGraph, n: int) -> DFGraph:
-        """The graph with costs and workspaces of the last plan, in proportion to n, if its ops are the same."""
+        """The graph with costs and workspaces of the last plan, in proportion to n; or unchanged."""
         is_counted = self.options.cost_model == "flops" and not self.options.workspaces
         if is_counted or not self.plans:
             return graph
@@ -257,10 +262,8 @@ class _Search:
                 raise _Decided(False)
 
         seconds = min(_TRIAL_S, self.time_limit / 10, _TRIAL_OP_S * graph.n_ops)
-        asked = replace(self.options, cache=False, time_limit=seconds, progress=False)
-        tries = [replace(asked, on_progress=listen)]
-        if asked.solver == "auto":
-            tries.insert(0, replace(asked, solver=FirstFit()))
+        asked = replace(self.options, cache=False, time_limit=seconds, progress=False, on_progress=listen)
+        tries = [asked] if asked.solver != "auto" else [replace(asked, solver=FirstFit()), asked]
         try:
             solutions = (decide(graph, self.budget, each, fixed_order=True, throw=False) for each in tries)
             return any(map(self._is_good, solutions))

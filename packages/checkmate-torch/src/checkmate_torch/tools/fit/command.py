@@ -76,7 +76,7 @@ def register(cli: click.Group) -> None:
 
 
 def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
-    """The table that the options ask for."""
+    """Compute the table for the options of the command."""
     import torch
 
     from checkmate_torch.tools.fit.predict import fit
@@ -102,7 +102,7 @@ def _table(asked: dict[str, Any], on_cell: Any) -> FitTable:
 
 
 def _factory(asked: dict[str, Any], dtype: torch.dtype | None) -> Any:
-    """The factory of the model that was named."""
+    """The factory that ``--torch`` or ``--hf`` names."""
     if bool(asked["hf"]) == bool(asked["program"]):
         raise ProgramError("name the model, once: --torch MODULE:FACTORY or --hf CONFIG.JSON")
     if asked["hf"]:

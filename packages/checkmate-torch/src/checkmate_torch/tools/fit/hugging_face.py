@@ -92,7 +92,7 @@ def hugging_face_factory(
 
 @contextmanager
 def _default(dtype: torch.dtype | str) -> Iterator[None]:
-    """Within the block, new tensors have a dtype."""
+    """Make a dtype the default of new tensors, within the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
     try:
@@ -102,7 +102,7 @@ def _default(dtype: torch.dtype | str) -> Iterator[None]:
 
 
 def _facts_in(path: Path) -> dict[str, Any]:
-    """The content of a config."""
+    """Read and check a config."""
     path = path / "config.json" if path.is_dir() else path
     try:
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -175,7 +175,7 @@ def _with_adapters(network: nn.Module, settings: Mapping[str, Any]) -> nn.Module
 
 
 def _imported(name: str) -> Any:
-    """A library that is no dependency of ours."""
+    """Import an optional library, or raise an error that says how to install it."""
     from importlib import import_module
 
     try:

@@ -33,11 +33,11 @@ _OPTIMIZERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateBytes:
-    """The bytes of an optimizer.
+    """The bytes that an optimizer needs.
 
     Attributes:
         state: kept from the first step on.
-        workspace: held besides while a later step runs, at its worst moment.
+        workspace: temporaries at the worst moment of a later step.
     """
 
     state: int = 0
@@ -45,7 +45,7 @@ class UpdateBytes:
 
 
 def update_bytes(optimizer: Optimizer) -> UpdateBytes:
-    """The bytes of an optimizer, from two steps of a copy without memory.
+    """Predict the bytes of an optimizer by two steps of a copy that has shapes and no memory.
 
     Where a group leaves ``foreach`` open, PyTorch updates all parameters at once on CUDA, with temporaries as
     large as all of them, and one after another on the CPU. A ``fused`` update has none.
@@ -79,8 +79,8 @@ def named_optimizer(text: str) -> MakeOptimizer:
     """The optimizer of ``torch.optim`` with a name and settings, as ``"adamw"`` or ``"sgd,momentum=0.9"``.
 
     Raises:
-        ValueError: if there is none of this name, or a setting can't be read.
-        TypeError: if it lacks a setting, once it is made.
+        ValueError: if torch.optim has no such optimizer, or a setting can't be read.
+        TypeError: when the optimizer is made, if it lacks a setting.
     """
     name, _, rest = text.partition(",")
     made: Any = _OPTIMIZERS.get(name.strip().lower())
@@ -93,7 +93,7 @@ def named_optimizer(text: str) -> MakeOptimizer:
 
 
 def settings_in(text: str) -> dict[str, Any]:
-    """The settings in a text.
+    """Read settings as ``name=value``, separated by commas.
 
     >>> settings_in("r=16,targets=q_proj+v_proj,momentum=0.9,nesterov=True")
     {'r': 16, 'targets': 'q_proj+v_proj', 'momentum': 0.9, 'nesterov': True}

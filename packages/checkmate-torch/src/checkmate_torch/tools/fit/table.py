@@ -53,7 +53,7 @@ class Fit:
 
     @property
     def verdict(self) -> str:
-        """In words: ``"fits"``, ``"fits at +7 %"``, or ``"does not fit: least 88.1 GiB"``; or nothing.
+        """``"fits"``, ``"fits at +7 %"`` or ``"does not fit: least 88.1 GiB"``; empty without a budget.
 
         >>> Fit(batch=1, plain_peak=4 * 2**30, least_peak=2**30, update_peak=2**20, budget=2**29).verdict
         'does not fit: least 1.00 GiB'
@@ -83,14 +83,14 @@ class FitTable:
     optimizer: str = ""
 
     def __iter__(self) -> Iterator[Fit]:
-        """Over the cells."""
+        """Iterate over the cells."""
         return iter(self.cells)
 
     def __getitem__(self, place: tuple[int, int | None] | int) -> Fit:
         """The cell of a batch, or of a batch and a sequence.
 
         Raises:
-            KeyError: if there is none.
+            KeyError: if the table has no such cell.
         """
         batch, sequence = place if isinstance(place, tuple) else (place, None)
         for cell in self.cells:
@@ -132,13 +132,13 @@ class FitTable:
 
     @staticmethod
     def from_json(text: bytes | str) -> FitTable:
-        """The table of :meth:`to_json`.
+        """Read a table that :meth:`to_json` wrote.
 
         Args:
             text: the JSON object.
 
         Raises:
-            FormatError: if it is none.
+            FormatError: if the text is not such an object.
         """
         known = {field.name for field in fields(Fit)}
         try:
