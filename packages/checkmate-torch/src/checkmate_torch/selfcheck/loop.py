@@ -70,7 +70,7 @@ class Loop:
         self.inputs = network.examples(setup, n)
         # Each parameter alone, as compile_step does it: PyTorch's own grouped updates may round otherwise.
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, foreach=False)
-        self.scaler = GradScaler(setup.device.type) if network.dtype == torch.float16 else None
+        self.scaler = GradScaler(setup.device.type, enabled=network.dtype == torch.float16)
         self._whole: Callable[..., Tensor] | None = None
         self._planned: Viewable | None = None
 
@@ -88,7 +88,8 @@ class Loop:
         if way == "enable":
             self._planned = enable(self.model, budget, optimizer=self.optimizer, **settings)
         else:
-            step = compile_step(self.model, _loss, self.optimizer, budget, scaler=self.scaler, **settings)
+            scaler = self.scaler if self.scaler.is_enabled() else None
+            step = compile_step(self.model, _loss, self.optimizer, budget, scaler=scaler, **settings)
             self._whole = self._planned = step
 
     def _least(self, way: str, **settings: Any) -> int:
@@ -113,19 +114,15 @@ class Loop:
         if self._whole is not None:
             return self._whole(*self.inputs)
         loss: Tensor = self.model(*self.inputs)
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def update(self) -> None:
         """Update the parameters, and forget their gradients."""
-        if self._whole is not None:
-            return
-        if self.scaler is None:
-            self.optimizer.step()
-        else:
+        if self._whole is None:
             self.scaler.step(self.optimizer)
             self.scaler.update()
-        self.optimizer.zero_grad()
+            self.optimizer.zero_grad()
 
     def step(self) -> Tensor:
         """Train one step; returns the loss before the update."""

@@ -252,23 +252,11 @@ class _Search:
             return True
         if floor(graph).size > self.budget or self.is_late:
             return False
-        most = (1 + self.most_overhead) * graph.ideal_cost
-
-        def listen(report: Progress) -> None:
-            """End the solve as soon as its schedule is cheap enough, or none can be."""
-            if report.incumbent is not None and report.incumbent <= most:
-                raise _Decided(True)
-            if report.bound > most:
-                raise _Decided(False)
-
         seconds = min(_TRIAL_S, self.time_limit / 10, _TRIAL_OP_S * graph.n_ops)
-        asked = replace(self.options, cache=False, time_limit=seconds, progress=False, on_progress=listen)
+        asked = replace(self.options, cache=False, time_limit=seconds, progress=False, on_progress=None)
         tries = [asked] if asked.solver != "auto" else [replace(asked, solver=FirstFit()), asked]
-        try:
-            solutions = (decide(graph, self.budget, each, fixed_order=True, throw=False) for each in tries)
-            return any(map(self._is_good, solutions))
-        except _Decided as decided:
-            return decided.fits
+        solutions = (decide(graph, self.budget, each, fixed_order=True, throw=False) for each in tries)
+        return any(map(self._is_good, solutions))
 
     def _is_good(self, solution: Solution) -> bool:
         return solution.timeline is not None and solution.overhead <= self.most_overhead
@@ -277,14 +265,6 @@ class _Search:
         _log.debug("%s", step)
         if (listener := self.options.listener("largest batch")) is not None:
             listener(Progress(None, 0.0, time.monotonic() - self.started, step))
-
-
-class _Decided(Exception):  # noqa: N818 - it ends a solve that has answered
-    """Raised by a progress report to end a solve once the question is answered."""
-
-    def __init__(self, fits: bool) -> None:
-        super().__init__(fits)
-        self.fits = fits
 
 
 def _have_same_ops(graph: DFGraph, other: DFGraph) -> bool:
