@@ -3,7 +3,7 @@
 A step over more examples never needs less memory, so doubling and bisection find n. Sizes are tried with
 counted costs, because timing the ops of each new shape would take most of the search; two traced sizes tell
 where to start. A size that passes is planned with the caller's settings. The costs and workspaces that a plan
-measured correct the sizes that are tried after it.
+measured correct the sizes that are tried after it, and the size above the answer is planned, too.
 """
 
 from __future__ import annotations
@@ -167,6 +167,7 @@ class _Search:
         self.options, self.time_limit, self.started = options, time_limit, time.monotonic()
         self.budget = int(options.budget)
         self.most_overhead = math.inf if max_overhead is None else max_overhead
+        self._is_counted = options.cost_model == "flops" and not options.workspaces
         self.graphs: dict[int, DFGraph] = {}
         self.plans: dict[int, Solution] = {}
         self.tried: dict[int, bool] = {}
@@ -174,13 +175,16 @@ class _Search:
     def found(self, most: int) -> LargestBatch:
         """The largest of 1 … ``most`` that fits."""
         size = largest(self._fits, most, max(self._guess(most), 1))
+        # What a trial with corrected costs refused may have a plan.
+        if not self._is_counted and not self.is_late:
+            size = largest(self._has_plan, most, size + 1)
         if self.is_late:
             if size == 0:
-                size = next((n for n in (self._largest_plain(), 1) if self._has_plan(n)), 0)
+                size = next((n for n in (self._largest_plain(), 1) if self._is_planned(n)), 0)
             _log.warning(
                 "the time limit of %g s ended the search: more than %d may fit", self.time_limit, size
             )
-        self._has_plan(size or 1)
+        self._is_planned(size or 1)
         return LargestBatch(size=size, solution=self.plans[size or 1], tried=self.tried)
 
     @property
@@ -211,19 +215,30 @@ class _Search:
         """Whether a size passes its trial and can be planned; after the time limit, whether that is known."""
         if self.is_late and (self.plans or n not in self.graphs):
             return False
-        self.tried[n] = self._is_solved(self._corrected(self._traced(n), n)) and self._has_plan(n)
-        self._report(f"{n} examples {'fit' if self.tried[n] else 'do not fit'}")
-        return self.tried[n]
+        if self._is_solved(self._corrected(self._traced(n), n)):
+            return self._has_plan(n)
+        return self._noted(n, False)
 
     def _has_plan(self, n: int) -> bool:
+        """Whether the plan with the caller's settings is good; after the time limit, whether one is known."""
+        if self.is_late and self.plans and n not in self.plans:
+            return False
+        return self._is_planned(n)
+
+    def _is_planned(self, n: int) -> bool:
         """Whether the plan with the caller's settings is within the budget and the overhead."""
         if n not in self.plans:
             self._report(f"planning for {n} examples")
             self.plans[n] = self._plan(n, sorted([*_PLAN_S, self.time_limit / 2])[1])
             text = repr(self.plans[n])  # handlers may keep the record: it must not hold the plan
             _log.info("%d examples: %s", n, text)
-        self.tried[n] = self._is_good(self.plans[n])
+            self._noted(n, self._is_good(self.plans[n]))
         return self.tried[n]
+
+    def _noted(self, n: int, fits: bool) -> bool:
+        self.tried[n] = fits
+        self._report(f"{n} examples {'fit' if fits else 'do not fit'}")
+        return fits
 
     def _traced(self, n: int) -> DFGraph:
         if n not in self.graphs:
@@ -233,8 +248,7 @@ class _Search:
 
     def _corrected(self, graph: DFGraph, n: int) -> DFGraph:
         """The graph with costs and workspaces of the last plan, in proportion to n; or unchanged."""
-        is_counted = self.options.cost_model == "flops" and not self.options.workspaces
-        if is_counted or not self.plans:
+        if self._is_counted or not self.plans:
             return graph
         at, plan = list(self.plans.items())[-1]
         twin = plan.problem.graph
