@@ -14,7 +14,7 @@ from faults.processes import command
 __all__ = ["CLASSES"]
 
 _MILP = "checkmate-milp"
-_PACKAGES = ("numba", "scipy", "ortools", "matplotlib", "rich")
+_PACKAGES = ("scipy", "ortools", "matplotlib", "rich")
 _WAYS = {
     "ImportError": "raise ImportError('libbroken.so.1: cannot open shared object file')",
     "AttributeError": "raise AttributeError(\"module 'numpy' has no attribute 'bool8'\")",
@@ -35,7 +35,7 @@ _COMMANDS = {
     "plugins": ("plugins",),
     "doctor": ("doctor",),
 }
-_NEEDS = {"show -o svg": {"matplotlib"}, "solve with the paper's MILP": {"scipy", "numba", "ortools"}}
+_NEEDS = {"show -o svg": {"matplotlib"}, "solve with the paper's MILP": {"scipy", "ortools"}}
 """Packages that a command needs: if one is broken, the exit code is 2 and one line gives the reason."""
 
 

@@ -16,8 +16,6 @@ __all__ = ["Ended", "command"]
 
 _PATIENCE_S = 90.0
 _MARK = "MARK_OF_A_FAULT"
-_OUTLIVES = b"checkmate_solvers.machine.compilation"
-"""The process that compiles machine code continues on purpose; else short commands would never finish it."""
 _MAIN = "import os; from checkmate.cli import main; os.write(2, b'.'); main()"
 
 
@@ -81,8 +79,7 @@ def _marked(mark: str) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            marked = f"{_MARK}={mark}".encode() in (process / "environ").read_bytes()
-            if marked and _OUTLIVES not in (process / "cmdline").read_bytes():
+            if f"{_MARK}={mark}".encode() in (process / "environ").read_bytes():
                 found.append(int(process.name))
         except OSError:  # the process has ended, or is another user's
             continue

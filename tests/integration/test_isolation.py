@@ -20,13 +20,13 @@ from checkmate import Schedule, generators, write_graph, write_schedule
 OTHERS = [
     "_distutils_hack", "antigravity", "checkmate", "checkmate_cli", "checkmate_core", "checkmate_solvers",
     "checkmate_tf", "checkmate_torch", "click", "conftest", "contourpy", "cycler", "dateutil", "fontTools",
-    "highspy", "highspy_core", "kiwisolver", "llvmlite", "markdown_it", "matplotlib", "mdurl", "msgspec",
-    "numba", "numpy", "ortools", "packaging", "pandas", "PIL", "pip", "pkg_resources", "platformdirs",
+    "highspy", "highspy_core", "kiwisolver", "markdown_it", "matplotlib", "mdurl", "msgspec",
+    "numpy", "ortools", "packaging", "pandas", "PIL", "pip", "pkg_resources", "platformdirs",
     "pluggy", "pygments", "pyparsing", "pythonrc", "rich", "scipy", "setuptools", "sitecustomize", "six",
     "this", "torch", "usercustomize", "yaml",
 ]  # fmt: skip
 FILES = [
-    ".env", ".matplotlib", ".numba_config.yaml", ".pythonrc", ".pythonrc.py", "checkmate.toml",
+    ".env", ".matplotlib", ".pythonrc", ".pythonrc.py", "checkmate.toml",
     "constraints.txt", "fonts.conf", "matplotlibrc", "ortools.cfg", "pyproject.toml", "python._pth",
     "python311._pth", "pyvenv.cfg", "rich.toml", "setup.cfg", "site.cfg", "style.mplstyle",
 ]  # fmt: skip
