@@ -64,7 +64,7 @@ def test_no_access_is_outside_of_an_array(tmp_path: Path) -> None:
         ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     )
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", here, here.parent / SOLVER],
+        [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", here, here.parent / SOLVER],
         env={
             **os.environ,
             "CHECKED_LIBRARY": str(library),
