@@ -47,6 +47,13 @@ def test_c_reads_the_arrays_in_the_order_in_which_they_are_made() -> None:
         assert [getattr(arrays, name) for name in names] == list(range(len(names)))
 
 
+@needs_sources
+def test_the_library_is_not_older_than_its_sources() -> None:
+    newest = max(path.stat().st_mtime for path in (*MACHINE.glob("*.h"), SOURCE))
+    compiled = (MACHINE / "libsearch.so.1").stat().st_mtime
+    assert newest <= compiled, "pip install -e packages/checkmate-solvers compiles it again"
+
+
 def test_a_library_of_another_system_is_named(tmp_path: Path) -> None:
     (tmp_path / "library").write_bytes(b"MZ")
     with pytest.raises(ImportError, match="the local search is not compiled, or not for this system"):

@@ -1,6 +1,7 @@
-"""The library of C functions that do the local search; ``search.c`` is what they are compiled from.
+"""The local search in C, as one function of Python.
 
-The build of this distribution compiles them. They take the arrays of a state by address.
+The build of this distribution compiles ``search.c`` into a library. Its functions get the arrays of a state
+by address.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def open_library(file: Path) -> ctypes.CDLL:
 
 
 c_functions = open_library(_FILE)
+"""The functions of ``search.c`` and of the files that it includes, by name."""
 
 
 def search(

@@ -1,4 +1,4 @@
-/* The arrays of a search, as arrays.py lays them out: see there for what each holds. */
+/* The arrays of a search. arrays.py makes them, and says what each holds. */
 
 #include <math.h>
 #include <stdbool.h>
@@ -46,5 +46,5 @@ static double draw(State *s) {
 /* A random whole number from 0 to `size` - 1. */
 static Int draw_below(State *s, Int size) { return (Int)(draw(s) * (double)size); }
 
-/* The last node that reads the copy of output `k` made by a node. */
+/* The entry that names the last node to read the copy of output `k` made by a node. */
 static inline Int *death_of(State *s, Int node, Int k) { return &s->death[node * s->counts[WIDTH] + k]; }
