@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore_glob = ["docs/*.py"]  # scripts; tests/torch and tests/tf run the tutorials among them
+collect_ignore_glob = [
+    "docs/*.py",  # scripts; tests/torch and tests/tf run the tutorials among them
+    "packages/*/hatch_build.py",  # hatchling is there in builds only
+]
 
 _project = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
 collect_ignore: list[str] = []
