@@ -1,8 +1,8 @@
 """For every test, doctests and documentation too.
 
 What needs TensorFlow or the trainers of other libraries is left out where they are not installed; the tests
-of core by which ``nox -s coverage`` measures are marked; the user's cache is not touched, except that the
-local search is compiled; Keras forgets.
+of core by which ``nox -s coverage`` measures are marked; the user's cache is not touched; Keras
+forgets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore_glob = ["docs/*.py"]  # scripts; tests/torch and tests/tf run the tutorials among them
+collect_ignore_glob = [
+    "docs/*.py",  # scripts; tests/torch and tests/tf run the tutorials among them
+    "packages/*/hatch_build.py",  # hatchling is there in builds only
+]
 
 _project = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
 collect_ignore: list[str] = []
@@ -39,16 +42,8 @@ _CORE = tuple(Path(__file__).parent / folder for folder in ("tests/core", "packa
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark here: tests of the packages may be run from folders without our settings.
-
-    Where the local search is not compiled yet, start that, beside the collection of tests.
-    """
+    """Register the mark here: tests of the packages may be run from folders without our settings."""
     config.addinivalue_line("markers", "covered: a test of core that nox -s coverage runs")
-    if find_spec("checkmate_solvers") is not None and not hasattr(config, "workerinput"):
-        from checkmate_solvers.machine import compilation
-
-        if not (compilation.is_compiled() or compilation.is_compiling()):
-            compilation.start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,15 +58,6 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _compiled() -> None:
-    """Compile the local search before the first test: solvers do without it until then, and find less."""
-    if find_spec("checkmate_solvers") is not None:
-        from checkmate_solvers.machine.code import machine_code
-
-        machine_code()
 
 
 @pytest.fixture(autouse=True)

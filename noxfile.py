@@ -49,7 +49,7 @@ TRAINERS = ("accelerate", "lightning", "peft", "pytest-timeout", "pytest-xdist",
 WORLD = ("diffusers", "peft", "timm", "torch-geometric", "transformers")
 TF_TESTING = ("pytest-timeout", "pytest-xdist")
 OFFLINE_PARTS = ("core", "solvers", "torch")
-OFFLINE = (  # what the parts and the tests need and a machine with PyTorch, NumPy, SciPy and Numba may lack
+OFFLINE = (  # what the parts and the tests need and a machine with PyTorch, NumPy and SciPy may lack
     *("click", "markdown-it-py", "mdurl", "msgspec", "platformdirs", "pluggy", "pygments", "rich"),
     *("hypothesis", "iniconfig", "packaging", "pytest", "pytest-timeout", "sortedcontainers"),
 )

@@ -26,7 +26,6 @@ import msgspec
 from checkmate import DFGraph, Schedule, SolverError, generators, read_graph, simulate, solve
 from checkmate.files.serialize import graph_bytes
 from checkmate.plugins import SOLVERS
-from checkmate_solvers.machine.code import machine_code
 from machine import session
 from results_file import Results, write_results
 
@@ -55,7 +54,6 @@ def main(arguments: Sequence[str]) -> int:
     """Measure, print, write; returns the exit code."""
     asked = _parser().parse_args(arguments)
     logging.disable(logging.CRITICAL)
-    machine_code()
     results = Results([session("benchmarks/bench_limits.py", arguments, [0])], [])
     for family, make in FAMILIES.items():
         for n in asked.ops:

@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["SOLVING", "session"]
 
-SOLVING = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "numba", "ortools")
+SOLVING = ("checkmate-core", "checkmate-solvers", "numpy", "scipy", "ortools")
 """The distributions on whose versions the answers of solvers depend."""
 
 

@@ -99,7 +99,7 @@ def _graph(name: str) -> DFGraph:
 
 @cache
 def _warm() -> None:
-    """Load the machine code, once in each process."""
+    """Import what the steps need, once in each process."""
     for layers in (8, 60):
         graph = generators.chain(layers)
         Auto().solve(Problem(graph=graph, budget=keep_all_peak(graph) // 2, time_limit=_WARM_S))

@@ -28,7 +28,7 @@ from checkmate.plugins import SOLVERS, Solver
 
 _LONGEST = 200
 _WARM_S = 3.0
-"""Time limit of a tiny graph: solvers load machine code only if it leaves time for that."""
+"""Time limit of a tiny graph, which imports what the solvers need."""
 _CLOCKS = {"wall": time.monotonic, "cpu": time.process_time}
 _WARM: tuple[tuple[Callable[[], DFGraph], float], ...] = (
     (lambda: generators.chain(8), 0.5),

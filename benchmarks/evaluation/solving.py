@@ -29,9 +29,7 @@ _NEWS = 1e-5
 _MEMORY = 8 * 2**30
 _WARM_UP_S = 300.0
 """Compiling may take this long, the first time."""
-_ONE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
-)
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def solved(

@@ -50,7 +50,7 @@ def cases(*parts: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("part", "failure"), pairs, ids=[part for part, _ in pairs])
 
 
-@cases("matplotlib", "numba", "ortools", "scipy")
+@cases("matplotlib", "ortools", "scipy")
 def test_commands_that_do_not_need_the_library_work(folder: Path, part: str, failure: str) -> None:
     for command in (("show", "graph.json"), SOLVE, ("plugins",)):
         done = checkmate(folder, part, failure, *command)
@@ -60,13 +60,13 @@ def test_commands_that_do_not_need_the_library_work(folder: Path, part: str, fai
     assert checkmate(folder, part, failure, "simulate", "graph.json", "schedule.json").returncode == 0
 
 
-@cases("numba", "scipy")
+@cases("scipy")
 def test_auto_goes_on_with_one_warning(folder: Path, part: str, failure: str) -> None:
-    """Without Numba it leaves out the local search; without SciPy the built-in heuristics answer."""
+    """Without SciPy the built-in heuristics answer."""
     write_graph(folder / "graph.json", generators.residual(8))
     done = checkmate(folder, part, failure, "solve", "graph.json", "--budget", "50%", "--json")
     solved = json.loads(done.stdout)
-    assert (done.returncode, solved["solver"]) == (0, {"numba": "auto", "scipy": "heuristics"}[part])
+    assert (done.returncode, solved["solver"]) == (0, "heuristics")
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["Warning:"]
     assert "broken on purpose" in done.stderr
     refused = checkmate(folder, part, failure, "solve", "graph.json", "--budget", "1B", "--json")
@@ -74,7 +74,7 @@ def test_auto_goes_on_with_one_warning(folder: Path, part: str, failure: str) ->
     assert refused.stderr.count("Warning:") == 1
 
 
-@cases("matplotlib", "numba", "ortools", "scipy")
+@cases("matplotlib", "ortools", "scipy")
 def test_doctor_finds_it(folder: Path, part: str, failure: str) -> None:
     done = checkmate(folder, part, failure, "doctor", "--json")
     problems = [f for f in json.loads(done.stdout)["findings"] if f["level"] == "problem"]

@@ -14,7 +14,7 @@ from checkmate import InfeasibleBudgetError, generators, keep_all_peak, minimum_
 from checkmate.files.serialize import graph_bytes, read_graph
 
 FASTER = 20
-DEEP = generators.transformer(20)  # 607 ops, and no machine code can be loaded in a twentieth of its time
+DEEP = generators.transformer(20)  # 607 ops
 WIDE = generators.random_layered(300, training=True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numba
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,32 +17,28 @@ from checkmate.testing.strategies import problems, training_steps
 from checkmate_solvers.local_search import Cycles, LocalSearch
 from checkmate_solvers.search import Incumbent, answer_easy_cases
 
-INTERPRETED = bool(vars(numba.config)["DISABLE_JIT"])
-BRIEF = LocalSearch(rounds=20 if INTERPRETED else 200, patience=2 if INTERPRETED else 4)
-compiled = pytest.mark.skipif(INTERPRETED, reason="too slow without machine code")
+BRIEF = LocalSearch(rounds=200, patience=4)
 
 
 class TestLocalSearch(SolverConformance):
-    examples = 3 if INTERPRETED else 30
+    examples = 30
 
     def solver(self) -> LocalSearch:
         return BRIEF
 
 
-@compiled
 @pytest.mark.parametrize(("layers", "budget", "optimum"), [(8, 4, 26), (8, 5, 22), (16, 9, 42), (32, 17, 82)])
 def test_unit_chains(layers: int, budget: int, optimum: int) -> None:
     assert BRIEF.solve(Problem(graph=chain(layers), budget=budget)).cost == optimum
 
 
-@compiled
 @settings(max_examples=60)
 @given(problem=problems(training_steps(min_layers=3)))
 def test_tiny_training_steps_are_solved_to_the_optimum(oracle, problem: Problem) -> None:
     assert BRIEF.solve(problem).cost == oracle.optimum(problem)
 
 
-@settings(max_examples=2 if INTERPRETED else 10)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**63), fixed_order=st.booleans())
 def test_the_same_seed_gives_the_same_schedule(seed: int, fixed_order: bool) -> None:
     graph = random_layered(60, seed=1)
@@ -88,7 +83,6 @@ def test_large_workspace_and_twin_outputs() -> None:
             assert simulate(graph, found.schedule).peak <= budget
 
 
-@compiled
 def test_a_seed_that_fits_is_never_lost() -> None:
     graph = transformer(1)
     problem = Problem(graph=graph, budget=int(0.9 * keep_all_peak(graph)), time_limit=5)
@@ -101,7 +95,6 @@ def test_a_seed_that_fits_is_never_lost() -> None:
     assert best.cost <= found.cost or found.status is Status.OPTIMAL
 
 
-@compiled
 def test_sequences_of_other_solvers_leave_the_starts_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """So ``auto`` takes the same way as the search alone, with the same seed."""
     graph, found, start = transformer(4), [], Cycles._start

@@ -13,7 +13,6 @@ from checkmate import DFGraph, Problem, Schedule, floor, generators, keep_all_pe
 from checkmate.solving import Deadline
 from checkmate.testing.strategies import graphs
 from checkmate_solvers import auto
-from checkmate_solvers.machine.code import machine_code
 from checkmate_solvers.tightening import tightened
 
 
@@ -72,7 +71,6 @@ def test_a_pause_that_takes_all_the_time_does_not_leave_the_whole_peak(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A garbage collection of a large process may take more CPU time than the advice of an error has."""
-    machine_code()
     graph = generators.transformer(7)
 
     def paused(*_: object, **__: object) -> int:

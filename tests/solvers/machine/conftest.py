@@ -1,52 +1,37 @@
-"""The machine code, and its arrays as lists of ops and bytes."""
+"""The library's single functions, and the arrays of a search as lists of ops and bytes."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
-import numba
 import numpy as np
 import pytest
 
-from checkmate_solvers.machine import entry as entry_module
+from checkmate_solvers.machine import library
 from checkmate_solvers.machine.arrays import BLOCKS, SHIFT, State
-from checkmate_solvers.machine.code import machine_code
-from checkmate_solvers.machine.entry import Entry
+
+INT, BOOL, DOUBLE = ctypes.c_int64, ctypes.c_bool, ctypes.c_double
+FUNCTIONS = {  # of the C files: their arguments after the state, and their result
+    "discard": ((INT,), None),
+    "exceeds": ((INT, INT, INT), BOOL),
+    "idle": ((INT,), BOOL),
+    "insert_node": ((INT, INT), INT),
+    "latest": ((INT, INT), INT),
+    "lay_out": ((), None),
+    "make_room": ((INT, INT, INT, INT, DOUBLE), BOOL),
+    "peak": ((), INT),
+    "remove_node": ((INT,), None),
+    "undo": ((INT,), None),
+}
+if checked := os.environ.get("CHECKED_LIBRARY"):  # test_library.py sets it
+    library.c_functions = library.open_library(Path(checked))
 
 Seen = Callable[[State], tuple[list[int], list[int]]]
-
-
-@pytest.fixture(scope="session")
-def work() -> Entry:
-    """Machine code for all of the search; interpreted under ``NUMBA_DISABLE_JIT=1``."""
-    return machine_code()
-
-
-class _FromTheStart(np.ndarray):
-    """An array without negative indices: machine code does not count those from the end."""
-
-    def __getitem__(self, index):
-        _check(index)
-        return super().__getitem__(index)
-
-    def __setitem__(self, index, value) -> None:
-        _check(index)
-        super().__setitem__(index, value)
-
-
-def _check(index: object) -> None:
-    for i in index if isinstance(index, tuple) else (index,):
-        if isinstance(i, int | np.integer):
-            assert i >= 0
-
-
-@pytest.fixture(autouse=True)
-def no_index_is_negative(monkeypatch) -> None:
-    """Check every index that the search uses, where it is interpreted."""
-    if vars(numba.config)["DISABLE_JIT"]:
-        monkeypatch.setattr(
-            entry_module, "held", lambda s: State(*(array.view(_FromTheStart) for array in s))
-        )
 
 
 @pytest.fixture(scope="session")
@@ -60,3 +45,16 @@ def seen() -> Seen:
         return ops[:-1].tolist(), memory[:-1].tolist()
 
     return read
+
+
+@pytest.fixture(scope="session")
+def single() -> SimpleNamespace:
+    """Functions that edit a sequence, by name; the state comes first."""
+    return SimpleNamespace(**{name: partial(_call, name) for name in FUNCTIONS})
+
+
+def _call(name: str, state: State, *arguments: float) -> int | None:
+    types, result = FUNCTIONS[name]
+    function = library.c_functions[name]
+    function.argtypes, function.restype = (ctypes.c_void_p, *types), result
+    return function(state.table.ctypes.data, *arguments)

@@ -1,4 +1,4 @@
-"""What a drop costs, and which computes it makes needless. Called from Python: without machine code only."""
+"""What a drop costs, and which computes it makes needless."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numba
-import pytest
+import numpy as np
 
 from checkmate import DFGraph
-from checkmate_solvers.machine.arrays import COST, State, state_of
-from checkmate_solvers.machine.drops import make_room
-from checkmate_solvers.machine.sequence import load
-
-pytestmark = pytest.mark.skipif(
-    not vars(numba.config)["DISABLE_JIT"], reason="test_interpreted runs these with NUMBA_DISABLE_JIT=1"
-)
+from checkmate_solvers.machine.arrays import ANY_BUDGET, COST, state_of
+from checkmate_solvers.machine.library import search
 
 
 def _graph(cost: list[float], size: list[int], deps: list[list[int]], workspace: Sequence[int]) -> DFGraph:
@@ -26,15 +20,15 @@ def _graph(cost: list[float], size: list[int], deps: list[list[int]], workspace:
 
 
 def _after_making_room(
-    seen, graph: DFGraph, sequence: list[int], *, place: int, budget: int, limit: float
+    single, seen, graph: DFGraph, sequence: list[int], *, place: int, budget: int, limit: float
 ) -> list[int]:
     """The sequence after a drop at a place of the first block, if it costs at most ``limit`` by estimate."""
-    state: State = state_of(graph, fixed_order=False, seed=0)
-    load(state, sequence)
+    state = state_of(graph, fixed_order=False, seed=0)
+    search(state, np.array(sequence), ANY_BUDGET)
     before, (_, memory) = float(state.totals[COST]), seen(state)
     excess = memory[place] - budget
     assert excess > 0
-    done = make_room(state, place, excess, budget, 1, limit)
+    done = single.make_room(state, place, excess, budget, 1, limit)
     assert done or state.totals[COST] == before
     ops, _ = seen(state)
     return ops
@@ -46,35 +40,36 @@ def _kept_and_run_again(workspace: int) -> tuple[DFGraph, list[int]]:
     return _graph([5, 1, 1, 1, 1], [2, 1, 1, 1, 1], deps, [0, 4, 0, workspace, 0]), [0, 1, 2, 3, 0, 4]
 
 
-def test_a_later_compute_of_the_same_op_goes_if_the_budget_allows_that(seen) -> None:
+def test_a_later_compute_of_the_same_op_goes_if_the_budget_allows_that(single, seen) -> None:
     graph, sequence = _kept_and_run_again(workspace=0)
-    ops = _after_making_room(seen, graph, sequence, place=1, budget=5, limit=1.0)
+    ops = _after_making_room(single, seen, graph, sequence, place=1, budget=5, limit=1.0)
     assert ops == [1, 0, 2, 3, 4]
 
 
-def test_it_stays_where_the_budget_does_not(seen) -> None:
+def test_it_stays_where_the_budget_does_not(single, seen) -> None:
     graph, sequence = _kept_and_run_again(workspace=3)
-    ops = _after_making_room(seen, graph, sequence, place=1, budget=5, limit=1.0)
+    ops = _after_making_room(single, seen, graph, sequence, place=1, budget=5, limit=1.0)
     assert ops == [1, 0, 2, 3, 0, 4]
 
 
-def test_it_stays_where_cost_does_not_count(seen) -> None:
+def test_it_stays_where_cost_does_not_count(single, seen) -> None:
     """A repair is to fit, whatever that costs: what is held for longer may be in its way."""
     graph, sequence = _kept_and_run_again(workspace=0)
-    ops = _after_making_room(seen, graph, sequence, place=1, budget=5, limit=math.inf)
+    ops = _after_making_room(single, seen, graph, sequence, place=1, budget=5, limit=math.inf)
     assert ops == [1, 0, 2, 3, 0, 4]
 
 
-def test_a_chain_that_only_the_dropped_op_needed_moves_at_no_cost(seen) -> None:
+def test_a_chain_that_only_the_dropped_op_needed_moves_at_no_cost(single, seen) -> None:
     """Op 1 is dropped while op 2 runs; op 0, whose output only op 1 reads, runs again with it, not twice."""
     graph = _graph([5, 5, 1, 1], [3, 2, 1, 1], [[], [0], [], [1, 2]], [0, 0, 4, 0])
-    ops = _after_making_room(seen, graph, [0, 1, 2, 3], place=2, budget=5, limit=1.0)
+    ops = _after_making_room(single, seen, graph, [0, 1, 2, 3], place=2, budget=5, limit=1.0)
     assert ops == [2, 0, 1, 3]
 
 
-def test_a_chain_that_others_need_is_paid_for(seen) -> None:
+def test_a_chain_that_others_need_is_paid_for(single, seen) -> None:
     """As above, but op 2 also reads the output of op 0, which can't be held while op 3 runs."""
     deps = [[], [0], [0], [], [1, 2, 3]]
     graph, sequence = _graph([5, 5, 1, 1, 1], [3, 2, 1, 1, 1], deps, [0, 0, 3, 4, 0]), [0, 1, 2, 3, 4]
-    assert _after_making_room(seen, graph, sequence, place=2, budget=7, limit=1.0) == sequence
-    assert _after_making_room(seen, graph, sequence, place=2, budget=7, limit=6.0) == [0, 2, 3, 0, 1, 4]
+    for limit, expected in ((1.0, sequence), (6.0, [0, 2, 3, 0, 1, 4])):
+        ops = _after_making_room(single, seen, graph, sequence, place=2, budget=7, limit=limit)
+        assert ops == expected

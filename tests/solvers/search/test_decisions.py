@@ -1,4 +1,4 @@
-"""Applying a decision: sequences are pruned and repaired where time and machine code allow it."""
+"""Applying a decision: sequences are pruned and repaired where time allows it."""
 
 from __future__ import annotations
 
@@ -44,15 +44,6 @@ def test_a_decision_that_does_not_fit_is_repaired(graph: DFGraph) -> None:
     assert sequence_of(graph, kept) == list(range(graph.n_ops))
     assert best.sequence is not None
     assert best.found_by.startswith("all kept")
-
-
-def test_schedules_found_without_machine_code_are_provisional(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = generators.residual(8)
-    monkeypatch.setattr("checkmate_solvers.search.decisions.available", lambda _: None)
-    best = Incumbent(Problem(graph=graph, budget=keep_all_peak(graph) // 2))
-    apply(best, {}, "eviction")
-    assert best.solution().schedule is not None
-    assert best.solution().provisional
 
 
 def test_a_step_that_can_not_end_in_time_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:

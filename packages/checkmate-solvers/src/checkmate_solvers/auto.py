@@ -3,8 +3,8 @@
 1. If the budget is below the floor, the problem is infeasible, which is a proof. If the budget has room for
    everything, that is the answer. Graphs of up to 60 ops are searched exhaustively: that often ends with the
    optimum, and else after a fraction of a second.
-2. A first schedule: Chen's √n segments. Then :mod:`~checkmate_solvers.tightening`, in machine code: a
-   schedule in milliseconds, whatever the size. A schedule that the problem names is kept if it is cheaper,
+2. A first schedule: Chen's √n segments. Then :mod:`~checkmate_solvers.tightening`: a schedule
+   in milliseconds, whatever the size. A schedule that the problem names is kept if it is cheaper,
    after a repair if it is over the budget. For a chain, binomial checkpointing gives a bound, and it or a
    dynamic programme gives a schedule. If none is found, a part of the graph may prove that there is none
    (:mod:`checkmate_solvers.parts`).
@@ -19,9 +19,6 @@
    schedule of the least budget for which any is found (:meth:`Auto.minimum_budget`), if it fits.
 
    Steps 2 and 7 have a patient deadline: on a busy machine they do as much as on an idle one.
-
-Until the machine code of the local search is compiled, once on a machine, the steps work without it:
-evictions repair the schedules, and step 6 waits for it as long as there is time.
 
 With two threads or more, step 5 goes on in a second process, beside the others
 (:mod:`checkmate_solvers.worker`). Its findings depend on its speed.
@@ -53,14 +50,7 @@ from checkmate_solvers.local_search import Cycles, LocalSearch
 from checkmate_solvers.moments.cut_milp import CutMilp
 from checkmate_solvers.moments.min_cut import MinCut
 from checkmate_solvers.parts import is_infeasible, least_peak_bound
-from checkmate_solvers.search import (
-    Incumbent,
-    answer_easy_cases,
-    await_machine_code,
-    has_machine_code,
-    keep,
-    repair,
-)
+from checkmate_solvers.search import Incumbent, answer_easy_cases, keep, repair
 from checkmate_solvers.tightening import tightened
 from checkmate_solvers.worker import Worker
 
@@ -69,19 +59,17 @@ __all__ = ["STEPS", "Auto", "cut_moments"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """What a step needs, and the time that it may use.
+    """The time that a step needs, and that it may use.
 
     Attributes:
         cost: in simulations of a schedule; the step is skipped if less time is left.
         share: of the remaining time, at most, for one run of the step.
         other_share: the same in the case that the table names as "other".
-        machine_code: whether the step is skipped without the machine code of the local search.
     """
 
     cost: float = 0.0
     share: float = 1.0
     other_share: float = 1.0
-    machine_code: bool = False
 
 
 _TABLE = {
@@ -91,7 +79,7 @@ _TABLE = {
     "chains": _Step(cost=2, share=0.2),
     # Other: at first, as the solvers for chains or local search may be quicker. The share is twice that which
     # errors use to name the least budget, so that a named budget works, too.
-    "tightening": _Step(cost=6, share=0.6, other_share=0.1, machine_code=True),
+    "tightening": _Step(cost=6, share=0.6, other_share=0.1),
     "parts": _Step(share=0.1),
     "first-cut": _Step(cost=7),
     "first-cycle": _Step(share=0.5),
@@ -186,7 +174,7 @@ class Auto:
         """Step 2."""
         problem = best.problem
         known = None if problem.start is None else simulate(problem.graph, problem.start)
-        if known is not None and known.peak > problem.budget and has_machine_code(best):
+        if known is not None and known.peak > problem.budget:
             repair(best, known.schedule.sequence.tolist(), _KNOWN)
         chain = self._may("chains", best) and isinstance(recognise(problem.graph), Chain)
         if self._may("segments", best):
@@ -249,7 +237,7 @@ class Auto:
     def _search(self, best: Incumbent, cycles: Cycles, worker: Worker | None) -> None:
         """Step 6; if a second process does step 5, until that has ended as well."""
         able = self._may("local-search", best)
-        if able and await_machine_code(best):
+        if able:
             cycles.run()
         if worker is None:
             return
@@ -279,13 +267,11 @@ class Auto:
         if self._may("exhaustive", best) and (least := _least_peak(best)) is not None:
             return least
         graph, order, patient = problem.graph, problem.fixed_order, best.clock.patient
-        found: list[Solution] = []
-        if has_machine_code(best):
-            until = patient.part(_TABLE["parts"].share)
-            lowest = least_peak_bound(graph, fixed_order=order, deadline=until)
-            sequence = tightened(replace(problem, budget=max(lowest, 1)), patient)
-            found.append(Solution.found(problem, Schedule.from_sequence(graph, sequence)))
-        if not found or found[0].peak == keep_all_peak(graph):
+        until = patient.part(_TABLE["parts"].share)
+        lowest = least_peak_bound(graph, fixed_order=order, deadline=until)
+        sequence = tightened(replace(problem, budget=max(lowest, 1)), patient)
+        found = [Solution.found(problem, Schedule.from_sequence(graph, sequence))]
+        if found[0].peak == keep_all_peak(graph):
             limit = max(patient.left_s, _SETTINGS.rules_share * problem.time_limit)
             rules = minimum_budget(graph, solver=FirstFit(), time_limit=limit, fixed_order=order)
             found.append(replace(rules, problem=problem))
@@ -294,11 +280,9 @@ class Auto:
         return min(found, key=lambda solution: solution.peak or 0)
 
     def _may(self, step: str, best: Incumbent) -> bool:
-        """Whether a step is not left out, and what it needs is there."""
-        needs = _TABLE[step]
-        if step in self.without or (needs.cost and not best.clock.has_time_for(needs.cost)):
-            return False
-        return not needs.machine_code or has_machine_code(best)
+        """Whether a step is not left out, and there is time for it."""
+        cost = _TABLE[step].cost
+        return step not in self.without and (not cost or best.clock.has_time_for(cost))
 
     @contextmanager
     def _with_worker(self, best: Incumbent) -> Iterator[Worker | None]:

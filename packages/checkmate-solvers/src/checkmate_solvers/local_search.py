@@ -1,6 +1,6 @@
 """Local search in cycles: where each starts, how hot it runs, and when the search stops.
 
-A *cycle* loads a sequence, and runs rounds (:mod:`checkmate_solvers.machine.rounds`) while the temperature
+A *cycle* loads a sequence, and runs rounds (``machine/rounds.h``) while the temperature
 falls. Cycles start from the sequences of other solvers, as soon as there are some. Without a good schedule,
 short cycles from scratch come next, until several in a row find nothing better: their results differ by more
 than a longer search gains. A cycle *from scratch* starts without recomputation, and lowers the allowed bytes
@@ -26,10 +26,9 @@ import numpy as np
 
 from checkmate import Problem, Solution, keep_all_peak
 from checkmate.analysis import needed_ops
-from checkmate.heuristics import BestHeuristic
 from checkmate_solvers.machine.arrays import Ints
 from checkmate_solvers.machine.driver import Driver
-from checkmate_solvers.search import Incumbent, answer_easy_cases, await_machine_code, has_machine_code, keep
+from checkmate_solvers.search import Incumbent, answer_easy_cases
 
 __all__ = ["Cycles", "LocalSearch"]
 
@@ -81,7 +80,7 @@ _CYCLE, _START, _DESCENT = _CycleSettings(), _StartSettings(), _DescentSettings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSearch:
-    """Ruin and recreate over sequences; see :mod:`checkmate_solvers.machine.rounds`.
+    """Ruin and recreate over sequences; see ``machine/rounds.h``.
 
     Attributes:
         rounds: of a cycle; fewer in graphs of less than a hundred ops.
@@ -104,18 +103,10 @@ class LocalSearch:
             object.__setattr__(self, "hot_every", fresh)
 
     def solve(self, problem: Problem) -> Solution:
-        """Search from scratch; proves only the easy cases.
-
-        It waits for machine code that is being compiled. Where none becomes available, the best built-in
-        heuristic answers.
-        """
+        """Search from scratch; proves only the easy cases."""
         best = Incumbent(problem)
         if not answer_easy_cases(best):
             with best.interruptible():
-                if not await_machine_code(best):
-                    found = BestHeuristic().solve(problem).schedule
-                    if found is not None:
-                        keep(best, found.sequence.tolist(), "heuristics")
                 Cycles(self, best).run()
         return best.solution()
 
@@ -123,8 +114,7 @@ class LocalSearch:
 class Cycles:
     """The cycles of one local search: each :meth:`run` goes on where the last one stopped.
 
-    The incumbent receives the sequences that they find; they start from those of other solvers, too. Without
-    machine code they find nothing.
+    The incumbent receives the sequences that they find; they start from those of other solvers, too.
     """
 
     def __init__(self, settings: LocalSearch, best: Incumbent) -> None:
@@ -141,8 +131,7 @@ class Cycles:
 
     def run(self, most: float = math.inf) -> None:
         """Run at most ``most`` cycles, while there are patience and time."""
-        able = self.incumbent.clock.has_time_for(_CYCLE.cost)
-        if not able or not has_machine_code(self.incumbent):
+        if not self.incumbent.clock.has_time_for(_CYCLE.cost):
             return
         idle = 0
         while most > 0 and idle < self.settings.patience and not self.incumbent.done:

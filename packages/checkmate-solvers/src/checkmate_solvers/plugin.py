@@ -1,17 +1,13 @@
-"""The plugin of this distribution: its solvers by name, each imported when it is used, and a command."""
+"""The plugin of this distribution: its solvers by name, each imported when it is used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
 
 from checkmate.plugins import Solver, SolverSpec, hookimpl
 
-if TYPE_CHECKING:
-    import click
-
-__all__ = ["checkmate_register_commands", "checkmate_register_solvers"]
+__all__ = ["checkmate_register_solvers"]
 
 _JAIN = (
     "Jain et al.: Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization, MLSys 2020, "
@@ -44,10 +40,9 @@ def checkmate_register_solvers() -> list[SolverSpec]:
         ),
         SolverSpec(
             name="local-search",
-            summary="ruin and recreate over sequences of ops, in machine code; reorders if it may",
-            load=_local_search,
+            summary="ruin and recreate over sequences of ops; reorders if it may",
+            load=_of("local_search:LocalSearch"),
             features=frozenset({"anytime"}),
-            requires=("numba",),
         ),
         SolverSpec(
             name="chain-dp",
@@ -96,38 +91,9 @@ def checkmate_register_solvers() -> list[SolverSpec]:
     ]
 
 
-@hookimpl
-def checkmate_register_commands(cli: click.Group) -> None:
-    """Add ``checkmate warm-up``, which compiles the local search now instead of beside the first solves."""
-    import click
-
-    @cli.command
-    def warm_up() -> None:
-        """Compile the local search of 'auto', unless this machine has it compiled.
-
-        It takes about half a minute. Without this command, the first solves work without the local search
-        while it is compiled in the background. Run it where an image or an environment is built.
-
-        Exit codes: 0 the local search is compiled; 2 it can't be compiled.
-        """
-        from checkmate_solvers.machine import compilation
-        from checkmate_solvers.machine.code import machine_code
-
-        machine_code()
-        click.echo(f"The local search is compiled, in {compilation.folder()}.")
-
-
 def _of(name: str) -> Callable[[], Solver]:
     """A function that imports a solver of this distribution, given as ``"module:Class"``, and makes one."""
     return lambda: resolve_name(f"checkmate_solvers.{name}")()
-
-
-def _local_search() -> Solver:
-    from checkmate_solvers.local_search import LocalSearch
-    from checkmate_solvers.machine import code
-
-    code.check()
-    return LocalSearch()
 
 
 def _checkmate_milp_scip() -> Solver:

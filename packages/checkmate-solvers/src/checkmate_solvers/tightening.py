@@ -1,7 +1,7 @@
 r"""Tightening: lower the peak step by step, from the peak without recomputation to the least that is found.
 
-With P the peak so far and F the floor of the graph, the next budget is P − s (P − F). Machine code repairs
-the sequence to fit it (:mod:`checkmate_solvers.machine.drops`), with as many steps as the *effort* allows; a
+With P the peak so far and F the floor of the graph, the next budget is P − s (P − F). The
+sequence is repaired to fit it (``machine/drops.h``), with as many steps as the *effort* allows; a
 few rounds of local search then remove computes that became needless. A success makes s larger and the effort
 smaller, a failure the contrary: mostly a step fails because it asks for too much at once, and finding that
 out should cost little. An effort below 1 also makes the repair colder. The first attempt leaves all first

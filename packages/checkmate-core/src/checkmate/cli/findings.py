@@ -36,13 +36,13 @@ from checkmate.text.printable import excerpt
 
 __all__ = ["Clash", "Finding", "clashes", "distribution_versions", "failure", "findings"]
 
-_OTHERS = ("numpy", "scipy", "numba", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu", "keras")
+_OTHERS = ("numpy", "scipy", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu", "keras")
 _EXTRAS = {
     "cli": (("click", "rich"), "the command line"),
     "plot": (("matplotlib",), "pictures"),
     "testing": (("hypothesis", "pytest"), "the conformance kit"),
 }
-_LIBRARIES = ("matplotlib.figure", "numba", "ortools.sat.python.cp_model", "scipy.optimize")
+_LIBRARIES = ("matplotlib.figure", "ortools.sat.python.cp_model", "scipy.optimize")
 """Modules of optional libraries that solvers and pictures need; frameworks would take too long to load."""
 
 _VARIABLES = {PLUGINS_VARIABLE, CACHE_VARIABLE, "CHECKMATE_LOG", "CHECKMATE_PROGRESS"}

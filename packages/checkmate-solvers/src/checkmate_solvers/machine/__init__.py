@@ -1,1 +1,1 @@
-"""Local search over sequences of ops with repeats, as machine code."""
+"""Local search over sequences of ops with repeats, in C."""

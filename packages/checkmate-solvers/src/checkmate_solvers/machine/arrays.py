@@ -1,4 +1,4 @@
-"""A sequence of computes as arrays, for machine code: the graph, the nodes, the blocks that hold them.
+"""A sequence of computes as arrays, for C: the graph, the nodes, the blocks that hold them.
 
 A *node* is one compute in the sequence; its id stays while it is there. Each node makes one copy of each
 output; ``death`` is the node that reads that copy last, or the node itself if no other does. The nodes are in
@@ -33,12 +33,11 @@ FILLED = 32
 SHIFT, INSIDE = 6, BLOCK - 1
 """``position >> SHIFT`` is the block, ``position & INSIDE`` the index in it."""
 
-TABLE_WIDTH = 3
-"""Columns of ``State.table``: an address, and up to two lengths."""
-
-BLOCKS, FREE, LOGGED, REPEATED, MARK, BEST_LENGTH = range(6)
+BLOCKS, FREE, LOGGED, REPEATED, MARK, BEST_LENGTH, OPS, NODES, LOG_ROOM, LOTS, WIDTH = range(11)
 """Entries of ``State.counts``: blocks in use, free node ids, entries of the log, ops that run several times,
-the last mark given out, length of ``State.best``."""
+the last mark given out, length of ``State.best``; and what never changes: the number of ops without the end,
+which is also the end's id; the number of node ids; the most entries of the log; the length of ``State.lots``;
+the most outputs of an op."""
 COST, BEST, LITTLE, TEMPERATURE = range(4)
 """Entries of ``State.totals``: the cost of the sequence, and of ``State.best`` (infinite if there is none); a
 small cost, so that of two drops without cost the one that frees more bytes wins; the temperature, of a
@@ -46,7 +45,10 @@ repair relative to its usual one."""
 
 
 class State(NamedTuple):
-    """All arrays of a search. The graph's do not change; the end is the last op."""
+    """All arrays of a search, in the order of ``state.h``. The graph's do not change; the end is the last op.
+
+    ``table`` holds addresses: no array may be replaced by another one.
+    """
 
     cost: Floats  # of each op; the end costs nothing
     workspace: Ints  # bytes of each op
@@ -87,8 +89,8 @@ class State(NamedTuple):
     best: Ints  # ops of the cheapest sequence within the budget
     counts: Ints  # single numbers, see above
     totals: Floats  # single numbers, see above
-    random: Ints  # state of the generator, which ``jit.draw`` uses and changes: never 0
-    table: Ints  # address and shape of each array, for machine code
+    random: Ints  # state of the generator: never 0
+    table: Ints  # the address of each array before it
 
 
 def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) -> State:
@@ -102,7 +104,7 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
     """
     n, width = graph.n_ops, max([1, *(len(op.outputs) for op in graph.ops)])
     nodes = max(6 * n, longest + 2 * n) + 256
-    blocks = nodes // FILLED + 2
+    blocks, log_room, lots = nodes // FILLED + 2, 16 * nodes, _lots(graph)
     reader = np.append(graph.reads.rows, np.full(len(graph.outputs), n))  # the end reads all outputs
     read = np.append(graph.reads.indices, np.array(graph.outputs, dtype=np.int64))
     inner = graph.producer[read] >= 0
@@ -129,7 +131,7 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         producer=graph.producer.copy(),
         place=place,
         size=graph.sizes.copy(),
-        lots=_lots(graph),
+        lots=lots,
         op=per_node.copy(),
         prev=per_node.copy(),
         pos=per_node.copy(),
@@ -143,20 +145,19 @@ def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) 
         add=np.zeros(blocks, dtype=np.int64),
         most=np.zeros(blocks, dtype=np.int64),
         filled=np.zeros(blocks, dtype=np.int64),
-        log=np.zeros((16 * nodes, 2), dtype=np.int64),
+        log=np.zeros((log_room, 2), dtype=np.int64),
         repeated=per_op.copy(),
         rank=per_op.copy(),
         marks=per_op.copy(),
         found=per_op.copy(),
         stack=np.zeros(nodes + len(read), dtype=np.int64),
         best=per_node.copy(),
-        counts=np.array([0, nodes, 0, 0, 0, 0]),
+        counts=np.array([0, nodes, 0, 0, 0, 0, n, nodes, log_room, len(lots), width]),
         totals=np.array([0.0, np.inf, 1e-3 * float(graph.costs.mean()) if n else 0.0, 0.0]),
         random=np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64) | 1,
-        table=np.zeros((len(State._fields), TABLE_WIDTH), dtype=np.int64),
+        table=np.zeros(len(State._fields) - 1, dtype=np.int64),
     )
-    for row, array in zip(state.table, state, strict=True):
-        row[: 1 + array.ndim] = array.ctypes.data, *array.shape
+    state.table[:] = [array.ctypes.data for array in state[:-1]]
     return state
 
 

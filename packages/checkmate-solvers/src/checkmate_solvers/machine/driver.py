@@ -1,4 +1,4 @@
-"""One sequence of ops in machine code: bring it within a budget, and search around it.
+"""One sequence of ops: bring it within a budget, and search around it, in C.
 
 Work is counted in steps and rounds, never in seconds, and random choices come from the seed. The clock is
 only looked at between pieces of the work, and the cuts between pieces do not change the result.
@@ -16,7 +16,7 @@ import numpy as np
 from checkmate import DFGraph
 from checkmate.solving import NEVER, Deadline
 from checkmate_solvers.machine.arrays import ANY_BUDGET, BEST, BEST_LENGTH, TEMPERATURE, Ints, state_of
-from checkmate_solvers.machine.code import machine_code
+from checkmate_solvers.machine.library import search
 
 __all__ = ["Driver"]
 
@@ -43,8 +43,7 @@ class Driver:
     """
 
     def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int, samples: int = 4) -> None:
-        """Wait for the machine code, if it is not compiled yet."""
-        self._work = machine_code()
+        """Make the arrays; they hold no sequence yet."""
         self._arrays = partial(state_of, graph, fixed_order=fixed_order, seed=seed)
         self._state = self._arrays()
         self._costs, self._samples = graph.costs, samples
@@ -73,7 +72,7 @@ class Driver:
         if len(ops) + 2 * len(self._costs) > len(self._state.op):
             random, self._state = self._state.random, self._arrays(longest=len(ops))
             self._state.random[:] = random
-        self._work(self._state, ops, ANY_BUDGET, 0, 0, 1.0, 1)
+        search(self._state, ops, ANY_BUDGET)
 
     def repair(self, budget: int, steps: int, *, deadline: Deadline = NEVER, noise: float = 1.0) -> bool:
         """Free bytes where most are held until everything fits; then drop computes that became needless.
@@ -89,7 +88,8 @@ class Driver:
         """
         self._state.totals[TEMPERATURE] = noise
         while steps > 0 and not deadline.passed:
-            if self._work(self._state, _NOTHING, budget, min(steps, _STEPS), 0, 1.0, self._samples)[0]:
+            most = min(steps, _STEPS)
+            if search(self._state, _NOTHING, budget, steps=most, samples=self._samples) >= 0:
                 return True
             steps -= _STEPS
         return False
@@ -118,7 +118,9 @@ class Driver:
         cooling = math.pow(cooled, 1 / max(rounds, 1))
         while rounds > 0 and not deadline.passed:
             piece, started = min(rounds, self._piece), time.monotonic()
-            _, better = self._work(self._state, _NOTHING, budget, 0, piece, cooling, self._samples)
+            better = search(
+                self._state, _NOTHING, budget, rounds=piece, cooling=cooling, samples=self._samples
+            )
             self.round_s = (time.monotonic() - started) / piece
             self._piece = max(1, min(int(_PIECE_S / max(self.round_s, 1e-9)), 2 * piece))
             rounds -= piece

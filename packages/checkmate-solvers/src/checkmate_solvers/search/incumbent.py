@@ -31,7 +31,6 @@ class Incumbent:
         cost: of the cheapest schedule so far; infinite if there is none.
         bound: proved lower bound on the cost; infinite if the problem is proved infeasible.
         poll: called at each look at :attr:`done`, for news from another process.
-        provisional: a reason why a later solve may find more, or empty; reported unless the gap is small.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -42,7 +41,6 @@ class Incumbent:
         self.base = self.bound = math.fsum(costs)
         self.cost = math.inf
         self.poll: Callable[[], object] = lambda: None
-        self.provisional = ""
         whole = all(float(c).is_integer() for c in costs)
         self._step = math.gcd(*(int(c) for c in costs)) if whole and self.base < 2**52 else 0
         self._best: Timeline | None = None
@@ -52,7 +50,7 @@ class Incumbent:
 
     @cached_property
     def driver(self) -> Driver:
-        """The machine code that repairs sequences, with arrays for this problem; waits until it is loaded."""
+        """Repairs sequences of this problem."""
         problem = self.problem
         return Driver(problem.graph, fixed_order=problem.fixed_order, seed=problem.seed)
 
@@ -150,10 +148,8 @@ class Incumbent:
     def solution(self) -> Solution:
         """The answer to the problem, from what is known now."""
         if self._best is not None:
-            if self.provisional and self.gap > _GOOD_ENOUGH:
-                self._origin["provisional"] = self.provisional
             return Solution.found(self.problem, self._best, bound=self.bound, origin=self._origin)
         if math.isinf(self.bound):
             return Solution.infeasible(self.problem)
         lowest = self._lowest.schedule if self._lowest is not None else None
-        return Solution.unknown(self.problem, bound=self.bound, reason=self.provisional, lowest=lowest)
+        return Solution.unknown(self.problem, bound=self.bound, lowest=lowest)

@@ -26,7 +26,7 @@ __all__ = ["main"]
 _WEIGHTS = {"bits": 4, "truth": 4, "tools": 1, "times": 4, "largest": 3}
 _GRACE_S = 60.0
 """Seconds for the start of a slice, and for its last check after the time of the slice."""
-_PACKAGES = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "triton", "numpy", "numba")
+_PACKAGES = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "triton", "numpy")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
