@@ -19,7 +19,7 @@ from checkmate_torch import compile
 from checkmate_torch.costs.meter import memory_meter, resident_bytes
 from checkmate_torch.memory.plain_graph import EagerStep, eager_step
 from checkmate_torch.planning.options import Options
-from checkmate_torch.planning.trace_loss import found_loss
+from checkmate_torch.planning.trace_loss import trace_loss
 from checkmate_torch.private.walk import walk
 from checkmate_torch.tracing.loss_bytes import LossBytes
 
@@ -317,7 +317,7 @@ def test_a_loss_that_is_known_is_charged_exactly() -> None:
     def loss(logits: Tensor) -> Tensor:
         return F.cross_entropy(logits.flatten(0, 1), targets)
 
-    found = found_loss(model, loss, (x,), {}, Options.parse(budget=2**40))
+    found = trace_loss(model, loss, (x,), {}, Options.parse(budget=2**40))
     assert found is not None
     assert found.kept >= targets.nbytes
     compiled, guessed = compile(model, 2**40, loss=loss), compile(model, 2**40)

@@ -83,9 +83,9 @@ def _exporter() -> Exporter:
 
 
 def _frontend() -> Frontend:
-    from checkmate_torch.api import trace as ahead
+    from checkmate_torch.adapters.frontend import Frontend as TorchFrontend
 
-    return ahead.Frontend()
+    return TorchFrontend()
 
 
 def _executor() -> Executor:

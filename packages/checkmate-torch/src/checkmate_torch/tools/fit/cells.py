@@ -32,7 +32,8 @@ from checkmate import (
 from checkmate.cost import DEVICES
 from checkmate.framework import AUTO, ProgramError, TracingSettings
 from checkmate.units import parse_budget
-from checkmate_torch.api.trace import TracedModel, made_by, trace
+from checkmate_torch.adapters.frontend import made_by
+from checkmate_torch.api.trace import TracedModel, trace
 from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.costs.price import Workspaces
 from checkmate_torch.costs.workspaces import library_bytes
