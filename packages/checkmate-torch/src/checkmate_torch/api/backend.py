@@ -6,7 +6,7 @@ import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.fx import GraphModule
@@ -107,7 +107,7 @@ class _Compiled:
         session = self.session
         trained = [k for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter) and x.requires_grad]
         n_plans = len(session.plans)
-        held = session.held_gradients(example_inputs[k] for k in trained)
+        held = session.held_gradients(cast("Tensor", example_inputs[k]) for k in trained)
         session.gradient_bytes = max(session.gradient_bytes, held)
         self.compilations.add(current_compilation())
         try:
@@ -123,12 +123,12 @@ class _Compiled:
         self.parameters.update((id(x), x) for x in example_inputs if isinstance(x, nn.Parameter))
 
         def run(*args: object) -> object:
-            self.before_call([args[k] for k in trained])
+            self.before_call(cast("Sequence[Tensor]", [args[k] for k in trained]))
             return call(*args)
 
         return run
 
-    def before_call(self, parameters: Sequence[object]) -> None:
+    def before_call(self, parameters: Sequence[Tensor]) -> None:
         """Plan again from the next call on, if held gradients or a step's other calls are not counted."""
         session = self.session
         self.count_states(*session.states.note_call())

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from checkmate import Budget, UnsupportedModelError
 from checkmate_torch.optimizer.updates import settings_of
-from checkmate_torch.planning.options import Options, TrainingStepSettings
+from checkmate_torch.planning.options import Options, TrainingStepSettings, split_settings
 from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
 from checkmate_torch.planning.unbroken_step import UnbrokenStep, WholeStep
@@ -75,8 +75,9 @@ def compile_step(
     >>> bool(losses[0] > losses[1] > losses[2])
     True
     """
-    step, others = WholeStep.parse(model, loss_fn, optimizer, settings)
-    return CompiledStep(step, Options.parse(budget=budget, **others))
+    of_step, others = split_settings(settings)
+    options = Options.parse(budget=budget, **others)
+    return CompiledStep(WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step), options)
 
 
 class CompiledStep(Viewable):

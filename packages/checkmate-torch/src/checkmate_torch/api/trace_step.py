@@ -25,7 +25,12 @@ from checkmate_torch.ops.target_device import Target, for_target
 from checkmate_torch.optimizer.separable import copied, is_memoryless
 from checkmate_torch.optimizer.whole_step import StepGraph
 from checkmate_torch.planning.decide import decide_step
-from checkmate_torch.planning.options import Options, PlanningStepSettings, TracingStepSettings
+from checkmate_torch.planning.options import (
+    Options,
+    PlanningStepSettings,
+    TracingStepSettings,
+    split_settings,
+)
 from checkmate_torch.planning.planner import Tracer
 from checkmate_torch.planning.stages import PricedStep
 from checkmate_torch.planning.unbroken_step import UnbrokenStep, WholeStep
@@ -82,8 +87,9 @@ def trace_step(
     ['update of weight', 'update of bias']
     """
     target = Target.parse(device)
-    step, others = WholeStep.parse(model, loss_fn, optimizer, settings)
+    of_step, others = split_settings(settings)
     options = options_for(target, **others)
+    step = WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step)
     done = _traced(step, example_inputs, options, target)
     if done.updates is None:
         raise RuntimeError("a whole step was traced without its updates")
@@ -136,8 +142,9 @@ def plan_step(
     (True, 0.0)
     """
     target = Target.parse(device)
-    step, others = WholeStep.parse(model, loss_fn, optimizer, settings)
+    of_step, others = split_settings(settings)
     options = options_for(target, budget=budget, **others)
+    step = WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step)
     done = _traced(step, example_inputs, options, target)
     return decide_step(
         options,

@@ -183,7 +183,7 @@ class NestedCalls:
 
         def noted(args: list[object]) -> object:
             nonlocal kept
-            if n_outstanding() and (earlier := _process.kept_bytes(args)) > call.earlier:
+            if _process.n_due() and (earlier := _process.kept_bytes(args)) > call.earlier:
                 self._warn_of_excess(call, earlier)
             _process.note_start(call, args)
             pending[call.number] = pending.get(call.number, 0) + 1

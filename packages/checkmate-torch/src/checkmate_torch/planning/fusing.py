@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from torch.fx import GraphModule, Node
 
-from checkmate import DFGraph, InfeasibleBudgetError, Problem, Schedule
+from checkmate import InfeasibleBudgetError, Problem, Schedule
 from checkmate_torch.distributed.ranks import Ranks
+from checkmate_torch.planning.decide import price_step
 from checkmate_torch.planning.options import Options
 from checkmate_torch.running.fusing import (
     Fusion,
@@ -82,23 +83,23 @@ def fused_or_not(gm: GraphModule, options: Options, compiled: Callable[[Fusing |
 
 def priced_with_chains(
     trace: Callable[[], TracedGraph],
-    price: Callable[[DFGraph, Sequence[Node | None]], DFGraph],
+    options: Options,
     fusing: Fusing | None,
 ) -> tuple[TracedGraph, TracedGraph]:
     """The priced step to decide for, and the same step as plain PyTorch runs it, without fused ops.
 
     Args:
         trace: traces the joint graph, whose chains are fused in between, and does not price it.
-        price: gives a graph the costs of its ops, each of which is a node.
+        options: with the cost model.
         fusing: None = each op runs alone.
     """
     unpriced = trace()
-    traced = plain = replace(unpriced, graph=price(unpriced.graph, unpriced.nodes))
+    traced = plain = replace(unpriced, graph=price_step(options, unpriced.graph, unpriced.nodes))
     if fusing is None:
         return traced, plain
     if fusing.moved:
-        plain = replace(traced, graph=price(unpriced.graph, in_plain_format(traced.nodes)))
+        plain = replace(traced, graph=price_step(options, unpriced.graph, in_plain_format(traced.nodes)))
     if fuse_chains(traced, fusing.measuring):
         again = trace()
-        traced = replace(again, graph=price(again.graph, again.nodes))
+        traced = replace(again, graph=price_step(options, again.graph, again.nodes))
     return traced, plain

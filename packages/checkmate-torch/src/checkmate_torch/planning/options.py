@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, TypedDict
+from typing import Any, ClassVar, Literal, Self, TypedDict, cast
 
 from torch import Tensor
 from torch.amp import GradScaler
@@ -33,6 +33,7 @@ __all__ = [
     "TrainingSettings",
     "TrainingStepSettings",
     "Warnings",
+    "split_settings",
 ]
 
 Lowering = Literal["eager", "inductor"]
@@ -135,6 +136,13 @@ class TrainingStepSettings(PlanningStepSettings, total=False):
     max_plans: int
     process_group: GroupChoice
     lowering: Lowering
+
+
+def split_settings(settings: Mapping[str, Any]) -> tuple[StepSettings, dict[str, Any]]:
+    """The settings that say what a whole step does, and the others, which say how to plan it."""
+    of_step = {name: settings[name] for name in StepSettings.__annotations__ if name in settings}
+    others = {name: value for name, value in settings.items() if name not in of_step}
+    return cast("StepSettings", of_step), others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

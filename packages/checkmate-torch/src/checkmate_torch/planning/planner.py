@@ -18,7 +18,7 @@ from checkmate_torch.capture.attention_kernels import with_kernels_of_target
 from checkmate_torch.capture.dynamo_capture import Stop
 from checkmate_torch.capture.recurrent_ops import with_recurrent_ops
 from checkmate_torch.planning.decide import log_plan
-from checkmate_torch.planning.fusing import Fusing, fused_or_not, priced_with_chains
+from checkmate_torch.planning.fusing import Fusing, fused_or_not
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.stages import Captured, PricedStep, Step
 from checkmate_torch.planning.step_plan import StepPlan
@@ -58,14 +58,7 @@ class Planner:
         return compile_joint(gm, captured.inputs, split)
 
     def _split(self, joint: Joint, *, captured: Captured, fusing: Fusing | None) -> Halves:
-        return self._planned(self._priced(joint, captured, fusing), fusing)
-
-    def _priced(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
-        """Trace and price a joint graph."""
-        self.step.prepare(joint, captured)
-        trace = partial(self.step.trace, joint, captured)
-        traced, bare = priced_with_chains(trace, self.step.price, fusing)
-        return self.step.complete(traced, bare, captured)
+        return self._planned(self.step.price(joint, captured, fusing), fusing)
 
     def _planned(self, step: PricedStep, fusing: Fusing | None) -> Halves:
         """Decide a priced step, fuse its ops if asked for, emit its code, and record the plan."""

@@ -8,8 +8,8 @@ A session is the Dynamo backend that stays; it plans each graph by a :class:`Pla
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 from checkmate import InfeasibleBudgetError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
+from checkmate_torch.capture.dynamo_capture import NotOneGraphError
 from checkmate_torch.ops.sizes import Sizes, are_within, covers, planned_sizes, planning_for
 from checkmate_torch.optimizer.state import States
 from checkmate_torch.planning.calls import NestedCalls
@@ -26,6 +27,7 @@ from checkmate_torch.planning.options import Options, Warnings
 from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.split_step import SplitStep
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan
+from checkmate_torch.planning.trace_loss import trace_loss
 from checkmate_torch.running.double_backward import refusing_double_backward
 
 __all__ = ["Generation", "Session"]
@@ -100,6 +102,22 @@ class Session:
         self.n_outgrown += len(outgrown)
         self.sizes[:] = [known for known in self.sizes if known not in (sizes, *outgrown)] + [sizes]
 
+    def find_loss_bytes(self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        """Find the bytes of ``loss=``, for later kinds of inputs too; else the rule of thumb holds."""
+        options = self.options
+        if options.loss is None or options.loss_bytes is not None:
+            return
+        try:
+            found = trace_loss(model, options.loss, args, kwargs, options)
+        except NotOneGraphError as error:
+            _log.info("%s", error)
+            found = None
+        if found is None:
+            _log.warning("the loss could not be traced: the rule of thumb takes its place")
+            self.options = replace(options, loss=None)
+        else:
+            self.options = replace(options, loss_bytes=found)
+
     def restart(self, options: Options) -> Generation:
         """Plan again, with these options; the generation of plans that ends."""
         ended = Generation(self.options, self.plans, self.n_outgrown)
@@ -163,11 +181,11 @@ class Session:
         )
         return options
 
-    def held_gradients(self, parameters: Iterable[object]) -> int:
+    def held_gradients(self, parameters: Iterable[Tensor]) -> int:
         """Bytes of the gradients that parameters hold, as far as they are counted."""
         if self.ignores_gradients:
             return 0
-        return sum(p.grad.nbytes for p in parameters if isinstance(p, Tensor) and p.grad is not None)
+        return sum(p.grad.nbytes for p in parameters if p.grad is not None)
 
     def ignore_gradients(self, error: InfeasibleBudgetError) -> None:
         """Count no held gradients any more, because no plan has room for them."""

@@ -19,6 +19,7 @@ from checkmate_torch.memory.account import Holdings, named
 from checkmate_torch.memory.plain_graph import eager_step
 from checkmate_torch.planning.calls import Earlier, NestedCalls, PlannedCall
 from checkmate_torch.planning.decide import LEAST_S, budget_bytes, decide_step, least_memory
+from checkmate_torch.planning.fusing import Fusing
 from checkmate_torch.planning.retain_graph import decide_for_repeats
 from checkmate_torch.planning.stages import Captured, PricedStep, Step
 from checkmate_torch.private import Halves, Joint, graph_break
@@ -76,8 +77,20 @@ class SplitStep(Step):
             holdings = holdings.with_further(Kind.EARLIER_GRADIENTS, max(0, more))
         return holdings
 
-    def trace(self, joint: Joint, captured: Captured) -> TracedGraph:
+    def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
         """Trace the joint graph with the loss as an op at the boundary."""
+        traced, bare = self.traced_and_priced(partial(self._trace, joint, captured), fusing)
+        traced, plain, holdings = self.with_given_costs(traced), captured.plain, captured.holdings
+        return PricedStep(
+            captured=captured,
+            traced=traced,
+            holdings=holdings,
+            account=holdings.account(traced),
+            plain_peak=None if plain is None else plain.peak_beside(bare.graph, bare.nodes, holdings.size),
+            decision=self.calls.decision(traced.graph, captured.earlier.depth),
+        )
+
+    def _trace(self, joint: Joint, captured: Captured) -> TracedGraph:
         traced = trace_joint(
             joint.module,
             n_primals=joint.n_primals,
@@ -87,18 +100,6 @@ class SplitStep(Step):
             name="" if self.module is None else self.module.__class__.__name__,  # of a proxy, too
         )
         return replace(traced, graph=named(traced, captured.inputs, self.module))
-
-    def complete(self, traced: TracedGraph, bare: TracedGraph, captured: Captured) -> PricedStep:
-        """Predict plain PyTorch's peak, and look for a decision that was made for the whole nest."""
-        traced, plain, holdings = self.costs_of_given(traced), captured.plain, captured.holdings
-        return PricedStep(
-            captured=captured,
-            traced=traced,
-            holdings=holdings,
-            account=holdings.account(traced),
-            plain_peak=None if plain is None else plain.peak_beside(bare.graph, bare.nodes, holdings.size),
-            decision=self.calls.decision(traced.graph, captured.earlier.depth),
-        )
 
     def decide(self, step: PricedStep) -> Solution:
         """The best schedule within the budget, as far as the calls of the step are known.

@@ -1,17 +1,17 @@
 """The values that the stages of planning hand on, and the stages in which the two kinds of steps differ.
 
-    gm ─capture→ Captured ─trace, price→ PricedStep ─decide→ Solution ─fuse→ Schedule ─emit→ Halves
+    gm ─capture→ Captured ─price→ PricedStep ─decide→ Solution ─fuse→ Schedule ─emit→ Halves
 
-A :class:`Step` says how its kind of step is captured, traced, decided and emitted; the planner does the rest.
+A :class:`Step` says how its kind of step is captured, priced, decided and emitted; the planner does the rest.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from checkmate import DFGraph, Schedule, Solution
 from checkmate.framework import schedule_of
@@ -21,7 +21,7 @@ from checkmate_torch.memory.account import Holdings
 from checkmate_torch.memory.plain_graph import EagerStep
 from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
 from checkmate_torch.planning.calls import Decision, Earlier
-from checkmate_torch.planning.decide import price_step
+from checkmate_torch.planning.fusing import Fusing, priced_with_chains
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.private import Halves, Joint
@@ -113,32 +113,9 @@ class Step(ABC):
     def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:
         """Look around a captured graph: what is resident, and what plain PyTorch needs."""
 
-    def prepare(self, joint: Joint, captured: Captured) -> None:  # noqa: B027 - most joint graphs are ready
-        """Change a joint graph, in place, before it is traced."""
-
     @abstractmethod
-    def trace(self, joint: Joint, captured: Captured) -> TracedGraph:
-        """Trace a joint graph; without costs."""
-
-    def price(self, graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
-        """A graph with the costs of its ops; where a schedule is given, that brings its own costs later."""
-        return graph if self.given is not None else price_step(self.options, graph, nodes)
-
-    @abstractmethod
-    def complete(self, traced: TracedGraph, bare: TracedGraph, captured: Captured) -> PricedStep:
-        """Complete a priced graph: name its tensors, count the bytes besides, predict plain PyTorch's peak.
-
-        Args:
-            traced: the graph to decide for.
-            bare: the same graph without fused ops.
-            captured: where it comes from.
-        """
-
-    def costs_of_given(self, traced: TracedGraph) -> TracedGraph:
-        """A traced step with the costs of the schedule that is given, if one is."""
-        if self.given is None:
-            return traced
-        return replace(traced, graph=self.given.priced(traced.graph))
+    def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
+        """Trace a joint graph, price its ops, and count the bytes besides; it may be changed in place."""
 
     @abstractmethod
     def decide(self, step: PricedStep) -> Solution:
@@ -147,3 +124,18 @@ class Step(ABC):
     @abstractmethod
     def emit(self, step: PricedStep, solution: Solution, schedule: Schedule, fusion: Fusion | None) -> Halves:
         """The code that follows a schedule."""
+
+    def traced_and_priced(
+        self, trace: Callable[[], TracedGraph], fusing: Fusing | None
+    ) -> tuple[TracedGraph, TracedGraph]:
+        """As :func:`priced_with_chains`; a schedule that is given brings its own costs later."""
+        if self.given is not None:
+            traced = trace()
+            return traced, traced
+        return priced_with_chains(trace, self.options, fusing)
+
+    def with_given_costs(self, traced: TracedGraph) -> TracedGraph:
+        """A traced step with the costs of the schedule that is given, if one is."""
+        if self.given is None:
+            return traced
+        return replace(traced, graph=self.given.priced(traced.graph))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import GeneratorType
 from typing import NamedTuple, cast
 
@@ -29,7 +28,6 @@ from checkmate_torch.planning.calls import n_outstanding
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.session import Generation, Session
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
-from checkmate_torch.planning.trace_loss import trace_loss
 from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, is_transformed, plain_call
 
 __all__ = ["PlannedTraining"]
@@ -130,7 +128,7 @@ class PlannedTraining(Viewable):
             self._session.warnings.once("transformed", _TRANSFORMED)
             return plain_call(model, *args, **kwargs)
         args = [iter(tuple(x)) if isinstance(x, GeneratorType) else x for x in args]  # Dynamo reads these
-        self._find_loss_bytes(model, args, kwargs)
+        self._session.find_loss_bytes(model, args, kwargs)
         self._count_states(*self._session.states.note_call())
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
@@ -164,24 +162,6 @@ class PlannedTraining(Viewable):
         ):
             return True
         raise error
-
-    def _find_loss_bytes(
-        self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> None:
-        """Find the bytes of ``loss=``, for later kinds of inputs too; else the rule of thumb holds."""
-        options = self.options
-        if options.loss is None or options.loss_bytes is not None:
-            return
-        try:
-            found = trace_loss(model, options.loss, args, kwargs, options)
-        except NotOneGraphError as error:
-            _log.info("%s", error)
-            found = None
-        if found is None:
-            _log.warning("the loss could not be traced: the rule of thumb takes its place")
-            self._session.options = replace(options, loss=None)
-        else:
-            self._session.options = replace(options, loss_bytes=found)
 
     def _make_room(self, error: TooManyPlansError) -> bool:
         """Drop all plans if many of them are outgrown; else warn that there can be no further ones."""

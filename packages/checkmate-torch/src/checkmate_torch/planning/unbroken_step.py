@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 from torch import Tensor, nn
@@ -29,7 +30,8 @@ from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
 from checkmate_torch.optimizer.updates import ParameterUpdate, Updates
 from checkmate_torch.optimizer.whole_step import join_loss, renamed, with_updates
 from checkmate_torch.planning.decide import decide_step
-from checkmate_torch.planning.options import Options, StepSettings
+from checkmate_torch.planning.fusing import Fusing
+from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.stages import Captured, PricedStep, Step
 from checkmate_torch.planning.step_plan import GivenSchedule
@@ -37,7 +39,6 @@ from checkmate_torch.private import Boxed, Halves, Joint, mark_boxed, tree_map_o
 from checkmate_torch.running.emit import emit_unbroken
 from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.tracing.joint_graph import trace_unbroken
-from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["UnbrokenStep", "WholeStep"]
 
@@ -82,20 +83,6 @@ class WholeStep:
                         f"parameter {n} of group {k} of the optimizer, of shape {tuple(parameter.shape)}, is "
                         "none of the model's: make the optimizer with the parameters of this model"
                     )
-
-    @classmethod
-    def parse(
-        cls,
-        model: nn.Module,
-        loss_fn: Callable[..., object],
-        optimizer: Optimizer,
-        settings: Mapping[str, Any],
-    ) -> tuple[Self, dict[str, Any]]:
-        """Read the settings of a step; the others, which say how to plan it, are returned too."""
-        of_step = StepSettings.__annotations__
-        own = {name: value for name, value in settings.items() if name in of_step}
-        others = {name: value for name, value in settings.items() if name not in of_step}
-        return cls(model=model, loss_fn=loss_fn, optimizer=optimizer, **own), others
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -167,29 +154,26 @@ class UnbrokenStep(Step):
             plain=eager_step(gm, inputs, accumulates=accumulates) if self.given is None else None,
         )
 
-    def prepare(self, joint: Joint, captured: Captured) -> None:
-        """Start the backward pass in the graph, and compute only gradients that an update reads."""
-        join_loss(joint, _parameters(captured), self.updates)
+    def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
+        """Trace the joint graph with the loss as an op like any other, and append the updates.
 
-    def trace(self, joint: Joint, captured: Captured) -> TracedGraph:
-        """Trace the joint graph, in which the loss is an op like any other."""
-        return trace_unbroken(
+        Early updates need room for temporaries: where it is missing and PyTorch's own order fits, that order
+        is the best.
+        """
+        parameters = {k: x for k, x in enumerate(captured.inputs) if isinstance(x, nn.Parameter)}
+        join_loss(joint, parameters, self.updates)
+        trace = partial(
+            trace_unbroken,
             joint.module,
             n_forward_outputs=joint.n_outputs,
             reserve=captured.holdings.size,
             name=type(self.module).__name__,
         )
-
-    def complete(self, traced: TracedGraph, bare: TracedGraph, captured: Captured) -> PricedStep:
-        """Append the updates, count what they hold, and predict plain PyTorch's peak.
-
-        Early updates need room for temporaries: where it is missing and PyTorch's own order fits, that order
-        is the best.
-        """
+        traced, bare = self.traced_and_priced(trace, fusing)
         statistics = [n.meta["val"] for n in traced.joint.graph.nodes if is_new_statistic(n)]
-        step = with_updates(traced, _parameters(captured), self.updates, self._profile)
+        step = with_updates(traced, parameters, self.updates, self._profile)
         step = renamed(step, named(step.traced, captured.inputs, self.module))
-        step = replace(step, traced=self.costs_of_given(step.traced))
+        step = replace(step, traced=self.with_given_costs(step.traced))
         holdings = captured.holdings.with_further(Kind.BUFFERS, sum(map(allocated_bytes, statistics)))
         if step.held:
             holdings = holdings.with_further(Kind.EARLIER_GRADIENTS, step.held)
@@ -241,11 +225,6 @@ class UnbrokenStep(Step):
         if self.given is not None or not (options.workspaces or options.cost_model == "profiled"):
             return update.counted()
         return update.profile()
-
-
-def _parameters(captured: Captured) -> dict[int, nn.Parameter]:
-    """Index of an input → the parameter that it is."""
-    return {k: x for k, x in enumerate(captured.inputs) if isinstance(x, nn.Parameter)}
 
 
 def _guarded(run: Boxed, updated: Mapping[int, nn.Parameter]) -> Boxed:
