@@ -17,10 +17,11 @@ from checkmate.framework import ProgramError
 from checkmate.plugins import EXECUTORS, StepReport
 from checkmate.testing import ExecutorConformance
 from checkmate.testing.conformance import harness
-from checkmate_torch import UnsupportedModelError, bind, compile_step, emit, memory_meter, trace, trace_step
+from checkmate_torch import UnsupportedModelError, bind, compile_step, memory_meter, trace, trace_step
 from checkmate_torch.adapters.executor import Executor
 from checkmate_torch.adapters.trials import TRIALS
 from checkmate_torch.ops.recompute_rules import is_batch_norm_training, is_random
+from checkmate_torch.running import emit
 from checkmate_torch.running.graph_writer import Pass
 from zoo.small_torch import perceptron
 
