@@ -20,7 +20,6 @@ from checkmate_torch.costs.meter import memory_meter, resident_bytes
 from checkmate_torch.memory.plain_graph import EagerStep, eager_step
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.trace_loss import trace_loss
-from checkmate_torch.private.walk import walk
 from checkmate_torch.tracing.loss_bytes import LossBytes
 
 TOLERANCE = 0.02
@@ -204,26 +203,6 @@ def test_the_predicted_peak_is_the_allocators(name: str) -> None:
     (plan,) = compiled.plans
     assert plan.plain_peak == pytest.approx(measured(lambda: model(*args), model, args), rel=TOLERANCE)
     assert not plan.remarks
-
-
-@pytest.mark.parametrize("name", ["language", "unrolled", "regression", "pictures"])
-def test_a_walk_makes_the_engines_gradients_in_the_engines_memory(name: str) -> None:
-    """The walk replaces autograd's engine for fake tensors of a GPU that is not here."""
-    made, inputs = MODELS[name]
-    results = []
-    for run_backward in (torch.autograd.backward, walk):
-        torch.manual_seed(0)
-        model, args = made(), inputs()
-        with memory_meter(model, args) as meter:
-            losses = [model(*args)]
-            run_backward(losses)
-        results.append((meter.peak, [p.grad for p in model.parameters()]))
-    (peak, gradients), (walked_peak, walked) = results
-    assert walked_peak == pytest.approx(peak, rel=TOLERANCE)
-    for one, other in zip(gradients, walked, strict=True):
-        assert one is not None
-        assert other is not None
-        assert one.equal(other)
 
 
 def test_a_share_is_one_of_the_plain_peak() -> None:

@@ -25,8 +25,7 @@ from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
 from checkmate_torch.costs.meter import resident_bytes
 from checkmate_torch.memory.plain_code import plain_step
 from checkmate_torch.memory.plain_graph import EagerStep
-from checkmate_torch.ops.device import obtainable_bytes
-from checkmate_torch.ops.target_device import Target, for_target
+from checkmate_torch.ops.device import Target, for_target, obtainable_bytes
 from checkmate_torch.planning.decide import decide_step
 from checkmate_torch.planning.options import ModelSettings, Options, TracingModelSettings
 from checkmate_torch.planning.planner import Tracer
@@ -90,8 +89,8 @@ def trace(
             model that returns its loss needs none.
         device: the device to trace for, wherever the model is; default the model's. ``"cuda:H100-80GB"``
             names one of the table :data:`checkmate.cost.DEVICES`, which need not be here: costs are then its
-            roofline's by default, and bytes are those that CUDA's allocator gives out. A CUDA build of
-            PyTorch traces CUDA's kernels also without a GPU; other builds trace the CPU's, and say so.
+            roofline's by default, and bytes are those that CUDA's allocator gives out. Without a
+            GPU, tensors of the CPU stand in for its tensors.
         **settings: :class:`~checkmate_torch.planning.options.TracingModelSettings`. The default of
             ``workspaces`` is None here, and ``cost_model`` may name a device that this machine lacks.
 

@@ -21,7 +21,7 @@ from checkmate.framework import TracedStep
 from checkmate_torch.api.trace import options_for
 from checkmate_torch.capture.dynamo_capture import stopped
 from checkmate_torch.capture.fake_twins import fake_like, twin_of
-from checkmate_torch.ops.target_device import Target, for_target
+from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.optimizer.separable import copied, is_memoryless
 from checkmate_torch.optimizer.whole_step import StepGraph
 from checkmate_torch.planning.decide import decide_step

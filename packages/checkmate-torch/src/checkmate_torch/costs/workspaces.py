@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from checkmate_torch.ops.device import counts_as_cuda, current_target
 from checkmate_torch.ops.sizes import largest
 from checkmate_torch.ops.storages import rounded
-from checkmate_torch.ops.target_device import counts_as_cuda, current_target
 from checkmate_torch.private import tree_leaves
 
 __all__ = ["guessed_workspace", "library_bytes"]

@@ -16,15 +16,14 @@ from torch import Tensor, nn
 
 from checkmate import CheckmateError, UnsupportedModelError
 from checkmate_torch.capture.arguments import Loss
-from checkmate_torch.capture.attention_kernels import RunsKernelsOfTarget
 from checkmate_torch.capture.fake_twins import on_fakes
+from checkmate_torch.capture.target_kernels import RunsKernelsOfTarget
 from checkmate_torch.memory.live_bytes import Follower
 from checkmate_torch.memory.plain_graph import EagerStep
+from checkmate_torch.ops.device import current_target
 from checkmate_torch.ops.storages import rounded, storages_of
-from checkmate_torch.ops.target_device import current_target
 from checkmate_torch.private import (
     OpOverload,
-    run_backward,
     storage_id,
     tree_leaves,
 )
@@ -68,9 +67,7 @@ def plain_step(model: nn.Module, example_inputs: object, loss: Loss | None = Non
             found = output if loss is None else loss(output)
             del output
             _check_loss(found)
-            losses = [found]
-            del found
-            run_backward(losses)
+            torch.autograd.backward([found])
             return EagerStep(moments=follower.moments)
     except CheckmateError:
         raise

@@ -26,7 +26,6 @@ from checkmate_torch.ops.storages import rounded
 from checkmate_torch.private import (
     fake_mode,
     is_checkpoint,
-    run_backward,
     run_checkpoint,
     saves_are_hooked,
     storage_id,
@@ -143,7 +142,7 @@ def _run(
         follower.charge(known.kept, known.workspace)
     else:
         starts = [_OuterLoss.apply(follower, loss, *outputs)]  # type: ignore[no-untyped-call]
-    run_backward(starts)
+    torch.autograd.backward(starts)
     return EagerStep(moments=follower.moments)
 
 

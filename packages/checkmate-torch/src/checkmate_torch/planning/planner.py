@@ -14,9 +14,9 @@ from functools import partial
 
 from torch.fx import GraphModule
 
-from checkmate_torch.capture.attention_kernels import with_kernels_of_target
 from checkmate_torch.capture.dynamo_capture import Stop
 from checkmate_torch.capture.recurrent_ops import with_recurrent_ops
+from checkmate_torch.capture.target_kernels import with_kernels_of_target
 from checkmate_torch.planning.decide import log_plan
 from checkmate_torch.planning.fusing import Fusing, fused_or_not
 from checkmate_torch.planning.options import Options

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -21,6 +23,7 @@ __all__ = [
     "WeakStorage",
     "active_ddp",
     "argument_names",
+    "autocast_on_cpu",
     "autograd_inside_of_op",
     "in_place_form",
     "is_checkpoint",
@@ -44,6 +47,24 @@ __all__ = [
 def argument_names(op: OpOverload) -> list[str]:
     """The names of an operator's arguments, in order."""
     return [argument.name for argument in op._schema.arguments]
+
+
+@contextmanager
+def autocast_on_cpu() -> Iterator[None]:
+    """Within the block, ``torch.autocast("cuda", …)`` casts tensors of the CPU instead of doing nothing."""
+    autocast = torch.amp.autocast_mode.autocast
+    enter = autocast.__init__
+
+    @wraps(enter)
+    def of_cpu(
+        self: Any, device_type: str, dtype: torch.dtype | None = None, *rest: Any, **others: Any
+    ) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
+        enter(self, device_type, dtype, *rest, **others)
+
+    with patch.object(autocast, "__init__", of_cpu):
+        yield
 
 
 @contextmanager

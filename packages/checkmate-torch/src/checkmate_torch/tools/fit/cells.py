@@ -39,7 +39,7 @@ from checkmate_torch.costs.price import Workspaces
 from checkmate_torch.costs.workspaces import library_bytes
 from checkmate_torch.memory.plain_code import plain_step
 from checkmate_torch.memory.plain_graph import EagerStep
-from checkmate_torch.ops.target_device import Target, for_target
+from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.private import fake_mode, registries, tree_map
 from checkmate_torch.tools.fit.optimizers import MakeOptimizer, UpdateBytes, named_optimizer, update_bytes
 from checkmate_torch.tools.fit.table import Fit, FitTable

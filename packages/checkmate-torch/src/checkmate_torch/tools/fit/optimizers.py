@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from checkmate import BudgetError
 from checkmate_torch.memory.account import state_bytes
 from checkmate_torch.memory.memoryless import WithoutMemory, on_meta
-from checkmate_torch.ops.target_device import counts_as_cuda
+from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.optimizer.separable import step_alone
 from checkmate_torch.private import unfaked
 
