@@ -131,7 +131,6 @@ class _Compiled:
     def before_call(self, parameters: Sequence[Tensor]) -> None:
         """Plan again from the next call on, if held gradients or a step's other calls are not counted."""
         session = self.session
-        self.count_states(*session.states.note_call())
         held = session.held_gradients(parameters)
         if held > session.gradient_bytes:
             session.gradient_bytes = held
@@ -154,12 +153,8 @@ class _Compiled:
 
     def count_state_of(self, optimizer: Optimizer) -> None:
         """Count the state of an optimizer that has stepped parameters of these graphs."""
-        if self.session.states.note(optimizer, self.parameters):
-            self.count_states(type(optimizer).__name__)
-
-    def count_states(self, name: str, calls: int = 0) -> None:
-        """Count what optimizers keep, the one of this name in the middle of its step too."""
-        if options := self.session.count_states(name, calls):
+        holds_any = self.session.states.note(optimizer, self.parameters)
+        if holds_any and (options := self.session.count_states(optimizer)):
             self.plan_again(options)
 
 

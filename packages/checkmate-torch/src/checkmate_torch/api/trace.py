@@ -23,8 +23,7 @@ from checkmate_torch.capture.arguments import Loss, check_loss, check_module
 from checkmate_torch.capture.dynamo_capture import captured, stopped
 from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
 from checkmate_torch.costs.meter import resident_bytes
-from checkmate_torch.memory.plain_code import plain_step
-from checkmate_torch.memory.plain_graph import EagerStep
+from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
 from checkmate_torch.ops.device import Target, for_target, obtainable_bytes
 from checkmate_torch.planning.decide import decide_step
 from checkmate_torch.planning.options import ModelSettings, Options, TracingModelSettings
@@ -66,7 +65,7 @@ class TracedModel(TracedStep):
     loss: Loss | None
     options: Options
     plain_peak: int | None
-    plain: EagerStep | None
+    plain: PlainStep | None
 
 
 def trace(
@@ -200,15 +199,15 @@ def _traced(
     )
 
 
-def _followed(model: nn.Module, example_inputs: object, loss: Loss | None) -> EagerStep | None:
+def _followed(model: nn.Module, example_inputs: object, loss: Loss | None) -> PlainStep | None:
     """The plain step of the model's own code; None if it can't be followed, or its loss is not known."""
     try:
-        return plain_step(model, example_inputs, loss)
+        return plain_step_of_code(model, example_inputs, loss)
     except UnsupportedModelError:
         return None
 
 
-def _plain_peak(step: EagerStep, done: PricedStep) -> int:
+def _plain_peak(step: PlainStep, done: PricedStep) -> int:
     """The peak of the plain step, with what it holds besides model and batch."""
     besides = (Kind.RESERVE, Kind.OPTIMIZER, Kind.LIBRARIES)
     fixed = sum(done.account.fixed.get(kind, 0) for kind in besides)

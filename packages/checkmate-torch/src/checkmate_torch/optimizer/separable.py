@@ -24,7 +24,7 @@ from checkmate import CheckmateError, UnsupportedModelError
 from checkmate_torch.private import FakeTensor, unfaked
 
 __all__ = [
-    "Alone",
+    "OneParameterStep",
     "UnsupportedOptimizerError",
     "copied",
     "is_memoryless",
@@ -121,8 +121,8 @@ def _inside(optimizer: Optimizer) -> Optimizer:
     return optimizer
 
 
-class Alone:
-    """Runs an optimizer for one parameter at a time."""
+class OneParameterStep:
+    """Steps an optimizer for one parameter at a time."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         """Of an optimizer, which keeps the state."""
@@ -239,7 +239,7 @@ def _together(optimizer: Optimizer, gradients: Sequence[Tensor | None]) -> None:
 
 def _apart(optimizer: Optimizer, gradients: Sequence[Tensor | None]) -> None:
     """As a compiled step does, where the backward pass reaches the last parameter first."""
-    update = Alone(optimizer)
+    update = OneParameterStep(optimizer)
     places = [(group, p) for group in optimizer.param_groups for p in group["params"]]
     for (group, parameter), gradient in reversed([*zip(places, gradients, strict=True)]):
         if gradient is not None:

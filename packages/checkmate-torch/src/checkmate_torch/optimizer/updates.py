@@ -22,9 +22,10 @@ from torch.optim import Optimizer
 from checkmate.cost import OpProfile
 from checkmate.framework import by_bytes
 from checkmate_torch.costs.profile import profile_op
-from checkmate_torch.memory.memoryless import WithoutMemory, on_meta
+from checkmate_torch.memory.live_bytes import LiveBytes
 from checkmate_torch.ops.storages import storages_of
-from checkmate_torch.optimizer.separable import Alone, copied, overwrites_gradients
+from checkmate_torch.optimizer.meta_step import on_meta
+from checkmate_torch.optimizer.separable import OneParameterStep, copied, overwrites_gradients
 from checkmate_torch.private import unfaked
 
 __all__ = ["Accumulation", "ParameterUpdate", "Updates", "settings_of"]
@@ -53,7 +54,7 @@ class Updates:
     accumulate: int = 1
     scaler: GradScaler | None = None
     overwrites: bool | None = None
-    _update: Alone = field(init=False, repr=False)
+    _update: OneParameterStep = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse an optimizer that can't be split."""
@@ -63,7 +64,7 @@ class Updates:
             )
         if self.overwrites is None:
             object.__setattr__(self, "overwrites", overwrites_gradients(self.optimizer))
-        object.__setattr__(self, "_update", Alone(self.optimizer))
+        object.__setattr__(self, "_update", OneParameterStep(self.optimizer))
 
     def of(self, parameter: nn.Parameter) -> ParameterUpdate | None:
         """The update of a parameter; None if the optimizer does not hold it."""
@@ -222,9 +223,9 @@ class ParameterUpdate:
                 updates=replace(self.updates, optimizer=twin), parameter=parameter, place=self.place
             )
             scale = None if self.updates.max_norm is None else torch.ones((), device="meta")
-            with WithoutMemory():
+            with LiveBytes(reads_ones=True):
                 update(parameter, gradient, scale)  # the first update makes the state
-            with WithoutMemory() as run:
+            with LiveBytes(reads_ones=True) as run:
                 update(parameter, gradient, scale)
             moved = storages_of([parameter, gradient, twin.state[parameter]]).values()
             seconds = by_bytes(sum(storage.nbytes() for storage in moved)).seconds

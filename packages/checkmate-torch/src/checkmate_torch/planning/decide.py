@@ -16,7 +16,7 @@ from checkmate.report import Account
 from checkmate.units import parse_budget
 from checkmate_torch.costs.price import price
 from checkmate_torch.distributed.ranks import Ranks, decided_together, priced_together
-from checkmate_torch.memory.account import Holdings
+from checkmate_torch.memory.account import ResidentBytes
 from checkmate_torch.ops.device import obtainable_bytes
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.step_plan import StepPlan
@@ -108,7 +108,7 @@ def least_memory(graph: DFGraph, time_limit: float = LEAST_S) -> Solution:
     return minimum_budget(graph, fixed_order=True, time_limit=time_limit)
 
 
-def log_plan(plans: Sequence[StepPlan], holdings: Holdings) -> None:
+def log_plan(plans: Sequence[StepPlan], holdings: ResidentBytes) -> None:
     """Log the latest plan with the shapes of its batch."""
     label = ", ".join(str(tuple(x.shape)) for x in holdings.batch)
     text = repr(plans[-1].solution)  # handlers may keep the record: it must not hold the plan

@@ -18,7 +18,7 @@ from checkmate.report import Kind
 from checkmate.units import parse_bytes
 from checkmate_torch.capture.arguments import check_loss, check_max_plans, check_optimizer
 from checkmate_torch.distributed.ranks import GroupChoice, checked_group
-from checkmate_torch.memory.account import optimizer_bytes
+from checkmate_torch.optimizer.meta_step import optimizer_bytes
 from checkmate_torch.tracing.loss_bytes import LossBytes
 
 __all__ = [

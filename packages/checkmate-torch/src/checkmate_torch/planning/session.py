@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.fx import GraphModule
+from torch.optim import Optimizer
 
 from checkmate import InfeasibleBudgetError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError
 from checkmate_torch.ops.sizes import Sizes, are_within, covers, planned_sizes, planning_for
-from checkmate_torch.optimizer.state import States
+from checkmate_torch.optimizer.state import States, calls_the_model
 from checkmate_torch.planning.calls import NestedCalls
 from checkmate_torch.planning.joint_budget import decide_together
 from checkmate_torch.planning.options import Options, Warnings
@@ -148,30 +149,27 @@ class Session:
         self.plans[:], self.options = plans, options
         return True
 
-    def count_states(self, name: str, calls: int = 0) -> Options | None:
+    def count_states(self, optimizer: Optimizer) -> Options | None:
         """Charge the bytes of optimizers in the plans so far.
 
         Args:
-            name: of the optimizer that was noted; empty = none.
-            calls: number of its calls of the model. Unless it is a power of two, a warning takes the place of
-                planning again, because state that grows with each call would need a plan for each.
+            optimizer: the one whose state was noted last.
 
         Returns:
             the options to plan again with, if the plans have no room.
         """
-        size = self.states.size
+        name, size = type(optimizer).__name__, self.states.size
+        if self.given is None and calls_the_model(optimizer) and not self.options.reserve:
+            self.warnings.once(
+                "closure",
+                f"{name} calls the model inside of its step, and what it holds meanwhile besides its state "
+                "is not counted: the step may exceed the budget by that. Pass those bytes as reserve=",
+            )
         more = size - self.options.optimizer_bytes
-        if self.given is not None or not name or more <= 0:
+        if self.given is not None or more <= 0:
             return None
         options = self.options.with_state(size)
         if self.charge(Kind.OPTIMIZER, size, options):
-            return None
-        if calls & (calls - 1):
-            self.warnings.once(
-                "optimizer",
-                f"{name} holds {format_bytes(more)} more than the plans count, and its step may exceed the "
-                "budget by that until its state has doubled. Pass the bytes as reserve=",
-            )
             return None
         _log.info(
             "%s keeps %s that the plans do not count: the next call plans again. optimizer= counts them from "

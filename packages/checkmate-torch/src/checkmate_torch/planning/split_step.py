@@ -15,8 +15,8 @@ from checkmate.framework import schedule_of
 from checkmate.report import Kind
 from checkmate.units import format_bytes
 from checkmate_torch.distributed.ranks import bucket_bytes
-from checkmate_torch.memory.account import Holdings, named
-from checkmate_torch.memory.plain_graph import eager_step
+from checkmate_torch.memory.account import ResidentBytes, named
+from checkmate_torch.memory.plain_step import plain_step_of_graph
 from checkmate_torch.planning.calls import Earlier, NestedCalls, PlannedCall
 from checkmate_torch.planning.decide import LEAST_S, budget_bytes, decide_step, least_memory
 from checkmate_torch.planning.fusing import Fusing
@@ -61,17 +61,17 @@ class SplitStep(Step):
         return Captured(
             inputs=inputs,
             holdings=self._holdings(inputs, earlier),
-            plain=eager_step(gm, inputs, loss=loss) if self.given is None else None,
+            plain=plain_step_of_graph(gm, inputs, loss=loss) if self.given is None else None,
             loss=loss,
             continues=continues,
             earlier=earlier,
         )
 
-    def _holdings(self, inputs: Sequence[object], earlier: Earlier) -> Holdings:
+    def _holdings(self, inputs: Sequence[object], earlier: Earlier) -> ResidentBytes:
         besides = {Kind.BUCKETS: bucket_bytes(), Kind.EARLIER_CALLS: earlier.size}
         if self.module is None:
             besides[Kind.EARLIER_GRADIENTS] = self.gradient_bytes
-        holdings = Holdings.of(self.module, inputs, self.options.fixed | besides)
+        holdings = ResidentBytes.of(self.module, inputs, self.options.fixed | besides)
         if self.calls.backward_repeats:  # gradients of the first backward pass, held in the next
             more = sum(holdings.trained.values()) - holdings.fixed.get(Kind.EARLIER_GRADIENTS, 0)
             holdings = holdings.with_further(Kind.EARLIER_GRADIENTS, max(0, more))

@@ -17,8 +17,8 @@ from checkmate import DFGraph, Schedule, Solution
 from checkmate.framework import schedule_of
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account
-from checkmate_torch.memory.account import Holdings
-from checkmate_torch.memory.plain_graph import EagerStep
+from checkmate_torch.memory.account import ResidentBytes
+from checkmate_torch.memory.plain_step import PlainStep
 from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
 from checkmate_torch.planning.calls import Decision, Earlier
 from checkmate_torch.planning.fusing import Fusing, priced_with_chains
@@ -46,8 +46,8 @@ class Captured:
     """
 
     inputs: Sequence[object]
-    holdings: Holdings
-    plain: EagerStep | None
+    holdings: ResidentBytes
+    plain: PlainStep | None
     loss: int | LossBytes | None = 0
     continues: bool = False
     earlier: Earlier = field(default_factory=Earlier)
@@ -70,7 +70,7 @@ class PricedStep:
 
     captured: Captured
     traced: TracedGraph
-    holdings: Holdings
+    holdings: ResidentBytes
     account: Account
     plain_peak: int | None
     plain: PlainOrder | None = None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from checkmate_torch.capture.dynamo_capture import Stop, captured, stopped
-from checkmate_torch.memory.plain_graph import EagerStep, eager_step
+from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_graph
 from checkmate_torch.planning.options import Options
 from checkmate_torch.private import plain_call
 from checkmate_torch.tracing.loss_bytes import LossBytes
@@ -45,7 +45,7 @@ def trace_loss(
         output = plain_call(module, *args, **kwargs)
         return loss(output), output
 
-    step: EagerStep | None = stopped(captured(both, _Follow(options)), model, *args, **kwargs)
+    step: PlainStep | None = stopped(captured(both, _Follow(options)), model, *args, **kwargs)
     return None if step is None else step.loss
 
 
@@ -56,4 +56,4 @@ class _Follow:
     options: Options
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
-        raise Stop(eager_step(gm, example_inputs, returns_loss=True))
+        raise Stop(plain_step_of_graph(gm, example_inputs, returns_loss=True))

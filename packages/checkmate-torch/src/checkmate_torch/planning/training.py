@@ -129,7 +129,6 @@ class PlannedTraining(Viewable):
             return plain_call(model, *args, **kwargs)
         args = [iter(tuple(x)) if isinstance(x, GeneratorType) else x for x in args]  # Dynamo reads these
         self._session.find_loss_bytes(model, args, kwargs)
-        self._count_states(*self._session.states.note_call())
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
         except (TooManyPlansError, NotOneGraphError, InfeasibleBudgetError) as error:
@@ -260,11 +259,7 @@ class PlannedTraining(Viewable):
             names = type(optimizer).__name__, type(model).__name__
             self._session.warnings.once("calls", _NOT_CALLED % names)
             return
-        self._count_states(type(optimizer).__name__)
-
-    def _count_states(self, name: str, calls: int = 0) -> None:
-        """Count what optimizers keep, the one of this name in the middle of its step too."""
-        if options := self._session.count_states(name, calls):
+        if options := self._session.count_states(optimizer):
             self._plan_again(options)
 
 

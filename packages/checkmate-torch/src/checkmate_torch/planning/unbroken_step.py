@@ -22,10 +22,11 @@ from checkmate.report import Kind
 from checkmate_torch.capture.arguments import check_step
 from checkmate_torch.capture.dynamo_capture import captured as captured_whole
 from checkmate_torch.distributed.ranks import refuse_wrappers
-from checkmate_torch.memory.account import Holdings, named, optimizer_bytes
-from checkmate_torch.memory.plain_graph import eager_step
+from checkmate_torch.memory.account import ResidentBytes, named
+from checkmate_torch.memory.plain_step import plain_step_of_graph
 from checkmate_torch.ops.recompute_rules import is_new_statistic
 from checkmate_torch.ops.storages import allocated_bytes
+from checkmate_torch.optimizer.meta_step import optimizer_bytes
 from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
 from checkmate_torch.optimizer.updates import ParameterUpdate, Updates
 from checkmate_torch.optimizer.whole_step import join_loss, renamed, with_updates
@@ -150,8 +151,8 @@ class UnbrokenStep(Step):
         accumulates = self.updates.accumulate > 1
         return Captured(
             inputs=inputs,
-            holdings=Holdings.of(self.module, inputs, self.options.fixed),
-            plain=eager_step(gm, inputs, accumulates=accumulates) if self.given is None else None,
+            holdings=ResidentBytes.of(self.module, inputs, self.options.fixed),
+            plain=plain_step_of_graph(gm, inputs, accumulates=accumulates) if self.given is None else None,
         )
 
     def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
