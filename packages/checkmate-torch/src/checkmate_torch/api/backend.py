@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from checkmate import CheckmateError, InfeasibleBudgetError, NoPlanError, UnsupportedModelError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
-from checkmate_torch.distributed.ranks import refuse_split_graphs
+from checkmate_torch.distributed.wrappers import refuse_split_graphs
 from checkmate_torch.optimizer.state import on_steps
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.session import Session

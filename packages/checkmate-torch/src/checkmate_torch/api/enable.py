@@ -11,7 +11,7 @@ from checkmate import Budget
 from checkmate.framework import AUTO
 from checkmate_torch.api.compile import CompiledModule
 from checkmate_torch.capture.arguments import check_module
-from checkmate_torch.distributed.ranks import inside_of
+from checkmate_torch.distributed.wrappers import inside_of
 from checkmate_torch.planning.options import Options, TrainingSettings
 from checkmate_torch.planning.training import PlannedTraining
 from checkmate_torch.private import in_place, original_of, set_in_place

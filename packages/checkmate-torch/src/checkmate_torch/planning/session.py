@@ -29,7 +29,7 @@ from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.split_step import SplitStep
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan
 from checkmate_torch.planning.trace_loss import trace_loss
-from checkmate_torch.running.double_backward import refusing_double_backward
+from checkmate_torch.running.emit import refusing_double_backward
 
 __all__ = ["Generation", "Session"]
 

@@ -14,7 +14,7 @@ from checkmate import Problem, Schedule, Solution, simulate
 from checkmate.framework import schedule_of
 from checkmate.report import Kind
 from checkmate.units import format_bytes
-from checkmate_torch.distributed.ranks import bucket_bytes
+from checkmate_torch.distributed.wrappers import bucket_bytes
 from checkmate_torch.memory.account import ResidentBytes, named
 from checkmate_torch.memory.plain_step import plain_step_of_graph
 from checkmate_torch.planning.calls import Earlier, NestedCalls, PlannedCall

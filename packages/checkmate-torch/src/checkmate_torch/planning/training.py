@@ -22,7 +22,7 @@ from checkmate import InfeasibleBudgetError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError, TooManyPlansError, captured
-from checkmate_torch.distributed.ranks import refuse_parts, run_inside
+from checkmate_torch.distributed.wrappers import refuse_parts, run_inside
 from checkmate_torch.optimizer.state import on_steps
 from checkmate_torch.planning.calls import n_outstanding
 from checkmate_torch.planning.options import Options

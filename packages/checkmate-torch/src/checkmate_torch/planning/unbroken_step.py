@@ -21,7 +21,7 @@ from checkmate.heuristics import PlainOrder
 from checkmate.report import Kind
 from checkmate_torch.capture.arguments import check_step
 from checkmate_torch.capture.dynamo_capture import captured as captured_whole
-from checkmate_torch.distributed.ranks import refuse_wrappers
+from checkmate_torch.distributed.wrappers import refuse_wrappers
 from checkmate_torch.memory.account import ResidentBytes, named
 from checkmate_torch.memory.plain_step import plain_step_of_graph
 from checkmate_torch.ops.recompute_rules import is_new_statistic
