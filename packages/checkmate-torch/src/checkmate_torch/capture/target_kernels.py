@@ -164,7 +164,7 @@ class AttentionCall(NamedTuple):
         q: queries ``[batch, heads, L, E]``, and likewise keys ``k`` and values ``v``.
         k: of S rows.
         v: of S rows.
-        mask: of the scores; None = there is none.
+        mask: of the scores; None = no mask.
         causal: whether later keys are masked.
         grouped: whether several heads of queries share one of keys.
         capability: of the GPU, (major, minor).

@@ -104,7 +104,7 @@ def checked_group(choice: object) -> GroupChoice:
 
 
 def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGraph], DFGraph]) -> DFGraph:
-    """The graph with costs and workspaces: those of rank 0, on every rank.
+    """The graph with the costs and workspaces of rank 0, on every rank.
 
     Measured costs differ from run to run, so only rank 0 measures. The ranks may hold different numbers of
     bytes besides their graphs; the largest counts.
@@ -131,7 +131,7 @@ def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGrap
 def profiled_together(
     ranks: Ranks | None, names: Sequence[str], profile: Callable[[], list[OpProfile | None]]
 ) -> list[OpProfile | None]:
-    """The profiles of some kernels: those of rank 0, on every rank.
+    """The profiles that rank 0 takes of some kernels, on every rank.
 
     Args:
         ranks: the ranks that measure together; None = this process alone.

@@ -38,7 +38,7 @@ def bucket_bytes() -> int:
 
 
 def inside_of(model: nn.Module) -> nn.Module:
-    """The module inside of a DDP module; another module as it is."""
+    """The module inside of a DDP module; any other module itself."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 

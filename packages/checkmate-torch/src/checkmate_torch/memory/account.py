@@ -27,13 +27,13 @@ _ROOT = re.compile(r"^L\['\w+'\]\.?")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResidentBytes:
-    """The storages that a step holds from its start: those of its module, and those that its graph takes.
+    """The bytes that are resident when a step starts: of its module, and of the inputs of its graph.
 
     Attributes:
         inputs: the example inputs of the graph.
         owned: storage key → kind and bytes of each storage of the module: parameters, buffers, gradients.
         given: storage key → tensor, for each tensor among the example inputs.
-        fixed: bytes that the step holds throughout and its graph does not show, by kind.
+        fixed: kind → bytes that the step holds throughout and that its graph does not show.
     """
 
     inputs: Sequence[object]

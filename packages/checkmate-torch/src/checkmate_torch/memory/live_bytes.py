@@ -131,8 +131,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _overwritten(self, func: OpOverload, args: Sequence[Any]) -> int | None:
         """The storage that autograd overwrites by the result of an op, if it does.
 
-        It adds gradients in place where nothing else reads one of them, and fills those of parts of a tensor
-        in place; never fake ones.
+        Autograd adds gradients in place where nothing else reads one of them, and fills gradients of parts of
+        a tensor in place. It does so for real tensors only, so that it has to be mimicked for fake ones.
         """
         if torch.is_grad_enabled() or func not in _IN_PLACE:
             return None

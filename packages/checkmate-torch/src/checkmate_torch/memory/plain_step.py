@@ -57,16 +57,16 @@ class PlainStep:
     """The memory of a training step as eager PyTorch would run it.
 
     Attributes:
-        moments: bytes that are live after each op, those of the graph's inputs included, and the op's key in
+        moments: for each op, the bytes that are live after it, inputs included, and its key in
             :class:`Workspaces`.
-        loss: the bytes of the loss, where it was part of the run.
+        loss: the bytes of the loss; None = it was not looked for.
     """
 
     moments: Sequence[tuple[int, Hashable]]
     loss: LossBytes | None = None
 
     def peak(self, workspaces: Workspaces | None = None) -> int:
-        """The most bytes that the step holds at once, besides those that its graph does not show.
+        """The most bytes that the step holds at once. Bytes that its graph does not show are left out.
 
         Args:
             workspaces: the bytes that ops need beyond their outputs; None = none do.
@@ -83,16 +83,17 @@ class PlainStep:
         planned: int | None = None,
         update: int = 0,
     ) -> int:
-        """The peak with the workspaces of a priced joint graph, and with bytes that no graph shows.
+        """The peak of the whole plain step: with workspaces of ops, and with bytes that no graph shows.
 
-        Where the peak of that graph without recomputation is hardly higher, it is taken, so that a share of
-        100 % needs no recomputation.
+        The joint graph without recomputation may need a little more. Then its peak is returned, so that a
+        budget of 100 % needs no recomputation.
 
         Args:
-            graph: priced.
-            nodes: the FX node of each op.
+            graph: the joint graph; its ops bring the workspaces.
+            nodes: the FX node of each of its ops.
             fixed: bytes that the step holds throughout.
-            planned: bytes of the graph's peak without recomputation; None = that of its base order.
+            planned: peak of the joint graph without recomputation, in bytes; None = compute it for the base
+                order.
             update: bytes of the largest workspace of an update at the end of the step.
         """
         peak = fixed + max(self.peak(Workspaces.of(graph, nodes)), self.moments[-1][0] + update)
@@ -108,10 +109,10 @@ def plain_step_of_graph(
     returns_loss: bool = False,
     accumulates: bool = False,
 ) -> PlainStep | None:
-    """Follow the memory of a captured graph and its backward pass, without memory and without real tensors.
+    """Run a captured graph and its backward pass on fake tensors, and note the bytes that are live.
 
     Sizes that may change are the largest that are planned for; no guard is added. Random states, caches and
-    the inputs stay as they are.
+    the inputs don't change.
 
     Args:
         gm: as Dynamo captured it, with PyTorch's own functions.
@@ -131,10 +132,10 @@ def plain_step_of_graph(
     try:
         with untraced(), unfaked(), fake_mode(), torch.enable_grad(), _apart():
             inputs, held = _twins(gm, example_inputs, accumulates)
-            with LiveBytes(held) as follower:
+            with LiveBytes(held) as counter:
                 if returns_loss:
-                    return _run_with_loss(gm, inputs, follower)
-                return _run(gm, inputs, follower, loss)
+                    return _run_with_loss(gm, inputs, counter)
+                return _run(gm, inputs, counter, loss)
     except Exception as error:  # noqa: BLE001 - any op may lack a rule for fake tensors
         _log.debug("the plain step's peak is not known: %s", error, exc_info=True)
         return None
@@ -143,7 +144,7 @@ def plain_step_of_graph(
 def plain_step_of_code(
     model: nn.Module, example_inputs: object, loss: Loss | None = None
 ) -> PlainStep | None:
-    """Follow forward and backward pass of a model, without memory and without real tensors.
+    """Run forward and backward pass of a model on fake tensors, and note the bytes that are live.
 
     The model's output is dropped before the backward pass if there is a loss, as in
     ``loss = loss_of(model(x))``. A number that the code reads from a tensor is taken as 1, as if masks select
@@ -174,14 +175,14 @@ def plain_step_of_code(
             torch.enable_grad(),
             _taken_as_real(),
             RunsKernelsOfTarget(),
-            LiveBytes(held, reads_ones=True) as follower,
+            LiveBytes(held, reads_ones=True) as counter,
         ):
             output = twin(*args, **kwargs)
             found = output if loss is None else loss(output)
             del output
             _check_loss(found)
             torch.autograd.backward([found])
-            return PlainStep(moments=follower.moments)
+            return PlainStep(moments=counter.moments)
     except CheckmateError:
         raise
     except Exception as error:  # noqa: BLE001 - any op may lack a rule for fake tensors
@@ -193,26 +194,26 @@ def plain_step_of_code(
 
 
 def _run(
-    gm: GraphModule, inputs: Sequence[object], follower: LiveBytes, loss: int | LossBytes | None
+    gm: GraphModule, inputs: Sequence[object], counter: LiveBytes, loss: int | LossBytes | None
 ) -> PlainStep:
     outputs = _differentiable(_Eager(gm).run(*inputs))
     starts = [x for x in outputs if not x.dim()] if loss == 0 else []
     if starts:
         outputs = [x for x in outputs if x.dim()]  # which the caller holds
         known = loss_bytes(loss, 0)
-        follower.charge(known.kept, known.workspace)
+        counter.charge(known.kept, known.workspace)
     else:
-        starts = [_OuterLoss.apply(follower, loss, *outputs)]  # type: ignore[no-untyped-call]
+        starts = [_OuterLoss.apply(counter, loss, *outputs)]  # type: ignore[no-untyped-call]
     torch.autograd.backward(starts)
-    return PlainStep(moments=follower.moments)
+    return PlainStep(moments=counter.moments)
 
 
-def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: LiveBytes) -> PlainStep:
+def _run_with_loss(gm: GraphModule, inputs: Sequence[object], counter: LiveBytes) -> PlainStep:
     """Run a graph that returns a loss and the model's outputs; compare the bytes before and after the loss.
 
     A gradient hook of an output runs right before the model's backward pass does.
     """
-    moments = follower.moments
+    moments = counter.moments
     starts, ends = 0, 0
 
     def loss_starts() -> None:
@@ -228,7 +229,7 @@ def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: LiveByte
     for x in outputs:
         x.register_hook(loss_ends)  # type: ignore[no-untyped-call]
     torch.autograd.backward([loss])
-    gradients = sum(follower.bytes_of(x) for x in outputs)
+    gradients = sum(counter.bytes_of(x) for x in outputs)
     lives = [live - moments[starts - 1][0] - gradients for live, _ in moments[starts:ends]]
     last = max(0, lives[-1]) if lives else 0
     model = _of_model(gm)
@@ -279,16 +280,16 @@ class _OuterLoss(torch.autograd.Function):
     """A loss that is not known: its gradients have the layout of the model's outputs."""
 
     @staticmethod
-    def forward(ctx: Any, follower: LiveBytes, loss: int | LossBytes | None, *outputs: Tensor) -> Tensor:
-        ctx.follower, ctx.loss = follower, loss
+    def forward(ctx: Any, counter: LiveBytes, loss: int | LossBytes | None, *outputs: Tensor) -> Tensor:
+        ctx.counter, ctx.loss = counter, loss
         ctx.shapes = [(x.shape, x.stride(), x.dtype, x.device) for x in outputs]
         return outputs[0].new_empty(())
 
     @staticmethod
     def backward(ctx: Any, _gradient: Tensor) -> Any:
         made = [torch.empty_strided(s, t, dtype=d, device=v) for s, t, d, v in ctx.shapes]
-        loss = loss_bytes(ctx.loss, sum(map(ctx.follower.bytes_of, made)))
-        ctx.follower.charge(loss.kept, loss.workspace)
+        loss = loss_bytes(ctx.loss, sum(map(ctx.counter.bytes_of, made)))
+        ctx.counter.charge(loss.kept, loss.workspace)
         return None, None, *made
 
 

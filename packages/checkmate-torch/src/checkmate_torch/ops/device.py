@@ -51,7 +51,7 @@ class Target:
         """Read the setting ``device``; None = the device of the model.
 
         Raises:
-            CostError: if the table lacks the device, or a GPU of this machine is meant and there is none.
+            CostError: if the table lacks the device, or a GPU of this machine is meant and there is no GPU.
 
         >>> Target.parse("cuda:H100-80GB").name, Target.parse("h100-80gb").name, Target.parse("cpu").name
         ('H100-80GB', 'H100-80GB', None)
@@ -80,7 +80,7 @@ class Target:
         return None if self.name is None else DEVICES[self.name].capability
 
     def settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Settings with this device's defaults; of a device of this machine, the settings as they are.
+        """Settings with this device's defaults. For a device of this machine they are returned unchanged.
 
         The costs of a device of the table are its roofline's. The budget ``"auto"`` is its capacity, less one
         GiB for the CUDA context and the code of libraries, less a tenth of the rest, as for devices of this
@@ -115,7 +115,7 @@ class Target:
 
 
 def for_target(target: Target | None) -> AbstractContextManager[None]:
-    """Context manager: code that is captured in the block is for a device; None = for that of its tensors."""
+    """Context manager: code in the block is captured for a device; None = for the device of its tensors."""
     return nullcontext() if target is None else target.tracing()
 
 

@@ -41,7 +41,7 @@ class Updates:
         optimizer: the user's.
         max_norm: maximum norm of all gradients together, to which larger ones are scaled; None = no maximum.
         accumulate: the number of calls whose gradients are added up before an update.
-        scaler: scales the loss, and skips updates with gradients that are not finite; None = there is none.
+        scaler: scales the loss, and skips updates with gradients that are not finite; None = no scaler.
         overwrites: whether the optimizer overwrites gradients; None = find out.
 
     Raises:
@@ -86,7 +86,7 @@ class Updates:
 
     @property
     def device(self) -> torch.device:
-        """Of the first parameter."""
+        """The device of the first parameter."""
         first: nn.Parameter = next(p for group in self.param_groups for p in group["params"])
         return first.device
 
@@ -129,7 +129,7 @@ class Updates:
         return torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
 
     def run(self, parameter: nn.Parameter, gradient: Tensor, group: int) -> None:
-        """Step the optimizer for one parameter of a group; the gradient stays as it is."""
+        """Step the optimizer for one parameter of a group; the gradient is not changed."""
         given = gradient.clone() if self.overwrites else gradient
         self._update(self.optimizer.param_groups[group], parameter, given)
 
@@ -211,7 +211,7 @@ class ParameterUpdate:
     def counted(self) -> OpProfile:
         """Seconds to move the bytes of parameter, gradient and state, and the workspace; nothing is run.
 
-        The workspace is that of PyTorch's loop over parameters.
+        The workspace is counted for PyTorch's loop over parameters, not for ``foreach`` or ``fused``.
         """
         with unfaked():
             k, n = self.place

@@ -41,9 +41,8 @@ class StepGraph:
         plain: the ops of ``traced.graph`` in the order of plain PyTorch: all updates at the end.
         writes: op of ``traced.graph`` → the tensor that it overwrites, alone in a tuple: the parameter's, or
             a version of that if another parameter in the same storage is updated before.
-        names: op of ``traced.graph`` → the name of the op, without that of its parameter, and the parameter's
-            tensor.
-        held: bytes of the gradients that the parameters hold throughout, and don't hold yet.
+        names: op of ``traced.graph`` → what it does, such as ``"update"``, and the tensor of its parameter.
+        held: bytes of gradients that parameters will hold throughout, but don't hold yet.
         workspace: bytes of the largest workspace of an update.
         parameters: index of an argument → the parameter that it must be, because the graph updates that one.
     """

@@ -82,7 +82,7 @@ def autograd_inside_of_op() -> Iterator[None]:
 
 
 def in_place_form(op: OpOverload) -> OpOverload | None:
-    """The form of an operator that overwrites its first argument; None if none has a kernel of its own."""
+    """The form of an operator that overwrites its first argument; None if no such form has a kernel."""
     packet = getattr(getattr(torch.ops, op.namespace), f"{op._opname}_", None)
     form = getattr(packet, op._overloadname, None)
     if not isinstance(form, OpOverload):
@@ -105,13 +105,13 @@ def is_checkpoint(target: object) -> bool:
 
 
 def run_and_save_rng_state(op: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """The random state of the device that an op draws on, and what the op returns."""
+    """Run a random op; return the RNG state of its device from before, and the op's results."""
     with _device_of(args, kwargs):
         return rng_prims.run_and_save_rng_state(op, *args, **kwargs)
 
 
 def run_with_rng_state(state: torch.Tensor, op: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What an op returns that draws from a random state; that of its device stays as it is."""
+    """Run a random op from a saved RNG state; the device's own state is unchanged."""
     with _device_of(args, kwargs):
         return rng_prims.run_with_rng_state(state, op, *args, **kwargs)
 

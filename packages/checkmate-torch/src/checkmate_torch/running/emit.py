@@ -107,9 +107,9 @@ def emit_unbroken(
 
 
 def _runs(traced: TracedGraph, schedule: Schedule) -> list[ScheduledRun]:
-    """The runs of a schedule, and the end as a run of no op: its number is the number of ops.
+    """The runs of a schedule, and last its end, as a run whose op is the number of ops.
 
-    New values of inputs are not among the held: the runtime drops them after forward.
+    No run holds new values of inputs: the runtime drops these after forward.
     """
     late, timeline = late_frees(traced.graph, schedule), simulate(traced.graph, schedule)
     sources = {t: n for t, n in traced.source_of.items() if n not in traced.copied_back}
@@ -160,10 +160,7 @@ def _saved_sources(
 
 
 def refusing_double_backward(call: Callable[..., object]) -> Callable[..., object]:
-    """The same call; its backward pass raises an error if it is to be differentiated.
-
-    The error is an :class:`UnsupportedModelError`.
-    """
+    """A call whose backward pass raises :class:`UnsupportedModelError` if it is to be differentiated."""
 
     def run(*args: object) -> object:
         results = call(*args)

@@ -21,7 +21,7 @@ from checkmate_torch.tracing.traced_graph import TracedGraph
 __all__ = ["fuse_chains"]
 
 _ABOUT = 1.1
-"""An op may make this multiple of what it reads: the gradient of a norm comes with those of its weights."""
+"""An op may make up to this multiple of what it reads: a norm's backward op returns weight gradients too."""
 
 
 def fuse_chains(traced: TracedGraph, measuring: Measuring) -> bool:

@@ -30,7 +30,7 @@ __all__ = ["FusedKernel"]
 
 _log = logging.getLogger(__name__)
 _VERSION = 2
-"""Of the way to compile: measured seconds of another version are not those of this one."""
+"""Version of the way to compile. Seconds that were measured with another version are measured again."""
 _compiled: dict[str, Boxed | None] = {}
 """Text of a kernel → its code; None = it can't be used. As ops of PyTorch are, code is kept for good."""
 

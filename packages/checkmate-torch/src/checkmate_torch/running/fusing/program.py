@@ -1,8 +1,8 @@
 """From a schedule to a program of fused kernels that stays within the same budget.
 
-The program is a graph of its own, an op for each kernel and for each run that is alone. The simulator
-replays it, so its peak is that of the code that runs. A kernel that would exceed the budget, or that takes
-longer than its ops, is taken apart again.
+The program is another graph, with one op for each kernel and for each run that stays alone. The simulator
+replays it, so that the code which runs has the peak that is predicted. A kernel is taken apart again if it
+exceeds the budget or takes longer than its ops.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _FusedSchedule:
         return returned
 
     def split(self, number: int) -> bool:
-        """Take the kernel of an op of :meth:`timeline` apart; False if it is none."""
+        """Take the kernel of an op of :meth:`timeline` apart; False if that op is no kernel."""
         return self.kernels.pop(self._units()[number][0], None) is not None
 
     def by_run(self) -> dict[int, FusedKernel]:
