@@ -307,12 +307,12 @@ def test_a_gpu_and_its_name_are_traced_alike(name: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", CASES)
-def test_the_cpu_stands_in_for_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_represents_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ops and bytes are the GPU's, statistics of layer norms excepted, which CUDA widens."""
     properties = torch.cuda.get_device_properties(0)
     entry = device_in_table(properties.name, properties.total_memory / 1e9)
-    cuda, stand_in = _traced(name, entry), target.Target(name=entry, device=torch.device("cpu"))
-    monkeypatch.setattr(target.Target, "parse", lambda device: None if device is None else stand_in)
+    cuda, on_cpu = _traced(name, entry), target.Target(name=entry, device=torch.device("cpu"))
+    monkeypatch.setattr(target.Target, "parse", lambda device: None if device is None else on_cpu)
     cpu = _traced(name, entry)
     assert (_devices(cuda), _devices(cpu)) == ({"cuda"}, {"cpu"})
     assert [op.name for op in cuda.graph.ops] == [op.name for op in cpu.graph.ops]

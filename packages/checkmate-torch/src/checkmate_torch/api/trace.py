@@ -89,7 +89,7 @@ def trace(
         device: the device to trace for, wherever the model is; default the model's. ``"cuda:H100-80GB"``
             names one of the table :data:`checkmate.cost.DEVICES`, which need not be here: costs are then its
             roofline's by default, and bytes are those that CUDA's allocator gives out. Without a
-            GPU, tensors of the CPU stand in for its tensors.
+            GPU, tensors of the CPU represent its tensors.
         **settings: :class:`~checkmate_torch.planning.options.TracingModelSettings`. The default of
             ``workspaces`` is None here, and ``cost_model`` may name a device that this machine lacks.
 

@@ -7,9 +7,9 @@
 PyTorch asks the device which kernels of attention it has; without one it takes the last. The rules are those
 of ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` in PyTorch 2.13, for dense tensors.
 
-Where tensors of the CPU stand in for those of a GPU, other functions keep what they keep on CUDA, too:
-dropout, and what autocast runs in float32 on CUDA only, norms and softmax among them
-(``aten/src/ATen/autocast_mode.h``).
+Where tensors of the CPU represent those of a GPU, other functions keep what they keep on CUDA, too:
+dropout, and what autocast runs in float32 on CUDA only, norms and softmax among them (the list is that of
+``aten/src/ATen/autocast_mode.h``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.nn import functional
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from checkmate_torch.ops.device import current_target, stands_in
+from checkmate_torch.ops.device import cpu_represents_gpu, current_target
 from checkmate_torch.private import tree_map_only
 
 __all__ = ["AttentionCall", "AttentionKernel", "RunsKernelsOfTarget", "with_kernels_of_target"]
@@ -85,7 +85,7 @@ def _kernel_of_target(function: Any) -> Any:
     """What the device that a step is traced for runs when this function is called."""
     if function is scaled_dot_product_attention:
         return _attention
-    return _of_cuda().get(function, function) if callable(function) and stands_in() else function
+    return _of_cuda().get(function, function) if callable(function) and cpu_represents_gpu() else function
 
 
 class RunsKernelsOfTarget(TorchFunctionMode):

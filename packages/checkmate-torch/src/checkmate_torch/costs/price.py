@@ -287,7 +287,7 @@ def _real(args: object) -> Any:
 
 
 def real_like(value: object) -> object:
-    """A real tensor in the layout of a fake one, the typical number of a symbol, any other value unchanged."""
+    """A real tensor in the layout of a fake one, a typical number for a symbol, any other value unchanged."""
     if not isinstance(value, torch.Tensor):
         return typical(value)
     return _laid_out(_numbers(len(stretch_of(value)), value), value)

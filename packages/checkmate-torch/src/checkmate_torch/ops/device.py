@@ -22,12 +22,12 @@ from checkmate_torch.private import autocast_on_cpu
 __all__ = [
     "Target",
     "counts_as_cuda",
+    "cpu_represents_gpu",
     "current_target",
     "for_target",
     "machine_of",
     "obtainable_bytes",
     "refuse_graph_capture",
-    "stands_in",
 ]
 
 _CONTEXT = 2**30
@@ -108,7 +108,7 @@ class Target:
         """Within the block, captured code and counted bytes are this device's."""
         token = _current.set(self)
         try:
-            with autocast_on_cpu() if stands_in() else nullcontext():
+            with autocast_on_cpu() if cpu_represents_gpu() else nullcontext():
                 yield
         finally:
             _current.reset(token)
@@ -127,8 +127,8 @@ def current_target() -> Target | None:
     return _current.get()
 
 
-def stands_in() -> bool:
-    """Whether the CPU stands in for a GPU that is not here."""
+def cpu_represents_gpu() -> bool:
+    """Whether tensors of the CPU represent those of a GPU that is not here."""
     target = _current.get()
     return target is not None and target.name is not None and target.device.type == "cpu"
 
