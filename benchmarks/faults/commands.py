@@ -22,7 +22,7 @@ from faults.files import sound
 __all__ = ["broken_import", "kill"]
 
 _MILP = "checkmate-milp"
-_PACKAGES = ("numba", "scipy", "ortools", "matplotlib", "rich")
+_PACKAGES = ("scipy", "ortools", "matplotlib", "rich")
 _CODES = {
     "ImportError": "raise ImportError('libbroken.so.1: cannot open shared object file')",
     "AttributeError": "raise AttributeError(\"module 'numpy' has no attribute 'bool8'\")",
@@ -36,7 +36,7 @@ _COMMANDS = (
     *("show GRAPH", "show GRAPH SCHEDULE", "show GRAPH SCHEDULE -o out.html", _DRAW),
     *("simulate GRAPH SCHEDULE", f"{_SOLVE} --solver heuristics", _SOLVE, _SOLVE_MILP, "plugins", "doctor"),
 )
-_NEEDS = {_DRAW: {"matplotlib"}, _SOLVE_MILP: {"scipy", "numba", "ortools"}}
+_NEEDS = {_DRAW: {"matplotlib"}, _SOLVE_MILP: {"scipy", "ortools"}}
 """Packages that a command needs: if one is broken, the exit code is 2 and one line gives the reason."""
 _LATEST_S = 3.0
 _LONG_COMMANDS = (
@@ -49,8 +49,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 _OLD = b'"what was there before"'
 _PATIENCE_S = 90.0
 _MARK = "MARK_OF_A_FAULT"
-_OUTLIVES = b"checkmate_solvers.machine.compilation"
-"""The process that compiles machine code continues on purpose; else short commands would never finish it."""
 _MAIN = "import os; from checkmate.cli import main; os.write(2, b'.'); main()"
 
 
@@ -160,8 +158,7 @@ def _marked(mark: str) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            marked = f"{_MARK}={mark}".encode() in (process / "environ").read_bytes()
-            if marked and _OUTLIVES not in (process / "cmdline").read_bytes():
+            if f"{_MARK}={mark}".encode() in (process / "environ").read_bytes():
                 found.append(int(process.name))
         except OSError:  # the process has ended, or is another user's
             continue

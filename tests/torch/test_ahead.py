@@ -12,10 +12,11 @@ from torch import nn
 from torch.nn import functional
 
 import checkmate
+from checkmate.framework import ProgramError
 from checkmate.report import Kind
 from checkmate.testing import FrontendConformance
 from checkmate_torch import UnsupportedModelError, compile, memory_meter, plan, trace
-from checkmate_torch.api.trace import Frontend, ProgramError
+from checkmate_torch.adapters.frontend import Frontend
 from checkmate_torch.costs.meter import resident_bytes
 from checkmate_torch.private import FakeTensorMode
 from zoo.small_torch import perceptron, resnet18

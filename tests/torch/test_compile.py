@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import checkmate
-from checkmate_torch import TooManyPlansError, UnsupportedModelError, backend, compile, memory_meter
+from checkmate_torch import TooManyPlansError, UnsupportedModelError, compile, memory_meter
+from checkmate_torch.api import backend
 from checkmate_torch.costs.price import profile_node
 from checkmate_torch.ops.recompute_rules import takes_library_state
 from checkmate_torch.private import FakeTensorMode

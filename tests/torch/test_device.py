@@ -13,8 +13,8 @@ from checkmate.framework.decide import HEADROOM, auto_budget
 from checkmate.report import Kind
 from checkmate_torch import compile, plan
 from checkmate_torch.costs.meter import resident_bytes
-from checkmate_torch.memory.account import optimizer_bytes
 from checkmate_torch.ops.device import obtainable_bytes
+from checkmate_torch.optimizer.meta_step import optimizer_bytes
 
 KIB = 1024
 

@@ -17,10 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from checkmate import keep_all_peak
 from checkmate_torch import compile
 from checkmate_torch.costs.meter import memory_meter, resident_bytes
-from checkmate_torch.memory.plain_graph import EagerStep, eager_step
+from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_graph
 from checkmate_torch.planning.options import Options
-from checkmate_torch.planning.trace_loss import found_loss
-from checkmate_torch.private.walk import walk
+from checkmate_torch.planning.trace_loss import trace_loss
 from checkmate_torch.tracing.loss_bytes import LossBytes
 
 TOLERANCE = 0.02
@@ -161,11 +160,11 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]
 def captured(
     function: Callable[..., object],
     args: Sequence[object],
-    follow: Callable[[GraphModule, Sequence[object]], EagerStep | None],
+    follow: Callable[[GraphModule, Sequence[object]], PlainStep | None],
     dynamic: bool = False,
-) -> EagerStep | None:
+) -> PlainStep | None:
     """The result of ``follow`` for the graph that Dynamo captures of a function."""
-    found: list[EagerStep | None] = []
+    found: list[PlainStep | None] = []
 
     def backend(gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         found.append(follow(gm, example_inputs))
@@ -206,26 +205,6 @@ def test_the_predicted_peak_is_the_allocators(name: str) -> None:
     assert not plan.remarks
 
 
-@pytest.mark.parametrize("name", ["language", "unrolled", "regression", "pictures"])
-def test_a_walk_makes_the_engines_gradients_in_the_engines_memory(name: str) -> None:
-    """The walk replaces autograd's engine for fake tensors of a GPU that is not here."""
-    made, inputs = MODELS[name]
-    results = []
-    for run_backward in (torch.autograd.backward, walk):
-        torch.manual_seed(0)
-        model, args = made(), inputs()
-        with memory_meter(model, args) as meter:
-            losses = [model(*args)]
-            run_backward(losses)
-        results.append((meter.peak, [p.grad for p in model.parameters()]))
-    (peak, gradients), (walked_peak, walked) = results
-    assert walked_peak == pytest.approx(peak, rel=TOLERANCE)
-    for one, other in zip(gradients, walked, strict=True):
-        assert one is not None
-        assert other is not None
-        assert one.equal(other)
-
-
 def test_a_share_is_one_of_the_plain_peak() -> None:
     """The joint graph keeps less than eager PyTorch where there is dropout."""
     model, args = MODELS["encoder"][0](), MODELS["encoder"][1]()
@@ -240,7 +219,7 @@ def test_a_share_is_one_of_the_plain_peak() -> None:
 def test_gradients_that_are_held_are_added_to() -> None:
     model, args = Language(), (torch.arange(128).reshape(4, 32),)
     model(*args).backward()
-    step = captured(model, args, eager_step)
+    step = captured(model, args, plain_step_of_graph)
     assert step is not None
     gradients = sum(p.nbytes for p in model.parameters())
     with memory_meter(model, args) as meter:
@@ -251,8 +230,8 @@ def test_gradients_that_are_held_are_added_to() -> None:
 def test_inputs_that_share_a_storage_are_counted_once() -> None:
     x = torch.ones(256, 64)
     layer = nn.Linear(64, 64)
-    step = captured(lambda a, b: layer(a + b).mean(), (x, torch.zeros(256, 64)), eager_step)
-    shared = captured(lambda a, b: layer(a + b).mean(), (x, x.view(256, 64)), eager_step)
+    step = captured(lambda a, b: layer(a + b).mean(), (x, torch.zeros(256, 64)), plain_step_of_graph)
+    shared = captured(lambda a, b: layer(a + b).mean(), (x, x.view(256, 64)), plain_step_of_graph)
     assert step is not None
     assert shared is not None
     assert step.peak() - shared.peak() == x.nbytes
@@ -262,10 +241,10 @@ def test_nothing_real_is_touched() -> None:
     torch.manual_seed(1)
     model, args = MODELS["pictures"][0](), MODELS["pictures"][1]()
 
-    def follow(gm: GraphModule, example_inputs: Sequence[object]) -> EagerStep | None:
+    def follow(gm: GraphModule, example_inputs: Sequence[object]) -> PlainStep | None:
         tensors = [x for x in example_inputs if isinstance(x, Tensor)]
         state, values = torch.get_rng_state(), [x.clone() for x in tensors]
-        step = eager_step(gm, example_inputs)
+        step = plain_step_of_graph(gm, example_inputs)
         assert torch.get_rng_state().equal(state)
         assert all(x.equal(value) for x, value in zip(tensors, values, strict=True))
         assert all(x.grad is None for x in tensors)
@@ -280,7 +259,7 @@ def test_sizes_that_may_change_get_no_guard() -> None:
     layer, steps = nn.Linear(64, 64), []
 
     def backend(gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
-        steps.append(eager_step(gm, example_inputs))
+        steps.append(plain_step_of_graph(gm, example_inputs))
         return gm.forward
 
     run = torch.compile(lambda x: layer(x).tanh().mean(), backend=backend, dynamic=True)
@@ -295,14 +274,14 @@ def test_sizes_that_may_change_get_no_guard() -> None:
 def test_a_size_that_depends_on_data_can_not_be_followed() -> None:
     layer, x = nn.Linear(8, 8), torch.ones(4, 8)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):  # noqa: TID251 - as users do
-        assert captured(lambda x: layer(x).mean() + x.unique().sum(), (x,), eager_step) is None
+        assert captured(lambda x: layer(x).mean() + x.unique().sum(), (x,), plain_step_of_graph) is None
 
 
 @pytest.mark.parametrize(("declared", "kept"), [(None, 2), (4096, 0), (LossBytes(kept=4096, workspace=0), 0)])
 def test_a_loss_outside_is_charged(declared: int | LossBytes | None, kept: int) -> None:
     """At the least the outputs, their gradients, and the bytes that the loss keeps."""
     layer, x = nn.Linear(64, 256), torch.ones(512, 64)
-    step = captured(layer, (x,), partial(eager_step, loss=declared))
+    step = captured(layer, (x,), partial(plain_step_of_graph, loss=declared))
     assert step is not None
     output = 512 * 256 * 4
     assert step.peak() >= resident_bytes(layer, x) + (2 + kept) * output + (4096 if not kept else 0)
@@ -317,7 +296,7 @@ def test_a_loss_that_is_known_is_charged_exactly() -> None:
     def loss(logits: Tensor) -> Tensor:
         return F.cross_entropy(logits.flatten(0, 1), targets)
 
-    found = found_loss(model, loss, (x,), {}, Options.parse(budget=2**40))
+    found = trace_loss(model, loss, (x,), {}, Options.parse(budget=2**40))
     assert found is not None
     assert found.kept >= targets.nbytes
     compiled, guessed = compile(model, 2**40, loss=loss), compile(model, 2**40)

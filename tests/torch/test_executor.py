@@ -17,11 +17,12 @@ from checkmate.framework import ProgramError
 from checkmate.plugins import EXECUTORS, StepReport
 from checkmate.testing import ExecutorConformance
 from checkmate.testing.conformance import harness
-from checkmate_torch import UnsupportedModelError, bind, compile_step, emit, memory_meter, trace, trace_step
+from checkmate_torch import UnsupportedModelError, bind, compile_step, memory_meter, trace, trace_step
 from checkmate_torch.adapters.executor import Executor
 from checkmate_torch.adapters.trials import TRIALS
 from checkmate_torch.ops.recompute_rules import is_batch_norm_training, is_random
-from checkmate_torch.running.graph_writer import Pass
+from checkmate_torch.running import emit
+from checkmate_torch.running.graph_writer import GraphWriter
 from zoo.small_torch import perceptron
 
 
@@ -32,7 +33,7 @@ class TestTorch(ExecutorConformance):
     examples = 1  # beside those of the heuristics
 
 
-class FreesTooLate(Pass):
+class FreesTooLate(GraphWriter):
     """Holds the inputs of each op until the next one is over."""
 
     before: Sequence[Node] = ()
@@ -49,7 +50,7 @@ class FreesTooLate(Pass):
         return node.op == "placeholder"
 
 
-class ForgetsAFree(Pass):
+class ForgetsAFree(GraphWriter):
     """Holds the output of its second op to the end of the pass."""
 
     kept: Sequence[Node] = ()
@@ -67,7 +68,7 @@ class ForgetsAFree(Pass):
             self.hold([node for node in self.kept if _is_tensor(node)])
 
 
-class SkipsAnOp(Pass):
+class SkipsAnOp(GraphWriter):
     """Does not compute again what has a value."""
 
     def compute(self, run: Any) -> None:
@@ -77,7 +78,7 @@ class SkipsAnOp(Pass):
             super().compute(run)
 
 
-class ReadsAStaleCopy(Pass):
+class ReadsAStaleCopy(GraphWriter):
     """Computes again, and goes on reading the first copy."""
 
     def compute(self, run: Any) -> None:
@@ -88,14 +89,14 @@ class ReadsAStaleCopy(Pass):
             self.values[node] = old
 
 
-class ForgetsTheRandomState(Pass):
+class ForgetsTheRandomState(GraphWriter):
     """Draws other random numbers in each run."""
 
     def __init__(self, traced: Any, repeated: frozenset[int], *args: Any, **kwargs: Any) -> None:
         super().__init__(traced, frozenset(), *args, **kwargs)
 
 
-class UpdatesAStatisticTwice(Pass):
+class UpdatesAStatisticTwice(GraphWriter):
     """Lets each further run of a batch norm update the running statistics too."""
 
     def _run(self, op: int, node: Node, *reused: Any) -> Node:
@@ -106,7 +107,7 @@ class UpdatesAStatisticTwice(Pass):
         return made
 
 
-class AliasesAnOutput(Pass):
+class AliasesAnOutput(GraphWriter):
     """Writes a hyperbolic tangent over its input."""
 
     def _run(self, op: int, node: Node, *reused: Any) -> Node:
@@ -116,7 +117,7 @@ class AliasesAnOutput(Pass):
         return made
 
 
-class SwapsRecomputations(Pass):
+class SwapsRecomputations(GraphWriter):
     """Puts each further run of an op before the run before, if it can."""
 
     last: Any = None
@@ -143,7 +144,7 @@ class SwapsRecomputations(Pass):
         super().mark(op)
 
 
-class LeaksATensor(Pass):
+class LeaksATensor(GraphWriter):
     """Keeps one tensor of each step for ever."""
 
     leaked: ClassVar[list[Tensor]] = []
@@ -155,7 +156,7 @@ class LeaksATensor(Pass):
             self.graph.call_function(_leak, (made[-1],))
 
 
-class TakesAWrongWorkspace(Pass):
+class TakesAWrongWorkspace(GraphWriter):
     """Allocates a megabyte while each op runs."""
 
     def _run(self, op: int, node: Node, *reused: Any) -> Node:
@@ -198,7 +199,7 @@ def test_a_wrong_executor_is_caught_by_the_law_that_it_breaks(
     case = TestTorch()
     case.examples, case.trial = 20, next(t for t in TRIALS if t.name == trial)
     assert case.trial.traced().graph.n_ops  # before the fault
-    monkeypatch.setattr(emit, "Pass", wrong)
+    monkeypatch.setattr(emit, "GraphWriter", wrong)
     assert set(failing(case, only=law)) == {law}
     monkeypatch.undo()
 

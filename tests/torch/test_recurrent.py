@@ -17,8 +17,8 @@ from checkmate_torch import (
     compile_step,
     enable,
     memory_meter,
-    recurrent,
 )
+from checkmate_torch.capture import recurrent_ops
 
 
 class Tagger(nn.Module):
@@ -102,11 +102,11 @@ def test_gradients_that_a_kernel_returns_in_one_storage_get_their_own() -> None:
     """cuDNN returns those of all weights so, and an op must not."""
     row = torch.arange(12.0)
     views = row[:4], row[4:].view(2, 4), row.view(3, 4).t()
-    found = [recurrent._own(view) for view in views]
+    found = [recurrent_ops._own(view) for view in views]
     assert len({x.untyped_storage().data_ptr() for x in (row, *found)}) == 4
     assert all(map(torch.equal, found, views))
     assert all(x.is_contiguous() for x in found)
-    assert recurrent._own(row) is row
+    assert recurrent_ops._own(row) is row
 
 
 class Packed(nn.Module):

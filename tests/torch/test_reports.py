@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-import json
+import pickle  # noqa: TID251 - what is written is read here only, to see its layout
+import pickletools
 from pathlib import Path
 
 import pytest
@@ -176,11 +177,21 @@ def test_tools_of_pytorch_read_both(compiled: CompiledModule, meter: MemoryMeter
 def test_a_report_is_written_by_the_exporter_of_its_suffix(compiled: CompiledModule, tmp_path: Path) -> None:
     compiled.save_report(tmp_path / "step.html")
     assert "<title>GPT2</title>" in (tmp_path / "step.html").read_text()
-    compiled.save_report(tmp_path / "step.memory_viz.json")
-    written = json.loads((tmp_path / "step.memory_viz.json").read_text())
-    assert written == predicted_snapshot(compiled.plans[0].solution.timeline)
+    compiled.save_report(tmp_path / "step.memory_viz.pickle")
+    written = (tmp_path / "step.memory_viz.pickle").read_bytes()
+    assert pickle.loads(written) == predicted_snapshot(compiled.plans[0].solution.timeline)  # noqa: S301
     with pytest.raises(checkmate.PluginError, match="no exporter"):
         compiled.save_report(tmp_path / "step.doc")
+
+
+def test_a_snapshot_is_a_pickle_of_plain_values(compiled: CompiledModule, tmp_path: Path) -> None:
+    """Nothing in it names a class or calls a function, so that the viewer's own reader knows every opcode."""
+    compiled.save_report(tmp_path / "step.memory_viz.pickle")
+    written = (tmp_path / "step.memory_viz.pickle").read_bytes()
+    used = {opcode.name for opcode, _, _ in pickletools.genops(written)}
+    layout = {"PROTO", "FRAME", "MARK", "MEMOIZE", "BINGET", "LONG_BINGET", "STOP"}
+    containers = {"EMPTY_DICT", "EMPTY_LIST", "APPEND", "APPENDS", "SETITEM", "SETITEMS"}
+    assert used <= layout | containers | {"SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1"}
 
 
 class TestSnapshotExporter(ExporterConformance):
@@ -189,7 +200,7 @@ class TestSnapshotExporter(ExporterConformance):
 
 def test_the_plugin_of_this_distribution_works() -> None:
     assert [plugin.error for plugin in installed_plugins() if plugin.name == "torch"] == [None]
-    assert exporter_for("a.memory_viz.json").name == "memory-viz"
+    assert exporter_for("a.memory_viz.pickle").name == "memory-viz"
 
 
 def test_recomputing_while_the_older_copy_is_there_counts_both() -> None:
@@ -204,7 +215,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_old_one_whole(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    file = tmp_path / "step.memory_viz.json"
+    file = tmp_path / "step.memory_viz.pickle"
     file.write_text("old")
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="No space"):

@@ -18,11 +18,11 @@ from checkmate.cost import DEVICES, device_in_table
 from checkmate.plugins import Solver
 from checkmate_torch import compile, max_batch_size, plan, plan_step, trace
 from checkmate_torch.api.trace import TracedModel
-from checkmate_torch.capture.attention_kernels import Call, Kernel
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError
+from checkmate_torch.capture.target_kernels import AttentionCall, AttentionKernel
 from checkmate_torch.costs.workspaces import library_bytes
-from checkmate_torch.ops import target_device as target
-from checkmate_torch.private import fake_mode, fakes_cuda, without_gpu
+from checkmate_torch.ops import device as target
+from checkmate_torch.private import fake_mode
 
 H100 = "cuda:H100-80GB"
 
@@ -86,24 +86,10 @@ def _devices(traced: TracedModel) -> set[str]:
 def test_bytes_are_blocks_of_the_allocator(name: str) -> None:
     """Every tensor takes whole blocks; cuBLAS's workspaces are held; the simulator agrees on the peak."""
     traced = _traced(name, H100)
-    assert _devices(traced) == {"cuda" if fakes_cuda() else "cpu"}
+    assert _devices(traced) == {"cuda" if torch.cuda.is_available() else "cpu"}
     assert all(tensor.size % 512 == 0 for tensor in traced.graph.tensors)
     assert sum(traced.account.fixed.values()) == traced.graph.fixed_size >= 2 * 32 * 2**20
     assert traced.plain_peak == pytest.approx(keep_all_peak(traced.graph), rel=0.01)
-
-
-@pytest.mark.skipif(not fakes_cuda(), reason="needs a CUDA build of PyTorch; no GPU")
-@pytest.mark.parametrize("name", CASES)
-def test_the_cpu_traces_what_cuda_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without CUDA the ops and bytes are the same, statistics of layer norms excepted, which CUDA widens."""
-    cuda = _traced(name, H100)
-    monkeypatch.setattr(target, "fakes_cuda", lambda: False)
-    cpu = _traced(name, H100)
-    assert (_devices(cuda), _devices(cpu)) == ({"cuda"}, {"cpu"})
-    assert [op.name for op in cuda.graph.ops] == [op.name for op in cpu.graph.ops]
-    for a, b in zip(cuda.graph.tensors, cpu.graph.tensors, strict=True):
-        assert (a.name, a.size) == (b.name, b.size) or "layer_norm" in a.name
-    assert cuda.plain_peak == pytest.approx(cpu.plain_peak, abs=2**11)
 
 
 def test_autocast_for_cuda_casts() -> None:
@@ -113,6 +99,38 @@ def test_autocast_for_cuda_casts() -> None:
         t for op in traced.graph.ops if op.name.startswith("mm") for t in op.outputs if not op.backward
     )
     assert traced.graph.tensors[product].size == 2 * 64 * 64
+
+
+class _Mixed(nn.Module):
+    """Functions that CUDA's autocast runs in float32, and cross entropy."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[rows, width] → []."""
+        with torch.autocast("cuda", torch.bfloat16):
+            y = x @ x.t()
+            z = nn.functional.layer_norm(y, y.shape[-1:]).exp() + y.softmax(-1) ** 2
+            return nn.functional.cross_entropy(z.bfloat16(), torch.arange(len(x), device=x.device))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_autocast_for_cuda_widens_what_cuda_does() -> None:
+    """Norm, softmax, exp and pow have 4 bytes a number, the product and the logarithms 2."""
+    traced = trace(_Mixed(), torch.randn(64, 64, requires_grad=True), device=H100)
+    made = {op.name: traced.graph.tensors[op.outputs[0]].size for op in traced.graph.ops if not op.backward}
+    wide, half = 4 * 64 * 64, 2 * 64 * 64
+    names = ("mm", "native_layer_norm", "exp", "_softmax", "pow_1", "_log_softmax")
+    assert [made[name] for name in names] == [half, wide, wide, wide, wide, half]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_dropout_of_plain_pytorch_keeps_booleans_on_cuda() -> None:
+    """On a CPU it keeps the factors, numbers like its input."""
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.Dropout(), nn.Linear(64, 64)), torch.randn(256, 64)
+    here, there = (trace(model, x, loss=_loss, device=device).plain_peak for device in ("cpu", H100))
+    libraries = 2 * 32 * 2**20
+    assert here is not None
+    assert there is not None
+    assert 2 * 256 * 64 <= here - (there - libraries) <= 3 * 256 * 64
 
 
 def test_a_plan_for_another_device() -> None:
@@ -165,7 +183,10 @@ def test_a_gpu_of_this_machine_must_be_here() -> None:
         trace(nn.Linear(2, 2), torch.ones(1, 2), device="cuda")
 
 
-@pytest.mark.skipif(torch.cuda.is_available() or not fakes_cuda(), reason="needs a CUDA build, and no GPU")
+@pytest.mark.skipif(
+    torch.cuda.is_available() or not torch.backends.cuda.is_built(),  # type: ignore[no-untyped-call]
+    reason="needs a CUDA build, and no GPU",
+)
 def test_fake_tensors_of_no_gpu_need_a_name() -> None:
     with fake_mode():
         model, x = nn.Linear(2, 2, device="cuda:0"), torch.ones(1, 2, device="cuda:0")
@@ -182,24 +203,24 @@ def test_dropout_that_cudnn_draws_is_refused() -> None:
 @pytest.mark.parametrize(
     ("dtype", "width", "masked", "capability", "kernel"),
     [
-        (torch.bfloat16, 64, False, (9, 0), Kernel.CUDNN),
-        (torch.bfloat16, 64, True, (9, 0), Kernel.CUDNN),
-        (torch.bfloat16, 192, False, (9, 0), Kernel.FLASH),
-        (torch.float16, 60, False, (8, 0), Kernel.FLASH),
-        (torch.float16, 64, True, (8, 0), Kernel.EFFICIENT),
-        (torch.float16, 60, True, (8, 0), Kernel.MATH),
-        (torch.float32, 64, False, (9, 0), Kernel.EFFICIENT),
-        (torch.float64, 64, False, (9, 0), Kernel.MATH),
-        (torch.float16, 64, False, (7, 0), Kernel.EFFICIENT),
-        (torch.bfloat16, 64, False, (7, 0), Kernel.MATH),
+        (torch.bfloat16, 64, False, (9, 0), AttentionKernel.CUDNN),
+        (torch.bfloat16, 64, True, (9, 0), AttentionKernel.CUDNN),
+        (torch.bfloat16, 192, False, (9, 0), AttentionKernel.FLASH),
+        (torch.float16, 60, False, (8, 0), AttentionKernel.FLASH),
+        (torch.float16, 64, True, (8, 0), AttentionKernel.EFFICIENT),
+        (torch.float16, 60, True, (8, 0), AttentionKernel.MATH),
+        (torch.float32, 64, False, (9, 0), AttentionKernel.EFFICIENT),
+        (torch.float64, 64, False, (9, 0), AttentionKernel.MATH),
+        (torch.float16, 64, False, (7, 0), AttentionKernel.EFFICIENT),
+        (torch.bfloat16, 64, False, (7, 0), AttentionKernel.MATH),
     ],
 )
 def test_the_kernel_of_attention(
-    dtype: torch.dtype, width: int, masked: bool, capability: tuple[int, int], kernel: Kernel
+    dtype: torch.dtype, width: int, masked: bool, capability: tuple[int, int], kernel: AttentionKernel
 ) -> None:
     """By the rules of PyTorch 2.13."""
     q, mask = torch.empty(2, 4, 16, width, dtype=dtype), torch.empty(16, 16) if masked else None
-    assert Call(q, q, q, mask, False, False, capability).kernel is kernel
+    assert AttentionCall(q, q, q, mask, False, False, capability).kernel is kernel
 
 
 @pytest.mark.gpu
@@ -209,10 +230,15 @@ def test_the_kernel_of_attention(
 def test_the_kernel_is_that_of_the_gpu(dtype: torch.dtype, width: int, masked: bool) -> None:
     q = torch.randn(2, 4, 16, width, dtype=dtype, device="cuda", requires_grad=True)
     mask = torch.ones(16, 16, dtype=torch.bool, device="cuda").tril() if masked else None
-    picked = {0: Kernel.MATH, 1: Kernel.FLASH, 2: Kernel.EFFICIENT, 3: Kernel.CUDNN}
+    picked = {
+        0: AttentionKernel.MATH,
+        1: AttentionKernel.FLASH,
+        2: AttentionKernel.EFFICIENT,
+        3: AttentionKernel.CUDNN,
+    }
     choice = torch._fused_sdp_choice(q, q, q, mask)
     capability = torch.cuda.get_device_capability()
-    assert picked[choice] is Call(q, q, q, mask, False, False, capability).kernel
+    assert picked[choice] is AttentionCall(q, q, q, mask, False, False, capability).kernel
 
 
 @pytest.mark.parametrize(
@@ -266,38 +292,6 @@ def test_workspaces_that_are_not_measured_are_enough(name: str, op: str) -> None
         assert a.workspace >= b.workspace or op not in a.name
 
 
-class _Twice(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: object, x: Tensor, factor: float, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Two outputs, one of which may have no gradient."""
-        ctx.save_for_backward(x, y)  # type: ignore[attr-defined]
-        ctx.factor = factor  # type: ignore[attr-defined]
-        return x * y * factor, y + 1
-
-    @staticmethod
-    def backward(ctx: object, of_product: Tensor, of_sum: Tensor) -> tuple[Tensor, None, Tensor]:
-        """The gradients of both tensors."""
-        x, y = ctx.saved_tensors  # type: ignore[attr-defined]
-        factor = ctx.factor  # type: ignore[attr-defined]
-        return of_product * y * factor, None, of_product * x * factor + of_sum
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the engine runs where there is a GPU")
-def test_gradients_without_the_engine_are_its_own() -> None:
-    """Bit for bit: sums over several readers, broadcasts, other dtypes, custom functions, unused inputs."""
-    x, w, b, unused = (torch.randn(s).requires_grad_() for s in ((4, 8), (8, 8), (8,), (2,)))
-    h = torch.nn.functional.layer_norm(x @ w + b, (8,)).relu()
-    product, shifted = _Twice.apply(h, 3.0, b.expand_as(h))
-    left, right = (h + product).to(torch.bfloat16).split(4, dim=1)
-    y = (left * right).float().sum(), shifted[:, 0].exp()
-    given = [torch.tensor(2.0), torch.randn(4)]
-    wanted = torch.autograd.grad(y, (x, w, b, unused), given, allow_unused=True, retain_graph=True)
-    with without_gpu(torch.device("cuda")):
-        found = torch.autograd.grad(y, (x, w, b, unused), given, allow_unused=True)
-    for a, c in zip(wanted, found, strict=True):
-        assert (a is None and c is None) or torch.equal(a, c)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", CASES)
@@ -308,6 +302,23 @@ def test_a_gpu_and_its_name_are_traced_alike(name: str) -> None:
     there, here = _traced(name, entry), _traced(name, "cuda")
     assert [op.name for op in there.graph.ops] == [op.name for op in here.graph.ops]
     assert there.graph.tensors == here.graph.tensors
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", CASES)
+def test_the_cpu_represents_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ops and bytes are the GPU's, statistics of layer norms excepted, which CUDA widens."""
+    properties = torch.cuda.get_device_properties(0)
+    entry = device_in_table(properties.name, properties.total_memory / 1e9)
+    cuda, on_cpu = _traced(name, entry), target.Target(name=entry, device=torch.device("cpu"))
+    monkeypatch.setattr(target.Target, "parse", lambda device: None if device is None else on_cpu)
+    cpu = _traced(name, entry)
+    assert (_devices(cuda), _devices(cpu)) == ({"cuda"}, {"cpu"})
+    assert [op.name for op in cuda.graph.ops] == [op.name for op in cpu.graph.ops]
+    for a, b in zip(cuda.graph.tensors, cpu.graph.tensors, strict=True):
+        assert (a.name, a.size) == (b.name, b.size) or "layer_norm" in a.name
+    assert cuda.plain_peak == pytest.approx(cpu.plain_peak, abs=2**11)
 
 
 @pytest.mark.gpu

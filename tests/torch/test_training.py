@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from checkmate import InfeasibleBudgetError
-from checkmate_torch import CompiledModule, account, compile, memory_meter
+from checkmate_torch import CompiledModule, compile, memory_meter
 from checkmate_torch.costs.meter import resident_bytes
+from checkmate_torch.memory import account
 from zoo.small_torch import Case, gpt2, mlp, resnet18, unet
 
 STEPS = 3

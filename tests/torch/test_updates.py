@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from checkmate_torch import UnsupportedOptimizerError
 from checkmate_torch.costs.meter import resident_bytes
-from checkmate_torch.memory.account import optimizer_bytes
+from checkmate_torch.optimizer.meta_step import optimizer_bytes
 from checkmate_torch.optimizer.updates import Updates, settings_of
 
 Make = Callable[[nn.Module], Optimizer]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from checkmate import NoPlanError, UnsupportedModelError
     from checkmate.report import Explanation, PeakReport
-    from checkmate_torch.adapters.executor import bind
     from checkmate_torch.api.backend import last_plan
+    from checkmate_torch.api.bind import bind
     from checkmate_torch.api.compile import CompiledModule, compile
     from checkmate_torch.api.compile_step import CompiledStep, compile_step
     from checkmate_torch.api.enable import disable, enable, planned_training
@@ -88,7 +88,7 @@ _HOMES = {
     "TracedTraining": ".api.trace_step",
     "UnsupportedModelError": "checkmate",
     "UnsupportedOptimizerError": ".optimizer.separable",
-    "bind": ".adapters.executor",
+    "bind": ".api.bind",
     "checkmate_backend": ".api.backend",
     "compile": ".api.compile",
     "compile_step": ".api.compile_step",

@@ -1,3 +1,3 @@
-"""The settings of the entry points, where their names were before 0.2: see :mod:`checkmate_torch.planning.options`."""
+"""The settings of the entry points, under the name that their module had before 0.2."""
 
 from checkmate_torch.planning.options import *  # noqa: F403

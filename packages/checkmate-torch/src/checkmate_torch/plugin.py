@@ -59,8 +59,8 @@ def checkmate_register_exporters() -> list[ExporterSpec]:
     return [
         ExporterSpec(
             name="memory-viz",
-            summary="allocations and frees in the layout of PyTorch's memory snapshots, as JSON",
-            suffix=".memory_viz.json",
+            summary="allocations and frees, as pytorch.org/memory_viz shows them",
+            suffix=".memory_viz.pickle",
             load=_exporter,
         )
     ]
@@ -85,9 +85,9 @@ def _exporter() -> Exporter:
 
 
 def _frontend() -> Frontend:
-    from checkmate_torch.api import trace as ahead
+    from checkmate_torch.adapters.frontend import Frontend as TorchFrontend
 
-    return ahead.Frontend()
+    return TorchFrontend()
 
 
 def _executor() -> Executor:

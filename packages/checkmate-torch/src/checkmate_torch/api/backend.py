@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.fx import GraphModule
@@ -15,10 +15,10 @@ from torch.optim import Optimizer
 from checkmate import CheckmateError, InfeasibleBudgetError, NoPlanError, UnsupportedModelError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
-from checkmate_torch.distributed.ranks import refuse_split_graphs
-from checkmate_torch.optimizer.state import States, on_steps
+from checkmate_torch.distributed.wrappers import refuse_split_graphs
+from checkmate_torch.optimizer.state import on_steps
 from checkmate_torch.planning.options import Options
-from checkmate_torch.planning.planner import IGNORED_GRADIENTS, Planner
+from checkmate_torch.planning.session import Session
 from checkmate_torch.planning.step_plan import StepPlan
 from checkmate_torch.private import (
     Compilation,
@@ -38,7 +38,7 @@ _MOST = 16
 """Calls of ``torch.compile`` whose plans are known, the latest ones."""
 _OF_TORCH_COMPILE = ("dynamic", "loss", "max_plans")
 """Settings of :func:`compile` that are arguments of ``torch.compile``, or that a graph can't use."""
-_known: OrderedDict[int, tuple[Mapping[str, Any], _Planning]] = OrderedDict()
+_known: OrderedDict[int, tuple[Mapping[str, Any], _Compiled]] = OrderedDict()
 
 
 def checkmate_backend(
@@ -67,14 +67,14 @@ def checkmate_backend(
             the caller of the model.
     """
     try:
-        shared = _planning(options, mode)
+        shared = _compiled(options, mode)
         reason = graph_break(gm)
-        if reason is not None and shared.planner.options.strict:
+        if reason is not None and shared.session.options.strict:
             raise UnsupportedModelError(f"a budget for the whole step needs one graph: {reason}")
         if reason is not None:
             _log.warning("graph break, %d so far: the pieces share the budget: %s", graph_breaks(), reason)
         refuse_split_graphs()
-        return shared.compiled(gm, example_inputs)
+        return shared.graph(gm, example_inputs)
     except (CheckmateError, TypeError, ValueError) as error:
         raise passing_dynamo(error) from None
 
@@ -85,94 +85,81 @@ def last_plan() -> StepPlan:
     Raises:
         NoPlanError: if it has made none.
     """
-    if not _Planning.latest:
+    if not _Compiled.latest:
         raise NoPlanError("nothing planned yet: run one training step of the compiled model first")
-    return _Planning.latest[-1]
+    return _Compiled.latest[-1]
 
 
-class _Planning:
+class _Compiled:
     """The graphs of one call of ``torch.compile``, which share a budget."""
 
     latest: Sequence[StepPlan] = ()
     """The plans that the latest one is the last of."""
 
-    def __init__(self, planner: Planner) -> None:
-        self.planner, self.ignores_gradients = planner, False
+    def __init__(self, options: Options) -> None:
+        self.session = Session(options=options)
         self.compilations: set[Compilation] = set()
         self.parameters: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
-        self.states = States()
         on_steps(self.count_state_of)
 
-    def compiled(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+    def graph(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         """Plan a graph; the call that runs it."""
-        planner = self.planner
+        session = self.session
         trained = [k for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter) and x.requires_grad]
-        n_plans = len(planner.plans)
-        if not self.ignores_gradients:
-            planner.held = max(planner.held, _held(example_inputs[k] for k in trained))
+        n_plans = len(session.plans)
+        held = session.held_gradients(cast("Tensor", example_inputs[k]) for k in trained)
+        session.gradient_bytes = max(session.gradient_bytes, held)
         self.compilations.add(current_compilation())
         try:
-            call = planner(gm, example_inputs)
+            call = session(gm, example_inputs)
         except InfeasibleBudgetError as error:
-            if planner.options.strict or not planner.held:
+            if session.options.strict or not session.gradient_bytes:
                 raise
-            planner.held, self.ignores_gradients = 0, True
-            planner.warn_once("ignored gradients", IGNORED_GRADIENTS % error)
-            call = planner(gm, example_inputs)
-        if len(planner.plans) == n_plans:
+            session.ignore_gradients(error)
+            call = session(gm, example_inputs)
+        if len(session.plans) == n_plans:
             return call  # there is no backward pass
-        _Planning.latest = planner.plans
+        _Compiled.latest = session.plans
         self.parameters.update((id(x), x) for x in example_inputs if isinstance(x, nn.Parameter))
 
         def run(*args: object) -> object:
-            self.before_call([args[k] for k in trained])
+            self.before_call(cast("Sequence[Tensor]", [args[k] for k in trained]))
             return call(*args)
 
         return run
 
-    def before_call(self, parameters: Sequence[object]) -> None:
+    def before_call(self, parameters: Sequence[Tensor]) -> None:
         """Plan again from the next call on, if held gradients or a step's other calls are not counted."""
-        planner = self.planner
-        self.count_states(*self.states.note_call())
-        held = 0 if self.ignores_gradients else _held(parameters)
-        if held > planner.held:
-            planner.held = held
-            if not planner.charge(Kind.EARLIER_GRADIENTS, held):
-                planner.warn_once(
+        session = self.session
+        held = session.held_gradients(parameters)
+        if held > session.gradient_bytes:
+            session.gradient_bytes = held
+            if not session.charge(Kind.EARLIER_GRADIENTS, held):
+                session.warnings.once(
                     "gradients",
                     f"gradients of {format_bytes(held)} are held, for which the plan has no room: this call "
                     "may exceed the budget by that, and the next one is planned with them",
                 )
-                self.plan_again()
-        if planner.is_outdated():
-            self.plan_again()
+                self.plan_again(session.options)
+        if session.is_outdated():
+            self.plan_again(session.options)
 
-    def plan_again(self) -> None:
+    def plan_again(self, options: Options) -> None:
         """Drop the captured graphs, so that the next calls are planned again."""
         for compilation in self.compilations:
             forget(compilation)
         self.compilations.clear()
-        self.planner.plans = []
+        self.session.restart(options)
 
     def count_state_of(self, optimizer: Optimizer) -> None:
         """Count the state of an optimizer that has stepped parameters of these graphs."""
-        if self.states.note(optimizer, self.parameters):
-            self.count_states(type(optimizer).__name__)
-
-    def count_states(self, name: str, calls: int = 0) -> None:
-        """Count what optimizers keep, the one of this name in the middle of its step too."""
-        if options := self.planner.count_state(self.states, name, calls):
-            self.planner.options = options
-            self.plan_again()
+        holds_any = self.session.states.note(optimizer, self.parameters)
+        if holds_any and (options := self.session.count_states(optimizer)):
+            self.plan_again(options)
 
 
-def _held(parameters: Iterable[object]) -> int:
-    """Bytes of the gradients that parameters hold."""
-    return sum(p.grad.nbytes for p in parameters if isinstance(p, Tensor) and p.grad is not None)
-
-
-def _planning(options: Mapping[str, Any] | None, mode: str | None) -> _Planning:
-    """The planning for one call of ``torch.compile``, which passes the same options each time."""
+def _compiled(options: Mapping[str, Any] | None, mode: str | None) -> _Compiled:
+    """The graphs of one call of ``torch.compile``, which passes the same options each time."""
     if mode is not None:
         raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
     known = _known.get(id(options))
@@ -183,14 +170,14 @@ def _planning(options: Mapping[str, Any] | None, mode: str | None) -> _Planning:
         raise TypeError(
             f"{wrong[0]!r} is no option of the backend: it is an argument of torch.compile, or of enable"
         )
-    parsed = Options.parse(**{"process_group": "all", **given})
+    parsed = Options.parse(**given)
     if "budget" not in given:
         raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")
-    planning = _Planning(Planner(parsed))
-    _known[id(options)] = options or {}, planning  # holds the options, so that the number stays theirs
+    compiled = _Compiled(parsed)
+    _known[id(options)] = options or {}, compiled  # holds the options, so that the number stays theirs
     while len(_known) > _MOST:
         _known.popitem(last=False)
-    return planning
+    return compiled
 
 
 class _NotCaptured:

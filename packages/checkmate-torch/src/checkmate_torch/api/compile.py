@@ -15,7 +15,7 @@ from torch import nn
 from checkmate import Budget
 from checkmate_torch.capture.arguments import check_module
 from checkmate_torch.planning.options import Options, TrainingSettings
-from checkmate_torch.planning.step_plan import Given, StepPlan, Viewable
+from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
 from checkmate_torch.planning.training import PlannedTraining
 from checkmate_torch.private import registries
 
@@ -44,7 +44,7 @@ def compile(model: nn.Module, budget: Budget, **settings: Unpack[TrainingSetting
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
             be predicted; at the first call, if the free memory of the device is unknown.
-        TypeError: if there is no such setting, or the cost model or the process group is none.
+        TypeError: if there is no such setting, or the value of one has the wrong type.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the model can't be captured or planned.
@@ -52,7 +52,6 @@ def compile(model: nn.Module, budget: Budget, **settings: Unpack[TrainingSetting
         RankError: at the first call, if the ranks that plan together meet different kinds of inputs.
     """
     check_module(model)
-    settings.setdefault("process_group", "all")
     return CompiledModule(model, Options.parse(budget=budget, **settings))
 
 
@@ -68,7 +67,7 @@ class CompiledModule(nn.Module, Viewable):
     _original: nn.Module
     _training: PlannedTraining
 
-    def __init__(self, model: nn.Module, options: Options, given: Given | None = None) -> None:
+    def __init__(self, model: nn.Module, options: Options, given: GivenSchedule | None = None) -> None:
         """Wrap ``model``; nothing is compiled before the first call."""
         self.__dict__["_original"] = model
         super().__init__()

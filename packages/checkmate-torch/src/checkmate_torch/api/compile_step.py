@@ -7,26 +7,20 @@ gradient lives from the op that makes it to the update that reads it, not to the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from checkmate import Budget, UnsupportedModelError
-from checkmate.framework import Settings
-from checkmate_torch.capture.arguments import check_max_plans, check_step
-from checkmate_torch.distributed.ranks import GroupChoice, refuse_wrappers
-from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
-from checkmate_torch.optimizer.updates import Updates, settings_of
-from checkmate_torch.planning.lowering import Lowering
-from checkmate_torch.planning.options import Options
-from checkmate_torch.planning.step_plan import Given, StepPlan, Viewable
-from checkmate_torch.planning.step_planner import StepPlanner, captured_step
+from checkmate_torch.optimizer.updates import settings_of
+from checkmate_torch.planning.options import Options, TrainingStepSettings, split_settings
+from checkmate_torch.planning.planner import Planner
+from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
+from checkmate_torch.planning.unbroken_step import UnbrokenStep, WholeStep
 
-__all__ = ["CompiledStep", "check_owned", "compile_step"]
+__all__ = ["CompiledStep", "compile_step"]
 
 
 def compile_step(
@@ -34,15 +28,7 @@ def compile_step(
     loss_fn: Callable[..., object],
     optimizer: Optimizer,
     budget: Budget,
-    *,
-    has_aux: bool = False,
-    max_norm: float | None = None,
-    accumulate: int = 1,
-    scaler: GradScaler | None = None,
-    max_plans: int = 8,
-    process_group: GroupChoice = "all",
-    lowering: Lowering = "eager",
-    **settings: Unpack[Settings],
+    **settings: Unpack[TrainingStepSettings],
 ) -> CompiledStep:
     """Make a whole training step that stays within a byte budget.
 
@@ -61,35 +47,22 @@ def compile_step(
     call, which then takes some seconds.
 
     Args:
-        model: any module that Dynamo can capture in one graph.
+        model: any module that Dynamo can capture in one graph; not one in DDP.
         loss_fn: called as ``loss_fn(model, …)`` with the arguments of the step; returns a scalar tensor.
         optimizer: any that treats each parameter alone, PyTorch's or another, as a trial on small tensors
             shows (:mod:`checkmate_torch.optimizer.separable`). State, groups, schedulers and hooks work as
             ever. What it does not hold is not trained, nor are gradients computed for it.
         budget: bytes (``8 * 2**30``, ``"8GiB"``), or a share of the peak of the same step without
             recomputation and with all updates at the end (``"60%"``, ``0.6``), or ``"auto"``.
-        has_aux: True = ``loss_fn`` returns ``(loss, aux)``, and so does the step. Tensors in ``aux`` come
-            back detached, and are charged to the end of the step.
-        max_norm: clip the gradients, all together, to this norm. No update can then start before the last
-            gradient is there, so that all of them are held at once.
-        accumulate: the number of calls that make one update, each with a micro-batch. Gradients are added up,
-            as by ``loss.backward()``: divide the loss by this number for their mean. They are held between
-            the calls, and charged to each call throughout, so that no update can run early.
-        scaler: for float16, as ``torch.amp.GradScaler`` does it in a loop: the loss is scaled, gradients are
-            unscaled, and an update with gradients that are not finite is skipped; the step calls ``update()``
-            of the scaler too. No update can then start before the last gradient has been checked.
-        max_plans: as for :func:`~checkmate_torch.compile`.
-        process_group: as for :func:`~checkmate_torch.compile`. Gradients are not averaged over ranks: a DDP
-            module is refused.
-        lowering: as for :func:`~checkmate_torch.compile`. The optimizer's updates run as they are.
-        **settings: :class:`~checkmate.framework.Settings`.
+        **settings: :class:`~checkmate_torch.planning.options.TrainingStepSettings`: ``has_aux``,
+            ``max_norm``, ``accumulate``, ``scaler``, and how to plan.
 
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read.
         UnsupportedOptimizerError: if the optimizer can't update one parameter at a time, or holds parameters
             that are not the model's.
-        TypeError: if the model, the optimizer or the cost model is none, or there is no such setting; if the
-            loss function can't be called, or is one of PyTorch's, which take no model.
+        TypeError: unless these are a model, a function of the model, and an optimizer; if there is no such
+            setting, or the loss function is one of PyTorch's, which take no model.
         ValueError: if ``accumulate`` or ``max_plans`` is below 1.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
@@ -102,11 +75,9 @@ def compile_step(
     >>> bool(losses[0] > losses[1] > losses[2])
     True
     """
-    options = Options.parse(budget=budget, process_group=process_group, lowering=lowering, **settings)
-    check_step(model, loss_fn, optimizer)
-    check_max_plans(max_plans)
-    updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
-    return CompiledStep(model, loss_fn, updates, options, has_aux, max_plans)
+    of_step, others = split_settings(settings)
+    options = Options.parse(budget=budget, **others)
+    return CompiledStep(WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step), options)
 
 
 class CompiledStep(Viewable):
@@ -117,25 +88,12 @@ class CompiledStep(Viewable):
         optimizer: the optimizer, as it was passed.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        loss_fn: Callable[..., object],
-        updates: Updates,
-        options: Options,
-        has_aux: bool,
-        max_plans: int = 8,
-        *,
-        given: Given | None = None,
-    ) -> None:
-        """Check that they belong together; nothing is compiled before the first call."""
-        refuse_wrappers(model)
-        check_owned(updates.optimizer, model, loss_fn)
-        self.model = model
-        self.optimizer = updates.optimizer
-        self._planner = StepPlanner(options=options, updates=updates, module=model, given=given)
-        self._has_aux, self._max_plans = has_aux, max_plans
-        self._loss_fn = loss_fn
+    def __init__(self, step: WholeStep, options: Options, given: GivenSchedule | None = None) -> None:
+        """Split the optimizer; nothing is compiled before the first call."""
+        self.model, self.optimizer = step.model, step.optimizer
+        self._step, self._options, self._given = step, options, given
+        self._updates = step.updates()
+        self._plans: list[StepPlan] = []
         self._settings: Hashable = None
         self._called = 0
         self._run: Callable[..., Any]
@@ -150,13 +108,15 @@ class CompiledStep(Viewable):
         Returns:
             the loss before the update, detached; with ``has_aux``, ``(loss, aux)``.
         """
-        settings, updates = settings_of(self.optimizer), self._planner.updates
+        settings = settings_of(self.optimizer)
         if settings != self._settings:
             if self._settings is not None:
-                updates = replace(updates, overwrites=None)
-                self._planner = replace(self._planner, updates=updates)
+                self._updates = self._step.updates()
             self._settings = settings
-            self._run = captured_step(self._planner, self._loss_fn, self._has_aux, self._max_plans)
+            step = UnbrokenStep.of(self._step, self._updates, self._options, self._given)
+            planner = Planner(step=step, plans=self._plans)
+            self._run = self._step.captured(planner, self._options.max_plans)
+        updates = self._updates
         called, self._called = self._called, 0  # after an error, the next call is the first again
         if called == 0:
             self.optimizer.zero_grad(set_to_none=True)
@@ -177,22 +137,9 @@ class CompiledStep(Viewable):
         elif self._called == 0:
             updates.finish()
         shown = loss.detach() if shown is None else shown
-        return (shown, aux) if self._has_aux else shown
+        return (shown, aux) if self._step.has_aux else shown
 
     @property
     def plans(self) -> tuple[StepPlan, ...]:
         """The plans so far: one for each kind of inputs that was trained with."""
-        return tuple(self._planner.plans)
-
-
-def check_owned(optimizer: Optimizer, model: nn.Module, loss_fn: object) -> None:
-    """Raise unless the optimizer trains this model, and nothing else."""
-    modules = [model, *([loss_fn] if isinstance(loss_fn, nn.Module) else [])]
-    known = {id(p) for module in modules for p in module.parameters()}
-    for k, group in enumerate(optimizer.param_groups):
-        for n, parameter in enumerate(group["params"]):
-            if id(parameter) not in known:
-                raise UnsupportedOptimizerError(
-                    f"parameter {n} of group {k} of the optimizer, of shape {tuple(parameter.shape)}, is "
-                    "none of the model's: make the optimizer with the parameters of this model"
-                )
+        return tuple(self._plans)

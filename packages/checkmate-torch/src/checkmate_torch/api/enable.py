@@ -11,7 +11,7 @@ from checkmate import Budget
 from checkmate.framework import AUTO
 from checkmate_torch.api.compile import CompiledModule
 from checkmate_torch.capture.arguments import check_module
-from checkmate_torch.distributed.ranks import inside_of
+from checkmate_torch.distributed.wrappers import inside_of
 from checkmate_torch.planning.options import Options, TrainingSettings
 from checkmate_torch.planning.training import PlannedTraining
 from checkmate_torch.private import in_place, original_of, set_in_place
@@ -20,7 +20,7 @@ __all__ = ["disable", "enable", "planned_training"]
 
 _COPIES = "_checkmate_copies"
 _enabled: weakref.WeakKeyDictionary[nn.Module, PlannedTraining] = weakref.WeakKeyDictionary()
-"""Of each enabled model, also where another compilation has replaced its planned calls, to warn of that."""
+"""Enabled models, kept after ``model.compile()`` replaced the planned call, so that we can warn."""
 
 
 def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingSettings]) -> PlannedTraining:
@@ -47,7 +47,7 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
             be predicted.
-        TypeError: if the model is no module, or is compiled already; if there is no such setting.
+        TypeError: unless the model is a module that is not compiled yet; if there is no such setting.
 
     The first call raises what the first call of a compiled module does; see :func:`compile`.
 
@@ -60,7 +60,6 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     >>> len(training.plans), type(model).__name__
     (1, 'Sequential')
     """
-    settings.setdefault("process_group", "all")
     options = Options.parse(budget=budget, **settings)
     return _enable(_target(model), options)
 

@@ -8,44 +8,39 @@ roofline and FLOPs run nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from checkmate import Budget, Solution, UnsupportedModelError
-from checkmate.framework import ProgramError, TracedStep, in_bytes
+from checkmate.framework import TracedStep, in_bytes
 from checkmate.report import Kind
 from checkmate_torch.api.compile import CompiledModule
 from checkmate_torch.capture.arguments import Loss, check_loss, check_module
-from checkmate_torch.capture.dynamo_capture import captured
+from checkmate_torch.capture.dynamo_capture import captured, stopped
 from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
 from checkmate_torch.costs.meter import resident_bytes
-from checkmate_torch.memory.plain_code import plain_step
-from checkmate_torch.memory.plain_graph import EagerStep
-from checkmate_torch.ops.device import obtainable_bytes
-from checkmate_torch.ops.target_device import Target, for_target
+from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
+from checkmate_torch.ops.device import Target, for_target, obtainable_bytes
 from checkmate_torch.planning.decide import decide_step
 from checkmate_torch.planning.options import ModelSettings, Options, TracingModelSettings
-from checkmate_torch.planning.planner import Planner
-from checkmate_torch.planning.step_plan import TracingDone
+from checkmate_torch.planning.planner import Tracer
+from checkmate_torch.planning.split_step import SplitStep
+from checkmate_torch.planning.stages import PricedStep
 from checkmate_torch.private import (
     FakeTensor,
-    fake_mode,
     plain_call,
     tree_leaves,
 )
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = [
-    "Frontend",
     "TracedModel",
     "WithLoss",
     "budget_in_bytes",
-    "made_by",
     "plan",
     "trace",
 ]
@@ -70,7 +65,7 @@ class TracedModel(TracedStep):
     loss: Loss | None
     options: Options
     plain_peak: int | None
-    plain: EagerStep | None
+    plain: PlainStep | None
 
 
 def trace(
@@ -93,8 +88,8 @@ def trace(
             model that returns its loss needs none.
         device: the device to trace for, wherever the model is; default the model's. ``"cuda:H100-80GB"``
             names one of the table :data:`checkmate.cost.DEVICES`, which need not be here: costs are then its
-            roofline's by default, and bytes are those that CUDA's allocator gives out. A CUDA build of
-            PyTorch traces CUDA's kernels also without a GPU; other builds trace the CPU's, and say so.
+            roofline's by default, and bytes are those that CUDA's allocator gives out. Without a
+            GPU, tensors of the CPU represent its tensors.
         **settings: :class:`~checkmate_torch.planning.options.TracingModelSettings`. The default of
             ``workspaces`` is None here, and ``cost_model`` may name a device that this machine lacks.
 
@@ -154,8 +149,11 @@ def plan(
 
 
 def options_for(target: Target | None, **settings: Any) -> Options:
-    """The options for tracing for a device; by default nothing is measured but what the cost model needs."""
-    settings.setdefault("workspaces", None)
+    """The options for tracing for a device.
+
+    By default nothing is measured but what the cost model needs, and other ranks are not asked.
+    """
+    settings = {"workspaces": None, "process_group": "alone", **settings}
     if target is not None:
         settings = target.settings(settings)
     return Options.parse(**settings)
@@ -171,44 +169,6 @@ def budget_in_bytes(budget: Budget, model: nn.Module, example_inputs: object = (
     return in_bytes(Options.parse(budget=budget), device, resident, partial(obtainable_bytes, device)).budget
 
 
-class Frontend:
-    """The frontend ``torch``, behind ``checkmate trace --torch package.module:factory``."""
-
-    def trace(
-        self, program: nn.Module | Callable[[], Sequence[object]], /, *args: object, **options: Any
-    ) -> TracedModel:
-        """Trace a model with positional inputs, or the model that a factory makes.
-
-        Args:
-            program: a module; or a function without arguments that returns ``(model, example_inputs)`` or
-                ``(model, example_inputs, loss)``. It is called under fake tensors, so that it allocates
-                nothing.
-            args: the inputs of a module.
-            options: as in :func:`trace`.
-        """
-        if isinstance(program, nn.Module):
-            return trace(program, args, **options)
-        with fake_mode():
-            made = program()
-        model, example_inputs, loss = made_by(program, made)
-        return trace(model, example_inputs, loss=loss, **options)
-
-
-def made_by(factory: object, made: object) -> tuple[nn.Module, object, Loss | None]:
-    """The model, the example inputs and the loss, if any, that a factory made.
-
-    Raises:
-        ProgramError: if it made something else.
-    """
-    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
-        raise ProgramError(
-            f"{factory!r} returned {type(made).__name__}: a factory for tracing returns "
-            "(model, example_inputs) or (model, example_inputs, loss)"
-        )
-    model, example_inputs, *loss = made
-    return model, example_inputs, cast("Loss", loss[0]) if loss else None
-
-
 def _traced(
     model: nn.Module, example_inputs: object, loss: Loss | None, options: Options, target: Target | None
 ) -> TracedModel:
@@ -219,41 +179,39 @@ def _traced(
     plain = _followed(model, example_inputs, loss)
     mode, twin, args, kwargs = on_fakes(model, example_inputs, None if target is None else target.device)
     whole = twin if loss is None else WithLoss(twin, loss)
-    planner = Planner(options, module=twin, only_trace=True)
-    run = partial(captured(plain_call, planner), whole)
-    try:
-        with mode, torch.enable_grad():
-            run(*args, **kwargs)
-    except TracingDone as done:
-        return TracedModel(
-            graph=done.traced.graph,
-            account=done.account,
-            traced=done.traced,
-            model=model,
-            loss=loss,
-            options=options,
-            plain_peak=done.plain_peak if plain is None else _plain_peak(plain, done),
-            plain=plain,
+    run = captured(plain_call, Tracer(step=SplitStep(options=options, module=twin)))
+    with mode, torch.enable_grad():
+        done: PricedStep | None = stopped(run, whole, *args, **kwargs)
+    if done is None:
+        raise UnsupportedModelError(
+            "no parameter and no input of the model needs a gradient, so there is no backward pass to plan: "
+            "requires_grad_() says what is trained"
         )
-    raise UnsupportedModelError(
-        "no parameter and no input of the model needs a gradient, so there is no backward pass to plan: "
-        "requires_grad_() says what is trained"
+    return TracedModel(
+        graph=done.graph,
+        account=done.account,
+        traced=done.traced,
+        model=model,
+        loss=loss,
+        options=options,
+        plain_peak=done.plain_peak if plain is None else _plain_peak(plain, done),
+        plain=plain,
     )
 
 
-def _followed(model: nn.Module, example_inputs: object, loss: Loss | None) -> EagerStep | None:
+def _followed(model: nn.Module, example_inputs: object, loss: Loss | None) -> PlainStep | None:
     """The plain step of the model's own code; None if it can't be followed, or its loss is not known."""
     try:
-        return plain_step(model, example_inputs, loss)
+        return plain_step_of_code(model, example_inputs, loss)
     except UnsupportedModelError:
         return None
 
 
-def _plain_peak(step: EagerStep, done: TracingDone) -> int:
+def _plain_peak(step: PlainStep, done: PricedStep) -> int:
     """The peak of the plain step, with what it holds besides model and batch."""
     besides = (Kind.RESERVE, Kind.OPTIMIZER, Kind.LIBRARIES)
     fixed = sum(done.account.fixed.get(kind, 0) for kind in besides)
-    return step.peak_beside(done.traced.graph, done.traced.nodes, fixed)
+    return step.peak_beside(done.graph, done.traced.nodes, fixed)
 
 
 class WithLoss(nn.Module):

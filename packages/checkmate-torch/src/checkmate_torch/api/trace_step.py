@@ -14,26 +14,27 @@ from typing import Unpack, cast
 
 import torch
 from torch import nn
-from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from checkmate import Budget, Solution, UnsupportedModelError
-from checkmate.framework import Settings, TracedStep, TracingSettings
-from checkmate.heuristics import PlainOrder
-from checkmate_torch.api.compile_step import CompiledStep, check_owned
+from checkmate.framework import TracedStep
 from checkmate_torch.api.trace import options_for
-from checkmate_torch.capture.arguments import check_step
+from checkmate_torch.capture.dynamo_capture import stopped
 from checkmate_torch.capture.fake_twins import fake_like, twin_of
-from checkmate_torch.distributed.ranks import refuse_wrappers
-from checkmate_torch.ops.target_device import Target, for_target
-from checkmate_torch.optimizer.separable import copied, is_memoryless, refuse_memoryless
-from checkmate_torch.optimizer.updates import Updates
-from checkmate_torch.optimizer.whole_step import WholeStep
+from checkmate_torch.ops.device import Target, for_target
+from checkmate_torch.optimizer.separable import copied, is_memoryless
+from checkmate_torch.optimizer.whole_step import StepGraph
 from checkmate_torch.planning.decide import decide_step
-from checkmate_torch.planning.options import Options
-from checkmate_torch.planning.step_plan import Given
-from checkmate_torch.planning.step_planner import StepPlanner, StepTraced, captured_step
-from checkmate_torch.private import fake_mode, fake_mode_of, tree_leaves, tree_map
+from checkmate_torch.planning.options import (
+    Options,
+    PlanningStepSettings,
+    TracingStepSettings,
+    split_settings,
+)
+from checkmate_torch.planning.planner import Tracer
+from checkmate_torch.planning.stages import PricedStep
+from checkmate_torch.planning.unbroken_step import UnbrokenStep, WholeStep
+from checkmate_torch.private import FakeTensorMode, fake_mode, fake_mode_of, tree_leaves, tree_map
 
 __all__ = ["TracedTraining", "plan_step", "trace_step"]
 
@@ -44,11 +45,13 @@ class TracedTraining(TracedStep):
 
     Attributes:
         step: PyTorch's graph of the step and its relation to ``graph``.
-        compiled: makes a step that follows a schedule, as the executor needs it.
+        source: the step, as it was passed.
+        options: how it was traced.
     """
 
-    step: WholeStep
-    compiled: Callable[[Given], CompiledStep]
+    step: StepGraph
+    source: WholeStep
+    options: Options
 
 
 def trace_step(
@@ -57,12 +60,8 @@ def trace_step(
     optimizer: Optimizer,
     example_inputs: tuple[object, ...],
     *,
-    has_aux: bool = False,
-    max_norm: float | None = None,
-    accumulate: int = 1,
-    scaler: GradScaler | None = None,
     device: str | torch.device | None = None,
-    **settings: Unpack[TracingSettings],
+    **settings: Unpack[TracingStepSettings],
 ) -> TracedTraining:
     """Trace the whole training step that :func:`compile_step` would plan, without running it.
 
@@ -72,15 +71,11 @@ def trace_step(
         loss_fn: is not called with real tensors.
         optimizer: of the model's parameters, also where they have no memory; is not stepped.
         example_inputs: the arguments of the loss function after the model; real, fake or on ``meta``.
-        has_aux: whether ``loss_fn`` returns more than the loss.
-        max_norm: of all gradients together.
-        accumulate: the number of calls before an update.
-        scaler: is not used.
         device: the device to trace for, as in :func:`~checkmate_torch.trace`.
-        **settings: :class:`~checkmate.framework.TracingSettings`. The default of ``workspaces`` is None here.
-            With measured costs or workspaces each distinct update runs on made-up tensors, one at a time;
-            Adam's needs six times the bytes of the parameter. Else nothing is run: an update costs the
-            seconds to move its bytes, and its workspace is counted.
+        **settings: :class:`~checkmate_torch.planning.options.TracingStepSettings`. The default of
+            ``workspaces`` is None here. With measured costs or workspaces each distinct update runs on
+            made-up tensors, one at a time; Adam's needs six times the bytes of the parameter. Else nothing is
+            run: an update costs the seconds to move its bytes, and its workspace is counted.
 
     Raises:
         UnsupportedModelError, UnsupportedOptimizerError, CostError, TypeError: as :func:`compile_step`.
@@ -92,16 +87,15 @@ def trace_step(
     ['update of weight', 'update of bias']
     """
     target = Target.parse(device)
-    options = options_for(target, **settings)
-    check_step(model, loss_fn, optimizer)
-    updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
-    done = _traced(model, loss_fn, updates, example_inputs, has_aux, options, target)
-
-    def compiled(given: Given) -> CompiledStep:
-        refuse_memoryless(model)
-        return CompiledStep(model, loss_fn, updates, options, has_aux, given=given)
-
-    return TracedTraining(graph=done.traced.graph, account=done.account, step=done.step, compiled=compiled)
+    of_step, others = split_settings(settings)
+    options = options_for(target, **others)
+    step = WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step)
+    done = _traced(step, example_inputs, options, target)
+    if done.updates is None:
+        raise RuntimeError("a whole step was traced without its updates")
+    return TracedTraining(
+        graph=done.graph, account=done.account, step=done.updates, source=step, options=options
+    )
 
 
 def plan_step(
@@ -111,13 +105,9 @@ def plan_step(
     example_inputs: tuple[object, ...],
     budget: Budget,
     *,
-    has_aux: bool = False,
-    max_norm: float | None = None,
-    accumulate: int = 1,
-    scaler: GradScaler | None = None,
     device: str | torch.device | None = None,
     throw: bool = True,
-    **settings: Unpack[Settings],
+    **settings: Unpack[PlanningStepSettings],
 ) -> Solution:
     """Find out what a budget of a whole step would cost, without running it.
 
@@ -131,13 +121,10 @@ def plan_step(
         optimizer: its state is counted as it is after the first step.
         example_inputs: the arguments of the loss function after the model.
         budget: as in :func:`compile_step`, and as in :func:`~checkmate_torch.plan` with a ``device``.
-        has_aux: whether ``loss_fn`` returns more than the loss.
-        max_norm: of all gradients together.
-        accumulate: the number of calls before an update.
-        scaler: is not used.
         device: the device to plan for, as in :func:`~checkmate_torch.trace`.
         throw: False = without a schedule return a solution that says so, instead of raising.
-        **settings: :class:`~checkmate.framework.Settings`; the default of ``workspaces`` is None here.
+        **settings: :class:`~checkmate_torch.planning.options.PlanningStepSettings`; the default of
+            ``workspaces`` is None here.
 
     Raises:
         BudgetError: if the budget can't be read.
@@ -155,17 +142,16 @@ def plan_step(
     (True, 0.0)
     """
     target = Target.parse(device)
-    options = options_for(target, budget=budget, **settings)
-    check_step(model, loss_fn, optimizer)
-    updates = Updates(optimizer=optimizer, max_norm=max_norm, accumulate=accumulate, scaler=scaler)
-    done = _traced(model, loss_fn, updates, example_inputs, has_aux, options, target)
-    plain = PlainOrder(order=done.step.plain)
+    of_step, others = split_settings(settings)
+    options = options_for(target, budget=budget, **others)
+    step = WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step)
+    done = _traced(step, example_inputs, options, target)
     return decide_step(
         options,
-        done.traced.graph,
+        done.graph,
         done.account,
-        done.allocated,
-        plain=plain,
+        done.holdings.allocated(),
+        plain=done.plain,
         plain_peak=done.plain_peak,
         fixed_order=False,
         throw=throw,
@@ -173,35 +159,37 @@ def plan_step(
 
 
 def _traced(
-    model: nn.Module,
-    loss_fn: Callable[..., object],
-    updates: Updates,
-    example_inputs: tuple[object, ...],
-    has_aux: bool,
-    options: Options,
-    target: Target | None,
-) -> StepTraced:
+    step: WholeStep, example_inputs: tuple[object, ...], options: Options, target: Target | None
+) -> PricedStep:
     """The traced step, of the model itself, or of a twin on fake tensors without memory or for a device."""
-    refuse_wrappers(model)
-    check_owned(updates.optimizer, model, loss_fn)
+    updates = step.updates()
     device = None if target is None else target.device
     mode: AbstractContextManager[object] = nullcontext()
-    if device is not None or any(map(is_memoryless, model.parameters())):
-        fakes = fake_mode_of([*model.parameters(), *tree_leaves(example_inputs)]) or fake_mode()
-        modules = nn.ModuleList(x for x in (model, loss_fn) if isinstance(x, nn.Module))
-        twins = cast("nn.ModuleList", twin_of(modules, fakes, device))
-        of_twin = {id(p): q for p, q in zip(modules.parameters(), twins.parameters(), strict=True)}
-        model, loss_fn = twins[0], twins[1] if len(twins) > 1 else loss_fn
-        updates = replace(updates, optimizer=copied(updates.optimizer, of_twin))
+    if device is not None or any(map(is_memoryless, step.model.parameters())):
+        fakes = fake_mode_of([*step.model.parameters(), *tree_leaves(example_inputs)]) or fake_mode()
+        step = _twin(step, fakes, device)
+        updates = replace(updates, optimizer=step.optimizer)
         example_inputs = tree_map(lambda x: fake_like(x, fakes, device), example_inputs)
         mode = fakes
-    planner = StepPlanner(options=options, updates=updates, module=model, only_trace=True)
-    try:
-        with for_target(target), mode, torch.enable_grad():
-            scale = None if updates.scaler is None else torch.ones((), device=updates.device)
-            captured_step(planner, loss_fn, has_aux, 1)(scale, *example_inputs)
-    except StepTraced as done:
-        return done
-    raise UnsupportedModelError(
-        "the loss depends on no parameter that requires a gradient: there is nothing to train"
+    with for_target(target), mode, torch.enable_grad():
+        run = step.captured(Tracer(step=UnbrokenStep.of(step, updates, options)), max_plans=1)
+        scale = None if step.scaler is None else torch.ones((), device=updates.device)
+        done: PricedStep | None = stopped(run, scale, *example_inputs)
+    if done is None:
+        raise UnsupportedModelError(
+            "the loss depends on no parameter that requires a gradient: there is nothing to train"
+        )
+    return done
+
+
+def _twin(step: WholeStep, mode: FakeTensorMode, device: torch.device | None) -> WholeStep:
+    """The step with fake tensors in the place of the model's."""
+    modules = nn.ModuleList(step.modules)
+    twins = cast("nn.ModuleList", twin_of(modules, mode, device))
+    of_twin = {id(p): q for p, q in zip(modules.parameters(), twins.parameters(), strict=True)}
+    return replace(
+        step,
+        model=twins[0],
+        loss_fn=twins[1] if len(twins) > 1 else step.loss_fn,
+        optimizer=copied(step.optimizer, of_twin),
     )

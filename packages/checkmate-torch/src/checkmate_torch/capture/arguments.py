@@ -1,4 +1,4 @@
-"""Checks of a user's arguments, before anything is traced: a module, an optimizer, a loss, a step of them."""
+"""Check what a user passes, before anything is traced: model, optimizer, loss, the number of plans."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ Loss = Callable[[Any], Tensor]
 
 
 def check_module(model: object) -> None:
-    """Refuse a model that is no module.
-
-    Raises:
-        TypeError: with the way out.
-    """
+    """Raise TypeError, which says the way out, unless this is a torch.nn.Module."""
     if isinstance(model, nn.Module):
         return
     if isinstance(model, type) and issubclass(model, nn.Module):
@@ -36,11 +32,7 @@ def check_module(model: object) -> None:
 
 
 def check_optimizer(optimizer: object) -> None:
-    """Refuse an optimizer that is none.
-
-    Raises:
-        TypeError: with the way out.
-    """
+    """Raise TypeError, which says the way out, unless this is a torch.optim.Optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise TypeError(
             f"optimizer is {optimizer!r:.80}, must be a torch.optim.Optimizer of the model's parameters: "
@@ -49,11 +41,7 @@ def check_optimizer(optimizer: object) -> None:
 
 
 def check_loss(loss: object) -> None:
-    """Refuse a loss that can't be called; None may stand for no loss.
-
-    Raises:
-        TypeError: with the way out.
-    """
+    """Raise TypeError, which says the way out, unless this is a function, or None for no loss."""
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise TypeError(
             f"loss is {loss!r:.80}, must be a function of the model's output that returns a scalar tensor: "
@@ -62,21 +50,13 @@ def check_loss(loss: object) -> None:
 
 
 def check_max_plans(max_plans: object) -> None:
-    """Refuse a number of plans that is none.
-
-    Raises:
-        ValueError: with what it must be.
-    """
+    """Raise ValueError unless max_plans is a positive integer."""
     if isinstance(max_plans, bool) or not isinstance(max_plans, int) or max_plans < 1:
         raise ValueError(f"max_plans is {max_plans!r}, must be a whole number of kinds of inputs ≥ 1")
 
 
 def check_step(model: object, loss_fn: object, optimizer: object) -> None:
-    """Refuse a model, a loss function or an optimizer that can't make a whole step.
-
-    Raises:
-        TypeError: with the way out.
-    """
+    """Raise TypeError, which says the way out, unless model, loss function and optimizer can make a step."""
     check_module(model)
     home = loss_fn if hasattr(loss_fn, "__name__") else type(loss_fn)
     of_torch = home.__module__ in ("torch.nn.functional", "torch.nn.modules.loss")

@@ -9,7 +9,7 @@ import logging
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch.fx import GraphModule
 
@@ -18,7 +18,7 @@ from checkmate.framework import Options
 from checkmate_torch.ops.device import refuse_graph_capture
 from checkmate_torch.private import Compilation, capture_errors, captured_whole, current_compilation, forget
 
-__all__ = ["NotOneGraphError", "TooManyPlansError", "captured"]
+__all__ = ["NotOneGraphError", "Stop", "TooManyPlansError", "captured", "stopped"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 
@@ -42,6 +42,23 @@ class Backend(Protocol):
 
 class NotOneGraphError(UnsupportedModelError):
     """Dynamo can't capture the code as one graph."""
+
+
+class Stop(CheckmateError):  # noqa: N818 - it ends a capture that worked
+    """Raised by a backend to leave Dynamo with a value, before anything runs."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__("stopped")
+        self.value = value
+
+
+def stopped(run: Callable[..., object], *args: object, **kwargs: object) -> Any:
+    """The value that the backend of a captured function stops with; None if it does not stop."""
+    try:
+        run(*args, **kwargs)
+    except Stop as stop:
+        return stop.value
+    return None
 
 
 def captured(

@@ -23,7 +23,7 @@ __all__ = ["arguments_of", "fake_like", "on_fakes", "twin_of"]
 
 
 def arguments_of(example_inputs: object) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Positional and keyword arguments."""
+    """Example inputs as positional and keyword arguments: a mapping has keywords, a sequence positions."""
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
     if isinstance(example_inputs, tuple | list):
@@ -39,7 +39,7 @@ def on_fakes(
     Args:
         model: its parameters may be real, fake, or on the device ``meta``.
         example_inputs: as :func:`checkmate_torch.trace` takes them.
-        device: of the fake tensors; None = those of the model and its inputs.
+        device: of the fake tensors; None = each keeps its own.
 
     Raises:
         UnsupportedModelError: as :func:`twin_of` and :func:`fake_like`.

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError
+from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.recompute_rules import random_state_bytes
-from checkmate_torch.ops.target_device import counts_as_cuda
 from checkmate_torch.private import autograd_inside_of_op
 
 __all__ = ["with_recurrent_ops"]

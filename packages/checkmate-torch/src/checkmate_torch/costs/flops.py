@@ -44,7 +44,7 @@ def flops_of(node: Node) -> float:
 
 
 def number_format(node: Node) -> str:
-    """The number format of an op, as device tables name it: that of its first floating-point argument."""
+    """The number format of an op's first floating-point argument, by its name in device tables."""
     shown = [value for arg in (*node.all_input_nodes, node) for value in tree_leaves(arg.meta.get("val"))]
     dtypes = [v.dtype for v in shown if isinstance(v, torch.Tensor) and v.dtype.is_floating_point]
     if not dtypes or dtypes[0] in _FORMATS:

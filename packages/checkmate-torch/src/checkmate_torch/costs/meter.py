@@ -58,8 +58,7 @@ def memory_meter(*resident: object, device: torch.device | str | None = None) ->
             (state), tensors, and containers of these. Releasing one of their storages inside the block lowers
             the count. On the CPU, tensors that were allocated before the block and are not named here are
             not counted; on CUDA everything that is allocated counts.
-        device: the device to measure; default that of ``resident``, its GPU if some of it is on one, or the
-            CPU.
+        device: the device to measure; default the GPU that holds some of ``resident``, else the CPU.
 
     Yields:
         The meter; ``base`` is known at once, the rest when the block has ended.
@@ -150,7 +149,7 @@ def _meter_cuda(device: torch.device) -> Iterator[MemoryMeter]:
 
 
 def _device_of(storages: Iterable[torch.UntypedStorage]) -> torch.device:
-    """The one device; beside a GPU, where optimizers keep their state, the CPU has their numbers of steps."""
+    """The device of the storages. CPU tensors beside a GPU are ignored: they are step counters."""
     devices = {storage.device for storage in storages} or {torch.device("cpu")}
     if any(device.type == "cuda" for device in devices):
         devices.discard(torch.device("cpu"))

@@ -141,7 +141,7 @@ def profile_node(node: Node) -> OpProfile:
 def _profiles(
     nodes: Sequence[Node | None], on_disk: bool, on_progress: OnProgress | None
 ) -> Iterator[OpProfile]:
-    """The profile of each node, in order; each device has a table of its own."""
+    """The profile of each node, in order. Profiles are kept in one table for each device."""
     devices = [None if node is None else _device_of(node) for node in nodes]
     layouts = ["" if node is None else _layout_of(node) for node in nodes]
     tables = {
@@ -258,7 +258,7 @@ def _row_of(x: torch.Tensor) -> tuple[int, torch.dtype]:
 
 
 def _stretches(args: object) -> dict[tuple[int, torch.dtype], range]:
-    """Of each row that several tensors share, the stretch that they take."""
+    """Row → the stretch of it that tensors take, for each row that several tensors share."""
     found: dict[tuple[int, torch.dtype], list[range]] = {}
     for x in _tensors(args):
         found.setdefault(_row_of(x), []).append(stretch_of(x))
@@ -287,7 +287,7 @@ def _real(args: object) -> Any:
 
 
 def real_like(value: object) -> object:
-    """A real tensor in the layout of a fake one; anything else as it is."""
+    """A real tensor in the layout of a fake one, a typical number for a symbol, any other value unchanged."""
     if not isinstance(value, torch.Tensor):
         return typical(value)
     return _laid_out(_numbers(len(stretch_of(value)), value), value)

@@ -28,7 +28,7 @@ _SLEEP_CYCLES = 1_000_000
 def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:
     """Run an op a few times and measure it; about 30 ms at most, or four runs of a longer op.
 
-    The first run is the warm-up and measures the workspace. The time is that of the fastest of the other
+    The first run is the warm-up and measures the workspace. The time is taken from the fastest of the other
     runs, of which there are at least three. The state of the random number generators is restored, and
     autograd is off.
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from checkmate_torch.ops.device import counts_as_cuda, current_target
 from checkmate_torch.ops.sizes import largest
 from checkmate_torch.ops.storages import rounded
-from checkmate_torch.ops.target_device import counts_as_cuda, current_target
 from checkmate_torch.private import tree_leaves
 
 __all__ = ["guessed_workspace", "library_bytes"]
@@ -46,8 +46,8 @@ _ATTENTION_BACKWARD = (
 def library_bytes(device: torch.device) -> int:
     """Bytes on a device that libraries keep from their first use on; 0 on the CPU.
 
-    ``CUBLAS_WORKSPACE_CONFIG`` sets the size of cuBLAS's, as ``:4096:8``: 8 pieces of 4096 KiB;
-    ``CUBLASLT_WORKSPACE_SIZE`` that of cuBLASLt's in KiB.
+    ``CUBLAS_WORKSPACE_CONFIG`` sets the size for cuBLAS: ``:4096:8`` means 8 pieces of 4096 KiB.
+    ``CUBLASLT_WORKSPACE_SIZE`` sets the size for cuBLASLt, in KiB.
     """
     if not counts_as_cuda(device):
         return 0
@@ -68,7 +68,7 @@ def _cublas_bytes(device: torch.device) -> int:
 def _cublaslt_bytes(cublas: int) -> int:
     """0 where cuBLASLt takes the workspace of cuBLAS; by default that is so since PyTorch 2.13.
 
-    Before, it keeps one of its own, by default not larger than that of cuBLAS.
+    Before, it keeps another workspace, by default no larger than cuBLAS's.
     """
     unified = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE")
     if unified == "1" or (unified != "0" and hasattr(torch.backends.cuda, "cublaslt_workspace_size")):

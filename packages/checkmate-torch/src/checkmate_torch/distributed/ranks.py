@@ -14,16 +14,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from checkmate import (
     CheckmateError,
@@ -31,31 +28,22 @@ from checkmate import (
     InfeasibleBudgetError,
     Problem,
     Solution,
-    UnsupportedModelError,
     read_graph,
 )
 from checkmate.cost import OpProfile
 from checkmate.solving import claim_bytes, graph_bytes, judged, read_claim
-from checkmate_torch.private import active_ddp, splits_ddp_graphs, store_of
+from checkmate_torch.private import active_ddp, store_of
 
 __all__ = [
     "GroupChoice",
     "RankError",
     "Ranks",
-    "bucket_bytes",
     "checked_group",
     "decided_together",
-    "inside_of",
     "priced_together",
     "profiled_together",
-    "refuse_parts",
-    "refuse_split_graphs",
-    "refuse_wrappers",
-    "run_inside",
 ]
 
-Run: TypeAlias = Callable[..., Any]
-"""A module, or another callable."""
 GroupChoice: TypeAlias = "dist.ProcessGroup | Literal['all', 'alone']"
 """The ranks that plan together: those of a process group, all that train together, or this one alone."""
 
@@ -116,7 +104,7 @@ def checked_group(choice: object) -> GroupChoice:
 
 
 def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGraph], DFGraph]) -> DFGraph:
-    """The graph with costs and workspaces: those of rank 0, on every rank.
+    """The graph with the costs and workspaces of rank 0, on every rank.
 
     Measured costs differ from run to run, so only rank 0 measures. The ranks may hold different numbers of
     bytes besides their graphs; the largest counts.
@@ -143,7 +131,7 @@ def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGrap
 def profiled_together(
     ranks: Ranks | None, names: Sequence[str], profile: Callable[[], list[OpProfile | None]]
 ) -> list[OpProfile | None]:
-    """The profiles of some kernels: those of rank 0, on every rank.
+    """The profiles that rank 0 takes of some kernels, on every rank.
 
     Args:
         ranks: the ranks that measure together; None = this process alone.
@@ -184,89 +172,6 @@ def decided_together(ranks: Ranks | None, problem: Problem, solve: Callable[[int
     claim, meta = read_claim(_agreed(ranks, question, answer, problem.time_limit + _WORK_S), graph)
     solution = judged(claim, meta["solver"], replace(problem, budget=meta["budget"]))
     return replace(solution, seconds=claim.seconds)
-
-
-def bucket_bytes() -> int:
-    """Bytes of the buckets of the DDP module that is running forward; 0 without one.
-
-    DDP sums gradients in buckets, which live from the first step to the last and are as large as all
-    gradients together.
-    """
-    ddp = active_ddp()
-    return 0 if ddp is None else sum(p.nbytes for p in ddp.parameters() if p.requires_grad)
-
-
-def inside_of(model: nn.Module) -> nn.Module:
-    """The module inside of a DDP module; another module as it is."""
-    return model.module if isinstance(model, DistributedDataParallel) else model
-
-
-def run_inside(model: nn.Module, run: Run, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-    """Call ``run(module, …)`` for a module; of a DDP module only for the module inside.
-
-    DDP's own work around that module stays outside the graph.
-    """
-    inside = inside_of(model)
-    if inside is model:
-        return run(model, *args, **kwargs)
-    model.__dict__["module"] = _Captured(partial(run, inside), inside)  # DDP calls this attribute
-    try:
-        return model(*args, **kwargs)
-    finally:
-        del model.__dict__["module"]
-
-
-def refuse_parts(model: nn.Module) -> None:
-    """Refuse wrappers as :func:`refuse_wrappers` does, but not DDP around the whole model."""
-    refuse_wrappers(inside_of(model))
-
-
-class _Captured:
-    """Replaces the module inside DDP: calls run the captured one, attributes are the module's own."""
-
-    def __init__(self, run: Run, module: nn.Module) -> None:
-        self._run, self._module = run, module
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        return self._run(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-
-def refuse_split_graphs() -> None:
-    """Refuse a DDP module that Dynamo splits into one graph for each bucket, as it does by default.
-
-    Raises:
-        UnsupportedModelError: says how to turn that off.
-    """
-    if active_ddp() is not None and splits_ddp_graphs():
-        raise UnsupportedModelError(
-            "torch.compile splits the graph of a DDP module at its buckets, so that no budget can bound the "
-            "step: set torch._dynamo.config.optimize_ddp = False, or use checkmate.torch.compile"
-        )
-
-
-def refuse_wrappers(model: nn.Module) -> None:
-    """Refuse a module with a wrapper, on itself or on a part, that moves or sums its parameters.
-
-    Raises:
-        UnsupportedModelError: names the wrapped part and says how to wrap instead.
-    """
-    for name, part in model.named_modules():
-        where = f"part {name!r} of this module" if name else "this module"
-        if _is_sharded(part):
-            raise UnsupportedModelError(
-                f"fully_shard was applied to {where}, and its collectives can't be in a planned graph: "
-                "compile each block first, as model.blocks[i] = compile(model.blocks[i], budget), and then "
-                "apply fully_shard to each compiled block and to the model"
-            )
-        if isinstance(part, DistributedDataParallel | nn.DataParallel) or _is_fsdp1(part):
-            raise UnsupportedModelError(
-                f"{where} is a {type(part).__name__}, whose collectives can't be in a planned graph: use "
-                "compile with DistributedDataParallel around the whole model, or with fully_shard around "
-                "compiled blocks"
-            )
 
 
 class _Question(msgspec.Struct, frozen=True):
@@ -376,19 +281,3 @@ def _structure(graph: DFGraph) -> str:
     """A hash of the graph with its names but without fixed bytes: it must be equal on all ranks."""
     names = "\n".join(op.name for op in graph.ops)
     return hashlib.sha256(f"{replace(graph, fixed_size=0).digest}\n{names}".encode()).hexdigest()
-
-
-def _is_sharded(module: nn.Module) -> bool:
-    if not dist.is_available():
-        return False
-    from torch.distributed.fsdp import FSDPModule  # slow to import
-
-    return isinstance(module, FSDPModule)
-
-
-def _is_fsdp1(module: nn.Module) -> bool:
-    if not dist.is_available():
-        return False
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    return isinstance(module, FullyShardedDataParallel)

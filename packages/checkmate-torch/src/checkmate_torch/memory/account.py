@@ -10,18 +10,15 @@ from typing import Self
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.optim import Optimizer
 
-from checkmate import BudgetError, DFGraph
+from checkmate import DFGraph
 from checkmate.report import Account, Kind
 from checkmate_torch.costs.workspaces import library_bytes
-from checkmate_torch.memory.memoryless import WithoutMemory, on_meta
-from checkmate_torch.ops.storages import allocated_bytes, rounded, storage_key, storages_of
-from checkmate_torch.optimizer.separable import step_alone
-from checkmate_torch.private import FakeTensor, unfaked
+from checkmate_torch.ops.storages import allocated_bytes, storage_key
+from checkmate_torch.private import FakeTensor
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["Holdings", "module_of", "named", "optimizer_bytes", "state_bytes"]
+__all__ = ["ResidentBytes", "module_of", "named"]
 
 _CPU = torch.device("cpu")
 _ROOT = re.compile(r"^L\['\w+'\]\.?")
@@ -29,14 +26,14 @@ _ROOT = re.compile(r"^L\['\w+'\]\.?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Holdings:
-    """The storages that a step holds from its start: those of its module, and those that its graph takes.
+class ResidentBytes:
+    """The bytes that are resident when a step starts: of its module, and of the inputs of its graph.
 
     Attributes:
         inputs: the example inputs of the graph.
         owned: storage key → kind and bytes of each storage of the module: parameters, buffers, gradients.
         given: storage key → tensor, for each tensor among the example inputs.
-        fixed: bytes that the step holds throughout and its graph does not show, by kind.
+        fixed: kind → bytes that the step holds throughout and that its graph does not show.
     """
 
     inputs: Sequence[object]
@@ -46,7 +43,7 @@ class Holdings:
 
     @classmethod
     def of(cls, module: nn.Module | None, inputs: Sequence[object], fixed: Mapping[Kind, int]) -> Self:
-        """The holdings of a step.
+        """The resident bytes of a step.
 
         Args:
             module: the module that is trained; None = unknown.
@@ -63,7 +60,7 @@ class Holdings:
         return cls(inputs=inputs, owned=owned, given=given, fixed=besides)
 
     def with_further(self, kind: Kind, size: int) -> Self:
-        """The holdings with further bytes of a kind."""
+        """The same with further bytes of a kind."""
         return replace(self, fixed={**self.fixed, kind: self.fixed.get(kind, 0) + size})
 
     @property
@@ -202,36 +199,3 @@ def module_of(node: Node | None) -> str:
     meta = node.meta if node is not None else {}
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")  # the latter in backward
     return _ROOT.sub("", list(stack.values())[-1][0]) if stack else ""
-
-
-def state_bytes(optimizer: Optimizer) -> int:
-    """Bytes of an optimizer's state as it is now."""
-    storages = storages_of(dict(optimizer.state)).values()
-    return sum(rounded(storage.nbytes(), storage.device) for storage in storages)
-
-
-def optimizer_bytes(optimizer: Optimizer) -> int:
-    """Bytes of an optimizer's state after its first step.
-
-    A copy of it takes one step on tensors without memory, so that nothing is allocated or changed; for Adam,
-    two moments for each parameter. The temporaries of the step are not counted.
-
-    Raises:
-        BudgetError: if the optimizer can't take such a step, e.g. because it wants a closure.
-
-    >>> layer = torch.nn.Linear(16, 16, bias=False)
-    >>> optimizer_bytes(torch.optim.Adam(layer.parameters())) // layer.weight.nbytes
-    2
-    """
-    try:
-        with unfaked():
-            twin = on_meta(optimizer)
-            with WithoutMemory():
-                step_alone(twin)
-    except Exception as error:
-        raise BudgetError(
-            f"how many bytes {type(optimizer).__name__} will keep can't be predicted ({error}): "
-            "pass reserve= instead"
-        ) from error
-    device = next((p.device for group in optimizer.param_groups for p in group["params"]), _CPU)
-    return sum(rounded(storage.nbytes(), device) for storage in storages_of(dict(twin.state)).values())

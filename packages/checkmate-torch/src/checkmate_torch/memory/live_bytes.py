@@ -2,8 +2,9 @@
 
     live after op k = bytes held before + Σ storages that were made by ops 1 … k and are not freed
 
-Run on fake tensors with autograd on, code allocates and frees in the order of eager PyTorch; where autograd
-would overwrite a real gradient in place, the new storage replaces the old one.
+Run on tensors without memory, code allocates and frees in the order of eager PyTorch: on fake tensors with
+autograd on, or on the device ``meta``, as a step of an optimizer. Where autograd would overwrite a real
+gradient in place, the new storage replaces the old one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from checkmate_torch.private import (
     tree_leaves,
 )
 
-__all__ = ["Follower"]
+__all__ = ["LiveBytes"]
+
+_READS = {
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.item.default,
+    torch.ops.aten.equal.default,
+}
+"""Ops by which code reads a number from a tensor."""
 
 _IN_PLACE = {
     torch.ops.aten.add.Tensor: 2,
@@ -40,19 +48,31 @@ _IN_PLACE = {
 """Ops that autograd runs in place on real gradients → number of leading arguments that it may overwrite."""
 
 
-class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of every storage from the op that makes it until it is freed.
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of every storage from the op in its block that makes it until it is freed.
+
+    Args:
+        held: storage → bytes of those that live before; others from outside are counted once an op returns
+            them. None = only storages on the device ``meta`` are counted, and none from outside.
+        reads_ones: whether a number that code reads from a tensor without memory is 1; else that is an error.
 
     Attributes:
         live: bytes now.
         moments: bytes after each op, and the op's key in :class:`Workspaces`.
     """
 
-    def __init__(self, held: Mapping[int, int]) -> None:
+    def __init__(self, held: Mapping[int, int] | None = None, *, reads_ones: bool = False) -> None:
+        """Nothing was made yet."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self.live = sum(held.values())
+        self._on_meta, self._reads_ones = held is None, reads_ones
+        self._sizes = dict(held or {})
+        self.live = sum(self._sizes.values())
         self.moments: list[tuple[int, Hashable]] = [(self.live, None)]
-        self._sizes = dict(held)
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that were live after an op."""
+        return max(live for live, _ in self.moments)
 
     def __torch_dispatch__(
         self,
@@ -61,21 +81,21 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
+        """Run an op."""
         kwargs = kwargs or {}
-        replaced = self._overwritten(func, args)
-        result = self.called(func, _with_all_selected(func, args), kwargs)
-        for x in tree_leaves(result):
-            if isinstance(x, Tensor):
-                self._add(x, _reduced_bytes(func, args) if not x.dim() else 0)
+        if self._on_meta:
+            for x in _tensors((args, kwargs)):
+                self._add(x, 0)
+        replaced = None if self._on_meta else self._overwritten(func, args)
+        result = self._result(func, _with_all_selected(func, args), kwargs)
+        for x in _tensors(result):
+            size = max(x.untyped_storage().nbytes(), _reduced_bytes(func, args) if not x.dim() else 0)
+            self._add(x, rounded(size, x.device))
         if replaced is not None:  # the sum lies there
             self.live -= self._sizes[replaced]
             self._sizes[replaced] = 0
         self.moments.append((self.live, Workspaces.key(func, args, kwargs)))
         return result
-
-    def called(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
-        """The result of an op."""
-        return func(*args, **kwargs)
 
     def bytes_of(self, x: Tensor) -> int:
         """The bytes of a tensor's storage."""
@@ -86,12 +106,23 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.live += kept
         self.moments.append((self.live + workspace, None))
 
-    def _add(self, x: Tensor, least: int) -> None:
+    def _result(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError:
+            if not self._reads_ones or func not in _READS:
+                raise
+            if func is torch.ops.aten.equal.default or args[0].dtype == torch.bool:
+                return True
+            return 1.0 if args[0].is_floating_point() else 1
+
+    def _add(self, x: Tensor, size: int) -> None:
+        """Count the storage of a tensor until it is freed, if it is not counted yet."""
         storage = x.untyped_storage()
-        key = storage_id(storage)
-        if key not in self._sizes:
-            self._sizes[key] = rounded(max(storage.nbytes(), least), storage.device)
-            self.live += self._sizes[key]
+        key = storage_id(storage)  # that of a storage that is gone is used again
+        if key not in self._sizes and (x.is_meta or not self._on_meta):
+            self._sizes[key] = size
+            self.live += size
             weakref.finalize(storage, self._free, key).atexit = False
 
     def _free(self, key: int) -> None:
@@ -100,8 +131,8 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _overwritten(self, func: OpOverload, args: Sequence[Any]) -> int | None:
         """The storage that autograd overwrites by the result of an op, if it does.
 
-        It adds gradients in place where nothing else reads one of them, and fills those of parts of a tensor
-        in place; never fake ones.
+        Autograd adds gradients in place where nothing else reads one of them, and fills gradients of parts of
+        a tensor in place. It does so for real tensors only, so that it has to be mimicked for fake ones.
         """
         if torch.is_grad_enabled() or func not in _IN_PLACE:
             return None
@@ -135,3 +166,7 @@ def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
     operands = [x for x in args if isinstance(x, Tensor)]
     shape: torch.Size = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
     return math.prod(shape) * operands[0].element_size()
+
+
+def _tensors(values: object) -> list[Tensor]:
+    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]

@@ -1,15 +1,15 @@
 """Memory over time as PyTorch's memory viewer reads it: a list of allocations and frees with addresses.
 
 The layout is that of ``torch.cuda.memory._snapshot()``: ``device_traces`` holds the events of each device in
-order, ``segments`` the blocks that are allocated at the end. The viewer, pytorch.org/memory_viz, reads only
-pickles. We write JSON, and PyTorch's own tools show that: see :func:`predicted_snapshot`.
+order, ``segments`` the blocks that are allocated at the end. The viewer, pytorch.org/memory_viz, opens
+pickles of such values, which are plain lists, dictionaries, texts and numbers. We write one, and read none.
 
 A schedule has no addresses: each tensor gets the first gap that it fits in.
 """
 
 from __future__ import annotations
 
-import json
+import pickle  # noqa: TID251 - the only format that the viewer opens; it is written, never read
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from checkmate_torch.costs.meter import MemoryMeter
 
 __all__ = ["MemoryVizSnapshot", "measured_snapshot", "predicted_snapshot"]
+
+_PROTOCOL = 4
+"""Of pickles: the default of Python 3.8 to 3.13, in which PyTorch writes its own snapshots."""
 
 _ALIGNED = 512
 _FIRST = 1 << 20
@@ -36,9 +39,8 @@ class MemoryVizSnapshot:
     """The exporter of :func:`predicted_snapshot`."""
 
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
-        """Write the snapshot as JSON, whole or not at all. The format has no place for a budget."""
-        text = json.dumps(predicted_snapshot(timeline), separators=(",", ":"), allow_nan=False)
-        replace_file(file, f"{text}\n".encode())
+        """Write the snapshot as a pickle, whole or not at all. The format has no place for a budget."""
+        replace_file(file, pickle.dumps(predicted_snapshot(timeline), protocol=_PROTOCOL))
 
 
 def predicted_snapshot(timeline: Timeline, kinds: Sequence[str] = ()) -> Snapshot:

@@ -29,7 +29,7 @@ _OF_TENSOR = ("add_", "div_", "expand", "mul_", "sub_", "view")
 
 
 def fastest(target: Target) -> Target:
-    """The function to call in the place of an op; others as they are."""
+    """The fastest callable with the same bits as this op; unknown targets are returned unchanged."""
     return _replacements().get(target, target) if isinstance(target, OpOverload) else target
 
 

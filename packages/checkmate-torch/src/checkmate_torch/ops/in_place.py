@@ -45,8 +45,8 @@ class Overwrite(NamedTuple):
     Attributes:
         operand: the node whose value is overwritten.
         target: the function.
-        args: nodes and constants, as those of a node; likewise ``kwargs``.
-        kwargs: by name.
+        args: nodes and constants, like the arguments of a node.
+        kwargs: keyword arguments, likewise.
     """
 
     operand: Node

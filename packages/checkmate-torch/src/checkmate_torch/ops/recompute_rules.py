@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target
 
-from checkmate_torch.ops.target_device import counts_as_cuda
+from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.private import FakeTensor, OpOverload, argument_names, is_mutable, tree_leaves
 
 __all__ = [

@@ -61,7 +61,7 @@ def largest(size: int | torch.SymInt) -> int:
 
 
 def typical(value: object) -> object:
-    """An argument to time an op with: of a symbol, the largest number planned for, or 1 if there is none."""
+    """An argument to time an op with: for a symbol the largest number planned for, or 1 without maximum."""
     try:
         return largest(value) if isinstance(value, torch.SymInt) else value
     except ValueError:
@@ -103,7 +103,7 @@ def are_within(sizes: Sizes, others: Sizes) -> bool:
 
 @contextmanager
 def planning_for(inputs: Sequence[object], earlier: Sequence[Sizes]) -> Iterator[None]:
-    """Within the block, plan for sizes as large as those of earlier graphs with inputs of the same ranks."""
+    """Within the block, plan for the largest sizes of earlier graphs whose inputs have the same ranks."""
     values: dict[sympy.Symbol, int] = {}
     for sizes in earlier:
         for size, most in _pairs(inputs, sizes):

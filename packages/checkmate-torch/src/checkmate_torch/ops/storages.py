@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from checkmate import UnsupportedModelError
+from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.sizes import bounded, largest
-from checkmate_torch.ops.target_device import counts_as_cuda
 from checkmate_torch.private import storage_id
 
 __all__ = ["CUDA_GRANULE", "allocated_bytes", "rounded", "storage_key", "storages_of", "stretch_of"]

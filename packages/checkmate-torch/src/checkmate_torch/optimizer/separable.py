@@ -24,7 +24,7 @@ from checkmate import CheckmateError, UnsupportedModelError
 from checkmate_torch.private import FakeTensor, unfaked
 
 __all__ = [
-    "Alone",
+    "OneParameterStep",
     "UnsupportedOptimizerError",
     "copied",
     "is_memoryless",
@@ -111,7 +111,7 @@ def copied(optimizer: Optimizer, twins: Mapping[int, Tensor]) -> Optimizer:
 
 
 def _inside(optimizer: Optimizer) -> Optimizer:
-    """The optimizer in a wrapper without state of its own, such as accelerate's; others as they are.
+    """The optimizer inside of a wrapper without state, such as accelerate's; any other is returned unchanged.
 
     Assigning to the state of such a wrapper, or of a copy of it, would change the optimizer inside.
     """
@@ -121,11 +121,11 @@ def _inside(optimizer: Optimizer) -> Optimizer:
     return optimizer
 
 
-class Alone:
-    """Runs an optimizer for one parameter at a time."""
+class OneParameterStep:
+    """Steps an optimizer for one parameter at a time."""
 
     def __init__(self, optimizer: Optimizer) -> None:
-        """Of an optimizer, which keeps the state."""
+        """Make the steps of this optimizer, which keeps the state."""
         self._optimizer = optimizer
         shared = ("defaults", "state", "param_groups")
         self._hooks = {k: v for k, v in vars(copy.copy(optimizer)).items() if k not in shared}
@@ -134,7 +134,7 @@ class Alone:
         """Update one parameter and its state, as a step of the optimizer would; its settings stay.
 
         Args:
-            group: that of the parameter.
+            group: the settings of the parameter's group.
             parameter: is left without a gradient.
             gradient: in the parameter's shape.
         """
@@ -159,7 +159,7 @@ def without_kernels(optimizer: Optimizer) -> Optimizer:
 
 
 def step_alone(optimizer: Optimizer) -> None:
-    """Step without hooks: neither the optimizer's own, nor those of all optimizers."""
+    """Step without calling hooks, neither the optimizer's own nor PyTorch's global ones."""
     step: Callable[[Optimizer], object] = type(optimizer).step
     if getattr(step, "hooked", False):  # PyTorch wraps the step of each class once
         step = step.__wrapped__  # type: ignore[attr-defined]
@@ -239,7 +239,7 @@ def _together(optimizer: Optimizer, gradients: Sequence[Tensor | None]) -> None:
 
 def _apart(optimizer: Optimizer, gradients: Sequence[Tensor | None]) -> None:
     """As a compiled step does, where the backward pass reaches the last parameter first."""
-    update = Alone(optimizer)
+    update = OneParameterStep(optimizer)
     places = [(group, p) for group in optimizer.param_groups for p in group["params"]]
     for (group, parameter), gradient in reversed([*zip(places, gradients, strict=True)]):
         if gradient is not None:

@@ -22,9 +22,10 @@ from torch.optim import Optimizer
 from checkmate.cost import OpProfile
 from checkmate.framework import by_bytes
 from checkmate_torch.costs.profile import profile_op
-from checkmate_torch.memory.memoryless import WithoutMemory, on_meta
+from checkmate_torch.memory.live_bytes import LiveBytes
 from checkmate_torch.ops.storages import storages_of
-from checkmate_torch.optimizer.separable import Alone, copied, overwrites_gradients
+from checkmate_torch.optimizer.meta_step import on_meta
+from checkmate_torch.optimizer.separable import OneParameterStep, copied, overwrites_gradients
 from checkmate_torch.private import unfaked
 
 __all__ = ["Accumulation", "ParameterUpdate", "Updates", "settings_of"]
@@ -40,7 +41,7 @@ class Updates:
         optimizer: the user's.
         max_norm: maximum norm of all gradients together, to which larger ones are scaled; None = no maximum.
         accumulate: the number of calls whose gradients are added up before an update.
-        scaler: scales the loss, and skips updates with gradients that are not finite; None = there is none.
+        scaler: scales the loss, and skips updates with gradients that are not finite; None = no scaler.
         overwrites: whether the optimizer overwrites gradients; None = find out.
 
     Raises:
@@ -53,7 +54,7 @@ class Updates:
     accumulate: int = 1
     scaler: GradScaler | None = None
     overwrites: bool | None = None
-    _update: Alone = field(init=False, repr=False)
+    _update: OneParameterStep = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse an optimizer that can't be split."""
@@ -63,7 +64,7 @@ class Updates:
             )
         if self.overwrites is None:
             object.__setattr__(self, "overwrites", overwrites_gradients(self.optimizer))
-        object.__setattr__(self, "_update", Alone(self.optimizer))
+        object.__setattr__(self, "_update", OneParameterStep(self.optimizer))
 
     def of(self, parameter: nn.Parameter) -> ParameterUpdate | None:
         """The update of a parameter; None if the optimizer does not hold it."""
@@ -85,7 +86,7 @@ class Updates:
 
     @property
     def device(self) -> torch.device:
-        """Of the first parameter."""
+        """The device of the first parameter."""
         first: nn.Parameter = next(p for group in self.param_groups for p in group["params"])
         return first.device
 
@@ -128,7 +129,7 @@ class Updates:
         return torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
 
     def run(self, parameter: nn.Parameter, gradient: Tensor, group: int) -> None:
-        """Step the optimizer for one parameter of a group; the gradient stays as it is."""
+        """Step the optimizer for one parameter of a group; the gradient is not changed."""
         given = gradient.clone() if self.overwrites else gradient
         self._update(self.optimizer.param_groups[group], parameter, given)
 
@@ -210,7 +211,7 @@ class ParameterUpdate:
     def counted(self) -> OpProfile:
         """Seconds to move the bytes of parameter, gradient and state, and the workspace; nothing is run.
 
-        The workspace is that of PyTorch's loop over parameters.
+        The workspace is counted for PyTorch's loop over parameters, not for ``foreach`` or ``fused``.
         """
         with unfaked():
             k, n = self.place
@@ -222,9 +223,9 @@ class ParameterUpdate:
                 updates=replace(self.updates, optimizer=twin), parameter=parameter, place=self.place
             )
             scale = None if self.updates.max_norm is None else torch.ones((), device="meta")
-            with WithoutMemory():
+            with LiveBytes(reads_ones=True):
                 update(parameter, gradient, scale)  # the first update makes the state
-            with WithoutMemory() as run:
+            with LiveBytes(reads_ones=True) as run:
                 update(parameter, gradient, scale)
             moved = storages_of([parameter, gradient, twin.state[parameter]]).values()
             seconds = by_bytes(sum(storage.nbytes() for storage in moved)).seconds

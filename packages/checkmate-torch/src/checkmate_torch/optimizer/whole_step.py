@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import cast
 
@@ -24,28 +23,26 @@ from checkmate.analysis import late_reads, sequence_to_run, with_writes_settled
 from checkmate.cost import OpProfile
 from checkmate_torch.ops.storages import allocated_bytes, storage_key, stretch_of
 from checkmate_torch.optimizer.updates import Accumulation, ParameterUpdate, Updates
-from checkmate_torch.private import GradAOTOutput, PlainAOTInput, TangentAOTInput
-from checkmate_torch.tracing.joint_graph import trace_unbroken
+from checkmate_torch.private import GradAOTOutput, Joint, PlainAOTInput, TangentAOTInput
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["WholeStep", "renamed", "whole_step", "without_late_reads"]
+__all__ = ["StepGraph", "join_loss", "renamed", "with_updates", "without_late_reads"]
 
 _WORTH_IT = 0.99
 """Backward ops run once if the peak without recomputation then falls below this share of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WholeStep:
-    """A training step in one graph.
+class StepGraph:
+    """A whole training step in one graph.
 
     Attributes:
         traced: the step, with each update as early as is sound.
         plain: the ops of ``traced.graph`` in the order of plain PyTorch: all updates at the end.
         writes: op of ``traced.graph`` → the tensor that it overwrites, alone in a tuple: the parameter's, or
             a version of that if another parameter in the same storage is updated before.
-        names: op of ``traced.graph`` → the name of the op, without that of its parameter, and the parameter's
-            tensor.
-        held: bytes of the gradients that the parameters hold throughout, and don't hold yet.
+        names: op of ``traced.graph`` → what it does, such as ``"update"``, and the tensor of its parameter.
+        held: bytes of gradients that parameters will hold throughout, but don't hold yet.
         workspace: bytes of the largest workspace of an update.
         parameters: index of an argument → the parameter that it must be, because the graph updates that one.
     """
@@ -68,44 +65,60 @@ class _Due:
     gradient: Node
 
 
-def whole_step(
-    joint: GraphModule,
-    *,
-    parameters: Mapping[int, nn.Parameter],
-    n_forward_outputs: int,
-    updates: Updates,
-    decidable: Callable[[Callable[[], TracedGraph]], TracedGraph],
-    profile: Callable[[ParameterUpdate], OpProfile],
-    reserve: int = 0,
-    name: str = "",
-) -> WholeStep:
-    """Read a joint graph as a whole step. The joint graph is changed in place.
+def join_loss(joint: Joint, parameters: Mapping[int, nn.Parameter], updates: Updates) -> None:
+    """Make a joint graph compute the gradients that are due from nothing but its primals, in place.
+
+    The tangent of the loss, the number 1, is made in the graph, and other gradients are not computed.
 
     Args:
-        joint: as AOTAutograd hands it to a partitioner; its loss is the only output with a gradient.
+        joint: its loss is the only output with a gradient.
         parameters: index of a forward input → the parameter that it is.
-        n_forward_outputs: how many of its outputs are forward's.
-        updates: of the optimizer; gradients of other parameters are not computed.
-        decidable: gets a function that traces the joint graph, which it may change; gives the traced graph
-            with its costs and workspaces.
-        profile: gives seconds and workspace of an update; it is asked once for each layout.
-        reserve: bytes that the step holds besides.
-        name: of the graph.
+        updates: of the optimizer.
 
     Raises:
         UnsupportedModelError: if there is no scalar loss, or the graph holds something that can't be planned.
     """
-    due = _gradients_only(joint, parameters, n_forward_outputs, updates)
-    _make_tangent(joint)
-    traced = decidable(
-        partial(trace_unbroken, joint, n_forward_outputs=n_forward_outputs, reserve=reserve, name=name)
+    _return_due_gradients(joint, parameters, updates)
+    _make_tangent(joint.module)
+
+
+def with_updates(
+    traced: TracedGraph,
+    parameters: Mapping[int, nn.Parameter],
+    updates: Updates,
+    profile: Callable[[ParameterUpdate], OpProfile],
+) -> StepGraph:
+    """Append the updates to a step that returns the gradients due, then move each as early as is sound.
+
+    Args:
+        traced: of a graph that was joined with its loss; priced.
+        parameters: index of a forward input → the parameter that it is.
+        updates: of the optimizer.
+        profile: gives seconds and workspace of an update; it is asked once for each layout.
+    """
+    due = _due(traced, parameters, updates)
+    writer = _Writer(traced)
+    writer.add(due, updates, profile)
+    late = writer.graph(gradients={traced.tensor_of[d.gradient] for d in due})
+    settled, order = _settled(late, writer.writes, traced.in_sequence)
+    return StepGraph(
+        traced=replace(
+            traced,
+            graph=settled,
+            nodes=tuple(writer.nodes[v] for v in order),
+            gradients=(*traced.gradients, *writer.kept),
+            tensor_of={**traced.tensor_of, **{n: writer.tensor_of[n] for n in writer.kept}},
+        ),
+        plain=tuple(np.argsort(order).tolist()),
+        writes={order.index(u): t for u, t in writer.writes.items()},
+        names={order.index(u): name for u, name in writer.names.items()},
+        held=writer.held,
+        workspace=writer.workspace,
+        parameters={traced.primals.index(d.parameter): d.update.parameter for d in due},
     )
-    pairs = zip(due, traced.gradients, strict=True)
-    due = [replace(update, gradient=cast(Node, gradient)) for update, gradient in pairs]
-    return _with_updates(traced, due, updates, profile)
 
 
-def renamed(step: WholeStep, graph: DFGraph) -> WholeStep:
+def renamed(step: StepGraph, graph: DFGraph) -> StepGraph:
     """The step with the names of another graph; what is made of a parameter is named after it."""
     ops, tensors = list(graph.ops), list(graph.tensors)
     for v, (name, t) in step.names.items():
@@ -117,7 +130,7 @@ def renamed(step: WholeStep, graph: DFGraph) -> WholeStep:
     return replace(step, traced=replace(step.traced, graph=graph))
 
 
-def without_late_reads(step: WholeStep, schedule: Schedule) -> Schedule:
+def without_late_reads(step: StepGraph, schedule: Schedule) -> Schedule:
     """A valid schedule of a step; computes in vain are left out if one reads a parameter after its update.
 
     Raises:
@@ -129,15 +142,13 @@ def without_late_reads(step: WholeStep, schedule: Schedule) -> Schedule:
     return schedule
 
 
-def _gradients_only(
-    joint: GraphModule, parameters: Mapping[int, nn.Parameter], n_forward_outputs: int, updates: Updates
-) -> list[_Due]:
-    """Make the graph return only gradients that the optimizer needs; the updates that read them."""
-    output = joint.graph.output_node()
+def _return_due_gradients(joint: Joint, parameters: Mapping[int, nn.Parameter], updates: Updates) -> None:
+    """Make a graph return only the gradients that an update reads."""
+    output, n_forward = joint.module.graph.output_node(), joint.n_outputs
     returned, roles = list(cast("Sequence[Argument]", output.args[0])), list(output.meta["desc"])
-    placeholders = {node.meta["desc"]: node for node in joint.graph.find_nodes(op="placeholder")}
-    due: list[_Due] = []
-    for node, role in zip(returned[n_forward_outputs:], roles[n_forward_outputs:], strict=True):
+    due: dict[GradAOTOutput, Argument] = {}
+    updated: list[nn.Parameter] = []
+    for node, role in zip(returned[n_forward:], roles[n_forward:], strict=True):
         if not isinstance(node, Node):
             continue
         if not isinstance(role, GradAOTOutput) or not isinstance(role.grad_of, PlainAOTInput):
@@ -147,19 +158,28 @@ def _gradients_only(
                 "checkmate.torch.compile(model, budget)"
             )
         parameter = parameters.get(role.grad_of.idx)
-        update = updates.of(parameter) if parameter is not None else None
-        if update is not None:
-            due.append(_Due(update=update, parameter=placeholders[role.grad_of], gradient=node))
-    _refuse_overlaps([d.update.parameter for d in due])
+        if parameter is not None and updates.of(parameter) is not None:
+            due[role] = node
+            updated.append(parameter)
+    _refuse_overlaps(updated)
     if not due:
         raise UnsupportedModelError(
             "the loss depends on no parameter that the optimizer holds: there is nothing to train"
         )
-    output.args = ((*returned[:n_forward_outputs], *(d.gradient for d in due)),)
-    output.meta["desc"] = [
-        *roles[:n_forward_outputs],
-        *(GradAOTOutput(d.parameter.meta["desc"]) for d in due),
-    ]
+    output.args = ((*returned[:n_forward], *due.values()),)
+    output.meta["desc"] = [*roles[:n_forward], *due]
+
+
+def _due(traced: TracedGraph, parameters: Mapping[int, nn.Parameter], updates: Updates) -> list[_Due]:
+    """The update that reads each gradient of a graph, in their order."""
+    roles = traced.joint.graph.output_node().meta["desc"][len(traced.forward_outputs) :]
+    primals = {node.meta["desc"]: node for node in traced.primals}
+    due = []
+    for role, gradient in zip(roles, traced.gradients, strict=True):
+        update = updates.of(parameters[role.grad_of.idx])
+        if update is None:
+            raise RuntimeError(f"the optimizer does not hold the parameter of {role.expr()}")
+        due.append(_Due(update=update, parameter=primals[role.grad_of], gradient=cast(Node, gradient)))
     return due
 
 
@@ -193,34 +213,6 @@ def _make_tangent(joint: GraphModule) -> None:
     one.meta.update(val=shown, partitioner_tag="is_backward")
     tangents[0].replace_all_uses_with(one)
     joint.graph.erase_node(tangents[0])
-
-
-def _with_updates(
-    traced: TracedGraph,
-    due: Sequence[_Due],
-    updates: Updates,
-    profile: Callable[[ParameterUpdate], OpProfile],
-) -> WholeStep:
-    """Append the updates to a step that returns gradients, then move each as early as is sound."""
-    writer = _Writer(traced)
-    writer.add(due, updates, profile)
-    late = writer.graph(gradients={traced.tensor_of[d.gradient] for d in due})
-    settled, order = _settled(late, writer.writes, traced.in_sequence)
-    return WholeStep(
-        traced=replace(
-            traced,
-            graph=settled,
-            nodes=tuple(writer.nodes[v] for v in order),
-            gradients=(*traced.gradients, *writer.kept),
-            tensor_of={**traced.tensor_of, **{n: writer.tensor_of[n] for n in writer.kept}},
-        ),
-        plain=tuple(np.argsort(order).tolist()),
-        writes={order.index(u): t for u, t in writer.writes.items()},
-        names={order.index(u): name for u, name in writer.names.items()},
-        held=writer.held,
-        workspace=writer.workspace,
-        parameters={traced.primals.index(d.parameter): d.update.parameter for d in due},
-    )
 
 
 def _settled(

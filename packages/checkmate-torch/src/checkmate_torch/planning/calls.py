@@ -1,49 +1,62 @@
-"""The planned calls of one training step: the bytes that they keep for backward, and one budget for all.
+"""The planned calls of a training step, as they run: the bytes that each keeps for its backward pass.
 
     call 1 ↦ call 2 ↦ … ↦ call k ↦ loss ↦ backward of k ↦ … ↦ backward of 2 ↦ backward of 1
 
-A step has several calls if it calls models several times, or if Dynamo captures a model in pieces. Between
-forward and backward pass of call i run the calls i + 1 … k, which take Wᵢ bytes, and leave Gᵢ bytes of
-gradients. So call i is planned with Wᵢ as the workspace of its boundary and Gᵢ kept from there on:
-
-    W_k, G_k = the loss      Wᵢ₋₁ = peakᵢ − baseᵢ      Gᵢ₋₁ = gradients of the parameters of calls i … k
+A step has several calls if it calls models several times, or if Dynamo captures a model in pieces. Such a
+*nest* of calls is noted while the first step runs; :mod:`~checkmate_torch.planning.joint_budget` then decides
+the schedules of its calls together.
 """
 
 from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import cast
 
 import torch
 
-from checkmate import DFGraph, Schedule, Solution, Timeline, keep_all_peak, minimum_budget, simulate
-from checkmate.framework import differences, schedule_of
+from checkmate import DFGraph, Problem, Schedule, Solution, simulate
+from checkmate.framework import differences
+from checkmate.units import format_bytes
+from checkmate_torch.planning.options import Warnings
 from checkmate_torch.private import Boxed, WeakStorage, mark_boxed, storage_id
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = [
-    "Call",
-    "Calls",
-    "Decision",
-    "decided_as_one",
-    "earlier_bytes",
-    "least_as_one",
-    "n_outstanding",
-    "plain_peak_as_one",
-]
+__all__ = ["Decision", "Earlier", "Nest", "NestedCalls", "PlannedCall", "n_outstanding"]
 
-_LEAST_S = 0.5
-"""Seconds to look for the least peak of a call."""
-_LEVELS = (1.0, 0.5, 0.25, 0.1, 0.0)
-"""Room of later calls that is tried, from the least that they need (0) to that without recomputation (1)."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """The planned calls whose backward passes are due when a graph is captured.
+
+    Attributes:
+        depth: their number.
+        size: bytes that they keep, beside the inputs of the graph.
+        inputs: bytes of these inputs that they keep.
+    """
+
+    depth: int = 0
+    size: int = 0
+    inputs: int = 0
+
+    @classmethod
+    def beside(cls, inputs: Iterable[object]) -> Earlier:
+        """Those of now.
+
+        Args:
+            inputs: of the graph.
+        """
+        depth = n_outstanding()
+        if not depth:
+            return cls()
+        besides = _process.kept_bytes(inputs)
+        return cls(depth=depth, size=besides, inputs=_process.kept_bytes() - besides)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
-class Call:
+class PlannedCall:
     """A planned forward pass and its backward pass, as one of the calls of a step.
 
     Attributes:
@@ -57,7 +70,7 @@ class Call:
             = the model is unknown.
         budget: of the whole step, in bytes.
         provisional: whether it was planned for the least peak, because later calls were to come.
-        home: the calls of its planner.
+        home: the calls of its session.
         number: its own.
     """
 
@@ -70,7 +83,7 @@ class Call:
     owned: int | None
     budget: int
     provisional: bool
-    home: weakref.ref[Calls]
+    home: weakref.ref[NestedCalls]
     number: int = field(default_factory=itertools.count().__next__)
 
     @property
@@ -78,6 +91,19 @@ class Call:
         """Its graph without the bytes of other calls."""
         graph = self.traced.graph
         return replace(graph, fixed_size=graph.fixed_size - self.earlier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Nest:
+    """Calls of one step, of any models, each of which runs between the two passes of those before it.
+
+    Attributes:
+        calls: in the order of their forward passes.
+        inner: those whose outputs are inputs of later calls, so that no loss reads them.
+    """
+
+    calls: tuple[PlannedCall, ...]
+    inner: frozenset[PlannedCall]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,7 +120,7 @@ class Decision:
         budget: of the step, in bytes.
     """
 
-    call: Call
+    call: PlannedCall
     schedule: Schedule
     besides: int
     workspace: int
@@ -115,44 +141,51 @@ class Decision:
         fixed = graph.fixed_size + self.besides
         return replace(graph, ops=tuple(ops), tensors=tuple(tensors), fixed_size=fixed)
 
-
-OnExcess = Callable[[Call, int], None]
-"""Called with a call and the bytes that earlier calls keep while it runs, if its plan counts fewer."""
+    def solution(self, graph: DFGraph) -> Solution:
+        """The schedule on a newly traced graph of the call."""
+        charged = self.charged(graph)
+        timeline = simulate(charged, self.schedule)
+        problem = Problem(graph=charged, budget=max(self.budget, timeline.peak), fixed_order=True)
+        return Solution.found(problem, timeline, solver="joint")
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Calls:
-    """The calls of a planner, and what was decided for the steps that they are part of.
+class NestedCalls:
+    """The calls of a session, and what was decided for the steps that they are part of.
 
     Attributes:
-        decided: the decisions for calls that were planned together with others, also those of other planners.
-        renewed: whether there are decisions that no plan follows yet.
-        settled: the steps, as the numbers of their calls, that were looked at.
+        warnings: of the session.
+        decided: the decisions for calls that were decided together with others, also of other sessions.
+        renewed: whether plans are to be made again, because they follow no decision yet or too few bytes
+            were counted.
+        backward_repeats: whether backward passes run more than once after one forward pass.
+        settled: the nests, as the numbers of their calls, that were looked at.
         pending: the number of forward passes of each call whose backward passes have not run.
     """
 
+    warnings: Warnings = field(default_factory=Warnings)
     decided: list[Decision] = field(default_factory=list)
     renewed: bool = False
+    backward_repeats: bool = False
     settled: set[tuple[int, ...]] = field(default_factory=set)
     pending: dict[int, int] = field(default_factory=dict)
 
-    def noting(self, call: Call, run: Boxed, n_outputs: int, on_excess: OnExcess) -> Boxed:
+    def noting(self, call: PlannedCall, run: Boxed, n_outputs: int) -> Boxed:
         """The forward pass of a call, which remembers the tensors that it keeps for backward.
 
         Args:
             call: the call.
             run: its forward pass.
             n_outputs: number of its results that the caller gets; the others are kept.
-            on_excess: told if the call runs while earlier calls keep more than it is charged with.
         """
         kept: list[int] | None = None
         pending = self.pending
 
         def noted(args: list[object]) -> object:
             nonlocal kept
-            if n_outstanding() and (earlier := earlier_bytes(args)) > call.earlier:
-                on_excess(call, earlier)
-            _note_nest(call, args)
+            if _process.n_due() and (earlier := _process.kept_bytes(args)) > call.earlier:
+                self._warn_of_excess(call, earlier)
+            _process.note_start(call, args)
             pending[call.number] = pending.get(call.number, 0) + 1
             held = _storages(args) if kept is None else {}
             results = cast("Sequence[object]", run(args))
@@ -161,41 +194,32 @@ class Calls:
                 kept = [
                     k for k in range(n_outputs, len(results)) if _storages([results[k]]).keys() - held.keys()
                 ]
-            if kept:
-                _outstanding.append(_Tensors(call, [results[k] for k in kept]))
-            _made.append(_Tensors(call, results[:n_outputs]))
+            _process.note_end(call, results[:n_outputs], [results[k] for k in kept])
             return results
 
         return mark_boxed(noted)
 
-    def noting_backward(self, call: Call, run: Boxed, on_repeat: Callable[[Call], None]) -> Boxed:
-        """The backward pass of a call.
-
-        Args:
-            call: the call.
-            run: its backward pass.
-            on_repeat: told if it runs once more after one forward pass, for which autograd keeps its inputs.
-        """
+    def noting_backward(self, call: PlannedCall, run: Boxed) -> Boxed:
+        """The backward pass of a call; a second one after one forward pass is warned about."""
 
         def noted(args: list[object]) -> object:
             if not self.pending.get(call.number):
-                on_repeat(call)
+                self._note_repeat(call)
             self.pending[call.number] = max(0, self.pending.get(call.number, 0) - 1)
             return run(args)
 
         return mark_boxed(noted)
 
-    def unsettled(self) -> list[Call] | None:
-        """Calls of the last step that ran one inside of the other, if they were not decided together."""
-        for nest in _nests if not n_outstanding() else ():
-            calls = [call for reference in nest if (call := reference()) is not None]
-            numbers = tuple(call.number for call in calls)
-            if len(calls) == len(nest) > 1 and numbers not in self.settled:
+    def undecided(self) -> Nest | None:
+        """A nest of the last step whose calls were not decided together."""
+        for nest in _process.nests() if not n_outstanding() else ():
+            numbers = tuple(call.number for call in nest.calls)
+            if numbers not in self.settled:
                 self.settled.add(numbers)
-                return calls
+                return nest
         return None
 
-    def known(self, graph: DFGraph, depth: int) -> Decision | None:
+    def decision(self, graph: DFGraph, depth: int) -> Decision | None:
         """The decision for a graph at a depth, if its step was decided as one.
 
         A call may be part of several steps, as before a random branch: the one that needs most decides.
@@ -203,17 +227,109 @@ class Calls:
         found = (d for d in self.decided if d.call.depth == depth and not differences(graph, d.call.graph))
         return max(found, key=lambda d: d.besides + d.workspace, default=None)
 
+    def _warn_of_excess(self, call: PlannedCall, earlier: int) -> None:
+        """Warn of a call that runs while earlier calls keep more bytes than its plan counts."""
+        more = earlier - call.earlier
+        peak = simulate(call.traced.graph, call.schedule).peak + more
+        if peak > call.budget:
+            self.warnings.once(
+                "excess",
+                f"earlier calls keep {format_bytes(earlier)} for their backward passes while this one runs, "
+                f"and its plan counts {format_bytes(call.earlier)}: the step may exceed its budget of "
+                f"{format_bytes(call.budget)} by {format_bytes(peak - call.budget)}. Compute all in one call "
+                "of one model, which is planned as a whole",
+            )
 
-def _storages(values: Iterable[object]) -> dict[int, torch.UntypedStorage]:
-    """The storages of the tensors among some values, by their numbers."""
-    storages = (x.untyped_storage() for x in values if isinstance(x, torch.Tensor))
-    return {storage_id(storage): storage for storage in storages}
+    def _note_repeat(self, call: PlannedCall) -> None:
+        """Warn of a graph that is kept for another backward pass, and plan for that from the next step on."""
+        if self.backward_repeats:
+            return
+        self.backward_repeats = self.renewed = True
+        kept = simulate(call.traced.graph, call.schedule).peak - call.traced.graph.base_size
+        self.warnings.once(
+            "repeat",
+            "a backward pass ran more than once after one forward pass: with retain_graph=True autograd "
+            "keeps all saved tensors to the end, so that this step may exceed its budget by up to "
+            f"{format_bytes(kept)}. Later steps are planned for that; one backward pass of the sum of the "
+            "losses needs less",
+        )
+
+
+def n_outstanding() -> int:
+    """The number of planned calls in this process whose backward passes are still due."""
+    return _process.n_due()
+
+
+class _Process:
+    """The planned calls of this process, in any model: which wait for their backward passes, and which nest.
+
+    Attributes:
+        due: what forward passes keep for backward passes that are due.
+        made: the outputs of the calls of the present step so far.
+        inner: the calls of the present step whose outputs are inputs of later ones.
+        chains: the calls of each nest of the present step, in order.
+    """
+
+    def __init__(self) -> None:
+        self.due: list[_Tensors] = []
+        self.made: list[_Tensors] = []
+        self.inner: weakref.WeakSet[PlannedCall] = weakref.WeakSet()
+        self.chains: list[list[weakref.ref[PlannedCall]]] = []
+
+    def n_due(self) -> int:
+        """The number of calls whose backward passes are due."""
+        self.due[:] = [kept for kept in self.due if kept.live()]
+        return len(self.due)
+
+    def kept_bytes(self, inputs: Iterable[object] = ()) -> int:
+        """Bytes that calls keep for backward passes that are due, those of ``inputs`` excepted."""
+        live: dict[int, int] = {}
+        for kept in self.due:
+            live |= kept.live()
+        for x in inputs:
+            if live and isinstance(x, torch.Tensor):
+                live.pop(storage_id(x.untyped_storage()), None)
+        return sum(live.values())
+
+    def note_start(self, call: PlannedCall, inputs: Iterable[object]) -> None:
+        """Note that a call starts inside of those whose backward passes are due."""
+        outer = [kept.call for kept in self.due]
+        if not outer:  # a new step
+            self.made.clear()
+            self.inner.clear()
+            self.chains.clear()
+        keys = _storages(inputs).keys()
+        read = [made.call for made in self.made if made.live().keys() & keys]
+        self.inner.update(c for reference in read if (c := reference()) is not None)
+        if self.chains and self.chains[-1] == outer:  # the present nest gets longer
+            self.chains.pop()
+        # A call whose outputs this one reads is inside of this one's nest, and ends none of its own.
+        self.chains[:] = [chain for chain in self.chains if chain[-1] not in read]
+        self.chains.append([*outer, weakref.ref(call)])
+
+    def note_end(self, call: PlannedCall, outputs: Iterable[object], kept: Sequence[object]) -> None:
+        """Note what the forward pass of a call returns, and what it keeps for its backward pass."""
+        if kept:
+            self.due.append(_Tensors(call, kept))
+        self.made.append(_Tensors(call, outputs))
+
+    def nests(self) -> list[Nest]:
+        """The nests of the last step that have two calls or more, all of which still exist."""
+        found = []
+        for chain in self.chains:
+            calls = tuple(call for reference in chain if (call := reference()) is not None)
+            if len(calls) == len(chain) > 1:
+                found.append(Nest(calls=calls, inner=frozenset(self.inner)))
+        return found
+
+
+_process = _Process()
 
 
 class _Tensors:
     """Tensors that a forward pass has made, held weakly."""
 
-    def __init__(self, call: Call, tensors: Iterable[object]) -> None:
+    def __init__(self, call: PlannedCall, tensors: Iterable[object]) -> None:
         self.call = weakref.ref(call)
         self.storages = [WeakStorage(storage) for storage in _storages(tensors).values()]
 
@@ -223,159 +339,7 @@ class _Tensors:
         return {storage.key: storage.size for storage in self.storages}
 
 
-_outstanding: list[_Tensors] = []
-"""What forward passes keep for backward passes that are due."""
-_made: list[_Tensors] = []
-"""The outputs of the calls of the present step so far, and likewise below."""
-_inner: weakref.WeakSet[Call] = weakref.WeakSet()
-"""Calls whose outputs are inputs of later ones: no loss reads them."""
-_nests: list[list[weakref.ref[Call]]] = []
-"""Calls that each ran between the passes of those before, in any model."""
-
-
-def _note_nest(call: Call, inputs: Iterable[object]) -> None:
-    """Note that a call starts while others wait for their backward passes."""
-    outer = [kept.call for kept in _outstanding]
-    if not outer:
-        for noted in (_made, _inner, _nests):
-            noted.clear()
-    if _nests and _nests[-1] == outer:
-        _nests.pop()
-    keys = _storages(inputs).keys()
-    read = [made.call for made in _made if made.live().keys() & keys]
-    _inner.update(c for made in read if (c := made()) is not None)
-    _nests[:] = [*(nest for nest in _nests if nest[-1] not in read), [*outer, weakref.ref(call)]]
-
-
-def n_outstanding() -> int:
-    """The number of planned calls in this process whose backward passes are still due."""
-    _outstanding[:] = [kept for kept in _outstanding if kept.live()]
-    return len(_outstanding)
-
-
-def earlier_bytes(inputs: Iterable[object] = ()) -> int:
-    """Bytes that planned calls keep for backward passes that are still due, those of ``inputs`` excepted."""
-    live: dict[int, int] = {}
-    for kept in _outstanding:
-        live |= kept.live()
-    for x in inputs:
-        if live and isinstance(x, torch.Tensor):
-            live.pop(storage_id(x.untyped_storage()), None)
-    return sum(live.values())
-
-
-Decide = Callable[[DFGraph, int], Solution]
-"""Solves a graph within a budget; the solution may have no schedule."""
-
-
-def decided_as_one(calls: Sequence[Call], budget: int, decide: Decide) -> list[Decision] | None:
-    """Schedules for the calls of a step that together stay within its budget; None if none were found.
-
-    Args:
-        calls: in the order of their forward passes.
-        budget: bytes of the whole step.
-        decide: solves one call.
-    """
-    if not any(call.provisional for call in calls):
-        present = _present(calls)
-        if present.peak <= budget:
-            return present.decisions
-    best: _Decisions | None = None
-    for level in _LEVELS:
-        try:
-            found = _Decisions(calls, partial(_solved, budget=budget, decide=decide, level=level))
-        except _NoSchedule:
-            if best is not None:
-                break
-            continue
-        if best is not None and found.cost >= best.cost:
-            break
-        best = found
-    return None if best is None else best.decisions
-
-
-def plain_peak_as_one(calls: Sequence[Call]) -> int:
-    """The peak of all calls of a step without recomputation, in bytes."""
-
-    def everything(graph: DFGraph, _: int) -> tuple[Schedule, Timeline]:
-        schedule = Schedule.from_sequence(graph, range(graph.n_ops))
-        return schedule, simulate(graph, schedule)
-
-    return _Decisions(calls, everything).peak
-
-
-def least_as_one(calls: Sequence[Call]) -> tuple[list[Decision], int]:
-    """Schedules of the least known peak for the calls of a step, and that peak, in bytes.
-
-    There are none where the present schedules are as good.
-    """
-
-    def least(graph: DFGraph, _: int) -> tuple[Schedule, Timeline]:
-        schedule = schedule_of(minimum_budget(graph, fixed_order=True, time_limit=_LEAST_S))
-        return schedule, simulate(graph, schedule)
-
-    found, present = _Decisions(calls, least), _present(calls)
-    return found.decisions if found.peak < present.peak else [], min(found.peak, present.peak)
-
-
-def _present(calls: Sequence[Call]) -> _Decisions:
-    return _Decisions(calls, lambda graph, k: (calls[k].schedule, simulate(graph, calls[k].schedule)))
-
-
-class _NoSchedule(Exception):  # noqa: N818 - caught right here
-    """A call has no schedule in its room."""
-
-
-def _solved(
-    graph: DFGraph, k: int, *, budget: int, decide: Decide, level: float
-) -> tuple[Schedule, Timeline]:
-    """The schedule of call k; later calls get a share ``level`` of the room that they can use."""
-    room = budget
-    if k:
-        least = minimum_budget(graph, fixed_order=True, time_limit=_LEAST_S).problem.budget
-        room = min(budget, int(least + level * (keep_all_peak(graph) - least)))
-    solution = decide(graph, room)
-    if solution.timeline is None:
-        raise _NoSchedule
-    return solution.timeline.schedule, solution.timeline
-
-
-class _Decisions:
-    """Decisions for the calls of a step, made from the last call to the first.
-
-    Args:
-        calls: in the order of their forward passes.
-        decide: makes the schedule of a call: of its graph, charged with the other calls, and its number.
-
-    Attributes:
-        decisions: for each call.
-        peak: of the step, in bytes.
-        cost: of all calls.
-    """
-
-    def __init__(
-        self, calls: Sequence[Call], decide: Callable[[DFGraph, int], tuple[Schedule, Timeline]]
-    ) -> None:
-        resident = {key: size for call in calls if call.owned is None for key, size in call.trained.items()}
-        owned = {call.home: call.owned or 0 for call in calls}
-        later: dict[int, int] = {}
-        self.decisions: list[Decision] = []
-        self.peak, self.cost, workspace = 0, 0.0, 0
-        for k, call in reversed(list(enumerate(calls))):
-            others = sum(each.batch for each in calls if each is not call)
-            others += sum(size for home, size in owned.items() if home != call.home)
-            others += sum(size for key, size in resident.items() if key not in call.trained)
-            present = Decision(
-                call=call,
-                schedule=call.schedule,
-                besides=others,
-                workspace=workspace,
-                gradients=sum(later.values()),
-                is_inner=call in _inner and k < len(calls) - 1,
-            )
-            graph = present.charged(call.graph)
-            schedule, timeline = decide(graph, k)
-            self.decisions.insert(0, replace(present, schedule=schedule))
-            self.peak, self.cost = timeline.peak, self.cost + timeline.cost
-            workspace = timeline.peak - graph.base_size
-            later |= call.trained
+def _storages(values: Iterable[object]) -> dict[int, torch.UntypedStorage]:
+    """The storages of the tensors among some values, by their numbers."""
+    storages = (x.untyped_storage() for x in values if isinstance(x, torch.Tensor))
+    return {storage_id(storage): storage for storage in storages}

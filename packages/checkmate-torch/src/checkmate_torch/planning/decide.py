@@ -9,20 +9,22 @@ from functools import partial
 import torch
 from torch.fx import Node
 
-from checkmate import DFGraph, InfeasibleBudgetError, Problem, Solution, UnsupportedModelError, keep_all_peak
+from checkmate import DFGraph, InfeasibleBudgetError, Problem, Solution, keep_all_peak, minimum_budget
 from checkmate.framework import decide, in_bytes
 from checkmate.heuristics import PlainOrder
 from checkmate.report import Account
 from checkmate.units import parse_budget
 from checkmate_torch.costs.price import price
 from checkmate_torch.distributed.ranks import Ranks, decided_together, priced_together
-from checkmate_torch.memory.account import Holdings
+from checkmate_torch.memory.account import ResidentBytes
 from checkmate_torch.ops.device import obtainable_bytes
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.step_plan import StepPlan
 
-__all__ = ["budget_bytes", "decide_step", "log_plan", "price_step", "refuse_nested"]
+__all__ = ["LEAST_S", "budget_bytes", "decide_step", "least_memory", "log_plan", "price_step"]
 
+LEAST_S = 2.0
+"""Seconds to look for the least peak, and that a solver has at least for one of several graphs."""
 _log = logging.getLogger(__name__)
 
 
@@ -101,16 +103,13 @@ def budget_bytes(
     return parse_budget(options.budget, keep_all_peak(graph) if plain_peak is None else plain_peak)
 
 
-def refuse_nested(joint_inputs: Sequence[Sequence[object]]) -> None:
-    """Raise if AOTAutograd asks about a nested region, for which it names no inputs."""
-    if not joint_inputs:
-        raise UnsupportedModelError(
-            "a region under torch.compiler.nested_compile_region can't be planned: call it without"
-        )
+def least_memory(graph: DFGraph, time_limit: float = LEAST_S) -> Solution:
+    """The schedule of the least known peak that keeps the base order; its budget is that peak."""
+    return minimum_budget(graph, fixed_order=True, time_limit=time_limit)
 
 
-def log_plan(plans: Sequence[StepPlan], holdings: Holdings, of: str = "") -> None:
+def log_plan(plans: Sequence[StepPlan], holdings: ResidentBytes) -> None:
     """Log the latest plan with the shapes of its batch."""
     label = ", ".join(str(tuple(x.shape)) for x in holdings.batch)
     text = repr(plans[-1].solution)  # handlers may keep the record: it must not hold the plan
-    _log.info("plan %d, %sfor %s: %s", len(plans), of, label, text)
+    _log.info("plan %d, for %s: %s", len(plans), label, text)

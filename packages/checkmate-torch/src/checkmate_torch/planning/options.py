@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self, TypedDict, cast
 
 from torch import Tensor
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
+from checkmate import UnsupportedModelError
 from checkmate.framework import Options as CommonOptions
 from checkmate.framework import Settings, TracingSettings
 from checkmate.report import Kind
 from checkmate.units import parse_bytes
 from checkmate_torch.capture.arguments import check_loss, check_max_plans, check_optimizer
 from checkmate_torch.distributed.ranks import GroupChoice, checked_group
-from checkmate_torch.memory.account import optimizer_bytes
-from checkmate_torch.planning.lowering import Lowering, checked_lowering
+from checkmate_torch.optimizer.meta_step import optimizer_bytes
 from checkmate_torch.tracing.loss_bytes import LossBytes
 
-__all__ = ["ModelSettings", "Options", "Settings", "TracingModelSettings", "TrainingSettings"]
+__all__ = [
+    "Lowering",
+    "ModelSettings",
+    "Options",
+    "PlanningStepSettings",
+    "Settings",
+    "StepSettings",
+    "TracingModelSettings",
+    "TracingStepSettings",
+    "TrainingSettings",
+    "TrainingStepSettings",
+    "Warnings",
+    "split_settings",
+]
+
+Lowering = Literal["eager", "inductor"]
+"""How the ops of a schedule run; see :class:`TrainingSettings`."""
+_LOWERINGS: tuple[Lowering, ...] = ("eager", "inductor")
+_log = logging.getLogger(__name__)
 
 
 class TracingModelSettings(TracingSettings, total=False):
@@ -74,6 +94,57 @@ class TrainingSettings(ModelSettings, total=False):
     loss: Callable[[Any], Tensor] | None
 
 
+class StepSettings(TypedDict, total=False):
+    """Keyword settings that, beside model, loss function and optimizer, say what a whole training step does.
+
+    Attributes:
+        has_aux: True = ``loss_fn`` returns ``(loss, aux)``, and so does the step. Tensors in ``aux`` come
+            back detached, and are charged to the end of the step.
+        max_norm: clip the gradients, all together, to this norm. No update can then start before the last
+            gradient is there, so that all of them are held at once.
+        accumulate: the number of calls that make one update, each with a micro-batch. Gradients are added up,
+            as by ``loss.backward()``: divide the loss by this number for their mean. They are held between
+            the calls, and charged to each call throughout, so that no update can run early.
+        scaler: for float16, as ``torch.amp.GradScaler`` does it in a loop: the loss is scaled, gradients are
+            unscaled, and an update with gradients that are not finite is skipped; the step calls ``update()``
+            of the scaler too. No update can then start before the last gradient has been checked.
+    """
+
+    has_aux: bool
+    max_norm: float | None
+    accumulate: int
+    scaler: GradScaler | None
+
+
+class TracingStepSettings(StepSettings, TracingSettings, total=False):
+    """Keyword settings of the entry point that traces a whole step: all of the above."""
+
+
+class PlanningStepSettings(StepSettings, Settings, total=False):
+    """Keyword settings of the entry point that plans a whole step: all of the above."""
+
+
+class TrainingStepSettings(PlanningStepSettings, total=False):
+    """Keyword settings of the entry point that trains by whole steps; those above, and these.
+
+    Attributes:
+        max_plans: as in :class:`TrainingSettings`, and likewise below.
+        process_group: gradients are not averaged over the ranks that plan together.
+        lowering: the optimizer's updates run as they are.
+    """
+
+    max_plans: int
+    process_group: GroupChoice
+    lowering: Lowering
+
+
+def split_settings(settings: Mapping[str, Any]) -> tuple[StepSettings, dict[str, Any]]:
+    """The settings that say what a whole step does, and the others, which say how to plan it."""
+    of_step = {name: settings[name] for name in StepSettings.__annotations__ if name in settings}
+    others = {name: value for name, value in settings.items() if name not in of_step}
+    return cast("StepSettings", of_step), others
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(CommonOptions):
     """The settings of one entry point, read and checked: those of every framework, and PyTorch's own.
@@ -81,9 +152,9 @@ class Options(CommonOptions):
     Attributes:
         optimizer_bytes: bytes of the optimizer's state after its first step, held besides the traced step.
         loss_bytes: as in :class:`TracingModelSettings`, in bytes, or as found by tracing; None = unknown.
-        process_group: the ranks that plan together; see :mod:`checkmate_torch.distributed.ranks`.
-        lowering: ``"eager"`` or ``"inductor"``; see :mod:`checkmate_torch.planning.lowering`.
-        max_plans: as in :class:`TrainingSettings`, and likewise below.
+        process_group: the ranks that plan together; entry points that run nothing say ``"alone"``.
+        lowering: as in :class:`TrainingSettings`, and likewise below.
+        max_plans: the number of kinds of inputs to plan for.
         dynamic: whether sizes may change within a plan.
         strict: whether to raise where the budget can't be kept.
         loss: the loss outside the model; None = unknown.
@@ -91,7 +162,7 @@ class Options(CommonOptions):
 
     optimizer_bytes: int = 0
     loss_bytes: int | LossBytes | None = None
-    process_group: GroupChoice = "alone"
+    process_group: GroupChoice = "all"
     lowering: Lowering = "eager"
     max_plans: int = 8
     dynamic: bool | None = None
@@ -119,8 +190,8 @@ class Options(CommonOptions):
         *,
         optimizer: Optimizer | None = None,
         loss_bytes: int | str | None = None,
-        process_group: GroupChoice = "alone",
-        lowering: Lowering = "eager",
+        process_group: GroupChoice = "all",
+        lowering: str = "eager",
         max_plans: int = 8,
         loss: Callable[[Any], Tensor] | None = None,
         **settings: Any,
@@ -129,8 +200,9 @@ class Options(CommonOptions):
 
         Raises:
             BudgetError: also if the optimizer's state can't be predicted.
-            TypeError: also if the optimizer or the process group is none.
-            ValueError: if there is no such lowering, or ``max_plans`` is no positive number.
+            TypeError: also unless ``optimizer`` is a ``torch.optim.Optimizer``, and ``process_group`` is a
+                process group, ``"all"`` or ``"alone"``.
+            ValueError: if there is no such lowering, or unless ``max_plans`` is a positive integer.
         """
         cls.refuse_unknown(settings)
         if optimizer is not None:
@@ -141,8 +213,40 @@ class Options(CommonOptions):
             optimizer_bytes=0 if optimizer is None else optimizer_bytes(optimizer),
             loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),
             process_group=checked_group(process_group),
-            lowering=checked_lowering(lowering),
+            lowering=_checked_lowering(lowering),
             max_plans=max_plans,
             loss=loss,
             **settings,
         )
+
+
+def _checked_lowering(lowering: str) -> Lowering:
+    for known in _LOWERINGS:
+        if lowering == known:
+            return known
+    raise ValueError(f"no lowering {lowering!r}: there are {list(_LOWERINGS)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warnings:
+    """The setting ``strict`` where the budget may be exceeded: log one warning for each matter, or raise.
+
+    Attributes:
+        strict: whether to raise.
+        logged: the matters that a warning was logged about.
+    """
+
+    strict: bool = False
+    logged: set[str] = field(default_factory=set)
+
+    def once(self, about: str, text: str) -> None:
+        """Log a warning, the first one about a matter.
+
+        Raises:
+            UnsupportedModelError: with the text, if strict.
+        """
+        if self.strict:
+            raise UnsupportedModelError(text)
+        if about not in self.logged:
+            self.logged.add(about)
+            _log.warning("%s", text)

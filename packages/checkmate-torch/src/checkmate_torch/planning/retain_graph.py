@@ -13,17 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from checkmate import DFGraph, Schedule, Solution, minimum_budget, simulate
+from checkmate import DFGraph, Schedule, Solution, simulate
 from checkmate.framework import schedule_of
+from checkmate_torch.planning.decide import least_memory
 
-__all__ = ["decide_for_repeats", "retained"]
+__all__ = ["decide_for_repeats", "retain_graph"]
 
 _TRIES = 6
-_LEAST_S = 2.0
-"""Seconds to look for the least peak."""
 
 
-def retained(graph: DFGraph, schedule: Schedule, boundary: int) -> Schedule:
+def retain_graph(graph: DFGraph, schedule: Schedule, boundary: int) -> Schedule:
     """The schedule without frees, after the boundary, of the tensors that are resident there."""
     codes = schedule.codes
     after = np.arange(len(codes)) > np.flatnonzero(codes == boundary)[0]
@@ -51,8 +50,8 @@ def decide_for_repeats(
         solution = decide(room)
         is_least = solution.schedule is None
         if is_least:
-            solution = minimum_budget(graph, fixed_order=True, time_limit=_LEAST_S)
-        timeline = simulate(graph, retained(graph, schedule_of(solution), boundary))
+            solution = least_memory(graph)
+        timeline = simulate(graph, retain_graph(graph, schedule_of(solution), boundary))
         found.append((timeline.peak, timeline, solution))
         if timeline.peak <= budget or is_least:
             break

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from checkmate import (
-    CheckmateError,
     DFGraph,
     NoPlanError,
     Problem,
@@ -25,7 +24,7 @@ from checkmate_torch.running.fusing import Fusion
 from checkmate_torch.running.graph_writer import Watch
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["Given", "StepPlan", "TracingDone", "Viewable"]
+__all__ = ["GivenSchedule", "StepPlan", "Viewable"]
 
 _NOT_FOLLOWED = (
     "the peak of plain PyTorch could not be predicted: that of the planned graph without recomputation takes "
@@ -146,16 +145,8 @@ class Viewable(HasPlans[StepPlan]):
         return predicted_snapshot(chosen.solution.timeline, chosen.account.kinds)
 
 
-class TracingDone(CheckmateError):  # noqa: N818 - it ends a trace that worked
-    """Raised to leave Dynamo once a step is traced, before anything is planned or run."""
-
-    def __init__(self, traced: TracedGraph, account: Account, plain_peak: int | None = None) -> None:
-        super().__init__("traced")
-        self.traced, self.account, self.plain_peak = traced, account, plain_peak
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Given:
+class GivenSchedule:
     """A schedule that was decided before the model is captured.
 
     Attributes:

@@ -9,25 +9,16 @@ from typing import Any
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from checkmate import CheckmateError
-from checkmate_torch.capture.dynamo_capture import captured
-from checkmate_torch.memory.plain_graph import EagerStep, eager_step
+from checkmate_torch.capture.dynamo_capture import Stop, captured, stopped
+from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_graph
 from checkmate_torch.planning.options import Options
 from checkmate_torch.private import plain_call
 from checkmate_torch.tracing.loss_bytes import LossBytes
 
-__all__ = ["found_loss"]
+__all__ = ["trace_loss"]
 
 
-class _Followed(CheckmateError):  # noqa: N818 - it ends a capture that worked
-    """Raised to leave Dynamo once the step is followed."""
-
-    def __init__(self, step: EagerStep | None) -> None:
-        super().__init__("followed")
-        self.step = step
-
-
-def found_loss(
+def trace_loss(
     model: nn.Module,
     loss: Callable[[Any], Tensor],
     args: Sequence[object],
@@ -54,12 +45,8 @@ def found_loss(
         output = plain_call(module, *args, **kwargs)
         return loss(output), output
 
-    follow = _Follow(options)
-    try:
-        captured(both, follow)(model, *args, **kwargs)
-    except _Followed as done:
-        return None if done.step is None else done.step.loss
-    return None
+    step: PlainStep | None = stopped(captured(both, _Follow(options)), model, *args, **kwargs)
+    return None if step is None else step.loss
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -69,4 +56,4 @@ class _Follow:
     options: Options
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
-        raise _Followed(eager_step(gm, example_inputs, returns_loss=True))
+        raise Stop(plain_step_of_graph(gm, example_inputs, returns_loss=True))

@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import GeneratorType
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
@@ -23,13 +22,12 @@ from checkmate import InfeasibleBudgetError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError, TooManyPlansError, captured
-from checkmate_torch.distributed.ranks import refuse_parts, run_inside
-from checkmate_torch.optimizer.state import States, on_steps
+from checkmate_torch.distributed.wrappers import refuse_parts, run_inside
+from checkmate_torch.optimizer.state import on_steps
 from checkmate_torch.planning.calls import n_outstanding
 from checkmate_torch.planning.options import Options
-from checkmate_torch.planning.planner import IGNORED_GRADIENTS, Planner
-from checkmate_torch.planning.step_plan import Given, StepPlan, Viewable
-from checkmate_torch.planning.trace_loss import found_loss
+from checkmate_torch.planning.session import Generation, Session
+from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
 from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, is_transformed, plain_call
 
 __all__ = ["PlannedTraining"]
@@ -66,7 +64,12 @@ class PlannedTraining(Viewable):
     """The plans of a model, and the calls that follow them; made by :func:`enable` and :func:`compile`."""
 
     def __init__(
-        self, model: nn.Module, options: Options, given: Given | None = None, *, holds_model: bool = True
+        self,
+        model: nn.Module,
+        options: Options,
+        given: GivenSchedule | None = None,
+        *,
+        holds_model: bool = True,
     ) -> None:
         """Keep the settings; nothing is traced before the first call.
 
@@ -78,30 +81,29 @@ class PlannedTraining(Viewable):
         """
         self._model: Callable[[], nn.Module | None] = (lambda: model) if holds_model else weakref.ref(model)
         module = model if holds_model else cast("nn.Module", weakref.proxy(model))
-        self._planner = Planner(options, given, module=module)
+        self._session = Session(options=options, given=given, module=module)
         self._in_place = not holds_model
         self._earlier: _Earlier | None = None
         self._runs: dict[_Kind, Callable[..., object]] = {}
-        self._in_pieces = self._ignores_gradients = False
-        self._states = States()
+        self._in_pieces = False
         on_steps(self._count_state_of)
 
     @property
     def options(self) -> Options:
         """How plans are made."""
-        return self._planner.options
+        return self._session.options
 
     @property
-    def given(self) -> Given | None:
+    def given(self) -> GivenSchedule | None:
         """The schedule that is followed instead of deciding."""
-        return self._planner.given
+        return self._session.given
 
     @property
     def plans(self) -> tuple[StepPlan, ...]:
         """The plans so far: one for each kind of inputs that was trained with."""
-        if self._planner.plans or self._earlier is None:
-            return tuple(self._planner.plans)
-        return tuple(self._earlier.planner.plans)
+        if self._session.plans or self._earlier is None:
+            return tuple(self._session.plans)
+        return tuple(self._earlier.generation.plans)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run the model's forward pass; plan first if inputs of this kind are new.
@@ -123,21 +125,20 @@ class PlannedTraining(Viewable):
     def _planned(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         model = self._live_model()
         if is_transformed():
-            self._planner.warn_once("transformed", _TRANSFORMED)
+            self._session.warnings.once("transformed", _TRANSFORMED)
             return plain_call(model, *args, **kwargs)
         args = [iter(tuple(x)) if isinstance(x, GeneratorType) else x for x in args]  # Dynamo reads these
-        self._find_loss_bytes(model, args, kwargs)
-        self._count_states(*self._states.note_call())
+        self._session.find_loss_bytes(model, args, kwargs)
         try:
             result = run_inside(model, self._captured(model), args, kwargs)
         except (TooManyPlansError, NotOneGraphError, InfeasibleBudgetError) as error:
             if self._gives_way(error, model):
                 return self._planned(args, kwargs)
             return plain_call(model, *args, **kwargs)
-        if self._planner.plans:
+        if self._session.plans:
             self._earlier = None
         elif self._in_pieces:
-            self._planner.warn_once("nothing", _NOTHING)
+            self._session.warnings.once("nothing", _NOTHING)
         return result
 
     def _gives_way(
@@ -161,33 +162,14 @@ class PlannedTraining(Viewable):
             return True
         raise error
 
-    def _find_loss_bytes(
-        self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> None:
-        """Find the bytes of ``loss=``, for later kinds of inputs too; else the rule of thumb holds."""
-        options = self.options
-        if options.loss is None or options.loss_bytes is not None:
-            return
-        try:
-            found = found_loss(model, options.loss, args, kwargs, options)
-        except NotOneGraphError as error:
-            _log.info("%s", error)
-            found = None
-        if found is None:
-            _log.warning("the loss could not be traced: the rule of thumb takes its place")
-            self._planner.options = replace(options, loss=None)
-        else:
-            self._planner.options = replace(options, loss_bytes=found)
-
     def _make_room(self, error: TooManyPlansError) -> bool:
         """Drop all plans if many of them are outgrown; else warn that there can be no further ones."""
-        planner = self._planner.without_outgrown()
-        if planner is not None:
-            self._planner, self._runs = planner, {}
+        if self._session.drop_outgrown():
+            self._runs = {}
             return True
         if self.options.strict:
             raise error
-        self._planner.warn_once(
+        self._session.warnings.once(
             "kinds", f"{error}. Calls with other kinds of inputs run unplanned, {self._excess()}"
         )
         return False
@@ -195,7 +177,7 @@ class PlannedTraining(Viewable):
     def _plan_pieces(self, error: NotOneGraphError) -> None:
         """Let the next call capture the model in pieces."""
         self._in_pieces, self._runs = True, {}
-        self._planner.warn_once(
+        self._session.warnings.once(
             "pieces",
             f"{error}. Until then its pieces are planned with one budget for all, and tensors of the code "
             "between them are not bounded",
@@ -205,8 +187,10 @@ class PlannedTraining(Viewable):
         """Go back to plans that count too little, if any, because no others are within the budget."""
         if self._earlier is None:
             return False
-        self._planner, self._runs, self._earlier = self._earlier.planner, self._earlier.runs, None
-        self._planner.warn_once(
+        earlier, self._earlier = self._earlier, None
+        self._session.restore(earlier.generation)
+        self._runs = earlier.runs
+        self._session.warnings.once(
             "infeasible",
             "with the optimizer's state or with all calls of a step, no plan is within the budget: training "
             f"goes on with the earlier plans, which count less. {error}",
@@ -215,10 +199,9 @@ class PlannedTraining(Viewable):
 
     def _ignore_gradients(self, model: nn.Module, error: InfeasibleBudgetError) -> bool:
         """Let calls that find gradients follow the plans of those that find none, if there are any."""
-        if self._ignores_gradients or not (self._planner.plans and _held(model)):
+        if not (self._session.plans and self._session.held_gradients(model.parameters())):
             return False
-        self._ignores_gradients = True
-        self._planner.warn_once("gradients", IGNORED_GRADIENTS % error)
+        self._session.ignore_gradients(error)
         return True
 
     def _captured(self, model: nn.Module) -> Callable[..., object]:
@@ -229,12 +212,12 @@ class PlannedTraining(Viewable):
         earlier calls are due.
         """
         depth = min(n_outstanding(), _MOST_DEPTHS)
-        if self._planner.is_outdated():
+        if self._session.is_outdated():
             self._plan_again(self.options)
-        held = 0 if self._ignores_gradients else _held(model)
+        held = self._session.held_gradients(model.parameters())
         trained = tuple(p.requires_grad for p in model.parameters()) if OVERLOOKS_FREEZING else ()
         apart = held > 0 and (
-            (True, depth, trained) in self._runs or not self._planner.charge(Kind.EARLIER_GRADIENTS, held)
+            (True, depth, trained) in self._runs or not self._session.charge(Kind.EARLIER_GRADIENTS, held)
         )
         key = apart, depth, trained
         if key not in self._runs:
@@ -242,7 +225,7 @@ class PlannedTraining(Viewable):
             options = self.options
             self._runs[key] = captured(
                 plain_call,
-                self._planner,
+                self._session,
                 max_plans=options.max_plans,
                 dynamic=options.dynamic,
                 in_pieces=self._in_pieces,
@@ -251,8 +234,8 @@ class PlannedTraining(Viewable):
 
     def _plan_again(self, options: Options) -> None:
         """Drop the captured graphs, so that the next call plans with other options or other decisions."""
-        self._earlier = _Earlier(self._planner, self._runs)
-        self._planner, self._runs = self._planner.again(options), {}
+        self._earlier = _Earlier(self._session.restart(options), self._runs)
+        self._runs = {}
 
     def _excess(self) -> str:
         """By how much a call that is not planned may exceed the budget, in words."""
@@ -268,29 +251,20 @@ class PlannedTraining(Viewable):
             return
         if self._in_place and (call := in_place(model)) is not self:
             if call is not None and not isinstance(call, PlannedTraining):
-                self._planner.warn_once("replaced", _REPLACED % type(model).__name__)
+                self._session.warnings.once("replaced", _REPLACED % type(model).__name__)
             return
-        if not self._states.note(optimizer, set(map(id, model.parameters()))):
+        if not self._session.states.note(optimizer, set(map(id, model.parameters()))):
             return
-        if not self._planner.plans:
+        if not self._session.plans:
             names = type(optimizer).__name__, type(model).__name__
-            self._planner.warn_once("calls", _NOT_CALLED % names)
+            self._session.warnings.once("calls", _NOT_CALLED % names)
             return
-        self._count_states(type(optimizer).__name__)
-
-    def _count_states(self, name: str, calls: int = 0) -> None:
-        """Count what optimizers keep, the one of this name in the middle of its step too."""
-        if self.given is None and (options := self._planner.count_state(self._states, name, calls)):
+        if options := self._session.count_states(optimizer):
             self._plan_again(options)
 
 
-def _held(model: nn.Module) -> int:
-    """Bytes of the gradients that a model holds."""
-    return sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-
-
-class _Earlier:
+class _Earlier(NamedTuple):
     """Plans that were found to count too little, and the captured graphs that follow them."""
 
-    def __init__(self, planner: Planner, runs: dict[_Kind, Callable[..., object]]) -> None:
-        self.planner, self.runs = planner, runs
+    generation: Generation
+    runs: dict[_Kind, Callable[..., object]]

@@ -9,7 +9,9 @@ from checkmate_torch.private.aot import (
     HOLDS_TANGENTS,
     Boxed,
     GradAOTOutput,
+    Halves,
     InputMutationAOTOutput,
+    Joint,
     PlainAOTInput,
     SavedForBackwardsAOTOutput,
     TangentAOTInput,
@@ -54,7 +56,6 @@ from checkmate_torch.private.fakes import (
     untraced,
     value_at,
 )
-from checkmate_torch.private.gpuless import ENTER_AUTOCAST, fakes_cuda, without_gpu
 from checkmate_torch.private.profiler import (
     ProfilerEvent,
     cpu_allocations,
@@ -67,6 +68,7 @@ from checkmate_torch.private.runtime import (
     WeakStorage,
     active_ddp,
     argument_names,
+    autocast_on_cpu,
     autograd_inside_of_op,
     in_place_form,
     is_checkpoint,
@@ -85,10 +87,8 @@ from checkmate_torch.private.runtime import (
     tree_map,
     tree_map_only,
 )
-from checkmate_torch.private.walk import run_backward
 
 __all__ = [
-    "ENTER_AUTOCAST",
     "HOLDS_TANGENTS",
     "OVERLOOKS_FREEZING",
     "Boxed",
@@ -96,7 +96,9 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "GradAOTOutput",
+    "Halves",
     "InputMutationAOTOutput",
+    "Joint",
     "OpOverload",
     "PlainAOTInput",
     "ProfilerEvent",
@@ -107,6 +109,7 @@ __all__ = [
     "activation_memory_budget",
     "active_ddp",
     "argument_names",
+    "autocast_on_cpu",
     "autograd_inside_of_op",
     "boxed_code",
     "capture_errors",
@@ -119,7 +122,6 @@ __all__ = [
     "declared_maximum",
     "fake_mode",
     "fake_mode_of",
-    "fakes_cuda",
     "forget",
     "graph_break",
     "graph_breaks",
@@ -140,7 +142,6 @@ __all__ = [
     "profiler_is_running",
     "registries",
     "run_and_save_rng_state",
-    "run_backward",
     "run_checkpoint",
     "run_with_rng_state",
     "saves_are_hooked",
@@ -160,5 +161,4 @@ __all__ = [
     "unfaked",
     "untraced",
     "value_at",
-    "without_gpu",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -20,16 +21,19 @@ from torch._functorch._aot_autograd.descriptors import (
     TangentAOTInput,
 )
 from torch._guards import TracingContext
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
+from checkmate import UnsupportedModelError
 from checkmate_torch.private.fakes import fake_mode_of
 
 __all__ = [
     "HOLDS_TANGENTS",
     "Boxed",
     "GradAOTOutput",
+    "Halves",
     "InputMutationAOTOutput",
+    "Joint",
     "PlainAOTInput",
     "SavedForBackwardsAOTOutput",
     "TangentAOTInput",
@@ -45,30 +49,109 @@ HOLDS_TANGENTS = not hasattr(torch.autograd.Function, "boxed_grads_call")
 """Whether incoming gradients are held to the end of the backward pass, as by PyTorch before 2.13."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Joint:
+    """The joint graph of a forward and its backward pass, as AOTAutograd hands it to a partitioner.
+
+    Attributes:
+        module: takes primals and tangents, returns forward outputs and gradients.
+        n_primals: the number of its first inputs that are forward's.
+        n_outputs: the number of its first outputs that are forward's.
+    """
+
+    module: GraphModule
+    n_primals: int
+    n_outputs: int
+
+
+def _unchanged(run: Boxed) -> Boxed:
+    return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Halves:
+    """What a joint graph is split into.
+
+    Attributes:
+        forward: the graph of the forward pass.
+        backward: the graph of the backward pass; None = it never runs.
+        around_forward: wraps the code of the forward graph.
+        around_backward: wraps the code of the backward graph.
+    """
+
+    forward: GraphModule
+    backward: GraphModule | None = None
+    around_forward: Callable[[Boxed], Boxed] = _unchanged
+    around_backward: Callable[[Boxed], Boxed] = _unchanged
+
+
 def compile_joint(
-    gm: GraphModule,
-    example_inputs: Sequence[object],
-    *,
-    partition: Callable[..., tuple[GraphModule, GraphModule]],
-    forward: Callable[..., Boxed],
-    backward: Callable[..., Boxed],
+    gm: GraphModule, example_inputs: Sequence[object], split: Callable[[Joint], Halves]
 ) -> Callable[..., object]:
     """Trace forward and backward pass of a captured graph as one, split that graph, and compile both parts.
 
-    Ops that resample images stay one kernel each, as they are in eager PyTorch.
+    Ops that resample images stay one kernel each, as they are in eager PyTorch. A graph without a backward
+    pass is not split.
 
-    ``partition`` gets the joint graph, its inputs, and the keyword ``num_fwd_outputs``; ``forward`` and
-    ``backward`` get a part and its example inputs.
+    Raises:
+        UnsupportedModelError: if AOTAutograd asks about a nested region, for which it names no inputs.
     """
     from torch._dynamo.backends.common import aot_autograd
 
-    compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
+    own = _Compilers(split)
+    compiler = aot_autograd(fw_compiler=own.forward, bw_compiler=own.backward, partition_fn=own.partition)
     config = torch._functorch.config.patch(donated_buffer=False)  # so that retain_graph=True works
-    with config, _undecomposed("upsample_", "_upsample_"):
-        call: Callable[..., object] = compiler(gm, example_inputs)
+    try:
+        with config, _undecomposed("upsample_", "_upsample_"):
+            call: Callable[..., object] = compiler(gm, example_inputs)
+    finally:
+        own.split = None  # AOTAutograd keeps the compilers, which must not keep the batch
     if (about := TracingContext.get().fw_metadata) is not None:
         about.bw_donated_idxs = []  # None would mean "not collected", and be refused with retain_graph=True
     return call
+
+
+class _Compilers:
+    """The functions that AOTAutograd calls: the partitioner once, then a compiler for each half."""
+
+    def __init__(self, split: Callable[[Joint], Halves]) -> None:
+        self.split: Callable[[Joint], Halves] | None = split
+        self.around_forward: Callable[[Boxed], Boxed] = _unchanged
+        self.around_backward: Callable[[Boxed], Boxed] = _unchanged
+
+    def partition(
+        self,
+        joint: GraphModule,
+        joint_inputs: Sequence[Sequence[object]],
+        *,
+        num_fwd_outputs: int,
+        **_: object,
+    ) -> tuple[GraphModule, GraphModule]:
+        if not joint_inputs or self.split is None:
+            raise UnsupportedModelError(
+                "a region under torch.compiler.nested_compile_region can't be planned: call it without"
+            )
+        empty = _without_gradients(joint, num_fwd_outputs)
+        halves = self.split(Joint(module=joint, n_primals=len(joint_inputs[0]), n_outputs=num_fwd_outputs))
+        self.around_forward, self.around_backward = halves.around_forward, halves.around_backward
+        return halves.forward, halves.backward or empty
+
+    def forward(self, gm: GraphModule, _inputs: Sequence[object]) -> Boxed:
+        return self.around_forward(boxed_code(gm))
+
+    def backward(self, gm: GraphModule, _inputs: Sequence[object]) -> Boxed:
+        return self.around_backward(boxed_code(gm))
+
+
+def _without_gradients(joint: GraphModule, n_outputs: int) -> GraphModule:
+    """A backward graph that takes the tangents of a joint graph and gives no gradient."""
+    roles = list(joint.graph.output_node().meta["desc"])[n_outputs:]
+    graph = Graph()
+    for node in joint.graph.find_nodes(op="placeholder"):
+        if isinstance(node.meta["desc"], TangentAOTInput):
+            graph.placeholder(node.name).meta.update(node.meta)
+    graph.output([None] * len(roles)).meta["desc"] = roles
+    return GraphModule(joint, graph)
 
 
 @contextmanager

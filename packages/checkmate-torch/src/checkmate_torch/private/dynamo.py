@@ -156,16 +156,16 @@ def _batch_norm(
 
 
 class _Functions(dict[Callable[..., object], None]):
-    """Functions, none of which is written where Dynamo logs its settings as JSON; 2.11 fails at others."""
+    """Functions as a setting of Dynamo that is logged as empty: PyTorch 2.11 can't log functions as JSON."""
 
     def items(self) -> Any:
         return {}.items()
 
 
 def _with_own_code(run: Callable[..., object]) -> Callable[..., object]:
-    """The same function with a code object and a name of its own.
+    """A copy of a function with another code object and another name.
 
-    Dynamo remembers for each of them which sizes have changed, and counts its graphs.
+    For each code object and name, Dynamo remembers which sizes have changed, and counts graphs.
     """
     if not isinstance(run, FunctionType):
         return run
@@ -236,7 +236,7 @@ def original_of(module: nn.Module) -> nn.Module | None:
 
 
 def passing_dynamo(error: Exception) -> Exception:
-    """The error as one that Dynamo passes to the caller as it is, also an instance of its class."""
+    """A copy of an error, also an instance of its class, that Dynamo passes to the caller unchanged."""
     from torch._dynamo.exc import ShortenTraceback
 
     kind = type(error)

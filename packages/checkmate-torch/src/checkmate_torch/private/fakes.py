@@ -49,7 +49,7 @@ def fake_mode() -> FakeTensorMode:
 
 
 def fake_mode_of(values: Sequence[object]) -> FakeTensorMode | None:
-    """The mode that is on, or else that of the fake tensors among the values; None without either."""
+    """The fake mode that is on, else the mode of the fake tensors among the values; None without either."""
     return torch._guards.detect_fake_mode(values)
 
 
@@ -58,7 +58,7 @@ unfaked = unset_fake_temporarily
 
 
 def untraced() -> AbstractContextManager[object]:
-    """Context manager: code in its block does not belong to the capture that goes on outside."""
+    """Context manager: code in its block is not part of the capture that goes on outside."""
     return torch._guards.tracing(None)
 
 

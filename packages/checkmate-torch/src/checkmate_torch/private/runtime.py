@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -21,6 +23,7 @@ __all__ = [
     "WeakStorage",
     "active_ddp",
     "argument_names",
+    "autocast_on_cpu",
     "autograd_inside_of_op",
     "in_place_form",
     "is_checkpoint",
@@ -47,6 +50,24 @@ def argument_names(op: OpOverload) -> list[str]:
 
 
 @contextmanager
+def autocast_on_cpu() -> Iterator[None]:
+    """Within the block, ``torch.autocast("cuda", …)`` casts tensors of the CPU instead of doing nothing."""
+    autocast = torch.amp.autocast_mode.autocast
+    enter = autocast.__init__
+
+    @wraps(enter)
+    def of_cpu(
+        self: Any, device_type: str, dtype: torch.dtype | None = None, *rest: Any, **others: Any
+    ) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
+        enter(self, device_type, dtype, *rest, **others)
+
+    with patch.object(autocast, "__init__", of_cpu):
+        yield
+
+
+@contextmanager
 def autograd_inside_of_op() -> Iterator[None]:
     """Within the block, autograd records, also in the code of an operator, which runs below autograd.
 
@@ -61,7 +82,7 @@ def autograd_inside_of_op() -> Iterator[None]:
 
 
 def in_place_form(op: OpOverload) -> OpOverload | None:
-    """The form of an operator that overwrites its first argument; None if none has a kernel of its own."""
+    """The form of an operator that overwrites its first argument; None if no such form has a kernel."""
     packet = getattr(getattr(torch.ops, op.namespace), f"{op._opname}_", None)
     form = getattr(packet, op._overloadname, None)
     if not isinstance(form, OpOverload):
@@ -84,13 +105,13 @@ def is_checkpoint(target: object) -> bool:
 
 
 def run_and_save_rng_state(op: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """The random state of the device that an op draws on, and what the op returns."""
+    """Run a random op; return the RNG state of its device from before, and the op's results."""
     with _device_of(args, kwargs):
         return rng_prims.run_and_save_rng_state(op, *args, **kwargs)
 
 
 def run_with_rng_state(state: torch.Tensor, op: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What an op returns that draws from a random state; that of its device stays as it is."""
+    """Run a random op from a saved RNG state; the device's own state is unchanged."""
     with _device_of(args, kwargs):
         return rng_prims.run_with_rng_state(state, op, *args, **kwargs)
 

@@ -5,35 +5,37 @@ right after its last read. So the order of the nodes is the schedule, frees incl
 later, a node that does nothing uses the value until then. An op that reuses an operand that dies with it runs
 in place. A read uses the latest copy, and views are made again from it. A value that forward makes and
 backward uses is saved: it is an output of the forward graph and an input of the backward graph.
+
+A planned backward pass can't be differentiated again, and raises an error that says so.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from checkmate import Schedule, simulate
+from checkmate import Schedule, UnsupportedModelError, simulate
 from checkmate.framework import late_frees
 from checkmate_torch.ops.recompute_rules import as_copy
 from checkmate_torch.ops.sizes import is_symbol
-from checkmate_torch.private import SavedForBackwardsAOTOutput
-from checkmate_torch.running.fusing import Kernel
-from checkmate_torch.running.graph_writer import Pass, Run, Watch
+from checkmate_torch.private import SavedForBackwardsAOTOutput, tree_leaves
+from checkmate_torch.running.fusing import FusedKernel
+from checkmate_torch.running.graph_writer import GraphWriter, ScheduledRun, Watch
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["emit", "emit_unbroken"]
+__all__ = ["emit", "emit_unbroken", "refusing_double_backward"]
 
 
 def emit(
     traced: TracedGraph,
     schedule: Schedule,
     watch: Watch | None = None,
-    kernels: Mapping[int, Kernel] | None = None,
+    kernels: Mapping[int, FusedKernel] | None = None,
 ) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``.
 
@@ -50,14 +52,14 @@ def emit(
     early, late = runs[:split], runs[split + 1 :]
     repeated = _repeated(schedule)
 
-    forward = Pass(traced, repeated, watch)
+    forward = GraphWriter(traced, repeated, watch)
     for primal in traced.primals:
         forward.add_placeholder(primal)
     forward.follow(early, kernels or {})
     returned = [forward.value(x) for x in traced.forward_outputs]
     forward.mark(traced.boundary)
 
-    backward = Pass(traced, repeated, watch, before=forward)
+    backward = GraphWriter(traced, repeated, watch, before=forward)
     saved, sizes = _saved_sources(traced, [*runs[split:], end], forward)
     replayed = sorted(forward.states.keys() & {run.op for run in late})
     for size in sizes:
@@ -86,13 +88,13 @@ def emit_unbroken(
     traced: TracedGraph,
     schedule: Schedule,
     watch: Watch | None = None,
-    kernels: Mapping[int, Kernel] | None = None,
+    kernels: Mapping[int, FusedKernel] | None = None,
 ) -> GraphModule:
     """The one graph that executes a valid schedule of a ``traced.graph`` without a boundary.
 
     It returns the forward outputs. The arguments are those of :func:`emit`.
     """
-    whole = Pass(traced, _repeated(schedule), watch)
+    whole = GraphWriter(traced, _repeated(schedule), watch)
     for primal in traced.primals:
         whole.add_placeholder(primal)
     *runs, end = _runs(traced, schedule)
@@ -104,10 +106,10 @@ def emit_unbroken(
     return whole.module(roles[: len(traced.forward_outputs)])
 
 
-def _runs(traced: TracedGraph, schedule: Schedule) -> list[Run]:
-    """The runs of a schedule, and the end as a run of no op: its number is the number of ops.
+def _runs(traced: TracedGraph, schedule: Schedule) -> list[ScheduledRun]:
+    """The runs of a schedule, and last its end, as a run whose op is the number of ops.
 
-    New values of inputs are not among the held: the runtime drops them after forward.
+    No run holds new values of inputs: the runtime drops these after forward.
     """
     late, timeline = late_frees(traced.graph, schedule), simulate(traced.graph, schedule)
     sources = {t: n for t, n in traced.source_of.items() if n not in traced.copied_back}
@@ -115,7 +117,7 @@ def _runs(traced: TracedGraph, schedule: Schedule) -> list[Run]:
     reused = map(timeline.reused_at, steps)
     ops = [*zip(schedule.sequence.tolist(), reused, strict=True), (traced.graph.n_ops, frozenset[int]())]
     return [
-        Run(k, op, tuple(sources[t] for t in late.get(k, ()) if t in sources), over)
+        ScheduledRun(k, op, tuple(sources[t] for t in late.get(k, ()) if t in sources), over)
         for k, (op, over) in enumerate(ops)
     ]
 
@@ -125,7 +127,9 @@ def _repeated(schedule: Schedule) -> frozenset[int]:
     return frozenset(op for op, runs in Counter(schedule.sequence.tolist()).items() if runs > 1)
 
 
-def _saved_sources(traced: TracedGraph, runs: Sequence[Run], forward: Pass) -> tuple[list[Node], list[Node]]:
+def _saved_sources(
+    traced: TracedGraph, runs: Sequence[ScheduledRun], forward: GraphWriter
+) -> tuple[list[Node], list[Node]]:
     """The joint nodes whose forward values the runs from the boundary on use, in the order AOTAutograd needs.
 
     Tensors that an ``autograd.Function`` put on its ctx, without a version check, are last. Symbolic sizes
@@ -153,3 +157,25 @@ def _saved_sources(traced: TracedGraph, runs: Sequence[Run], forward: Pass) -> t
     tensors = [source for source, value in shown if isinstance(value, torch.Tensor)]
     sizes = [source for source, value in shown if isinstance(value, torch.SymInt)]
     return sorted(tensors, key=lambda s: bool(s.meta.get("saved_tensor_with_no_vc_check"))), sizes
+
+
+def refusing_double_backward(call: Callable[..., object]) -> Callable[..., object]:
+    """A call whose backward pass raises :class:`UnsupportedModelError` if it is to be differentiated."""
+
+    def run(*args: object) -> object:
+        results = call(*args)
+        outputs = (x for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.grad_fn is not None)
+        if (output := next(outputs, None)) is not None and output.grad_fn is not None:
+            output.grad_fn.register_prehook(_refuse_if_differentiated)
+        return results
+
+    return run
+
+
+def _refuse_if_differentiated(_: object) -> None:
+    if torch.is_grad_enabled():
+        raise UnsupportedModelError(
+            "create_graph=True asks for the gradient of a gradient, but a planned backward pass can't be "
+            "differentiated: for that step call disable(model), the .original of a compiled model, or the "
+            "model that was given to torch.compile"
+        )

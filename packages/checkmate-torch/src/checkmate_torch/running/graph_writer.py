@@ -1,6 +1,13 @@
 """A graph under construction, forward or backward: copies of joint nodes, in the order of a schedule.
 
-A read uses the latest copy, and views are made again from it.
+A read uses the latest copy, and views are made again from it, by fewer views than the model has:
+
+    detach(x), alias(x)         ↦ x
+    view(x) of x's own layout   ↦ x
+    view(view(x, a), b)         ↦ view(x, b)
+    t(t(x))                     ↦ x
+
+No autograd follows generated code, so that it needs no detached tensors.
 """
 
 from __future__ import annotations
@@ -11,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, cast
 
 import torch
+from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
@@ -19,18 +27,20 @@ from checkmate_torch.ops.in_place import overwrites
 from checkmate_torch.ops.recompute_rules import as_copy, is_new_statistic, is_random, rng_state_like
 from checkmate_torch.ops.sizes import is_symbol
 from checkmate_torch.private import run_and_save_rng_state, run_with_rng_state, specialized
-from checkmate_torch.running.fusing import Kernel
-from checkmate_torch.running.views import arguments_of_view, shortest
+from checkmate_torch.running.fusing import FusedKernel
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["Pass", "Run", "Watch"]
+__all__ = ["GraphWriter", "ScheduledRun", "Watch"]
 
+_aten = torch.ops.aten
+_SAME = frozenset({_aten.alias.default, _aten.detach.default})
+_RESHAPES = frozenset({_aten._unsafe_view.default, _aten.view.default})
 
 Watch = Callable[[int], object]
 """Called with each op right before it runs, and with the number of ops when a step is over."""
 
 
-class Run(NamedTuple):
+class ScheduledRun(NamedTuple):
     """One run of an op.
 
     Attributes:
@@ -61,7 +71,7 @@ class _Mark:
         self.watch(op)
 
 
-class Pass:
+class GraphWriter:
     """One graph under construction: copies of joint nodes, one for each scheduled run.
 
     Attributes:
@@ -76,7 +86,7 @@ class Pass:
         traced: TracedGraph,
         repeated: frozenset[int],
         watch: Watch | None,
-        before: Pass | None = None,
+        before: GraphWriter | None = None,
     ) -> None:
         self.traced = traced
         self.repeated = repeated
@@ -110,7 +120,7 @@ class Pass:
         if copies:
             self.graph.call_function(keep_alive, tuple(copies))
 
-    def follow(self, runs: Sequence[Run], kernels: Mapping[int, Kernel]) -> None:
+    def follow(self, runs: Sequence[ScheduledRun], kernels: Mapping[int, FusedKernel]) -> None:
         """Compute runs in their order, by kernels where there are any."""
         following = iter(runs)
         for run in following:
@@ -122,7 +132,7 @@ class Pass:
                 for _ in kernel.ops[1:]:
                     next(following)
 
-    def compute_fused(self, kernel: Kernel) -> None:
+    def compute_fused(self, kernel: FusedKernel) -> None:
         """Run the ops of a kernel at once; none of their values but those that it returns are known later."""
         for op in kernel.ops:
             self.mark(op)
@@ -135,7 +145,7 @@ class Pass:
         self.done.update(kernel.ops)
         self._read_sizes(kernel.outputs)
 
-    def compute(self, run: Run) -> None:
+    def compute(self, run: ScheduledRun) -> None:
         """Run an op, for the first time or again; views of its older copy are forgotten."""
         op, node = run.op, self.traced.nodes[run.op]
         if node is None:
@@ -194,12 +204,12 @@ class Pass:
         """Make a view, or show a constant."""
         if node.op != "call_function":
             return self.graph.node_copy(node)
-        args, kwargs = map_arg((arguments_of_view(self.traced, node), node.kwargs), self._argument)
+        args, kwargs = map_arg((_arguments_of_view(self.traced, node), node.kwargs), self._argument)
         return self._call(node.target, args, kwargs, node)
 
     def _argument(self, node: Node) -> Argument:
         """The value of a node, by as few views as possible."""
-        return self.value(shortest(self.traced, node))
+        return self.value(_shortest(self.traced, node))
 
     def is_known(self, symbol: Node) -> bool:
         """Whether a size can be read from what is resident, or computed from sizes that can."""
@@ -255,3 +265,63 @@ class Pass:
 def _items(node: Node) -> list[Node]:
     """The nodes that pick outputs of an op."""
     return [user for user in node.users if user.target is operator.getitem]
+
+
+def _shortest(traced: TracedGraph, node: Node) -> Node:
+    """The node of a joint graph that has the value of another, by fewer views."""
+    if traced.is_op(node) or node.op != "call_function":
+        return node
+    if node.target in _SAME:
+        return _shortest(traced, _operand(node))
+    if node.target is _aten.t.default and not traced.is_op(before := _operand(node)):
+        return _shortest(traced, _operand(before)) if before.target is _aten.t.default else node
+    if node.target in _RESHAPES and _same_layout(node, source := _reshaped(traced, node)):
+        return source
+    return node
+
+
+def _arguments_of_view(traced: TracedGraph, node: Node) -> tuple[Argument, ...]:
+    """The arguments from which generated code makes a view."""
+    if node.target in _RESHAPES:
+        return (_reshaped(traced, node), *node.args[1:])
+    return node.args
+
+
+def _reshaped(traced: TracedGraph, node: Node) -> Node:
+    """The node that a reshaping view shows in another shape, without further ones between."""
+    source = _shortest(traced, _operand(node))
+    while source.target in _RESHAPES and not traced.is_op(source):
+        before = _shortest(traced, _operand(source))
+        if not _shows(before, node):
+            break
+        source = before
+    return source
+
+
+def _operand(node: Node) -> Node:
+    operand = node.args[0]
+    if not isinstance(operand, Node):
+        raise TypeError(f"{node.format_node()} is no view")
+    return operand
+
+
+def _same_layout(node: Node, source: Node) -> bool:
+    return _layout(node) is not None and _layout(node) == _layout(source)
+
+
+def _layout(node: Node) -> tuple[torch.Size, tuple[int, ...]] | None:
+    """Shape and strides of a node's tensor; None if it has none, or if a size may change."""
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor):
+        return None
+    known = not any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
+    return (value.shape, value.stride()) if known else None
+
+
+def _shows(source: Node, node: Node) -> bool:
+    """Whether a view of ``source`` in a node's shape has its strides, also those of dimensions of size 1."""
+    given, wanted = _layout(source), _layout(node)
+    if given is None or wanted is None:
+        return False
+    view = torch.empty_strided(*given, device="meta").view(wanted[0])
+    return (view.shape, view.stride()) == wanted

@@ -24,7 +24,7 @@ from checkmate.heuristics import FirstFit
 from checkmate.units import format_bytes, parse_bytes
 from checkmate_torch.api.trace import budget_in_bytes, options_for, plan, trace
 from checkmate_torch.capture.arguments import Loss
-from checkmate_torch.ops.target_device import Target
+from checkmate_torch.ops.device import Target
 from checkmate_torch.planning.options import ModelSettings, Options
 from checkmate_torch.private import fake_mode
 

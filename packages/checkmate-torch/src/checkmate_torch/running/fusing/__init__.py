@@ -7,14 +7,14 @@ and frees stays the schedule's, so the budget bounds the program as it bounds th
 """
 
 from checkmate_torch.running.fusing.chains import fuse_chains
-from checkmate_torch.running.fusing.kernel import Kernel
+from checkmate_torch.running.fusing.kernel import FusedKernel
 from checkmate_torch.running.fusing.measuring import Measuring
 from checkmate_torch.running.fusing.memory_format import in_plain_format, undo, with_channels_last
 from checkmate_torch.running.fusing.program import Fusion, fused
 
 __all__ = [
+    "FusedKernel",
     "Fusion",
-    "Kernel",
     "Measuring",
     "fuse_chains",
     "fused",

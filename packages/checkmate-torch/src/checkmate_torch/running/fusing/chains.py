@@ -13,7 +13,7 @@ import operator
 from torch.fx import Node
 
 from checkmate_torch.ops.recompute_rules import is_batch_norm_training
-from checkmate_torch.running.fusing.kernel import Kernel
+from checkmate_torch.running.fusing.kernel import FusedKernel
 from checkmate_torch.running.fusing.measuring import Measuring
 from checkmate_torch.running.fusing.windows import gathered
 from checkmate_torch.tracing.traced_graph import TracedGraph
@@ -21,7 +21,7 @@ from checkmate_torch.tracing.traced_graph import TracedGraph
 __all__ = ["fuse_chains"]
 
 _ABOUT = 1.1
-"""An op may make this multiple of what it reads: the gradient of a norm comes with those of its weights."""
+"""An op may make up to this multiple of what it reads: a norm's backward op returns weight gradients too."""
 
 
 def fuse_chains(traced: TracedGraph, measuring: Measuring) -> bool:
@@ -37,7 +37,7 @@ def fuse_chains(traced: TracedGraph, measuring: Measuring) -> bool:
     graph = traced.graph
     needed = {*graph.outputs, *(t for op in graph.ops for t in op.inputs)}
     kernels = [
-        Kernel(traced, chain, (), [t for t in graph.ops[chain[-1]].outputs if t in needed])
+        FusedKernel(traced, chain, (), [t for t in graph.ops[chain[-1]].outputs if t in needed])
         for chain in _chains(traced)
     ]
     profiles = measuring.worthy(graph, kernels)
@@ -83,7 +83,7 @@ def _updates_statistics(traced: TracedGraph, v: int) -> bool:
     return node is not None and is_batch_norm_training(node)
 
 
-def _replace(traced: TracedGraph, kernel: Kernel, items: dict[Node, Node]) -> None:
+def _replace(traced: TracedGraph, kernel: FusedKernel, items: dict[Node, Node]) -> None:
     """Put a kernel in the place of the last op of its chain; the ops stay, and nothing reads them.
 
     ``items`` maps what earlier kernels have replaced to their results, and is added to.

@@ -26,16 +26,16 @@ from checkmate_torch.ops.recompute_rules import Pure, as_copy
 from checkmate_torch.private import Boxed, compile_with_inductor, unfaked
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["Kernel"]
+__all__ = ["FusedKernel"]
 
 _log = logging.getLogger(__name__)
 _VERSION = 2
-"""Of the way to compile: measured seconds of another version are not those of this one."""
+"""Version of the way to compile. Seconds that were measured with another version are measured again."""
 _compiled: dict[str, Boxed | None] = {}
 """Text of a kernel → its code; None = it can't be used. As ops of PyTorch are, code is kept for good."""
 
 
-class Kernel(Pure):
+class FusedKernel(Pure):
     """A few ops of a joint graph as one function.
 
     Args:
@@ -181,7 +181,7 @@ class _Builder:
         node = self.traced.nodes[op]
         if node is None:
             raise RuntimeError("the loss boundary is no part of a kernel")
-        if isinstance(node.target, Kernel):
+        if isinstance(node.target, FusedKernel):
             self.insert(node, node.target)
             return
         target, given = as_copy(node) if again else (node.target, node.args)
@@ -190,7 +190,7 @@ class _Builder:
         made.meta = dict(node.meta)
         self.values[node] = made
 
-    def insert(self, node: Node, kernel: Kernel) -> None:
+    def insert(self, node: Node, kernel: FusedKernel) -> None:
         """Append the ops of a node that is a kernel itself."""
         inner = kernel.module.graph
         copies: dict[Node, Node] = {}

@@ -12,7 +12,7 @@ from checkmate.cost import OpProfile
 from checkmate.framework import measured_ops
 from checkmate_torch.distributed.ranks import Ranks, profiled_together
 from checkmate_torch.ops.device import machine_of
-from checkmate_torch.running.fusing.kernel import Kernel
+from checkmate_torch.running.fusing.kernel import FusedKernel
 
 __all__ = ["Measuring", "seconds_alone"]
 
@@ -39,7 +39,7 @@ class Measuring:
     on_progress: OnProgress | None = None
     ranks: Ranks | None = None
 
-    def worthy(self, graph: DFGraph, kernels: Sequence[Kernel]) -> list[OpProfile | None]:
+    def worthy(self, graph: DFGraph, kernels: Sequence[FusedKernel]) -> list[OpProfile | None]:
         """The profile of each kernel; None for one that is of no use.
 
         Args:
@@ -55,7 +55,7 @@ class Measuring:
         pairs = zip(kernels, found, strict=True)
         return [profile if profile is not None and kernel.is_usable() else None for kernel, profile in pairs]
 
-    def _worthy(self, graph: DFGraph, kernels: Sequence[Kernel]) -> list[OpProfile | None]:
+    def _worthy(self, graph: DFGraph, kernels: Sequence[FusedKernel]) -> list[OpProfile | None]:
         alone = [seconds_alone(graph, kernel.ops) for kernel in kernels]
         pairs = zip(kernels, alone, strict=True)
         usable = self._usable({str(k): k for k, seconds in pairs if seconds > _LEAST_S and k.sources})
@@ -64,7 +64,7 @@ class Measuring:
             profiles |= measured_ops(
                 machine_of(device),
                 {name: kernel for name, kernel in usable.items() if kernel.device == device},
-                partial(map, Kernel.profile),
+                partial(map, FusedKernel.profile),
                 name=lambda kernel: f"{len(kernel.ops)} fused ops",
                 on_disk=self.on_disk,
                 on_progress=self.on_progress,
@@ -72,7 +72,7 @@ class Measuring:
         known = (profiles[name] if (name := str(kernel)) in usable else None for kernel in kernels)
         return [p if p is not None and p.seconds < s else None for p, s in zip(known, alone, strict=True)]
 
-    def _usable(self, kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
+    def _usable(self, kernels: Mapping[str, FusedKernel]) -> dict[str, FusedKernel]:
         """Those of some distinct kernels that can be compiled and work."""
         started = time.monotonic()
         found = {}

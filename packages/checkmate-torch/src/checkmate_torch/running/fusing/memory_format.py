@@ -34,11 +34,11 @@ def with_channels_last(gm: GraphModule) -> list[Node]:
     """Let the convolutions of a captured graph on the CPU take images with the channels last, in place.
 
     Results of convolutions, and of most ops that read them, keep that format, so that few images are copied.
-    What the graph returns has the format that the model gives it. A graph whose results depend on the format
-    stays as it is: for example, random numbers would be of other elements. So does one of changing sizes.
+    What the graph returns has the format that the model gives it. A graph is not changed if its results
+    depend on the format (random numbers would go to other elements), or if its sizes may change.
 
     Returns:
-        the nodes that were added; images that have that format already stay as they are.
+        the nodes that were added. There is none for an image that has the format already.
     """
     if any(_changes_size(node) or _depends_on_format(node) for node in _all_nodes(gm)):
         return []
@@ -71,7 +71,7 @@ def _formatted(value: Any, memory_format: torch.memory_format, *, before: Node) 
 
 
 def in_plain_format(nodes: Sequence[Node | None]) -> list[Node | None]:
-    """The nodes of a step; convolutions as they are on images in the order that models give them."""
+    """The nodes of a step, with each convolution on images in the order that models give them."""
     scratch = Graph()
 
     def plain(node: Node) -> Node:

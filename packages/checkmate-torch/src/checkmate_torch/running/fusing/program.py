@@ -1,8 +1,8 @@
 """From a schedule to a program of fused kernels that stays within the same budget.
 
-The program is a graph of its own, an op for each kernel and for each run that is alone. The simulator
-replays it, so its peak is that of the code that runs. A kernel that would exceed the budget, or that takes
-longer than its ops, is taken apart again.
+The program is another graph, with one op for each kernel and for each run that stays alone. The simulator
+replays it, so that the code which runs has the peak that is predicted. A kernel is taken apart again if it
+exceeds the budget or takes longer than its ops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.fx import Node
 from checkmate import DFGraph, Op, Schedule, Solution, Timeline, simulate
 from checkmate.units import format_bytes
 from checkmate_torch.ops.recompute_rules import is_new_statistic
-from checkmate_torch.running.fusing.kernel import Kernel
+from checkmate_torch.running.fusing.kernel import FusedKernel
 from checkmate_torch.running.fusing.measuring import Measuring
 from checkmate_torch.running.fusing.windows import gathered
 from checkmate_torch.tracing.traced_graph import TracedGraph
@@ -34,7 +34,7 @@ class Fusion:
     """
 
     schedule: Schedule
-    kernels: Mapping[int, Kernel]
+    kernels: Mapping[int, FusedKernel]
     timeline: Timeline
 
     def __str__(self) -> str:
@@ -74,15 +74,15 @@ def fused(
         schedule = ordered
     else:
         windows = [(op,) for op in schedule.sequence.tolist()]
-    program = _Program(traced, windows, measuring)
+    program = _FusedSchedule(traced, windows, measuring)
     timeline = program.timeline()
     while timeline.peak > budget and timeline.peak_op is not None and program.split(timeline.peak_op):
         timeline = program.timeline()
     return Fusion(schedule=schedule, kernels=program.by_run(), timeline=timeline)
 
 
-class _Program:
-    """Windows of a schedule, and kernels for some of them."""
+class _FusedSchedule:
+    """The windows of a schedule, and kernels for some of them."""
 
     def __init__(self, traced: TracedGraph, windows: Sequence[tuple[int, ...]], measuring: Measuring) -> None:
         self.traced, self.windows = traced, windows
@@ -93,17 +93,17 @@ class _Program:
         self.profiles = {w: profile for w, profile in profiles if profile is not None}
         self.kernels = {w: found[w] for w in self.profiles}
 
-    def _kernels(self) -> dict[int, Kernel]:
+    def _kernels(self) -> dict[int, FusedKernel]:
         """Number of a window → a kernel for it."""
         graph = self.traced.graph
-        kernels: dict[int, Kernel] = {}
+        kernels: dict[int, FusedKernel] = {}
         done: set[int] = set()
         for w, (window, outlasting) in enumerate(
             zip(self.windows, _outlasting(graph, self.windows), strict=True)
         ):
             made = [t for v in window for t in self._returned(v, {*outlasting}, again=v in done)]
             if len(window) > 1 and made:
-                kernels[w] = Kernel(self.traced, window, done, made)
+                kernels[w] = FusedKernel(self.traced, window, done, made)
             done.update(window)
         return kernels
 
@@ -119,10 +119,10 @@ class _Program:
         return returned
 
     def split(self, number: int) -> bool:
-        """Take the kernel of an op of :meth:`timeline` apart; False if it is none."""
+        """Take the kernel of an op of :meth:`timeline` apart; False if that op is no kernel."""
         return self.kernels.pop(self._units()[number][0], None) is not None
 
-    def by_run(self) -> dict[int, Kernel]:
+    def by_run(self) -> dict[int, FusedKernel]:
         """Number of a run → the kernel that starts with it."""
         found, run = {}, 0
         for w, window in enumerate(self.windows):

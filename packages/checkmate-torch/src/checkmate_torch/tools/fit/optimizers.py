@@ -13,10 +13,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from checkmate import BudgetError
-from checkmate_torch.memory.account import state_bytes
-from checkmate_torch.memory.memoryless import WithoutMemory, on_meta
-from checkmate_torch.ops.target_device import counts_as_cuda
+from checkmate_torch.memory.live_bytes import LiveBytes
+from checkmate_torch.ops.device import counts_as_cuda
+from checkmate_torch.optimizer.meta_step import on_meta
 from checkmate_torch.optimizer.separable import step_alone
+from checkmate_torch.optimizer.state import state_bytes
 from checkmate_torch.private import unfaked
 
 __all__ = ["MakeOptimizer", "UpdateBytes", "named_optimizer", "settings_in", "update_bytes"]
@@ -63,9 +64,9 @@ def update_bytes(optimizer: Optimizer) -> UpdateBytes:
             for group, given in zip(twin.param_groups, groups, strict=True):
                 if "foreach" in group:
                     group["foreach"] = _is_foreach(optimizer, given)
-            with WithoutMemory():
+            with LiveBytes(reads_ones=True):
                 step_alone(twin)
-            with WithoutMemory() as second:
+            with LiveBytes(reads_ones=True) as second:
                 step_alone(twin)
     except Exception as error:
         raise BudgetError(

@@ -2,7 +2,7 @@
 
     (model, optimizer, batch, sequence) ↦ plain peak, least peak, extra cost within a budget
 
-Nothing is allocated or run: :mod:`~checkmate_torch.memory.plain_code` follows the plain step on fake tensors.
+Nothing is allocated or run: :mod:`~checkmate_torch.memory.plain_step` follows the plain step on fake tensors.
 The traced graph of the same step is solved for the least peak, and for the budget where the plain step does
 not fit.
 """
@@ -32,13 +32,13 @@ from checkmate import (
 from checkmate.cost import DEVICES
 from checkmate.framework import AUTO, ProgramError, TracingSettings
 from checkmate.units import parse_budget
-from checkmate_torch.api.trace import TracedModel, made_by, trace
+from checkmate_torch.adapters.frontend import made_by
+from checkmate_torch.api.trace import TracedModel, trace
 from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.costs.price import Workspaces
 from checkmate_torch.costs.workspaces import library_bytes
-from checkmate_torch.memory.plain_code import plain_step
-from checkmate_torch.memory.plain_graph import EagerStep
-from checkmate_torch.ops.target_device import Target, for_target
+from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
+from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.private import fake_mode, registries, tree_map
 from checkmate_torch.tools.fit.optimizers import MakeOptimizer, UpdateBytes, named_optimizer, update_bytes
 from checkmate_torch.tools.fit.table import Fit, FitTable
@@ -190,7 +190,7 @@ class FitRequest:
             update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
             libraries = library_bytes(places[0] if self.target is None else self.target.device)
             if step is None:
-                step = plain_step(model, example_inputs, loss)
+                step = plain_step_of_code(model, example_inputs, loss)
         if step is not None:
             return _peaks_of_code(step, traced, update, libraries)
         if not isinstance(captured, TracedModel):
@@ -251,7 +251,7 @@ def _described(model: nn.Module) -> str:
 
 
 def _peaks_of_code(
-    step: EagerStep, traced: TracedModel | None, update: UpdateBytes, libraries: int
+    step: PlainStep, traced: TracedModel | None, update: UpdateBytes, libraries: int
 ) -> tuple[int, int]:
     """Both peaks in bytes, from the step of the model's own code."""
     known = None if traced is None else Workspaces.of(traced.graph, traced.traced.nodes)

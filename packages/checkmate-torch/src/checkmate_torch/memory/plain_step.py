@@ -1,32 +1,40 @@
-"""The peak of the plain eager step: max over time of M₀ + Σ live storages, followed while autograd runs.
+"""The peak of the plain step, which eager PyTorch runs: max over time of M₀ + Σ live storages.
 
-Dynamo's graph calls PyTorch's own functions. Run on fake tensors with autograd on, it allocates and frees in
-the order of eager PyTorch: what the backward pass keeps, when it lets go, where gradients are added in place.
-The joint graph, which is planned, keeps other tensors in another order.
+The step runs on fake tensors with autograd on, so that it allocates and frees in the order of eager PyTorch:
+what the backward pass keeps, when it lets go, where gradients are added in place. The joint graph, which is
+planned, keeps other tensors in another order. There are two ways to run it:
+
+    plain_step_of_graph    the graph that Dynamo captured, which calls PyTorch's own functions
+    plain_step_of_code     the model's own code: while they are captured, libraries take other branches, with
+                           other tensors
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.fx import GraphModule, Interpreter, Node
 
-from checkmate import DFGraph, keep_all_peak
+from checkmate import CheckmateError, DFGraph, UnsupportedModelError, keep_all_peak
+from checkmate_torch.capture.arguments import Loss
+from checkmate_torch.capture.fake_twins import on_fakes
+from checkmate_torch.capture.target_kernels import RunsKernelsOfTarget
 from checkmate_torch.costs.price import Workspaces
-from checkmate_torch.memory.live_bytes import Follower
+from checkmate_torch.memory.live_bytes import LiveBytes
+from checkmate_torch.ops.device import current_target
 from checkmate_torch.ops.sizes import largest
-from checkmate_torch.ops.storages import rounded
+from checkmate_torch.ops.storages import rounded, storages_of
 from checkmate_torch.private import (
     fake_mode,
     is_checkpoint,
-    run_backward,
     run_checkpoint,
     saves_are_hooked,
     storage_id,
@@ -36,7 +44,7 @@ from checkmate_torch.private import (
 )
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
 
-__all__ = ["EagerStep", "eager_step"]
+__all__ = ["PlainStep", "plain_step_of_code", "plain_step_of_graph"]
 
 _log = logging.getLogger(__name__)
 _PRECISION = 0.02
@@ -45,20 +53,20 @@ _SMALL = 2**13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EagerStep:
+class PlainStep:
     """The memory of a training step as eager PyTorch would run it.
 
     Attributes:
-        moments: bytes that are live after each op, those of the graph's inputs included, and the op's key in
+        moments: for each op, the bytes that are live after it, inputs included, and its key in
             :class:`Workspaces`.
-        loss: the bytes of the loss, where it was part of the run.
+        loss: the bytes of the loss; None = it was not looked for.
     """
 
     moments: Sequence[tuple[int, Hashable]]
     loss: LossBytes | None = None
 
     def peak(self, workspaces: Workspaces | None = None) -> int:
-        """The most bytes that the step holds at once, besides those that its graph does not show.
+        """The most bytes that the step holds at once. Bytes that its graph does not show are left out.
 
         Args:
             workspaces: the bytes that ops need beyond their outputs; None = none do.
@@ -75,16 +83,17 @@ class EagerStep:
         planned: int | None = None,
         update: int = 0,
     ) -> int:
-        """The peak with the workspaces of a priced joint graph, and with bytes that no graph shows.
+        """The peak of the whole plain step: with workspaces of ops, and with bytes that no graph shows.
 
-        Where the peak of that graph without recomputation is hardly higher, it is taken, so that a share of
-        100 % needs no recomputation.
+        The joint graph without recomputation may need a little more. Then its peak is returned, so that a
+        budget of 100 % needs no recomputation.
 
         Args:
-            graph: priced.
-            nodes: the FX node of each op.
+            graph: the joint graph; its ops bring the workspaces.
+            nodes: the FX node of each of its ops.
             fixed: bytes that the step holds throughout.
-            planned: bytes of the graph's peak without recomputation; None = that of its base order.
+            planned: peak of the joint graph without recomputation, in bytes; None = compute it for the base
+                order.
             update: bytes of the largest workspace of an update at the end of the step.
         """
         peak = fixed + max(self.peak(Workspaces.of(graph, nodes)), self.moments[-1][0] + update)
@@ -92,18 +101,18 @@ class EagerStep:
         return max(peak, planned) if planned - peak <= max(_SMALL, _PRECISION * peak) else peak
 
 
-def eager_step(
+def plain_step_of_graph(
     gm: GraphModule,
     example_inputs: Sequence[object],
     *,
     loss: int | LossBytes | None = 0,
     returns_loss: bool = False,
     accumulates: bool = False,
-) -> EagerStep | None:
-    """Follow the memory of a captured graph and its backward pass, without memory and without real tensors.
+) -> PlainStep | None:
+    """Run a captured graph and its backward pass on fake tensors, and note the bytes that are live.
 
     Sizes that may change are the largest that are planned for; no guard is added. Random states, caches and
-    the inputs stay as they are.
+    the inputs don't change.
 
     Args:
         gm: as Dynamo captured it, with PyTorch's own functions.
@@ -123,36 +132,88 @@ def eager_step(
     try:
         with untraced(), unfaked(), fake_mode(), torch.enable_grad(), _apart():
             inputs, held = _twins(gm, example_inputs, accumulates)
-            with Follower(held) as follower:
+            with LiveBytes(held) as counter:
                 if returns_loss:
-                    return _run_with_loss(gm, inputs, follower)
-                return _run(gm, inputs, follower, loss)
+                    return _run_with_loss(gm, inputs, counter)
+                return _run(gm, inputs, counter, loss)
     except Exception as error:  # noqa: BLE001 - any op may lack a rule for fake tensors
         _log.debug("the plain step's peak is not known: %s", error, exc_info=True)
         return None
 
 
+def plain_step_of_code(
+    model: nn.Module, example_inputs: object, loss: Loss | None = None
+) -> PlainStep | None:
+    """Run forward and backward pass of a model on fake tensors, and note the bytes that are live.
+
+    The model's output is dropped before the backward pass if there is a loss, as in
+    ``loss = loss_of(model(x))``. A number that the code reads from a tensor is taken as 1, as if masks select
+    everything.
+
+    Args:
+        model: is left as it was; its parameters may be real, fake, or on the device ``meta``.
+        example_inputs: as :func:`checkmate_torch.trace` takes them.
+        loss: from the model's output to a scalar; None = the model returns it.
+
+    Returns:
+        the moments of the step, in which parameters, gradients, buffers and inputs are counted. None if the
+        code can't run in this way, e.g. because a size depends on data.
+
+    Raises:
+        UnsupportedModelError: if there is no scalar loss.
+    """
+    target = current_target()
+    device = None if target is None else target.device
+    mode, twin, args, kwargs = on_fakes(model, example_inputs, device)
+    tensors = [x for x in tree_leaves(([*twin.parameters()], args, kwargs)) if isinstance(x, Tensor)]
+    gradients = {x: x.grad for x in tensors if x.is_leaf}
+    storages = storages_of([twin, args, kwargs]).values()
+    held = {storage_id(x): rounded(x.nbytes(), x.device) for x in storages}
+    try:
+        with (
+            mode,
+            torch.enable_grad(),
+            _taken_as_real(),
+            RunsKernelsOfTarget(),
+            LiveBytes(held, reads_ones=True) as counter,
+        ):
+            output = twin(*args, **kwargs)
+            found = output if loss is None else loss(output)
+            del output
+            _check_loss(found)
+            torch.autograd.backward([found])
+            return PlainStep(moments=counter.moments)
+    except CheckmateError:
+        raise
+    except Exception as error:  # noqa: BLE001 - any op may lack a rule for fake tensors
+        _log.debug("the model's own code can't be followed: %s", error, exc_info=True)
+        return None
+    finally:
+        for x, gradient in gradients.items():
+            x.grad = gradient
+
+
 def _run(
-    gm: GraphModule, inputs: Sequence[object], follower: Follower, loss: int | LossBytes | None
-) -> EagerStep:
+    gm: GraphModule, inputs: Sequence[object], counter: LiveBytes, loss: int | LossBytes | None
+) -> PlainStep:
     outputs = _differentiable(_Eager(gm).run(*inputs))
     starts = [x for x in outputs if not x.dim()] if loss == 0 else []
     if starts:
         outputs = [x for x in outputs if x.dim()]  # which the caller holds
         known = loss_bytes(loss, 0)
-        follower.charge(known.kept, known.workspace)
+        counter.charge(known.kept, known.workspace)
     else:
-        starts = [_OuterLoss.apply(follower, loss, *outputs)]  # type: ignore[no-untyped-call]
-    run_backward(starts)
-    return EagerStep(moments=follower.moments)
+        starts = [_OuterLoss.apply(counter, loss, *outputs)]  # type: ignore[no-untyped-call]
+    torch.autograd.backward(starts)
+    return PlainStep(moments=counter.moments)
 
 
-def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: Follower) -> EagerStep:
+def _run_with_loss(gm: GraphModule, inputs: Sequence[object], counter: LiveBytes) -> PlainStep:
     """Run a graph that returns a loss and the model's outputs; compare the bytes before and after the loss.
 
     A gradient hook of an output runs right before the model's backward pass does.
     """
-    moments = follower.moments
+    moments = counter.moments
     starts, ends = 0, 0
 
     def loss_starts() -> None:
@@ -168,7 +229,7 @@ def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: Follower
     for x in outputs:
         x.register_hook(loss_ends)  # type: ignore[no-untyped-call]
     torch.autograd.backward([loss])
-    gradients = sum(follower.bytes_of(x) for x in outputs)
+    gradients = sum(counter.bytes_of(x) for x in outputs)
     lives = [live - moments[starts - 1][0] - gradients for live, _ in moments[starts:ends]]
     last = max(0, lives[-1]) if lives else 0
     model = _of_model(gm)
@@ -179,7 +240,7 @@ def _run_with_loss(gm: GraphModule, inputs: Sequence[object], follower: Follower
         workspace=max([0, *lives]) - last,
         outputs=gradients,
     )
-    return EagerStep(moments=moments, loss=found)
+    return PlainStep(moments=moments, loss=found)
 
 
 class _Eager(Interpreter):
@@ -219,16 +280,16 @@ class _OuterLoss(torch.autograd.Function):
     """A loss that is not known: its gradients have the layout of the model's outputs."""
 
     @staticmethod
-    def forward(ctx: Any, follower: Follower, loss: int | LossBytes | None, *outputs: Tensor) -> Tensor:
-        ctx.follower, ctx.loss = follower, loss
+    def forward(ctx: Any, counter: LiveBytes, loss: int | LossBytes | None, *outputs: Tensor) -> Tensor:
+        ctx.counter, ctx.loss = counter, loss
         ctx.shapes = [(x.shape, x.stride(), x.dtype, x.device) for x in outputs]
         return outputs[0].new_empty(())
 
     @staticmethod
     def backward(ctx: Any, _gradient: Tensor) -> Any:
         made = [torch.empty_strided(s, t, dtype=d, device=v) for s, t, d, v in ctx.shapes]
-        loss = loss_bytes(ctx.loss, sum(map(ctx.follower.bytes_of, made)))
-        ctx.follower.charge(loss.kept, loss.workspace)
+        loss = loss_bytes(ctx.loss, sum(map(ctx.counter.bytes_of, made)))
+        ctx.counter.charge(loss.kept, loss.workspace)
         return None, None, *made
 
 
@@ -289,3 +350,31 @@ def _same(x: Tensor) -> Tensor:
 
 def _differentiable(outputs: object) -> list[Tensor]:
     return [x for x in tree_leaves(outputs) if isinstance(x, Tensor) and x.requires_grad]
+
+
+def _check_loss(found: object) -> None:
+    if not isinstance(found, Tensor) or found.dim():
+        shape = (
+            f"a tensor of shape {tuple(found.shape)}"
+            if isinstance(found, Tensor)
+            else f"{type(found).__name__}"
+        )
+        raise UnsupportedModelError(
+            f"the loss is {shape}, must be a scalar tensor: let the model's forward return it, or let the "
+            "factory return (model, example_inputs, loss), with loss a function of the model's output"
+        )
+
+
+@contextmanager
+def _taken_as_real() -> Iterator[None]:
+    """Let transformers run on fake tensors the code that it runs on real ones, which builds fewer masks."""
+    module: Any = sys.modules.get("transformers.utils.import_utils")
+    asks = getattr(module, "is_fake_tensor", None)
+    if asks is None:
+        yield
+        return
+    module.is_fake_tensor = lambda _: False
+    try:
+        yield
+    finally:
+        module.is_fake_tensor = asks

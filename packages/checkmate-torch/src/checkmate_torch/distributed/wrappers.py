@@ -1,0 +1,128 @@
+"""Wrappers around models: run what is inside of DDP, refuse those that move or sum parameters in a graph.
+
+DistributedDataParallel around a whole model works: its own work stays outside of the planned graph. Other
+wrappers start collectives in the middle of a model, where no plan can count their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from checkmate import UnsupportedModelError
+from checkmate_torch.private import active_ddp, splits_ddp_graphs
+
+__all__ = [
+    "bucket_bytes",
+    "inside_of",
+    "refuse_parts",
+    "refuse_split_graphs",
+    "refuse_wrappers",
+    "run_inside",
+]
+
+
+def bucket_bytes() -> int:
+    """Bytes of the buckets of the DDP module that is running forward; 0 without one.
+
+    DDP sums gradients in buckets, which live from the first step to the last and are as large as all
+    gradients together.
+    """
+    ddp = active_ddp()
+    return 0 if ddp is None else sum(p.nbytes for p in ddp.parameters() if p.requires_grad)
+
+
+def inside_of(model: nn.Module) -> nn.Module:
+    """The module inside of a DDP module; any other module itself."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def run_inside(
+    model: nn.Module, run: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
+) -> object:
+    """Call ``run(module, …)`` for a module; of a DDP module only for the module inside.
+
+    DDP's own work around that module stays outside the graph.
+    """
+    inside = inside_of(model)
+    if inside is model:
+        return run(model, *args, **kwargs)
+    model.__dict__["module"] = _Captured(partial(run, inside), inside)  # DDP calls this attribute
+    try:
+        return model(*args, **kwargs)
+    finally:
+        del model.__dict__["module"]
+
+
+def refuse_parts(model: nn.Module) -> None:
+    """Refuse wrappers as :func:`refuse_wrappers` does, but not DDP around the whole model."""
+    refuse_wrappers(inside_of(model))
+
+
+class _Captured:
+    """Replaces the module inside DDP: calls run the captured one, attributes are the module's own."""
+
+    def __init__(self, run: Callable[..., Any], module: nn.Module) -> None:
+        self._run, self._module = run, module
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        return self._run(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def refuse_split_graphs() -> None:
+    """Refuse a DDP module that Dynamo splits into one graph for each bucket, as it does by default.
+
+    Raises:
+        UnsupportedModelError: says how to turn that off.
+    """
+    if active_ddp() is not None and splits_ddp_graphs():
+        raise UnsupportedModelError(
+            "torch.compile splits the graph of a DDP module at its buckets, so that no budget can bound the "
+            "step: set torch._dynamo.config.optimize_ddp = False, or use checkmate.torch.compile"
+        )
+
+
+def refuse_wrappers(model: nn.Module) -> None:
+    """Refuse a module with a wrapper, on itself or on a part, that moves or sums its parameters.
+
+    Raises:
+        UnsupportedModelError: names the wrapped part and says how to wrap instead.
+    """
+    for name, part in model.named_modules():
+        where = f"part {name!r} of this module" if name else "this module"
+        if _is_sharded(part):
+            raise UnsupportedModelError(
+                f"fully_shard was applied to {where}, and its collectives can't be in a planned graph: "
+                "compile each block first, as model.blocks[i] = compile(model.blocks[i], budget), and then "
+                "apply fully_shard to each compiled block and to the model"
+            )
+        if isinstance(part, DistributedDataParallel | nn.DataParallel) or _is_fsdp1(part):
+            raise UnsupportedModelError(
+                f"{where} is a {type(part).__name__}, whose collectives can't be in a planned graph: use "
+                "compile with DistributedDataParallel around the whole model, or with fully_shard around "
+                "compiled blocks"
+            )
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    if not dist.is_available():
+        return False
+    from torch.distributed.fsdp import FSDPModule  # slow to import
+
+    return isinstance(module, FSDPModule)
+
+
+def _is_fsdp1(module: nn.Module) -> bool:
+    if not dist.is_available():
+        return False
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return isinstance(module, FullyShardedDataParallel)

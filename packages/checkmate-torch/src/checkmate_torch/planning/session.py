@@ -1,0 +1,206 @@
+"""The plans of one model or compilation, and what its training has shown so far: what each plan must count.
+
+    optimizers, gradients, calls of a step ↦ counts ↦ (a plan has no room for them: plan again)
+
+A session is the Dynamo backend that stays; it plans each graph by a :class:`Planner` with the counts of then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.optim import Optimizer
+
+from checkmate import InfeasibleBudgetError
+from checkmate.report import Kind
+from checkmate.units import format_bytes
+from checkmate_torch.capture.dynamo_capture import NotOneGraphError
+from checkmate_torch.ops.sizes import Sizes, are_within, covers, planned_sizes, planning_for
+from checkmate_torch.optimizer.state import States, calls_the_model
+from checkmate_torch.planning.calls import NestedCalls
+from checkmate_torch.planning.joint_budget import decide_together
+from checkmate_torch.planning.options import Options, Warnings
+from checkmate_torch.planning.planner import Planner
+from checkmate_torch.planning.split_step import SplitStep
+from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan
+from checkmate_torch.planning.trace_loss import trace_loss
+from checkmate_torch.running.emit import refusing_double_backward
+
+__all__ = ["Generation", "Session"]
+
+_log = logging.getLogger(__name__)
+
+
+class Generation(NamedTuple):
+    """The plans between two restarts of a session, how they were made, and how many of them were outgrown."""
+
+    options: Options
+    plans: list[StepPlan]
+    n_outgrown: int
+
+
+@dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False)
+class Session:
+    """Plans with one budget, and the counts for the next ones.
+
+    Attributes:
+        options: how to plan from now on.
+        module: the model; None = it is unknown.
+        given: a schedule to follow instead of deciding.
+        plans: one for each traced graph with a backward pass, in the order of tracing.
+        sizes: those that the plans were made for; where sizes may change, later plans cover them too.
+        n_outgrown: the number of plans that a later plan covers.
+        sizes_before: those for which there were as many plans as are allowed before.
+        states: of optimizers.
+        gradient_bytes: bytes of gradients that are held while the graphs run, if the model is unknown.
+        ignores_gradients: whether no plan that counts them is within the budget.
+        warnings: about what exceeds the budget.
+        calls: the calls of each step that follow the plans.
+    """
+
+    options: Options
+    module: nn.Module | None = field(default=None, repr=False)
+    given: GivenSchedule | None = None
+    plans: list[StepPlan] = field(default_factory=list, repr=False)
+    sizes: list[Sizes] = field(default_factory=list, repr=False)
+    n_outgrown: int = 0
+    sizes_before: Sequence[Sizes] = ()
+    states: States = field(default_factory=States, repr=False)
+    gradient_bytes: int = 0
+    ignores_gradients: bool = False
+    warnings: Warnings = field(init=False, repr=False)
+    calls: NestedCalls = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Share the warnings with the calls."""
+        self.warnings = Warnings(strict=self.options.strict)
+        self.calls = NestedCalls(self.warnings)
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+        """Plan and compile a graph that Dynamo captured."""
+        step = SplitStep(
+            options=self.options,
+            given=self.given,
+            module=self.module,
+            calls=self.calls,
+            gradient_bytes=self.gradient_bytes,
+        )
+        shown = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+        with planning_for(shown, self.sizes):
+            call = Planner(step=step, plans=self.plans)(gm, example_inputs)
+            self._note_sizes(shown)
+        return refusing_double_backward(call)
+
+    def _note_sizes(self, inputs: Sequence[object]) -> None:
+        """Note the sizes of a planned graph, which replace smaller ones that it covers."""
+        sizes = planned_sizes(inputs)
+        outgrown = [known for known in self.sizes if known != sizes and covers(inputs, known)]
+        self.n_outgrown += len(outgrown)
+        self.sizes[:] = [known for known in self.sizes if known not in (sizes, *outgrown)] + [sizes]
+
+    def find_loss_bytes(self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        """Find the bytes of ``loss=``, for later kinds of inputs too; else the rule of thumb holds."""
+        options = self.options
+        if options.loss is None or options.loss_bytes is not None:
+            return
+        try:
+            found = trace_loss(model, options.loss, args, kwargs, options)
+        except NotOneGraphError as error:
+            _log.info("%s", error)
+            found = None
+        if found is None:
+            _log.warning("the loss could not be traced: the rule of thumb takes its place")
+            self.options = replace(options, loss=None)
+        else:
+            self.options = replace(options, loss_bytes=found)
+
+    def restart(self, options: Options) -> Generation:
+        """Plan again, with these options; the generation of plans that ends."""
+        ended = Generation(self.options, self.plans, self.n_outgrown)
+        self.options, self.plans, self.n_outgrown = options, [], 0
+        return ended
+
+    def restore(self, generation: Generation) -> None:
+        """Go back to a generation of plans."""
+        self.options, self.plans, self.n_outgrown = generation
+
+    def drop_outgrown(self) -> bool:
+        """Restart if many plans are covered by later ones; False if sizes have not grown meanwhile."""
+        before = self.sizes_before
+        grown = any(not any(are_within(sizes, known) for known in before) for sizes in self.sizes)
+        if not grown or 2 * self.n_outgrown < len(self.plans):
+            return False
+        self.restart(self.options)
+        self.sizes_before = tuple(self.sizes)
+        return True
+
+    def charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
+        """Charge ``size`` bytes of a kind in the plans so far, if all of them stay within the budget."""
+        options = options or self.options
+        charged = [plan.charged(kind, size, options) for plan in self.plans]
+        plans = [plan for plan in charged if plan is not None]
+        if len(plans) < len(charged):
+            return False
+        self.plans[:], self.options = plans, options
+        return True
+
+    def count_states(self, optimizer: Optimizer) -> Options | None:
+        """Charge the bytes of optimizers in the plans so far.
+
+        Args:
+            optimizer: the one whose state was noted last.
+
+        Returns:
+            the options to plan again with, if the plans have no room.
+        """
+        name, size = type(optimizer).__name__, self.states.size
+        if self.given is None and calls_the_model(optimizer) and not self.options.reserve:
+            self.warnings.once(
+                "closure",
+                f"{name} calls the model inside of its step, and what it holds meanwhile besides its state "
+                "is not counted: the step may exceed the budget by that. Pass those bytes as reserve=",
+            )
+        more = size - self.options.optimizer_bytes
+        if self.given is not None or more <= 0:
+            return None
+        options = self.options.with_state(size)
+        if self.charge(Kind.OPTIMIZER, size, options):
+            return None
+        _log.info(
+            "%s keeps %s that the plans do not count: the next call plans again. optimizer= counts them from "
+            "the first step",
+            name,
+            format_bytes(more),
+        )
+        return options
+
+    def held_gradients(self, parameters: Iterable[Tensor]) -> int:
+        """Bytes of the gradients that parameters hold, as far as they are counted."""
+        if self.ignores_gradients:
+            return 0
+        return sum(p.grad.nbytes for p in parameters if p.grad is not None)
+
+    def ignore_gradients(self, error: InfeasibleBudgetError) -> None:
+        """Count no held gradients any more, because no plan has room for them."""
+        self.gradient_bytes, self.ignores_gradients = 0, True
+        self.warnings.once(
+            "ignored gradients",
+            "while gradients of earlier backward passes are held, no plan is within the budget: training "
+            f"goes on with plans that do not count them. {error}",
+        )
+
+    def is_outdated(self) -> bool:
+        """Whether there are decisions for whole steps, this one's calls included, that no plan follows yet.
+
+        The last step's calls are decided together first, if they were not. True is said once.
+        """
+        nest = self.calls.undecided()
+        if nest is not None:
+            decide_together(nest, self.options, self.warnings)
+        renewed, self.calls.renewed = self.calls.renewed, False
+        return renewed

@@ -1,0 +1,189 @@
+"""A step that the user's own loop runs: a forward and a backward graph, with the caller's loss in between."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from torch import nn
+from torch.fx import GraphModule
+
+from checkmate import Problem, Schedule, Solution, simulate
+from checkmate.framework import schedule_of
+from checkmate.report import Kind
+from checkmate.units import format_bytes
+from checkmate_torch.distributed.wrappers import bucket_bytes
+from checkmate_torch.memory.account import ResidentBytes, named
+from checkmate_torch.memory.plain_step import plain_step_of_graph
+from checkmate_torch.planning.calls import Earlier, NestedCalls, PlannedCall
+from checkmate_torch.planning.decide import LEAST_S, budget_bytes, decide_step, least_memory
+from checkmate_torch.planning.fusing import Fusing
+from checkmate_torch.planning.retain_graph import decide_for_repeats
+from checkmate_torch.planning.stages import Captured, PricedStep, Step
+from checkmate_torch.private import Halves, Joint, graph_break
+from checkmate_torch.running.emit import emit
+from checkmate_torch.running.fusing import Fusion
+from checkmate_torch.tracing.joint_graph import trace_joint
+from checkmate_torch.tracing.loss_bytes import returns_loss
+from checkmate_torch.tracing.traced_graph import TracedGraph
+
+__all__ = ["SplitStep"]
+
+_RETAINED = (
+    "no schedule stays within %s where backward passes keep the graph: the step may exceed that; the least "
+    "budget known to work is %d bytes. Add the losses up and run one backward pass"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SplitStep(Step):
+    """A step that is split into a forward and a backward graph.
+
+    Attributes:
+        module: its parameters, buffers and gradients are resident too where the graph does not take them;
+            None = the model is unknown.
+        calls: the planned calls of its session.
+        gradient_bytes: bytes of gradients that are held while the graphs run, if the model is unknown.
+    """
+
+    module: nn.Module | None = None
+    calls: NestedCalls = field(default_factory=NestedCalls)
+    gradient_bytes: int = 0
+
+    def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:
+        """Find out what is resident, and what the caller's loss needs."""
+        loss, continues = self.options.loss_bytes, graph_break(gm) is not None
+        if continues or (loss is None and returns_loss(gm)):
+            loss = 0
+        earlier = Earlier.beside(inputs)
+        return Captured(
+            inputs=inputs,
+            holdings=self._holdings(inputs, earlier),
+            plain=plain_step_of_graph(gm, inputs, loss=loss) if self.given is None else None,
+            loss=loss,
+            continues=continues,
+            earlier=earlier,
+        )
+
+    def _holdings(self, inputs: Sequence[object], earlier: Earlier) -> ResidentBytes:
+        besides = {Kind.BUCKETS: bucket_bytes(), Kind.EARLIER_CALLS: earlier.size}
+        if self.module is None:
+            besides[Kind.EARLIER_GRADIENTS] = self.gradient_bytes
+        holdings = ResidentBytes.of(self.module, inputs, self.options.fixed | besides)
+        if self.calls.backward_repeats:  # gradients of the first backward pass, held in the next
+            more = sum(holdings.trained.values()) - holdings.fixed.get(Kind.EARLIER_GRADIENTS, 0)
+            holdings = holdings.with_further(Kind.EARLIER_GRADIENTS, max(0, more))
+        return holdings
+
+    def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
+        """Trace the joint graph with the loss as an op at the boundary."""
+        traced, bare = self.traced_and_priced(partial(self._trace, joint, captured), fusing)
+        traced, plain, holdings = self.with_given_costs(traced), captured.plain, captured.holdings
+        return PricedStep(
+            captured=captured,
+            traced=traced,
+            holdings=holdings,
+            account=holdings.account(traced),
+            plain_peak=None if plain is None else plain.peak_beside(bare.graph, bare.nodes, holdings.size),
+            decision=self.calls.decision(traced.graph, captured.earlier.depth),
+        )
+
+    def _trace(self, joint: Joint, captured: Captured) -> TracedGraph:
+        traced = trace_joint(
+            joint.module,
+            n_primals=joint.n_primals,
+            n_forward_outputs=joint.n_outputs,
+            reserve=captured.holdings.size,
+            loss=captured.loss,
+            name="" if self.module is None else self.module.__class__.__name__,  # of a proxy, too
+        )
+        return replace(traced, graph=named(traced, captured.inputs, self.module))
+
+    def decide(self, step: PricedStep) -> Solution:
+        """The best schedule within the budget, as far as the calls of the step are known.
+
+        A piece that others follow, and a call for which earlier calls leave no room, keep as little as
+        possible, until all calls of the step are known.
+        """
+        captured = step.captured
+        if self.given is not None:
+            return self.given.solution(step.graph)
+        if step.decision is not None:
+            return step.decision.solution(step.graph)
+        if self.calls.backward_repeats and step.traced.boundary is not None and not captured.continues:
+            return self._decide_for_repeats(step, step.traced.boundary)
+        if not captured.continues:
+            solution = self._decide_alone(step, throw=not captured.earlier.size)
+            if solution.schedule is not None:
+                return solution
+        return self._keep_least(step)
+
+    def _decide_alone(self, step: PricedStep, room: int | None = None, *, throw: bool) -> Solution:
+        """The best schedule within the budget, or within a number of bytes, of several that are tried."""
+        options = self.options
+        if room is not None:
+            options = replace(options, budget=room, time_limit=max(LEAST_S, options.time_limit / 4))
+        allocated, whole = step.holdings.allocated(), step.plain_share
+        return decide_step(options, step.graph, step.account, allocated, plain_peak=whole, throw=throw)
+
+    def _decide_for_repeats(self, step: PricedStep, boundary: int) -> Solution:
+        budget = self._budget(step)
+        decide = partial(self._decide_alone, step, throw=False)
+        solution = decide_for_repeats(decide, step.graph, boundary, budget)
+        if solution.problem.budget > budget:
+            text = _RETAINED % (format_bytes(budget), solution.problem.budget)
+            self.calls.warnings.once("retained", text)
+        return solution
+
+    def _keep_least(self, step: PricedStep) -> Solution:
+        """The schedule of the least known peak, with a warning if that is above the budget."""
+        timeline = simulate(step.graph, schedule_of(least_memory(step.graph)))
+        budget = self._budget(step)
+        if timeline.peak > budget:
+            if self.options.strict:
+                return self._decide_alone(step, throw=True)
+            self.calls.warnings.once(
+                "first step",
+                f"the first step takes {format_bytes(timeline.peak)}, more than the budget of "
+                f"{format_bytes(budget)}: earlier calls keep {format_bytes(step.captured.earlier.size)} for "
+                "their backward passes. The next step is planned for all calls of this model together",
+            )
+        problem = Problem(graph=step.graph, budget=max(budget, timeline.peak), fixed_order=True)
+        return Solution.found(problem, timeline, solver="least-memory")
+
+    def _budget(self, step: PricedStep) -> int:
+        return budget_bytes(self.options, step.graph, step.holdings.allocated(), step.plain_share)
+
+    def emit(self, step: PricedStep, solution: Solution, schedule: Schedule, fusion: Fusion | None) -> Halves:
+        """Two graphs, whose runs are noted, so that calls inside of each other are known."""
+        watch = None if self.given is None else self.given.watch
+        kernels = None if fusion is None else fusion.kernels
+        forward, backward = emit(step.traced, schedule, watch, kernels)
+        if self.given is not None:
+            return Halves(forward=forward, backward=backward)
+        call = self._planned_call(step, solution.problem.budget, schedule)
+        n_outputs = len(step.traced.forward_outputs)
+        return Halves(
+            forward=forward,
+            backward=backward,
+            around_forward=lambda run: self.calls.noting(call, run, n_outputs),
+            around_backward=lambda run: self.calls.noting_backward(call, run),
+        )
+
+    def _planned_call(self, step: PricedStep, budget: int, schedule: Schedule) -> PlannedCall:
+        captured, holdings = step.captured, step.holdings
+        known_model = self.module is not None
+        return PlannedCall(
+            traced=step.traced,
+            schedule=schedule,
+            depth=captured.earlier.depth,
+            earlier=captured.earlier.size,
+            batch=holdings.own_batch(captured.earlier.inputs),
+            trained=holdings.trained,
+            owned=holdings.owned_bytes + self.options.optimizer_bytes if known_model else None,
+            budget=budget,
+            provisional=captured.continues and step.decision is None,
+            home=weakref.ref(self.calls),
+        )

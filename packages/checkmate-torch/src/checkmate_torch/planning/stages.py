@@ -1,0 +1,141 @@
+"""The values that the stages of planning hand on, and the stages in which the two kinds of steps differ.
+
+    gm ─capture→ Captured ─price→ PricedStep ─decide→ Solution ─fuse→ Schedule ─emit→ Halves
+
+A :class:`Step` says how its kind of step is captured, priced, decided and emitted; the planner does the rest.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from torch.fx import GraphModule
+
+from checkmate import DFGraph, Schedule, Solution
+from checkmate.framework import schedule_of
+from checkmate.heuristics import PlainOrder
+from checkmate.report import Account
+from checkmate_torch.memory.account import ResidentBytes
+from checkmate_torch.memory.plain_step import PlainStep
+from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
+from checkmate_torch.planning.calls import Decision, Earlier
+from checkmate_torch.planning.fusing import Fusing, priced_with_chains
+from checkmate_torch.planning.options import Options
+from checkmate_torch.planning.step_plan import GivenSchedule
+from checkmate_torch.private import Halves, Joint
+from checkmate_torch.running.fusing import Fusion
+from checkmate_torch.tracing.loss_bytes import LossBytes
+from checkmate_torch.tracing.traced_graph import TracedGraph
+
+__all__ = ["Captured", "PricedStep", "Step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Captured:
+    """A graph that Dynamo captured, and what was found around it.
+
+    Attributes:
+        inputs: example inputs; real tensors, except in a trace ahead.
+        holdings: what is resident while the graph runs.
+        plain: the step as eager PyTorch runs it; None = it can't be followed.
+        loss: bytes of the caller's loss; None = unknown, 0 = the graph computes it.
+        continues: whether the graph ends at a graph break, so that others follow.
+        earlier: the calls whose backward passes are due.
+    """
+
+    inputs: Sequence[object]
+    holdings: ResidentBytes
+    plain: PlainStep | None
+    loss: int | LossBytes | None = 0
+    continues: bool = False
+    earlier: Earlier = field(default_factory=Earlier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PricedStep:
+    """A traced step with costs and workspaces, ready to be decided.
+
+    Attributes:
+        captured: where it comes from.
+        traced: its graph.
+        holdings: what is resident while it runs.
+        account: the use of each byte of its graph.
+        plain_peak: predicted peak of plain PyTorch, in bytes; None = it is unknown.
+        plain: PyTorch's own order, if it is not the base order.
+        updates: the updates of the optimizer, if they are part of the graph.
+        decision: made for this graph together with the other calls of its step, if there is one.
+    """
+
+    captured: Captured
+    traced: TracedGraph
+    holdings: ResidentBytes
+    account: Account
+    plain_peak: int | None
+    plain: PlainOrder | None = None
+    updates: StepGraph | None = None
+    decision: Decision | None = None
+
+    @property
+    def graph(self) -> DFGraph:
+        """Its priced graph."""
+        return self.traced.graph
+
+    @property
+    def plain_share(self) -> int | None:
+        """The bytes that a budget may be a share of: plain PyTorch's peak, and the states for replays.
+
+        No plan can do without these random states, which plain PyTorch does not need.
+        """
+        states = self.graph.fixed_size - self.holdings.size
+        return None if self.plain_peak is None else self.plain_peak + states
+
+    def schedule(self, solution: Solution) -> Schedule:
+        """The schedule of a solution, without ops that would read a parameter after its update in vain."""
+        schedule = schedule_of(solution)
+        return schedule if self.updates is None else without_late_reads(self.updates, schedule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step(ABC):
+    """How one kind of step is planned.
+
+    Attributes:
+        options: how to plan.
+        given: a schedule to follow instead of deciding.
+    """
+
+    options: Options
+    given: GivenSchedule | None = None
+
+    @abstractmethod
+    def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:
+        """Look around a captured graph: what is resident, and what plain PyTorch needs."""
+
+    @abstractmethod
+    def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
+        """Trace a joint graph, price its ops, and count the bytes besides; it may be changed in place."""
+
+    @abstractmethod
+    def decide(self, step: PricedStep) -> Solution:
+        """The best schedule within the budget."""
+
+    @abstractmethod
+    def emit(self, step: PricedStep, solution: Solution, schedule: Schedule, fusion: Fusion | None) -> Halves:
+        """The code that follows a schedule."""
+
+    def traced_and_priced(
+        self, trace: Callable[[], TracedGraph], fusing: Fusing | None
+    ) -> tuple[TracedGraph, TracedGraph]:
+        """As :func:`priced_with_chains`; a schedule that is given brings its own costs later."""
+        if self.given is not None:
+            traced = trace()
+            return traced, traced
+        return priced_with_chains(trace, self.options, fusing)
+
+    def with_given_costs(self, traced: TracedGraph) -> TracedGraph:
+        """A traced step with the costs of the schedule that is given, if one is."""
+        if self.given is None:
+            return traced
+        return replace(traced, graph=self.given.priced(traced.graph))

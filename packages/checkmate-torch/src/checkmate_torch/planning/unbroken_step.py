@@ -1,0 +1,243 @@
+"""A step that is one call: forward pass, loss, backward pass and all updates are one graph.
+
+:class:`WholeStep` is the step as a user describes it; :class:`UnbrokenStep` is how its graph is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.fx import GraphModule
+from torch.optim import Optimizer
+
+from checkmate import Schedule, Solution, UnsupportedModelError
+from checkmate.cost import OpProfile
+from checkmate.heuristics import PlainOrder
+from checkmate.report import Kind
+from checkmate_torch.capture.arguments import check_step
+from checkmate_torch.capture.dynamo_capture import captured as captured_whole
+from checkmate_torch.distributed.wrappers import refuse_wrappers
+from checkmate_torch.memory.account import ResidentBytes, named
+from checkmate_torch.memory.plain_step import plain_step_of_graph
+from checkmate_torch.ops.recompute_rules import is_new_statistic
+from checkmate_torch.ops.storages import allocated_bytes
+from checkmate_torch.optimizer.meta_step import optimizer_bytes
+from checkmate_torch.optimizer.separable import UnsupportedOptimizerError
+from checkmate_torch.optimizer.updates import ParameterUpdate, Updates
+from checkmate_torch.optimizer.whole_step import join_loss, renamed, with_updates
+from checkmate_torch.planning.decide import decide_step
+from checkmate_torch.planning.fusing import Fusing
+from checkmate_torch.planning.options import Options
+from checkmate_torch.planning.planner import Planner
+from checkmate_torch.planning.stages import Captured, PricedStep, Step
+from checkmate_torch.planning.step_plan import GivenSchedule
+from checkmate_torch.private import Boxed, Halves, Joint, mark_boxed, tree_map_only
+from checkmate_torch.running.emit import emit_unbroken
+from checkmate_torch.running.fusing import Fusion
+from checkmate_torch.tracing.joint_graph import trace_unbroken
+
+__all__ = ["UnbrokenStep", "WholeStep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WholeStep:
+    """A whole training step, as a user describes it.
+
+    Attributes:
+        model: any module that Dynamo can capture in one graph.
+        loss_fn: called with the model first.
+        optimizer: of parameters of the model, or of the loss function.
+        has_aux: as in :class:`~checkmate_torch.planning.options.StepSettings`, and likewise below.
+        max_norm: of all gradients together.
+        accumulate: the number of calls before an update.
+        scaler: of the loss.
+
+    Raises:
+        TypeError: unless these are a module, a function of the model, and an optimizer.
+        ValueError: if ``accumulate`` is below 1.
+        UnsupportedModelError: if a wrapper of the model communicates between ranks.
+        UnsupportedOptimizerError: if the optimizer holds parameters that are not the model's.
+    """
+
+    model: nn.Module
+    loss_fn: Callable[..., object]
+    optimizer: Optimizer
+    has_aux: bool = False
+    max_norm: float | None = None
+    accumulate: int = 1
+    scaler: GradScaler | None = None
+
+    def __post_init__(self) -> None:
+        """Check that they belong together; nothing is compiled."""
+        check_step(self.model, self.loss_fn, self.optimizer)
+        refuse_wrappers(self.model)
+        known = {id(p) for module in self.modules for p in module.parameters()}
+        for k, group in enumerate(self.optimizer.param_groups):
+            for n, parameter in enumerate(group["params"]):
+                if id(parameter) not in known:
+                    raise UnsupportedOptimizerError(
+                        f"parameter {n} of group {k} of the optimizer, of shape {tuple(parameter.shape)}, is "
+                        "none of the model's: make the optimizer with the parameters of this model"
+                    )
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The model, and the loss function if it is a module."""
+        return [self.model, *([self.loss_fn] if isinstance(self.loss_fn, nn.Module) else [])]
+
+    def updates(self) -> Updates:
+        """The optimizer, split into one update for each parameter.
+
+        Raises:
+            UnsupportedOptimizerError: if it can't be split.
+        """
+        return Updates(
+            optimizer=self.optimizer,
+            max_norm=self.max_norm,
+            accumulate=self.accumulate,
+            scaler=self.scaler,
+        )
+
+    def captured(self, planner: Planner, max_plans: int) -> Callable[..., Any]:
+        """The step as Dynamo will capture it, once it is called.
+
+        It is called with the scale of the loss, or None, and the arguments of the loss function after the
+        model. It returns the loss that is differentiated, the one to show, or None where that is the same,
+        and the rest.
+        """
+        model, loss_fn, has_aux = self.model, self.loss_fn, self.has_aux
+
+        def step(scale: Tensor | None, /, *args: object, **kwargs: object) -> tuple[object, object, object]:
+            result: Any = loss_fn(model, *args, **kwargs)
+            loss, aux = result if has_aux else (result, None)
+            if not isinstance(loss, Tensor):
+                return f"a {type(loss).__name__}", None, None
+            aux = tree_map_only(Tensor, Tensor.detach, aux)
+            # Some losses lie in a storage as large as their inputs: what is returned does not.
+            if scale is None:
+                return loss.clone(), None, aux
+            return loss * scale, loss.detach().clone(), aux
+
+        return captured_whole(step, planner, max_plans=max_plans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UnbrokenStep(Step):
+    """A step in one graph, in which a gradient lives from the op that makes it to the update that reads it.
+
+    Attributes:
+        module: its parameters and buffers are resident too where the graph does not take them.
+        updates: of the optimizer.
+    """
+
+    module: nn.Module
+    updates: Updates
+
+    @classmethod
+    def of(
+        cls, step: WholeStep, updates: Updates, options: Options, given: GivenSchedule | None = None
+    ) -> Self:
+        """How to plan a whole step, with the bytes that its optimizer keeps now."""
+        options = options.with_state(optimizer_bytes(updates.optimizer))
+        return cls(module=step.model, updates=updates, options=options, given=given)
+
+    def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:
+        """Find out what is resident, and what plain PyTorch needs."""
+        accumulates = self.updates.accumulate > 1
+        return Captured(
+            inputs=inputs,
+            holdings=ResidentBytes.of(self.module, inputs, self.options.fixed),
+            plain=plain_step_of_graph(gm, inputs, accumulates=accumulates) if self.given is None else None,
+        )
+
+    def price(self, joint: Joint, captured: Captured, fusing: Fusing | None) -> PricedStep:
+        """Trace the joint graph with the loss as an op like any other, and append the updates.
+
+        Early updates need room for temporaries: where it is missing and PyTorch's own order fits, that order
+        is the best.
+        """
+        parameters = {k: x for k, x in enumerate(captured.inputs) if isinstance(x, nn.Parameter)}
+        join_loss(joint, parameters, self.updates)
+        trace = partial(
+            trace_unbroken,
+            joint.module,
+            n_forward_outputs=joint.n_outputs,
+            reserve=captured.holdings.size,
+            name=type(self.module).__name__,
+        )
+        traced, bare = self.traced_and_priced(trace, fusing)
+        statistics = [n.meta["val"] for n in traced.joint.graph.nodes if is_new_statistic(n)]
+        step = with_updates(traced, parameters, self.updates, self._profile)
+        step = renamed(step, named(step.traced, captured.inputs, self.module))
+        step = replace(step, traced=self.with_given_costs(step.traced))
+        holdings = captured.holdings.with_further(Kind.BUFFERS, sum(map(allocated_bytes, statistics)))
+        if step.held:
+            holdings = holdings.with_further(Kind.EARLIER_GRADIENTS, step.held)
+        plain = PlainOrder(order=step.plain)
+        plain_peak = plain.peak(step.traced.graph)
+        if captured.plain is not None:
+            plain_peak = captured.plain.peak_beside(
+                bare.graph, bare.nodes, holdings.size, planned=plain_peak, update=step.workspace
+            )
+        return PricedStep(
+            captured=captured,
+            traced=step.traced,
+            holdings=holdings,
+            account=holdings.account(step.traced),
+            plain_peak=plain_peak,
+            plain=plain,
+            updates=step,
+        )
+
+    def decide(self, step: PricedStep) -> Solution:
+        """The best schedule within the budget; the order of the ops is free."""
+        if self.given is not None:
+            return self.given.solution(step.graph)
+        return decide_step(
+            self.options,
+            step.graph,
+            step.account,
+            step.holdings.allocated(),
+            plain=step.plain,
+            plain_peak=step.plain_share,
+            fixed_order=False,
+        )
+
+    def emit(self, step: PricedStep, solution: Solution, schedule: Schedule, fusion: Fusion | None) -> Halves:
+        """The forward graph is the whole step; the backward graph never runs, and is empty."""
+        if step.updates is None:
+            raise ValueError("a whole step has updates")
+        watch = None if self.given is None else self.given.watch
+        kernels = None if fusion is None else fusion.kernels
+        parameters = step.updates.parameters
+        return Halves(
+            forward=emit_unbroken(step.traced, schedule, watch, kernels),
+            around_forward=lambda run: _guarded(run, parameters),
+        )
+
+    def _profile(self, update: ParameterUpdate) -> OpProfile:
+        """Seconds and workspace of an update: measured if those of the ops are."""
+        options = self.options
+        if self.given is not None or not (options.workspaces or options.cost_model == "profiled"):
+            return update.counted()
+        return update.profile()
+
+
+def _guarded(run: Boxed, updated: Mapping[int, nn.Parameter]) -> Boxed:
+    """Generated code that runs only on the parameters whose updates are written into it."""
+
+    def call(args: list[Any]) -> object:
+        for k, parameter in updated.items():
+            if args[k].data_ptr() != parameter.data_ptr():
+                raise UnsupportedModelError(
+                    f"a parameter of shape {tuple(parameter.shape)} was replaced after the step was planned: "
+                    "make an optimizer for the new one, and compile the step again"
+                )
+        return run(args)
+
+    return mark_boxed(call)
