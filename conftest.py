@@ -1,8 +1,8 @@
 """For every test, doctests and documentation too.
 
-What needs TensorFlow or the trainers of other libraries is left out where they are not installed; the tests
-of core by which ``nox -s coverage`` measures are marked; the user's cache is not touched; Keras
-forgets.
+What needs TensorFlow or the trainers of other libraries is left out where they are not installed; deep tests
+are marked, for ``nox -s nightly``; Hypothesis draws few examples, the same in every run; the user's cache is
+not touched; Keras forgets.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 collect_ignore_glob = [
     "docs/*.py",  # scripts; tests/torch and tests/tf run the tutorials among them
@@ -38,19 +39,51 @@ if find_spec("lightning") is None:  # .nox/trainers has it, and runs these
     collect_ignore += _project["tool"]["checkmate"]["needs-trainers"]
 
 
-_CORE = tuple(Path(__file__).parent / folder for folder in ("tests/core", "packages/checkmate-core"))
+_NIGHTLY = tuple(_project["tool"]["checkmate"]["nightly"])
+
+settings.register_profile("gate", derandomize=True, deadline=None, max_examples=10)
+settings.register_profile("nightly", derandomize=False, deadline=None, max_examples=500, print_blob=True)
+settings.load_profile("gate")  # --hypothesis-profile=nightly replaces it
+_CONFORMANCE_EXAMPLES = 5
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark here: tests of the packages may be run from folders without our settings."""
-    config.addinivalue_line("markers", "covered: a test of core that nox -s coverage runs")
+    """Register marks here: tests of the packages may be run from folders without our settings."""
+    for mark in (
+        "law: draws examples; nox -s laws draws many, other ones in each run",
+        "nightly: deep or slow; nox -s nightly runs it, nox -s tests does not",
+    ):
+        config.addinivalue_line("markers", mark)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark core's own tests and doctests, but not the slow ones: their coverage is measured."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what the nightly list names, and the laws: tests that draw examples, few unless it is night."""
+    from checkmate.testing.conformance import harness  # not earlier: its coverage is measured
+
+    harness.DERANDOMIZED = config.getoption("--hypothesis-profile") != "nightly"
     for item in items:
-        if item.get_closest_marker("slow") is None and any(map(item.path.is_relative_to, _CORE)):
-            item.add_marker("covered")
+        if item.nodeid.startswith(_NIGHTLY):
+            item.add_marker("nightly")
+        cls = getattr(item, "cls", None)
+        if cls is not None and issubclass(cls, harness.ManyExamples):
+            item.add_marker("law")
+            if harness.DERANDOMIZED:
+                cls.examples = min(cls.examples, _CONFORMANCE_EXAMPLES)
+        elif item.get_closest_marker("hypothesis"):
+            item.add_marker("law")
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures of modules and classes
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where a test of a framework names no cost model, count FLOPs; without a time limit, PyTorch's have 3 s.
+
+    To time each op is slow, and differs between runs. TensorFlow's plans have a shorter limit by themselves.
+    """
+    from checkmate.framework import Options
+
+    counts = item.nodeid.startswith(("tests/tf/", "tests/torch/")) and not item.get_closest_marker("measured")
+    Options.default_cost_model = "flops" if counts else "profiled"
+    Options.default_time_limit = 3.0 if counts and item.nodeid.startswith("tests/torch/") else 10.0
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,17 +1,22 @@
-"""The jobs of the repository: ``nox -s demo``, ``tests``, ``evaluate``, ``types``, ``coverage``, ``lint``,
-``wheels``, ``docs``, ``notebooks``; ``tf`` for what needs TensorFlow; ``torch`` and ``tf_oldest`` for other
-releases of both frameworks, ``tests_on`` for other Pythons; ``trainers`` for training loops of other
-libraries, ``world`` for their models, ``databases`` for PyTorch's own; ``conformance`` for many schedules of
-the executors; ``offline`` packs what a GPU machine without network lacks.
+"""The jobs of the repository.
 
-The first five share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in
-``.nox/tf``, so that neither framework comes to need the other, and no process has both. Afterwards
-``nox -R -s tests -- -k judge`` skips the installation and hands the rest to pytest.
+- .ci/run does ``nox -s tests``, ``lint``, ``types``, ``wheels`` and ``docs``;
+- ``nightly`` does what takes too long for that, with ``coverage`` and ``laws``;
+- ``tf`` is for what needs TensorFlow, ``torch``, ``tf_oldest`` and ``tests_on`` for other releases of the
+  frameworks and of Python, ``trainers`` for training loops of other libraries, ``world`` for their models,
+  ``databases`` for PyTorch's own, ``conformance`` for many schedules of the executors;
+- ``offline`` packs what a GPU machine without network lacks; ``demo``, ``evaluate``, ``notebooks`` show it.
+
+Most share one environment, ``.nox/dev``: PyTorch is large, install it once. TensorFlow is in ``.nox/tf``, so
+that neither framework comes to need the other, and no process has both. Afterwards ``nox -R -s tests -- -k
+judge`` skips the installation and passes the rest to pytest. Where uv is installed, it fills environments.
 """
 
+import ast
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,13 +25,14 @@ from typing import Any
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.default_venv_backend = "virtualenv"
+nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["lint", "types", "tests"]
 
 ROOT = Path(__file__).parent
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 PACKAGES = ROOT / "packages"
 PARTS = ("core", "solvers", "tf", "torch")
+GATE = ("-m", "not nightly")
 PARALLEL = ("-n", "auto", "--maxprocesses=4", "--dist=worksteal")
 SOURCES = (
     f"{PACKAGES}/checkmate-core[cli,plot,testing]",
@@ -62,6 +68,30 @@ TF_PARALLEL = ("-n", "2", "--dist=worksteal")  # each process imports TensorFlow
 DEV, TF = (ROOT / ".nox" / name / ("Scripts" if os.name == "nt" else "bin") for name in ("dev", "tf"))
 
 
+def _tell_uv() -> None:
+    """Let uv find packages where pip does: PyTorch's CPU build, a mirror. It reads none of pip's settings."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
+    pip: dict[str, str] = {}
+    for section in ("global.", "install.", ":env:."):  # later ones win
+        for key, _, value in (line.partition("=") for line in listed.splitlines()):
+            if key.startswith(section):
+                pip[key.removeprefix(section)] = ast.literal_eval(value)
+    for setting, variable, separator in (
+        ("find-links", "UV_FIND_LINKS", ","),
+        ("index-url", "UV_DEFAULT_INDEX", ""),
+        ("extra-index-url", "UV_INDEX", " "),
+        ("cert", "SSL_CERT_FILE", ""),
+    ):
+        if setting in pip:
+            os.environ.setdefault(variable, separator.join(pip[setting].split()))
+    os.environ.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")  # as pip: the newest of all places
+
+
+_tell_uv()
+
+
 @nox.session(reuse_venv=True)
 def dev(session: nox.Session) -> None:
     """Make the environment .nox/dev: the packages from the source tree, editable, with all extras."""
@@ -76,11 +106,10 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["dev"])
 def tests(session: nox.Session) -> None:
-    """Run every test and doctest; arguments after -- go to pytest, and leave out what needs TensorFlow."""
+    """Run the tests and doctests that a merge needs; arguments after -- go to pytest, and leave out tf."""
     which = session.posargs
-    if not which:  # each test runs once: those that coverage measures by, and what needs TensorFlow, follow
-        which = ["-m", "not covered"]
-        session.notify("coverage")
+    if not which:
+        which = GATE
         session.notify("tf")
     session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=600", "--durations=10", *which)
 
@@ -105,13 +134,35 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=["dev"])
+def nightly(session: nox.Session) -> None:
+    """Run what takes too long before each merge: deep tests, coverage, 500 random examples of each law."""
+    session.notify("coverage")
+    session.notify("laws")
+    session.notify("tf", posargs=("-m", "nightly or law", "--hypothesis-profile=nightly"))
+    session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=3600", "--durations=20", "-m", "nightly")
+
+
+@nox.session(venv_backend="none", requires=["dev"])
+def laws(session: nox.Session) -> None:
+    """Draw 500 random examples of each law, and 150 for each law of conformance; the tests draw 10 and 5.
+
+    Hypothesis prints a failing example, and repeats it in the next run. ``nox -s conformance`` has executors.
+    """
+    many = ("--hypothesis-profile=nightly", "-p", "checkmate.testing.plugin", "--checkmate-examples=150")
+    elsewhere = "--ignore=tests/torch/test_executor.py"
+    session.run(
+        str(DEV / "pytest"), *PARALLEL, "--timeout=14400", "-m", "law", *many, elsewhere, *session.posargs
+    )
+
+
+@nox.session(venv_backend="none", requires=["dev"])
 def coverage(session: nox.Session) -> None:
     """Run core's own tests and doctests, and measure how much of it they reach, branches included.
 
     Tests that are marked as slow stay out: wrong plugins for the conformance kit, its many problems for
     heuristics and a tape, graphs of 50,000 ops, and commands that run in processes of their own.
     """
-    where = ("tests/core", f"{PACKAGES}/checkmate-core", "-m", "covered")
+    where = ("tests/core", f"{PACKAGES}/checkmate-core", "-m", "not slow")
     report = ("--cov-report=term-missing:skip-covered", "--cov-fail-under=95")
     run = (str(DEV / "pytest"), *PARALLEL, "--timeout=600")
     session.run(*run, *where, "--cov=checkmate", "--cov-branch", *report, *session.posargs)
@@ -124,14 +175,14 @@ def coverage(session: nox.Session) -> None:
 def torch(session: nox.Session, release: str) -> None:
     """Test checkmate-torch on another release of PyTorch; on Linux that takes gigabytes, and no GPU."""
     session.install(*_constraints(session, "torch"), f"torch=={release}", *EDITABLE, *TESTING)
-    session.run("pytest", *PARALLEL, "--timeout=600", "tests/torch", *session.posargs)
+    session.run("pytest", *PARALLEL, "--timeout=600", "tests/torch", *(session.posargs or GATE))
 
 
 @nox.session(python=["3.12", "3.13"], reuse_venv=True)
 def tests_on(session: nox.Session) -> None:
-    """Run every test on another Python, without TensorFlow's; on Linux, PyTorch takes gigabytes."""
+    """Run the tests on another Python, without TensorFlow's; on Linux, PyTorch takes gigabytes."""
     session.install(*CONSTRAINTS, *EDITABLE, *TESTING)
-    session.run("pytest", *PARALLEL, "--timeout=600", *session.posargs)
+    session.run("pytest", *PARALLEL, "--timeout=600", *(session.posargs or GATE))
 
 
 @nox.session(reuse_venv=True)
@@ -160,14 +211,16 @@ def databases(session: nox.Session) -> None:
 def tf(session: nox.Session) -> None:
     """Make the environment .nox/tf and run in it what needs TensorFlow; arguments after -- go to pytest."""
     session.install(*CONSTRAINTS, *TF_EDITABLE, *TF_TESTING)
-    _test_tf(session)
     if session.posargs:
+        _test_tf(session, *session.posargs)
         return
+    _test_tf(session, *GATE)
 
     # A first step once more, with the wheels, which go before what is editable, away from the source tree.
     scratch = Path(session.create_tmp()).resolve()
+    shutil.rmtree(scratch / "site", ignore_errors=True)
     wheels = _wheels(session, scratch, ("core", "tf")).values()
-    session.run("pip", "install", "-q", "--no-deps", "--upgrade", "--target", f"{scratch}/site", *wheels)
+    session.install("--no-deps", "--target", f"{scratch}/site", *wheels)
     shutil.copy(ROOT / "tests" / "tf" / "test_first_step.py", scratch)
     session.chdir(scratch)
     run = ("pytest", "-c", f"{ROOT}/pyproject.toml", "--rootdir=.", "test_first_step.py")
@@ -177,10 +230,7 @@ def tf(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def conformance(session: nox.Session) -> None:
-    """Draw 300 schedules for every trial of both executors, half an hour; and compare the allocators.
-
-    Then draw 150 problems for each law and solver, and 500 examples for other laws. The tests draw a few.
-    """
+    """Draw 300 schedules for every trial of both executors, half an hour; and compare the allocators."""
     plugin = ("-p", "checkmate.testing.plugin")
     suite = (*plugin, "--pyargs", "checkmate.testing.suite", "--checkmate-examples=300", "-v")
     session.run(str(DEV / "pytest"), *suite, "--checkmate-executor=torch", *session.posargs)
@@ -188,10 +238,6 @@ def conformance(session: nox.Session) -> None:
     networks = ("vgg", "resnet", "densenet", "efficientnet", "unet", "transformer")
     own = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "3072", "PYTHONPATH": "benchmarks"}
     session.run(str(TF / "python"), "tests/tf/chunks.py", "10000", *networks, env=own)
-    solvers = ("tests/solvers", "tests/sample_plugin", "tests/core/heuristics", "--checkmate-examples=150")
-    session.run(str(DEV / "pytest"), *plugin, *PARALLEL, "--timeout=3600", *solvers, *session.posargs)
-    laws = ("tests/solvers", "tests/core", "--hypothesis-profile=many", "-k", "not Conformance")
-    session.run(str(DEV / "pytest"), *PARALLEL, "--timeout=3600", *laws, *session.posargs)
 
 
 @nox.session(reuse_venv=True)
@@ -199,12 +245,12 @@ def tf_oldest(session: nox.Session) -> None:
     """Do the same on the oldest TensorFlow that checkmate-tf works with, and the Keras of its time."""
     limits = _constraints(session, "keras", "numpy", "tensorflow-cpu")  # it needs numpy < 2
     session.install(*limits, "tensorflow-cpu==2.16.2", "keras==3.3.3", *TF_EDITABLE, *TF_TESTING)
-    _test_tf(session)
+    _test_tf(session, *(session.posargs or GATE))
 
 
-def _test_tf(session: nox.Session) -> None:
+def _test_tf(session: nox.Session, *arguments: str) -> None:
     where = nox.project.load_toml(ROOT / "pyproject.toml")["tool"]["checkmate"]["needs-tensorflow"]
-    session.run("pytest", *TF_PARALLEL, "--timeout=600", "--durations=10", *where, *session.posargs)
+    session.run("pytest", *TF_PARALLEL, "--timeout=600", "--durations=10", *where, *arguments)
 
 
 def _constraints(session: nox.Session, *free: str) -> tuple[str, str]:
@@ -217,12 +263,13 @@ def _constraints(session: nox.Session, *free: str) -> tuple[str, str]:
 
 @nox.session(reuse_venv=True)
 def lint(session: nox.Session) -> None:
-    """Check style, format, density, and the floors (which package may import which)."""
+    """Check style, format, density, plain words, and the floors (which package may import which)."""
     session.install(*CONSTRAINTS, "ruff", "import-linter", "radon")
     session.install("--no-deps", *(x for part in PARTS for x in ("-e", f"{PACKAGES}/checkmate-{part}")))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
+    session.run("python", "docs/words.py")
     _check_density(session)
 
 
@@ -281,8 +328,9 @@ def offline(session: nox.Session) -> None:
     for kept in ("pyproject.toml", "conftest.py", "tests/conftest.py"):
         shutil.copy(ROOT / kept, source / kept)
     shutil.copy(ROOT / ".ci" / "check-offline.sh", folder / "check.sh")
+    session.install("pip")
     session.run(
-        *("pip", "download", "-q", "--no-deps", "--only-binary=:all:", *CONSTRAINTS),
+        *("python", "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", *CONSTRAINTS),
         *("--implementation", "cp", "--python-version", python, *MANYLINUX),
         *("-d", str(folder / "wheels"), *OFFLINE),
     )
@@ -296,37 +344,44 @@ def offline(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("installed", [*PARTS, "all"], ids=[*PARTS, "all"])
-def wheels(session: nox.Session, installed: str) -> None:
-    """Build wheels, install them in a fresh environment, and test what was installed.
+def wheels(session: nox.Session) -> None:
+    """Build wheels, install them in a fresh environment, and test what was installed; dist/ gets what passed.
 
-    A distribution is installed with its own dependencies and nothing else; "all" with every extra but those
-    of checkmate-tf: without TensorFlow it must import, be listed, and say what lacks. What it does with
-    TensorFlow is tested in .nox/tf; both frameworks once more, here, would take minutes and show nothing new.
+    First all together, with every extra but those of checkmate-tf: without TensorFlow it must import, be
+    listed, and say what lacks. What it does with TensorFlow is tested in .nox/tf; both frameworks once more,
+    here, would take minutes and show nothing new. Then each alone, with what it requires and nothing else.
     """
-    parts = PARTS if installed == "all" else sorted({"core", installed})
     scratch = Path(session.create_tmp()).resolve()
-    found = _wheels(session, scratch, parts)
-    if installed == "all":
-        found["core"] += "[cli,plot,testing]"
-        found["solvers"] += "[ortools]"
-        found["torch"] += "[demo]"
-    session.install(*CONSTRAINTS, *found.values(), "pytest")
-    session.run("pip", "check")
+    found = _wheels(session, scratch, PARTS)
+    extras = {"core": "[cli,plot,testing]", "solvers": "[ortools]", "torch": "[demo]"}
+    wanted = [wheel + extras.get(part, "") for part, wheel in found.items()]
+    session.install(*CONSTRAINTS, *wanted, "pip", "pytest")
+    session.run("python", "-m", "pip", "check")
 
     # The tests run on a copy outside the source tree: only what was installed can be imported.
     outside = scratch / "outside"
     outside.mkdir(exist_ok=True)
     shutil.copy(ROOT / "tests" / "integration" / "test_installed.py", outside)
     session.chdir(outside)
-    session.run(
-        *("pytest", "-c", f"{ROOT}/pyproject.toml", "--rootdir=.", "test_installed.py", *session.posargs),
-        env={"CHECKMATE_INSTALLED": installed},
-    )
+    settings = ("-c", f"{ROOT}/pyproject.toml", "--rootdir=.", "--confcutdir=.")
+    tests = ("-m", "pytest", *settings, "test_installed.py", *session.posargs)
+    cache = {"CHECKMATE_CACHE_DIR": str(scratch / "cache")}
+    session.run("python", *tests, env=cache | {"CHECKMATE_INSTALLED": "all"})
+    for part in PARTS:
+        shutil.rmtree(alone := scratch / part, ignore_errors=True)
+        session.run("python", f"{ROOT}/tests/integration/alone.py", str(alone), f"checkmate-{part}", "pytest")
+        python = alone / ("Scripts" if os.name == "nt" else "bin") / "python"
+        session.run(str(python), *tests, env=cache | {"CHECKMATE_INSTALLED": part}, external=True)
+    for old in (ROOT / "dist").glob("checkmate_*"):
+        old.unlink()
+    shutil.copytree(scratch / "wheels", ROOT / "dist", dirs_exist_ok=True)
 
 
 def _wheels(session: nox.Session, scratch: Path, parts: Iterable[str]) -> dict[str, str]:
-    """Build the wheel of each part; their paths."""
-    sources = [f"{PACKAGES}/checkmate-{part}" for part in parts]
-    session.run("pip", "wheel", "-q", "--no-deps", "-w", f"{scratch}/wheels", *sources)
+    """Build a source distribution of each part, and from it a wheel; the paths of the wheels."""
+    shutil.rmtree(scratch / "wheels", ignore_errors=True)
+    session.install("build", "hatchling")
+    for part in parts:
+        source = f"{PACKAGES}/checkmate-{part}"
+        session.run("python", "-m", "build", "-n", "-o", f"{scratch}/wheels", source, silent=True)
     return {part: str(next(scratch.glob(f"wheels/checkmate_{part}-*.whl"))) for part in parts}

@@ -1,4 +1,4 @@
-"""Property tests: the same examples in every run, and no deadlines, so that a slow machine fails nothing."""
+"""A function that replaces the installed plugins."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from checkmate.plugins import reset
-
-settings.register_profile("checkmate", derandomize=True, deadline=None, max_examples=50)
-settings.register_profile("many", settings.get_profile("checkmate"), max_examples=500)  # nox -s conformance
-settings.load_profile("checkmate")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from checkmate import (
     BudgetError,
@@ -331,7 +331,6 @@ def test_an_unknown_solver_is_an_error() -> None:
         solve(CHAIN, "60%", solver="everst")
 
 
-@settings(max_examples=60)
 @given(graph=graphs())
 def test_everything_fits_at_the_keep_all_peak(graph: DFGraph) -> None:
     if keep_all_peak(graph) > 0:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from checkmate import (
     DFGraph,
@@ -75,7 +75,6 @@ def entry(cache: ScheduleCache) -> Path:
     return file
 
 
-@settings(max_examples=40)
 @given(graph=graphs())
 def test_a_second_answer_is_the_first(graph: DFGraph, tmp_path_factory: pytest.TempPathFactory) -> None:
     cache = ScheduleCache(tmp_path_factory.mktemp("cache"))

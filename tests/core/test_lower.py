@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from checkmate.errors import PlanError
@@ -101,7 +101,6 @@ def test_bad_arguments_are_named() -> None:
 # --- lower ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=400)
 @given(graphs(max_ops=3), st.data())
 def test_a_plan_is_refused_or_lowered_to_a_valid_schedule(graph: DFGraph, data: st.DataObject) -> None:
     """The schedule is valid, and has the computes of all stages in order."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import (
@@ -31,7 +31,6 @@ from checkmate.testing.strategies import graphs
 from .graphs import CHAIN
 
 
-@settings(max_examples=60)
 @given(graph=graphs())
 def test_the_minimum_budget_works_and_is_not_below_the_floor(graph: DFGraph) -> None:
     least = minimum_budget(graph, solver=FirstFit())
@@ -43,7 +42,6 @@ def test_the_minimum_budget_works_and_is_not_below_the_floor(graph: DFGraph) -> 
         assert solve(graph, least.peak, solver="first-fit").peak == least.peak
 
 
-@settings(max_examples=60)
 @given(graph=graphs(max_ops=16), fixed_order=st.booleans())
 def test_the_advice_of_the_error_works(graph: DFGraph, fixed_order: bool) -> None:
     refused = solve(graph, 1, solver="keep-all", fixed_order=fixed_order, throw=False)

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from checkmate import Compute, DFGraph, Op, Plan, PlanError, Schedule, Tensor, lower, simulate
@@ -52,7 +52,6 @@ def executable(plan: Plan) -> bool:
 # --- Plan.of ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
 @given(data=st.data())
 def test_a_schedule_and_its_plan_compute_the_same_in_the_same_order(data: st.DataObject) -> None:
     graph = data.draw(graphs())
@@ -130,7 +129,6 @@ def test_a_schedule_that_is_not_valid_has_no_plan() -> None:
 # --- Plan.from_retained -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=200)
 @given(data=st.data())
 def test_from_retained_is_executable_and_least(data: st.DataObject) -> None:
     """Every entry off the diagonal is needed: without it, the plan can't be executed."""
@@ -145,7 +143,6 @@ def test_from_retained_is_executable_and_least(data: st.DataObject) -> None:
             lower(Plan(graph, fewer, plan.retain))
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_from_retained_agrees_with_brute_force(data: st.DataObject) -> None:
     """Of all R with R[t, t] = 1 and nothing above the diagonal, the intersection of the executable ones."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from checkmate import (
@@ -91,7 +91,6 @@ class Model:
         return None
 
 
-@settings(max_examples=400)
 @given(data=st.data())
 def test_the_judge_agrees_with_the_model(data: st.DataObject) -> None:
     graph = data.draw(graphs())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import (
@@ -114,7 +114,6 @@ def test_at_a_budget_is_the_best_answer_with_the_best_bound(frontier: Frontier, 
     assert best.bound <= best.cost
 
 
-@settings(max_examples=30)
 @given(graph=graphs(max_ops=8))
 def test_a_sweep_is_as_good_as_each_solve(graph: DFGraph) -> None:
     whole = keep_all_peak(graph)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, FormatError, GraphError, Schedule, read_graph, read_schedule
@@ -50,7 +50,6 @@ def read(kind: str, content: bytes) -> None:
     assert said.startswith("<bytes>: ")
 
 
-@settings(max_examples=300)
 @given(which=st.sampled_from(sorted(FILES)), edits=st.data())
 def test_damaged_files_are_read_or_refused(which: tuple[str, Encoding], edits: st.DataObject) -> None:
     content = bytearray(FILES[which])
@@ -68,7 +67,6 @@ def test_damaged_files_are_read_or_refused(which: tuple[str, Encoding], edits: s
     read(which[0], bytes(content))
 
 
-@settings(max_examples=300)
 @given(kind=st.sampled_from(["graph", "schedule"]), content=st.binary(max_size=60))
 def test_noise_is_refused(kind: str, content: bytes) -> None:
     read(kind, content)
@@ -88,7 +86,6 @@ TREES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(
     kind=st.sampled_from(["graph", "schedule"]),
     changes=st.dictionaries(
@@ -275,7 +272,6 @@ def test_written_files_fit_the_schemas(graph: DFGraph, data: st.DataObject) -> N
     validator("checkmate.schedule").validate(json.loads(schedule_bytes(schedule, graph, {"a": None})))
 
 
-@settings(max_examples=200)
 @given(
     place=st.sampled_from(
         [("ops", 0, "cost"), ("ops", 1, "inputs"), ("tensors", 0, "size"), ("fixed_size",), ("version",)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import (
@@ -169,7 +169,6 @@ def test_rounded_sizes_prove_nothing(oracle, size: int, more: int) -> None:
         assert (solution.cost, solution.bound <= 6) == (6, True)
 
 
-@settings(max_examples=60)
 @given(graph=graphs())
 def test_the_least_known_budget_is_enough(graph: DFGraph) -> None:
     for fixed_order in (False, True):
@@ -331,7 +330,6 @@ def test_a_step_that_is_left_out_finds_nothing(step: str | None, threads: int) -
     assert (step in _FOUND_BY) == bool(seen)
 
 
-@settings(max_examples=30)
 @given(graph=graphs(max_ops=6), without=st.sets(st.sampled_from(STEPS)))
 def test_no_choice_of_steps_leads_to_a_wrong_answer(oracle, graph: DFGraph, without: set[str]) -> None:
     problem = Problem(graph=graph, budget=max(1, (floor(graph).size + keep_all_peak(graph)) // 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from checkmate import Problem, Schedule, floor, simulate
@@ -18,7 +18,6 @@ TINY = problems(st.one_of(graphs(max_ops=8), dressed(st.one_of(training_steps(ma
 
 
 @given(TINY)
-@settings(max_examples=300)
 def test_it_finds_the_optimum_of_the_oracle(oracle, problem: Problem) -> None:
     optimum, search = oracle.optimum(problem), exhaust(problem, states=ALL)
     assert search.bound == optimum

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Op, Problem, Status, Tensor, floor, keep_all_peak, simulate
@@ -32,13 +32,11 @@ def test_unit_chains(layers: int, budget: int, optimum: int) -> None:
     assert BRIEF.solve(Problem(graph=chain(layers), budget=budget)).cost == optimum
 
 
-@settings(max_examples=60)
 @given(problem=problems(training_steps(min_layers=3)))
 def test_tiny_training_steps_are_solved_to_the_optimum(oracle, problem: Problem) -> None:
     assert BRIEF.solve(problem).cost == oracle.optimum(problem)
 
 
-@settings(max_examples=10)
 @given(seed=st.integers(0, 2**63), fixed_order=st.booleans())
 def test_the_same_seed_gives_the_same_schedule(seed: int, fixed_order: bool) -> None:
     graph = random_layered(60, seed=1)

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Problem, Schedule, floor, generators, keep_all_peak, minimum_budget, simulate
@@ -20,7 +20,6 @@ def peak(graph: DFGraph, sequence: list[int]) -> int:
     return simulate(graph, Schedule.from_sequence(graph, sequence)).peak
 
 
-@settings(max_examples=60)
 @given(graph=graphs(), fixed_order=st.booleans(), seed=st.integers(0, 9))
 def test_the_result_is_valid_and_no_larger_than_the_start(
     graph: DFGraph, fixed_order: bool, seed: int

@@ -9,6 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "docs" / "tutorial" / "five-minutes-with-keras.py"
 
+pytestmark = pytest.mark.measured
+
 
 def test_five_minutes_with_keras(capsys: pytest.CaptureFixture[str]) -> None:
     left = runpy.run_path(str(SOURCE))

@@ -70,6 +70,7 @@ def test_the_batch_found_fits_and_one_more_example_does_not() -> None:
     assert int(plain) == plain.size
 
 
+@pytest.mark.measured
 def test_the_plan_of_the_answer_has_the_settings_of_the_caller() -> None:
     layer = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3))
     steps: list[str] = []

@@ -62,6 +62,7 @@ def test_one_plan_for_all_smaller_sizes(dynamic: bool | None, forgetful: Solver)
     assert len(compiled.plans) == (1 if dynamic else 2)
 
 
+@pytest.mark.measured
 def test_larger_sizes_get_a_plan_of_their_own_and_none_exceeds_its_budget() -> None:
     _, module = fresh()
     compiled = compile(module, "100%", dynamic=True, solver="evict-belady", loss_bytes=0)

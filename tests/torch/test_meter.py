@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn, profiler
 
@@ -18,7 +18,6 @@ def floats(kib: int) -> torch.Tensor:
     return torch.empty(kib * 256)
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.lists(st.one_of(st.integers(1, 50), st.integers(-8, -1)), max_size=30))
 def test_timeline_is_the_running_sum_of_allocations_and_releases(actions: list[int]) -> None:
     """Against a model: n > 0 makes n KiB, n < 0 releases the n-th last tensor, resident ones too."""

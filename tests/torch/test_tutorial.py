@@ -9,6 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "docs" / "tutorial" / "five-minutes-with-pytorch.py"
 
+pytestmark = pytest.mark.measured
+
 
 def test_five_minutes_with_pytorch(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Op, Tensor, floor
@@ -44,13 +44,11 @@ def least_budget(graph: DFGraph) -> float:
     return np.inf
 
 
-@settings(max_examples=300)
 @given(graph=graphs(max_ops=5))
 def test_no_schedule_can_do_with_less_than_the_floor(graph: DFGraph) -> None:
     assert floor(graph).size <= least_budget(graph)
 
 
-@settings(max_examples=300)
 @given(data=st.data())
 def test_nor_where_much_runs_only_once(data: st.DataObject) -> None:
     """Small dense graphs, whose floor often depends on forced tensors."""

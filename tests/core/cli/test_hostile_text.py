@@ -77,8 +77,6 @@ def encodable(text: str) -> str:
 
 
 on_screen = settings(
-    deadline=None,
-    max_examples=15,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Problem, floor, keep_all_peak, simulate
@@ -138,7 +138,6 @@ def test_on_a_chain_both_sets_of_candidates_are_the_same(
 
 
 @pytest.mark.parametrize("candidates", BOTH)
-@settings(max_examples=60)
 @given(graph=graphs(max_ops=12), share=st.floats(0, 1))
 def test_the_sweep_finds_the_cheapest_segment_length(
     candidates: Candidates, graph: DFGraph, share: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Problem, Schedule, Status, floor, keep_all_peak, simulate
@@ -27,7 +27,6 @@ SOLVERS = SWEPT + FIXED
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
-@settings(max_examples=80)
 @given(graph=graphs(), share=st.floats(0, 1))
 def test_sequences_of_a_rule_are_within_the_budget(solver: Solver, graph: DFGraph, share: float) -> None:
     lowest = floor(graph).size
@@ -63,7 +62,6 @@ def test_below_the_floor_is_infeasible(solver: Solver) -> None:
     assert solver.solve(Problem(graph=chain(4), budget=2)).status is Status.INFEASIBLE
 
 
-@settings(max_examples=60)
 @given(graph=graphs(), share=st.floats(0, 1))
 def test_the_best_is_as_good_as_each(graph: DFGraph, share: float) -> None:
     lowest = floor(graph).size

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Op, Problem, Tensor, keep_all_peak, simulate
@@ -49,7 +49,6 @@ def test_it_agrees_with_a_plain_search(problem: Problem) -> None:
     assert optimum(problem) == pytest.approx(plain_optimum(problem), rel=1e-12)
 
 
-@settings(max_examples=30)
 @given(problem=problems(training_steps(max_layers=3)))
 def test_it_agrees_with_a_plain_search_on_training_steps(problem: Problem) -> None:
     assert optimum(problem) == plain_optimum(problem)

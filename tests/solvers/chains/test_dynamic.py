@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Problem, Schedule, Status, keep_all_peak, simulate
@@ -69,7 +69,6 @@ def test_more_bytes_never_cost_more(drawn: tuple[Chain, NestedSchedules, int]) -
 
 
 @given(training_chains(), st.data())
-@settings(max_examples=200)
 def test_it_never_costs_more_than_revolve(graph: DFGraph, data: st.DataObject) -> None:
     budget = data.draw(st.integers(1, keep_all_peak(graph)))
     problem = Problem(graph=graph, budget=budget)

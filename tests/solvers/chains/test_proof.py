@@ -7,7 +7,7 @@ from functools import cache
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Problem, floor, generators, keep_all_peak
@@ -70,7 +70,6 @@ def _chains(draw: st.DrawFn) -> DFGraph:
     return replace(graph, ops=ops)
 
 
-@settings(max_examples=200)
 @given(problem=st.one_of(problems(_chains()), problems(training_steps())))
 def test_no_schedule_is_below_it(oracle, problem: Problem) -> None:
     assert problem.graph.ideal_cost + binomial_bound(problem) <= oracle.optimum(problem) + 1e-9

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Op, Problem, Status, Tensor, keep_all_peak
@@ -40,7 +40,6 @@ class TestWithoutStages(SolverConformance):
 
 
 @pytest.mark.parametrize("solver", [CheckmateMilp(gap=0.0), PLAIN], ids=["strengthened", "plain"])
-@settings(max_examples=60)
 @given(problem=problems(SMALL, fixed_order=True))
 def test_it_is_exact_in_its_space(solver: CheckmateMilp, problem: Problem) -> None:
     assert solver.solve(problem).cost == pytest.approx(best_in_stages(problem), rel=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from checkmate import Problem, Status, keep_all_peak
 from checkmate.generators import chain, unet
@@ -34,7 +34,6 @@ def test_repair_finds_a_schedule_where_no_rounding_fits() -> None:
     assert repaired.origin["schedule"].startswith("lp-rounding")
 
 
-@settings(max_examples=40)
 @given(problem=problems(training_steps(max_layers=3), fixed_order=True))
 def test_more_ways_to_round_never_cost_more(problem: Problem) -> None:
     deterministic = LpRounding(margins=(0.0,), thresholds=0, samples=0, repair=False)

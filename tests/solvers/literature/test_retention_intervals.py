@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Op, Problem, Progress, Status, Tensor, keep_all_peak
@@ -38,7 +38,6 @@ class TestFromNothing(SolverConformance):
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
-@settings(max_examples=30)
 @given(problem=problems(SMALL, fixed_order=True))
 def test_it_is_exact_in_its_space(copies: int, problem: Problem) -> None:
     found = RetentionIntervals(copies=copies, warm_start=False).solve(problem)

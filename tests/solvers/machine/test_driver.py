@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Schedule, simulate
@@ -14,7 +14,6 @@ from checkmate_solvers.machine.driver import Driver
 GRAPHS = st.one_of(graphs(), training_steps())
 
 
-@settings(max_examples=60)
 @given(data=st.data(), graph=GRAPHS, fixed_order=st.booleans())
 def test_a_repaired_sequence_fits_and_a_search_makes_it_no_more_expensive(
     data, graph: DFGraph, fixed_order: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Schedule, simulate
@@ -55,7 +55,6 @@ def test_a_loaded_sequence_agrees_with_the_simulator(data, seen, graph: DFGraph)
     assert _agrees(graph, state, seen) == sequence
 
 
-@settings(max_examples=60)
 @given(data=st.data(), graph=GRAPHS, fixed_order=st.booleans(), seed=st.integers(0, 99))
 def test_no_round_breaks_anything(data, seen, graph: DFGraph, fixed_order: bool, seed: int) -> None:
     """Bytes, costs, budget, order and every promise of the graph hold after each round, hot or cold."""
@@ -93,7 +92,6 @@ def test_a_successful_repair_is_within_the_budget(data, seen, graph: DFGraph) ->
         assert state.best[: state.counts[BEST_LENGTH]].tolist() == ops
 
 
-@settings(max_examples=40)
 @given(graph=training_steps(), seed=st.integers(0, 9), cut=st.integers(1, 29))
 def test_how_rounds_are_cut_into_pieces_makes_no_difference(graph: DFGraph, seed: int, cut: int) -> None:
     needed = np.flatnonzero(needed_ops(graph)).tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph
@@ -51,7 +51,6 @@ def _edit(data, single, state: State) -> None:
         (single.remove_node if kind == "remove" else single.discard)(state, data.draw(st.sampled_from(gone)))
 
 
-@settings(max_examples=80)
 @given(data=st.data(), graph=GRAPHS)
 def test_after_any_edits_all_numbers_are_those_of_a_fresh_pass(data, single, seen, graph: DFGraph) -> None:
     state = state_of(graph, fixed_order=False, seed=0)
@@ -74,7 +73,6 @@ def test_after_any_edits_all_numbers_are_those_of_a_fresh_pass(data, single, see
             assert state.most[block] == state.mem[inside].max() + state.add[block]
 
 
-@settings(max_examples=80)
 @given(data=st.data(), graph=GRAPHS)
 def test_undo_brings_back_the_very_same_nodes(data, single, seen, graph: DFGraph) -> None:
     state = state_of(graph, fixed_order=False, seed=0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from scipy.optimize import OptimizeResult
 
 from checkmate import DFGraph, Problem, Status, generators, keep_all_peak
@@ -20,7 +20,6 @@ from checkmate_solvers.moments.moment import Decision, Moment, crowded_ops, mome
 from checkmate_solvers.search import Incumbent
 
 
-@settings(max_examples=50)
 @given(problem=problems())
 def test_no_schedule_is_below_the_bound(oracle, problem: Problem) -> None:
     assert CutMilp().solve(problem).bound <= oracle.optimum(problem) * (1 + 1e-9)

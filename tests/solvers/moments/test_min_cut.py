@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from checkmate import DFGraph, Op, Problem, Tensor, generators, keep_all_peak
 from checkmate.analysis import needed_ops
@@ -22,7 +22,6 @@ def _needed(graph: DFGraph) -> list[int]:
     return [int(v) for v in np.flatnonzero(needed_ops(graph))]
 
 
-@settings(max_examples=150)
 @given(problem=problems())
 def test_no_schedule_is_below_the_bound_of_any_moment(oracle, problem: Problem) -> None:
     graph, optimum = problem.graph, oracle.optimum(problem)
@@ -32,7 +31,6 @@ def test_no_schedule_is_below_the_bound_of_any_moment(oracle, problem: Problem) 
         assert base + min_cut(moment).recompute <= optimum * (1 + 1e-9)
 
 
-@settings(max_examples=40)
 @given(problem=problems(dressed(branches())))
 def test_it_is_the_linear_relaxation(problem: Problem) -> None:
     """The program knows more: what is larger than the room can't stay, what the gcd leaves is of no use."""
@@ -79,7 +77,6 @@ def test_an_op_that_may_run_before_or_after_takes_room_either_way() -> None:
     assert 0 < fixed <= 1 + 1e-6
 
 
-@settings(max_examples=60)
 @given(problem=problems())
 def test_the_solver_proves_the_best_of_its_moments(problem: Problem) -> None:
     graph = problem.graph

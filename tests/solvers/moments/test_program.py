@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Problem
@@ -40,7 +40,6 @@ def _bounds(moments: list[Moment]) -> tuple[float, float]:
     return _relaxed(moments), Highs(nodes=1000).solve(model.program, time_limit=10, gap=0).bound * model.unit
 
 
-@settings(max_examples=120)
 @given(problem=problems(), data=st.data())
 def test_no_schedule_is_below_the_bound_of_any_moments(oracle, problem: Problem, data) -> None:
     needed = [int(v) for v in np.flatnonzero(needed_ops(problem.graph))]
@@ -59,7 +58,6 @@ def test_all_moments_of_a_chain_are_as_good_as_its_optimum(oracle) -> None:
         assert 11 + _bounds(moments)[1] == pytest.approx(optimum, abs=1e-4)
 
 
-@settings(max_examples=120)
 @given(problem=problems(), data=st.data())
 def test_no_further_moment_weakens_the_bound_in_fractions_either(problem: Problem, data) -> None:
     needed = [int(v) for v in np.flatnonzero(needed_ops(problem.graph))]

@@ -88,6 +88,9 @@ class Options:
     cache: bool = True
     on_progress: OnProgress | None = field(default=None, repr=False)
     progress: bool | None = field(default=None, repr=False)
+    default_cost_model: ClassVar[str] = "profiled"
+    default_time_limit: ClassVar[float] = 10.0
+    """Where a user sets none; tests replace both: most are not about the time of ops or the best schedule."""
     _spelled: ClassVar[Mapping[str, str]] = {}
     """Field → the user's name of the setting that it is read from, where they differ."""
 
@@ -123,12 +126,13 @@ class Options:
         budget = settings.get("budget", AUTO)
         if budget != AUTO:  # no step fits into a few bytes: an int is read as the text is, which asks
             parse_budget(str(budget) if type(budget) is int else budget, whole=_LARGEST)
-        check_time_limit(settings.get("time_limit", 10.0))
+        check_time_limit(time_limit := settings.get("time_limit", cls.default_time_limit))
         if (solver := settings.get("solver", "auto")) != "auto":
             engine_of(solver)
-        model = checked_cost_model(settings.get("cost_model", "profiled"))
+        model = checked_cost_model(settings.get("cost_model", cls.default_cost_model))
         workspaces = settings.get("workspaces", True)
         read = {
+            "time_limit": time_limit,
             "cost_model": model,
             "workspaces": model == "profiled" if workspaces is None else bool(workspaces),
             "reserve": parse_bytes(settings.get("reserve", 0)),

@@ -30,7 +30,7 @@ __all__ = ["LAWS", "Answer", "Truth", "ask", "exceeds", "report", "truth_about"]
 _TOLERANCE = 1e-9
 """Relative: costs are floats, summed in any order."""
 _MOST_OPS = 12
-"""The oracle is asked about graphs of at most so many needed ops: there it takes milliseconds."""
+"""The oracle is asked about graphs of at most this number of needed ops: there it takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

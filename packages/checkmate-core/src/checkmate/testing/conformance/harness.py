@@ -28,6 +28,8 @@ __all__ = [
 
 SHRINKING_S = 10.0
 """Seconds that a failing check may spend on shrinking its example."""
+DERANDOMIZED = True
+"""Whether a check draws the same examples in every run."""
 _SPIN_S = 0.05
 """CPU seconds of the work that shows how busy the machine is."""
 
@@ -69,7 +71,7 @@ def for_all(examples: st.SearchStrategy[_Example], check: Callable[[_Example], N
 
     @settings(
         max_examples=count,
-        derandomize=True,
+        derandomize=DERANDOMIZED,
         database=None,
         deadline=None,
         verbosity=Verbosity.quiet,

@@ -1,7 +1,7 @@
-"""Plain words: the worst riddles stay out of docstrings, comments, messages and pages.
+"""Plain words: find the worst riddles in docstrings, comments, messages and pages; ``nox -s lint`` runs it.
 
-Code is no person, a number is a number, and a sentence names its subject. The list holds what went wrong most
-often; the glossary (docs/reference/glossary.md) and a reader hold the rest.
+Code is not a person, a number is a number, and a sentence names its subject. The list holds what went wrong
+most often; the glossary (docs/reference/glossary.md) and a reader find the rest.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 import io
 import re
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "packages").glob("*/src/**/*.py"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "packages").glob("*/README.md"), *(ROOT / "docs").rglob("*.md")])
 
@@ -52,6 +51,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def riddles(path: Path) -> list[str]:
+    """Place, words and advice, one line for each riddle."""
     return [
         f"{path.relative_to(ROOT).as_posix()}:{line}: {found[0]!r}: {advice}"
         for line, text in texts(path)
@@ -60,6 +60,6 @@ def riddles(path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *PAGES], ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_words_are_plain(path: Path) -> None:
-    assert riddles(path) == []
+if __name__ == "__main__":
+    found = [riddle for path in (*SOURCES, *PAGES) for riddle in riddles(path)]
+    sys.exit("\n".join(found) or None)
