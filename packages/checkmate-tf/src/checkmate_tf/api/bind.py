@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -110,6 +109,7 @@ class BoundStep:
         """Keep the program; TensorFlow's function of it is made at the first run."""
         self.traced = traced
         self.program = program
+        self._replay: Replay | None = None
 
     @as_written
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -139,8 +139,10 @@ class BoundStep:
         found = [None if leaf is None else next(made) for leaf in leaves]
         return tf.nest.pack_sequence_as(structure, found, expand_composites=True)
 
-    @cached_property
+    @property
     def replay(self) -> Replay:
         """TensorFlow's function of the program, made at its first use."""
-        with tf.init_scope():
-            return emit(self.traced.ordered.traced.captured, self.program)
+        if self._replay is None:
+            with tf.init_scope():
+                self._replay = emit(self.traced.ordered.traced.captured, self.program)
+        return self._replay
