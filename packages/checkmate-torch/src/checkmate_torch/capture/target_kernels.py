@@ -36,9 +36,10 @@ __all__ = ["AttentionCall", "AttentionKernel", "RunsKernelsOfTarget", "with_kern
 _aten = torch.ops.aten
 _HALVES = (torch.float16, torch.bfloat16)
 _IN_FLOAT32 = (
-    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log1p", "log2", "pow", "reciprocal"),
-    *("rsqrt", "sinh", "tan", "softplus", "layer_norm", "native_layer_norm", "rms_norm", "group_norm"),
-    *("cosine_similarity", "dist", "pdist", "cdist", "renorm", "logsumexp", "interpolate"),
+    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log1p", "log2", "pow", "__pow__"),
+    *("__rpow__", "reciprocal", "rsqrt", "sinh", "tan", "softplus", "layer_norm", "native_layer_norm"),
+    *("rms_norm", "group_norm", "cosine_similarity", "dist", "pdist", "cdist", "renorm", "logsumexp"),
+    "interpolate",
 )
 """Functions that autocast runs on float32 copies of their arguments on CUDA, and not on a CPU."""
 
