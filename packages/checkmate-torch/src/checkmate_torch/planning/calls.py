@@ -212,7 +212,7 @@ class NestedCalls:
 
     def undecided(self) -> Nest | None:
         """A nest of the last step whose calls were not decided together."""
-        for nest in _process.nests() if not n_outstanding() else ():
+        for nest in _process.nests() if not _process.n_due() else ():
             numbers = tuple(call.number for call in nest.calls)
             if numbers not in self.settled:
                 self.settled.add(numbers)
