@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import assert_type
 
 from torch.nn import Linear
+from torch.optim import SGD
 
 import checkmate
 import checkmate.torch as face
@@ -15,7 +16,7 @@ from checkmate import torch as imported_face
 from checkmate.heuristics import ChenSqrtN
 from checkmate.plugins import Solver, SolverSpec, hookimpl
 from checkmate_tf import CompiledIteration, MemoryMeter, PlannedTraining, StepPlan
-from checkmate_torch import CompiledModule
+from checkmate_torch import CompiledModule, CompiledStep
 
 graph = checkmate.DFGraph.from_nodes(cost=[1, 1.5], size=[4, 2], deps=[[], [0]])
 assert_type(graph, checkmate.DFGraph)
@@ -62,6 +63,12 @@ assert_type(checkmate.torch.plan(Linear(1, 1), (), "auto"), checkmate.Solution)
 assert_type(checkmate.torch.trace(Linear(1, 1), ()).graph, checkmate.DFGraph)
 assert_type(checkmate.torch.max_batch_size(str, Linear(1, 1), "8GiB", 0.3).size, int)
 assert_type(checkmate.torch.compile(Linear(1, 1), "8GiB", time_limit=3.0, reserve="1MiB"), CompiledModule)
+sgd = SGD(Linear(1, 1).parameters())
+assert_type(
+    checkmate.torch.compile_step(Linear(1, 1), max, sgd, "8GiB", max_norm=1.0, accumulate=2, max_plans=3),
+    CompiledStep,
+)
+assert_type(checkmate.torch.plan_step(Linear(1, 1), max, sgd, (), "auto", has_aux=True), checkmate.Solution)
 wrong = checkmate.torch.compile(Linear(1, 1), "8GiB", solvr=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 assert_type(face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)
 assert_type(imported_face.compile(Linear(1, 1), budget="8GiB"), CompiledModule)

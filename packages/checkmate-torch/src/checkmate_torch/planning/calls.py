@@ -159,7 +159,7 @@ class NestedCalls:
         renewed: whether plans are to be made again, because they follow no decision yet or too few bytes
             were counted.
         backward_repeats: whether backward passes run more than once after one forward pass.
-        settled: the nests, as the numbers of their calls, that were looked at.
+        seen: the nests, as the numbers of their calls, that were decided together.
         pending: the number of forward passes of each call whose backward passes have not run.
     """
 
@@ -167,7 +167,7 @@ class NestedCalls:
     decided: list[Decision] = field(default_factory=list)
     renewed: bool = False
     backward_repeats: bool = False
-    settled: set[tuple[int, ...]] = field(default_factory=set)
+    seen: set[tuple[int, ...]] = field(default_factory=set)
     pending: dict[int, int] = field(default_factory=dict)
 
     def noting(self, call: PlannedCall, run: Boxed, n_outputs: int) -> Boxed:
@@ -212,10 +212,10 @@ class NestedCalls:
 
     def undecided(self) -> Nest | None:
         """A nest of the last step whose calls were not decided together."""
-        for nest in _process.nests() if not n_outstanding() else ():
+        for nest in _process.nests() if not _process.n_due() else ():
             numbers = tuple(call.number for call in nest.calls)
-            if numbers not in self.settled:
-                self.settled.add(numbers)
+            if numbers not in self.seen:
+                self.seen.add(numbers)
                 return nest
         return None
 

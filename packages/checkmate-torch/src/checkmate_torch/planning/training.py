@@ -8,7 +8,6 @@ not passed keeps state for parameters of the model, or when a step has several c
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import GeneratorType
@@ -32,7 +31,6 @@ from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, i
 
 __all__ = ["PlannedTraining"]
 
-_log = logging.getLogger(__name__)
 _Kind = tuple[bool, int, tuple[bool, ...]]
 """Of a call: whether it is planned apart with held gradients, its depth, and which parameters are trained."""
 torch.compiler.assume_constant_result(is_captured)  # type: ignore[no-untyped-call]

@@ -59,7 +59,6 @@ class WholeStep:
 
     Raises:
         TypeError: unless these are a module, a function of the model, and an optimizer.
-        ValueError: if ``accumulate`` is below 1.
         UnsupportedModelError: if a wrapper of the model communicates between ranks.
         UnsupportedOptimizerError: if the optimizer holds parameters that are not the model's.
     """
@@ -95,6 +94,7 @@ class WholeStep:
 
         Raises:
             UnsupportedOptimizerError: if it can't be split.
+            ValueError: if ``accumulate`` is below 1.
         """
         return Updates(
             optimizer=self.optimizer,
