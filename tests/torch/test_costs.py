@@ -14,7 +14,7 @@ from torch.fx import Node
 
 import checkmate
 from checkmate.cost import DEVICES, OpProfile, UnitCost
-from checkmate.framework import measuring
+from checkmate.framework import pricing
 from checkmate_torch import compile
 from checkmate_torch.costs import price as costs
 from checkmate_torch.costs.price import price
@@ -43,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty disk and an empty memory."""
     monkeypatch.setattr(OpProfile, "to_repeat", False)  # however busy this machine is
     monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(measuring, "_memory", {})
+    monkeypatch.setattr(pricing, "_memory", {})
     return tmp_path
 
 
@@ -65,7 +65,7 @@ def test_the_next_process_reads_measured_costs_from_disk(
 ) -> None:
     first = price(bare, step.nodes)
     assert len(list(cache.rglob("*.json"))) == 1
-    measuring._memory.clear()
+    pricing._memory.clear()
     timed: list[checkmate.Progress] = []
     again = price(bare, step.nodes, on_progress=timed.append)
     assert timed == []
@@ -93,7 +93,7 @@ def test_an_interrupt_keeps_the_measured_costs(
 
     with pytest.raises(KeyboardInterrupt):
         price(bare, step.nodes, on_progress=stop)
-    measuring._memory.clear()
+    pricing._memory.clear()
     rest: list[checkmate.Progress] = []
     price(bare, step.nodes, on_progress=rest.append)
     assert f"timing op 1 of {len(seen) - 1 + len(rest)}" in seen[0].step
@@ -190,7 +190,7 @@ def test_the_second_plan_of_a_step_comes_from_disk(cache: Path) -> None:
     x = torch.randn(BATCH, WIDTH)
 
     def planned(**settings: object) -> checkmate.Solution:
-        measuring._memory.clear()
+        pricing._memory.clear()
         compiled = compile(nn.Sequential(nn.Linear(WIDTH, 9), nn.Tanh()), "100%", **settings)
         compiled(x)
         return compiled.plans[0].solution

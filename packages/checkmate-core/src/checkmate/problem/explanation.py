@@ -75,7 +75,11 @@ class Explanation:
     cost_unit: str
 
     def cells(self, rows: int = _ROWS) -> Iterator[tuple[str, str, str, str, str]]:
-        """The table as texts: the most expensive rows, and the others in one."""
+        """The table as texts.
+
+        Args:
+            rows: the number of rows, the most expensive ops first; one more sums up the others.
+        """
         for row in self.rows[:rows]:
             name = clipped(f"{row.op}  {row.module}" if row.module else row.op, _NAME)
             paid = cost_text(row.paid, self.cost_unit)
@@ -85,7 +89,11 @@ class Explanation:
             yield f"… and {len(rest)} more", "", "", paid, ""
 
     def text(self, rows: int = _ROWS) -> str:
-        """The table as lines of text."""
+        """The table as lines of text.
+
+        Args:
+            rows: as in :meth:`cells`.
+        """
         if not self.rows:
             return _NOTHING
         lines = (

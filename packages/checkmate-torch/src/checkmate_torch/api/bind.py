@@ -50,8 +50,10 @@ def bind(
             the first call, if the model or its inputs are not as they were traced.
 
     >>> import torch, checkmate
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
-    >>> traced = trace(model, torch.ones(4, 8), loss=lambda y: y.square().mean(), cost_model="flops")
+    >>> squares = lambda y: y.square().mean()
+    >>> traced = checkmate.torch.trace(model, torch.ones(4, 8), loss=squares, cost_model="flops")
     >>> schedule = checkmate.solve(traced.graph, "100%").schedule
     >>> step = bind(traced, schedule)
     >>> step(torch.ones(4, 8)).backward()
