@@ -325,7 +325,7 @@ def offline(session: nox.Session) -> None:
     source = folder / "source"
     for kept in ("tests/torch", "tests/trainers", "benchmarks/zoo"):
         shutil.copytree(ROOT / kept, source / kept, ignore=shutil.ignore_patterns("__pycache__"))
-    for kept in ("pyproject.toml", "conftest.py", "tests/conftest.py"):
+    for kept in ("pyproject.toml", "conftest.py", "tests/conftest.py", "tests/nightly.txt"):
         shutil.copy(ROOT / kept, source / kept)
     shutil.copy(ROOT / ".ci" / "check-offline.sh", folder / "check.sh")
     session.install("pip")
