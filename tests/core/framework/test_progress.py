@@ -13,7 +13,7 @@ import pytest
 
 from checkmate import DFGraph, Progress
 from checkmate.framework import Options, decide
-from checkmate.framework.progress import hidden
+from checkmate.framework.progress import showing
 
 GRAPH = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 2], deps=[[], [0], [1]])
 
@@ -93,7 +93,7 @@ def test_nothing_is_written_where_the_line_is_off(
         monkeypatch.setattr(terminal, "isatty", lambda: False)
     if off == "closed":
         monkeypatch.setattr(sys, "stderr", None)
-    with hidden() if off == "display" else nullcontext():
+    with showing(False) if off == "display" else nullcontext():
         options = Options.parse(progress=False if off == "setting" else None)
         with options.planning("tracing"):
             report(options, "timing")

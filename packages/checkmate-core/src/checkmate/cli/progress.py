@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 
 from checkmate.cli.exits import Interrupted
 from checkmate.cli.output import terminal
-from checkmate.framework.progress import hidden
+from checkmate.framework.progress import showing
 from checkmate.problem.problem import Progress
 from checkmate.text.printable import cost_text, printable
 
@@ -91,7 +91,7 @@ def _bar(
     where = console or terminal(stderr=True)
     disable = not where.is_terminal
     with (
-        hidden(),
+        showing(False),
         Bar(*columns, TimeElapsedColumn(), console=where, transient=True, disable=disable) as bar,
     ):
         yield bar

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypedDict
 
-from checkmate.framework.progress import Listener, planning, wanted
+from checkmate.framework.progress import show, showing, wanted
 from checkmate.plugins import CostModel, Solver, checked_cost_model
 from checkmate.problem.problem import OnProgress, Progress, check_time_limit
 from checkmate.solving.api import engine_of
@@ -20,6 +21,7 @@ AUTO = "auto"
 """The budget that stands for the memory that the device has left."""
 _LARGEST = 2**62
 """Replaces the peak without recomputation, unknown before tracing, when a share is checked."""
+_log = logging.getLogger(__name__)
 
 
 class TracingSettings(TypedDict, total=False):
@@ -146,9 +148,17 @@ class Options:
         Args:
             stage: written before each report on the line; empty = the report names its stage.
         """
-        if self.on_progress is None and not wanted(self.progress):
+        on_line = wanted(self.progress)
+        if self.on_progress is None and not on_line:
             return None
-        return Listener(on_progress=self.on_progress, progress=self.progress, stage=stage)
+
+        def listener(report: Progress) -> None:
+            if self.on_progress is not None:
+                self.on_progress(report)
+            if on_line:
+                show(report, stage)
+
+        return listener
 
     def report(self, step: str) -> None:
         """Report that a stage begins, inside of the block of a longer one; the line shows it until the next.
@@ -159,10 +169,14 @@ class Options:
         if (listener := self.listener()) is not None:
             listener(Progress(None, 0.0, 0.0, step))
 
-    def planning(self, step: str) -> AbstractContextManager[None]:
-        """Report that a stage of planning begins; the line on stderr is erased at the end of the block.
+    @contextmanager
+    def planning(self, step: str) -> Iterator[None]:
+        """Log and report that a stage of planning begins; the line is erased at the end of the block.
 
         Args:
             step: the stage in words, as ``"tracing"``.
         """
-        return planning(self.listener(), step)
+        _log.info("%s", step)
+        with showing():
+            self.report(step)
+            yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 
-__all__ = ["LOGGERS", "configure", "has_handlers"]
+__all__ = ["LOGGERS", "configure"]
 
 LOGGERS = ("checkmate", "checkmate_solvers", "checkmate_tf", "checkmate_torch")
 """The loggers of the four distributions."""
@@ -36,13 +36,3 @@ def configure() -> None:
         logger = logging.getLogger(name)
         logger.setLevel(level.upper())
         logger.addHandler(handler)
-
-
-def has_handlers(name: str, besides: logging.Handler) -> bool:
-    """Whether a message of a logger reaches a handler besides one."""
-    logger: logging.Logger | None = logging.getLogger(name)
-    while logger is not None:
-        if any(handler is not besides for handler in logger.handlers):
-            return True
-        logger = logger.parent if logger.propagate else None
-    return False
