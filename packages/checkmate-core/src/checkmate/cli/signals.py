@@ -44,7 +44,7 @@ def listening() -> Iterator[None]:
         handled = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, _receive) for number in handled}
         if _HAS_TIMER:
-            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _retry)
+            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _interrupt)
     hook, sys.unraisablehook = sys.unraisablehook, _repeat_dropped
     try:
         yield
@@ -73,39 +73,6 @@ def interruptible() -> AbstractContextManager[None]:
     return held_back(False)
 
 
-def _interrupt(frame: FrameType | None = None) -> None:
-    """Raise for a pending signal, unless it is held back; ``frame`` is the interrupted one."""
-    if _received.pending and not _received.held_back:
-        if _initialises_an_extension(frame):
-            _retry_soon()
-            return
-        _received.pending = False
-        raise KeyboardInterrupt
-
-
-def _initialises_an_extension(frame: FrameType | None) -> bool:
-    """Whether a compiled module is being imported, which would turn the interrupt into an ImportError."""
-    while frame is not None:
-        loads = frame.f_code.co_name in ("create_module", "exec_module")
-        if _HAS_TIMER and loads and isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _retry_soon() -> None:
-    signal.setitimer(signal.ITIMER_REAL, _SOON_S)
-
-
-def _repeat_dropped(dropped: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that Python dropped in a finaliser or a callback; imports have such callbacks."""
-    if isinstance(dropped.exc_value, KeyboardInterrupt) and _received.number and _HAS_TIMER:
-        _received.pending = True
-        _retry_soon()  # raised here, it would be dropped again
-    else:
-        sys.__unraisablehook__(dropped)
-
-
 def exit_code(code: str | int | None) -> str | int | None:
     """The exit code of a command that ended with ``code``, after the signals received.
 
@@ -120,11 +87,34 @@ def exit_code(code: str | int | None) -> str | int | None:
 def _receive(number: int, frame: FrameType | None) -> None:
     if not _received.number:
         _received.number, _received.at, _received.pending = number, time.monotonic(), True
-        _interrupt(frame)
+        _interrupt(number, frame)
     elif time.monotonic() - _received.at > _SAME_S:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
 
-def _retry(_number: int, frame: FrameType | None) -> None:
-    _interrupt(frame)
+def _interrupt(_number: int = 0, frame: FrameType | None = None) -> None:
+    """Raise for a pending signal, unless it is held back; ``frame`` is the interrupted one."""
+    if not _received.pending or _received.held_back:
+        return
+    if _HAS_TIMER and _initialises_an_extension(frame):
+        signal.setitimer(signal.ITIMER_REAL, _SOON_S)
+        return
+    _received.pending = False
+    raise KeyboardInterrupt
+
+
+def _initialises_an_extension(frame: FrameType | None) -> bool:
+    """Whether a compiled module is being imported, which would turn the interrupt into an ImportError."""
+    while frame is not None and not isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _repeat_dropped(dropped: sys.UnraisableHookArgs) -> None:
+    """Repeat an interrupt that Python dropped in a finaliser or a callback; imports have such callbacks."""
+    if isinstance(dropped.exc_value, KeyboardInterrupt) and _received.number and _HAS_TIMER:
+        _received.pending = True
+        signal.setitimer(signal.ITIMER_REAL, _SOON_S)  # raised here, it would be dropped again
+    else:
+        sys.__unraisablehook__(dropped)
