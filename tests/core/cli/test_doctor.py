@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,6 @@ from checkmate.plugins import SolverSpec, hookimpl, loader, reset
 
 Checkmate = Callable[..., Result]
 Install = Callable[..., None]
-
-
-@pytest.fixture(autouse=True)
-def quiet_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture(autouse=True)
@@ -89,13 +83,6 @@ def test_parts_of_different_releases_are_noted(checkmate: Checkmate, install: In
     assert finding["level"] == "note"
     assert "checkmate-tf 99.0" in finding["text"]
     assert "./packages/checkmate-core ./packages/checkmate" in finding["advice"]
-
-
-def test_an_extra_that_is_missing_is_noted(checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(findings_module._EXTRAS, "plot", (("no-such-thing",), "pictures"))
-    finding = found(checkmate, "extra 'plot'")
-    assert (finding["level"], finding["advice"]) == ("note", install_hint("checkmate-core[plot]"))
-    assert found(checkmate, "extra 'cli'")["level"] == "ok"
 
 
 def test_a_load_failure_is_a_problem_unless_the_library_is_absent(
@@ -167,31 +154,3 @@ def test_a_plugin_that_failed_is_a_problem(checkmate: Checkmate, monkeypatch: py
     assert finding["level"] == "problem"
     assert "no installed distribution" in finding["text"]
     assert "1 problem found." in checkmate("doctor").stdout
-
-
-def test_the_cache_is_counted(checkmate: Checkmate, graph: Path) -> None:
-    assert found(checkmate, "cache")["text"].endswith("not there yet")
-    checkmate("solve", graph, "--budget", "80%", "--solver", "heuristics", "--cache")
-    assert found(checkmate, "cache")["text"].endswith(": 1 kept")
-
-
-def test_a_cache_that_can_not_be_written_is_a_problem(
-    checkmate: Checkmate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cache").write_text("a file in the way")
-    finding = found(checkmate, "cache")
-    assert finding["level"] == "problem"
-    assert "is no folder" in finding["text"]
-    (tmp_path / "cache").unlink()
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "is read-only" in found(checkmate, "cache")["text"]
-
-
-def test_unknown_environment_variables_are_noted(
-    checkmate: Checkmate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CHECKMATE_PLUGIN", "typo")
-    finding = found(checkmate, "CHECKMATE_PLUGIN")
-    assert finding["level"] == "note"
-    assert "CHECKMATE_PLUGINS" in finding["advice"]
-    assert found(checkmate, "CHECKMATE_CACHE_DIR")["level"] == "ok"

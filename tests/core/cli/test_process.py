@@ -60,14 +60,14 @@ def test_without_the_extra_it_says_how_to_get_it(absent: str) -> None:
     assert done.returncode == 2
 
 
-def test_without_the_extra_the_version_and_the_doctor_work(tmp_path: Path) -> None:
+def test_without_the_extra_the_version_and_the_doctor_work() -> None:
     code = f"import sys; sys.modules['click'] = None; {MAIN}"
     told = process(code, "--version").communicate()
     assert told == (f"checkmate, version {checkmate.__version__}\n", "")
-    done = process(code, "doctor", env={"CHECKMATE_CACHE_DIR": str(tmp_path)})
+    done = process(code, "doctor")
     findings, errors = done.communicate()
     assert (done.returncode, errors) == (0, "")
-    for line in ("ok       checkmate-core: ", "ok       import checkmate: ", f"ok       cache: {tmp_path}"):
+    for line in ("ok       checkmate-core: ", "ok       import checkmate: "):
         assert f"\n{line}" in findings
 
 

@@ -18,8 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
 from checkmate.errors import DISTRIBUTIONS, install_hint
-from checkmate.files.cache import ScheduleCache
-from checkmate.files.disk import ENVIRONMENT_VARIABLE as CACHE_VARIABLE
 from checkmate.plugins import (
     COST_MODELS,
     EXECUTORS,
@@ -36,16 +34,12 @@ from checkmate.text.printable import excerpt
 
 __all__ = ["Clash", "Finding", "clashes", "distribution_versions", "failure", "findings"]
 
-_OTHERS = ("numpy", "scipy", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu", "keras")
-_EXTRAS = {
-    "cli": (("click", "rich"), "the command line"),
-    "plot": (("matplotlib",), "pictures"),
-    "testing": (("hypothesis", "pytest"), "the conformance kit"),
-}
+_OTHERS = (
+    *("numpy", "scipy", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu", "keras"),
+    *("click", "rich", "matplotlib", "hypothesis", "pytest"),  # of the extras of checkmate-core
+)
 _LIBRARIES = ("matplotlib.figure", "ortools.sat.python.cp_model", "scipy.optimize")
 """Modules of optional libraries that solvers and pictures need; frameworks would take too long to load."""
-
-_VARIABLES = {PLUGINS_VARIABLE, CACHE_VARIABLE, "CHECKMATE_LOG", "CHECKMATE_PROGRESS"}
 _TIME_LIMIT_S = 120.0
 _LOADED, _FAILED = "loaded", "failed: "
 _ABSENT = ("ModuleNotFoundError", "MissingDistributionError")
@@ -103,7 +97,7 @@ def failure(plugin: LoadedPlugin) -> str | None:
 
 def findings() -> list[Finding]:
     """The findings of all checks, in their order."""
-    checks = (_versions, _extras, _conflicts, _solvers, _cache, _variables, _plugins, _loading)
+    checks = (_versions, _conflicts, _solvers, _plugins, _loading)
     return [finding for check in checks for finding in check()]
 
 
@@ -127,22 +121,9 @@ def _versions() -> Iterator[Finding]:
         yield Finding("ok", name, version)
     ours = {name: version for name, version in installed.items() if name in DISTRIBUTIONS}
     if len(set(ours.values())) > 1:
-        text = f"these were not released together: {_listed(ours)}"
+        listed = ", ".join(f"{name} {version}" for name, version in ours.items())
+        text = f"these were not released together: {listed}"
         yield Finding("note", "versions", text, install_hint(" ".join(ours)))
-
-
-def _extras() -> Iterator[Finding]:
-    for extra, (needs, purpose) in _EXTRAS.items():
-        versions = {name: _version(name) for name in needs}
-        if missing := [name for name, version in versions.items() if version is None]:
-            text = f"{purpose}: {' and '.join(missing)} not installed"
-            yield Finding("note", f"extra {extra!r}", text, install_hint(f"checkmate-core[{extra}]"))
-        else:
-            yield Finding("ok", f"extra {extra!r}", f"{purpose}: {_listed(versions)}")
-
-
-def _listed(versions: dict[str, str] | dict[str, str | None]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _conflicts() -> Iterator[Finding]:
@@ -183,28 +164,6 @@ def _solvers() -> Iterator[Finding]:
         yield Finding("note", "solvers", text, install_hint("checkmate-solvers"))
     if len(installed_plugins()) == 1 and os.environ.get(PLUGINS_VARIABLE) is not None:
         yield Finding("note", "plugins", f"{PLUGINS_VARIABLE} excludes all but the built-in plugin")
-
-
-def _cache() -> Iterator[Finding]:
-    cache = ScheduleCache()
-    folder = next(p for p in (cache.directory, *cache.directory.parents) if p.exists())
-    if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
-        text = f"{len(cache)} kept" if folder == cache.directory else "not there yet"
-        yield Finding("ok", "cache", f"{cache.directory}: {text}")
-        return
-    reason = f"{folder} {'is read-only' if folder.is_dir() else 'is no folder'}"
-    advice = f"change its permissions, or set {CACHE_VARIABLE} to another folder"
-    yield Finding("problem", "cache", f"{cache.directory} can't be written: {reason}", advice)
-
-
-def _variables() -> Iterator[Finding]:
-    """The environment variables ``CHECKMATE_*``; an unknown one may be misspelt."""
-    for name in sorted(name for name in os.environ if name.startswith("CHECKMATE_")):
-        if name in _VARIABLES:
-            yield Finding("ok", name, repr(os.environ[name]))
-        else:
-            text = f"{os.environ[name]!r}: not read by checkmate-core"
-            yield Finding("note", name, text, f"it reads {', '.join(sorted(_VARIABLES))}")
 
 
 def _plugins() -> Iterator[Finding]:

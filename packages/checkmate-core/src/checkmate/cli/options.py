@@ -169,7 +169,7 @@ _SOLVING = (
         "--cache/--no-cache",
         default=False,
         show_default=True,
-        help="Look up and keep answers on disk ('checkmate doctor' says where).",
+        help="Look up and keep answers on disk ('checkmate cache info' says where).",
     ),
 )
 

@@ -110,7 +110,7 @@ def _commands(ctx: click.Context, owners: Mapping[str, str]) -> Iterator[dict[st
 @options.as_json
 @click.pass_context
 def doctor(ctx: click.Context, /, as_json: bool) -> None:
-    """Check the installation: versions, plugins, loading of libraries and solvers, the cache.
+    """Check the installation: versions, plugins, loading of libraries and solvers.
 
     Exit codes: 0 no problem; 1 there is a problem, with advice.
     """
