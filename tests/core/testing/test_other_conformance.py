@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from checkmate import DFGraph, Op, Tensor, Timeline
+from checkmate.generators import chain
 from checkmate.testing import ExporterConformance, FrontendConformance
-from checkmate.testing.golden import unit_chain
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Traces(FrontendConformance):
         return [(2,), (3,)]
 
     def trace(self, layers: int) -> Any:
-        return Program(unit_chain(layers))
+        return Program(chain(layers))
 
 
 class TracesNothing(Traces):
@@ -48,7 +48,7 @@ class TracesAList(Traces):
 
 class ForgetsOutputs(Traces):
     def trace(self, layers: int) -> Any:
-        return Program(replace(unit_chain(layers), outputs=()))
+        return Program(replace(chain(layers), outputs=()))
 
 
 class ForgetsBytes(Traces):
@@ -67,7 +67,7 @@ class Whimsical(Traces):
 
     def trace(self, layers: int) -> Any:
         self.traced += 1
-        return Program(replace(unit_chain(layers), fixed_size=self.traced))
+        return Program(replace(chain(layers), fixed_size=self.traced))
 
 
 FRONTENDS = [

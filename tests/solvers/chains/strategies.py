@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import strategies as st
 
 from checkmate import DFGraph, Op, Tensor
+
+KNOWN_CHAINS = [
+    *((4, budget, cost) for budget, cost in zip(range(2, 7), (math.inf, 15, 11, 10, 9), strict=True)),
+    *((8, budget, cost) for budget, cost in zip(range(2, 8), (math.inf, 45, 26, 22, 21, 20), strict=True)),
+    *((8, budget, cost) for budget, cost in zip(range(8, 11), (19, 18, 17), strict=True)),
+]
+"""Layers of a unit chain, a budget, and the least cost, which core's tests check with the oracle."""
 
 
 @st.composite

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from checkmate import DFGraph, Problem, Schedule, Status, keep_all_peak, simulate
 from checkmate.generators import chain, residual, transformer
 from checkmate.testing import SolverConformance, optimum
-from checkmate.testing.golden import Golden, golden_problems
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.dynamic import NestedSchedules
 from checkmate_solvers.chains.sections import sections
 
-from .strategies import training_chains
+from .strategies import KNOWN_CHAINS, training_chains
 
 
 class TestConformance(SolverConformance):
@@ -75,13 +74,12 @@ def test_it_never_costs_more_than_revolve(graph: DFGraph, data: st.DataObject) -
     assert optimum(problem) <= ChainDP().solve(problem).cost <= Revolve().solve(problem).cost
 
 
-@pytest.mark.parametrize(
-    "golden", [g for g in golden_problems() if g.name.startswith("chain")], ids=lambda golden: golden.name
-)
-def test_it_is_optimal_on_the_known_chains(golden: Golden) -> None:
-    found = ChainDP().solve(golden.problem)
-    assert found.cost == golden.optimum
-    assert (found.status is Status.INFEASIBLE) == math.isinf(golden.optimum)
+@pytest.mark.parametrize("fixed_order", [False, True])
+@pytest.mark.parametrize(("layers", "budget", "least"), KNOWN_CHAINS)
+def test_it_is_optimal_on_the_known_chains(layers: int, budget: int, least: float, fixed_order: bool) -> None:
+    found = ChainDP().solve(Problem(graph=chain(layers), budget=budget, fixed_order=fixed_order))
+    assert found.cost == least
+    assert (found.status is Status.INFEASIBLE) == math.isinf(least)
 
 
 @given(st.integers(2, 5), st.integers(1, 9), st.integers(1, 5))

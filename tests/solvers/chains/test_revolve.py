@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from checkmate import DFGraph, Problem, Schedule, Status, keep_all_peak, simulate
 from checkmate.generators import chain, transformer
 from checkmate.testing import SolverConformance
-from checkmate.testing.golden import Golden, golden_problems
 from checkmate_solvers.chains import Chain, ChainDP, Revolve, recognise
 from checkmate_solvers.chains.revolve import binomial_sequence, forward_steps
 
-from .strategies import training_chains
+from .strategies import KNOWN_CHAINS, training_chains
 
 
 class TestConformance(SolverConformance):
@@ -50,13 +49,12 @@ def test_the_schedule_has_the_forward_steps_and_slots_of_the_closed_form(layers:
     assert timeline.peak <= slots + 2  # a state and two gradients, or two states and one, beside slots − 1
 
 
-@pytest.mark.parametrize(
-    "golden", [g for g in golden_problems() if g.name.startswith("chain")], ids=lambda golden: golden.name
-)
-def test_it_is_optimal_on_the_known_chains(golden: Golden) -> None:
-    found = Revolve().solve(golden.problem)
-    assert found.cost == golden.optimum
-    assert (found.status is Status.INFEASIBLE) == math.isinf(golden.optimum)
+@pytest.mark.parametrize("fixed_order", [False, True])
+@pytest.mark.parametrize(("layers", "budget", "least"), KNOWN_CHAINS)
+def test_it_is_optimal_on_the_known_chains(layers: int, budget: int, least: float, fixed_order: bool) -> None:
+    found = Revolve().solve(Problem(graph=chain(layers), budget=budget, fixed_order=fixed_order))
+    assert found.cost == least
+    assert (found.status is Status.INFEASIBLE) == math.isinf(least)
 
 
 @given(training_chains(), st.integers(1, 7))

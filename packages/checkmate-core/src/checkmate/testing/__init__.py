@@ -1,4 +1,4 @@
-"""Tools for tests of plugins: strategies, the oracle, conformance classes, problems with known optima.
+"""Tools for tests of plugins: strategies, the oracle, conformance classes.
 
 Needs the extra ``checkmate-core[testing]``. ``pytest -p checkmate.testing.plugin --pyargs
 checkmate.testing.suite --checkmate-solver NAME`` checks an installed solver without a test file.
