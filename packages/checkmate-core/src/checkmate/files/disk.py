@@ -143,7 +143,7 @@ def replace_file(file: str | os.PathLike[str], content: bytes, *, follow: bool =
     """
     try:
         if follow and is_stream(file):
-            _write_directly(file, content)
+            Path(file).write_bytes(content)
         else:
             _write_beside(os.path.realpath(file) if follow else os.fspath(file), content, follow=follow)
     except OSError as error:
@@ -153,13 +153,13 @@ def replace_file(file: str | os.PathLike[str], content: bytes, *, follow: bool =
 
 
 def is_stream(file: str | os.PathLike[str]) -> bool:
-    """Whether ``file`` is a device, a pipe, or the file to which standard output or error goes.
+    """Whether ``file`` is there, and no regular file: a device, or a pipe.
 
     Raises:
         OSError: if its type can't be read.
     """
     found = _look(file)
-    return found is not None and (not stat.S_ISREG(found.st_mode) or _standard(found) is not None)
+    return found is not None and not stat.S_ISREG(found.st_mode)
 
 
 def _look(file: str | os.PathLike[str]) -> os.stat_result | None:
@@ -167,24 +167,6 @@ def _look(file: str | os.PathLike[str]) -> os.stat_result | None:
         return os.stat(file)
     except FileNotFoundError:
         return None
-
-
-def _standard(found: os.stat_result) -> int | None:
-    """The descriptor of standard output or error, if ``found`` is one of them."""
-    for number in (1, 2):
-        with contextlib.suppress(OSError):  # closed
-            if os.path.samestat(os.fstat(number), found):
-                return number
-    return None
-
-
-def _write_directly(file: str | os.PathLike[str], content: bytes) -> None:
-    standard = _standard(os.stat(file))
-    number = os.open(file, os.O_WRONLY) if standard is None else os.dup(standard)
-    try:
-        _write_all(number, content)
-    finally:
-        os.close(number)
 
 
 def _write_beside(target: str, content: bytes, *, follow: bool) -> None:
@@ -208,20 +190,9 @@ def _write_beside(target: str, content: bytes, *, follow: bool) -> None:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
-    with contextlib.suppress(OSError):  # some systems can't; the file is whole with or without
-        _flush_folder(folder or os.curdir)
 
 
 def _write_all(number: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(number, rest) :]
-
-
-def _flush_folder(folder: str) -> None:
-    """Make the rename survive a power cut."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
