@@ -59,12 +59,10 @@ def test_a_difference_names_its_place(other: DFGraph, text: str) -> None:
     assert text in differences(GRAPH, other)
 
 
-def test_the_first_op_of_several_is_named_and_harmless_facts_are_said_apart() -> None:
+def test_the_first_op_of_several_is_named_and_harmless_facts_are_not() -> None:
     other = with_op(1, inputs=(0,), outputs=(3, 4), cost=2.0)
     other = replace(other, ops=(*other.ops[:2], replace(other.ops[2], inputs=(4,))), fixed_size=5)
-    assert differences(GRAPH, other) == (
-        "op 1 'conv' reads tensor 2, not 0; costs, fixed bytes differ, too, which alone would not matter"
-    )
+    assert differences(GRAPH, other) == "op 1 'conv' reads tensor 2, not 0"
 
 
 HARMLESS: dict[str, Callable[[DFGraph], DFGraph]] = {

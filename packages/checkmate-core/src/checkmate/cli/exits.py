@@ -17,29 +17,21 @@ import click
 
 from checkmate.errors import CheckmateError, InfeasibleBudgetError, InvalidScheduleError
 
-__all__ = ["BadInput", "Interrupted", "NoSchedule", "NotValid", "OverPeak", "clean_exits"]
+__all__ = ["BadInput", "Failed", "Interrupted", "NotValid", "clean_exits"]
 
 
-class NoSchedule(click.ClickException):
-    """There is no schedule."""
+class Failed(click.ClickException):
+    """There is no schedule, or a training step held more bytes than the simulator says."""
 
     exit_code = 1
 
 
-class NotValid(click.ClickException):
+class NotValid(Failed):
     """The judge rejects a schedule, which is the answer of the command, not an error."""
-
-    exit_code = 1
 
     def show(self, file: object = None) -> None:
         """Print one line, without click's "Error:"."""
         click.echo(f"Not valid: {self.format_message()}", err=True)
-
-
-class OverPeak(click.ClickException):
-    """A training step held more bytes than the simulator says."""
-
-    exit_code = 1
 
 
 class BadInput(click.ClickException):
@@ -65,7 +57,7 @@ def clean_exits() -> Iterator[None]:
     try:
         yield
     except InfeasibleBudgetError as error:
-        raise NoSchedule(str(error)) from error
+        raise Failed(str(error)) from error
     except InvalidScheduleError as error:
         raise NotValid(str(error)) from error
     except BrokenPipeError as error:

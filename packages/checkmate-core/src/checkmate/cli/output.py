@@ -33,7 +33,6 @@ __all__ = [
     "print_table",
     "say",
     "terminal",
-    "terminal_width",
 ]
 
 Line = Sequence[tuple[str, str]]
@@ -55,11 +54,6 @@ class _Terminal(Console):
 def terminal(*, stderr: bool = False) -> Console:
     """A console for text for people, without markup; plain text if stdout is not a terminal."""
     return _Terminal(stderr=stderr, markup=False, highlight=False, emoji=False)
-
-
-def terminal_width() -> int:
-    """Columns of stdout; 80 if it is not a terminal and COLUMNS is not set."""
-    return terminal().width
 
 
 def blocks_are_safe() -> bool:

@@ -71,14 +71,8 @@ class Options:
     Attributes:
         budget: bytes of everything that the step holds at once; a share of the step's peak without
             recomputation; or ``"auto"``, the memory that the device has left.
-        solver: as in :class:`Settings`, and likewise below.
-        time_limit: seconds for the solver, for each plan.
-        cost_model: a name, or a cost model.
-        workspaces: whether the workspace of each op is measured.
-        reserve: bytes that the step holds besides.
-        cache: whether measured costs and schedules are kept on disk.
-        on_progress: called with the reports of planning.
-        progress: whether a line on stderr shows them; None = on a terminal and in a notebook.
+
+    The other fields are those of :class:`Settings`.
     """
 
     budget: Budget = AUTO

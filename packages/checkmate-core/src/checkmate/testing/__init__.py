@@ -14,14 +14,13 @@ for _needed in ("hypothesis", "pytest"):
             f"'checkmate.testing' needs {_needed}: {install_hint('checkmate-core[testing]')}"
         )
 
-from checkmate.testing.conformance import (  # noqa: E402 - only where it can be imported
-    CostModelConformance,
-    ExecutorConformance,
-    ExporterConformance,
-    FrontendConformance,
-    SolverConformance,
-)
-from checkmate.testing.oracle import cheapest_schedule, optimum  # noqa: E402
+# ruff: noqa: E402 - only where they can be imported
+from checkmate.testing.conformance.cost_model import CostModelConformance
+from checkmate.testing.conformance.executor import ExecutorConformance
+from checkmate.testing.conformance.exporter import ExporterConformance
+from checkmate.testing.conformance.frontend import FrontendConformance
+from checkmate.testing.conformance.solver import SolverConformance
+from checkmate.testing.oracle import cheapest_schedule, optimum
 
 __all__ = [
     "CostModelConformance",

@@ -100,17 +100,12 @@ def training_steps(draw: st.DrawFn, *, min_layers: int = 2, max_layers: int = 4)
 
 
 @st.composite
-def branches(draw: st.DrawFn, *, max_branches: int = 3, max_length: int = 3) -> DFGraph:
-    """Parallel chains, listed in turns, and an op that joins their ends; here the order of ops matters.
+def branches(draw: st.DrawFn) -> DFGraph:
+    """A few parallel chains, listed in turns, and an op that joins their ends; here the order of ops matters.
 
     Finishing one branch before the next holds fewer bytes than taking turns; one op makes one tensor.
-
-    Args:
-        draw: given by Hypothesis.
-        max_branches: largest number of chains, ≥ 2.
-        max_length: largest number of ops in a chain.
     """
-    lengths = draw(st.lists(st.integers(1, max_length), min_size=2, max_size=max_branches))
+    lengths = draw(st.lists(st.integers(1, 3), min_size=2, max_size=3))
     turns = draw(st.permutations([branch for branch, length in enumerate(lengths) for _ in range(length)]))
     ends: dict[int, int] = {}
     reads: list[list[int]] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from checkmate.plugins import Trial
-from checkmate.testing.conformance import (
+from checkmate.testing import (
     CostModelConformance,
     ExecutorConformance,
     ExporterConformance,

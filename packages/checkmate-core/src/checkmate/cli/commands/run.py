@@ -11,7 +11,7 @@ import click
 from checkmate import simulate as judge
 from checkmate.cli import options
 from checkmate.cli.commands.programs import Program, ProgramCommand, cost_model, graph_of, tracing_options
-from checkmate.cli.exits import BadInput, OverPeak
+from checkmate.cli.exits import BadInput, Failed
 from checkmate.cli.output import foreign_code, print_json, print_table, say
 from checkmate.cli.progress import counting
 from checkmate.cli.progress import steps as watching
@@ -102,7 +102,7 @@ def run(
     else:
         _print(reports, peak, beyond)
     if beyond is not None and beyond > 0:
-        raise OverPeak(f"a step held {beyond} bytes more than the simulator's peak of {peak} bytes")
+        raise Failed(f"a step held {beyond} bytes more than the simulator's peak of {peak} bytes")
 
 
 class _ScheduleFile(NamedTuple):

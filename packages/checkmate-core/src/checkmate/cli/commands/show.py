@@ -23,7 +23,7 @@ from checkmate.cli.output import (
     print_lines,
     print_table,
     say,
-    terminal_width,
+    terminal,
 )
 from checkmate.errors import InvalidScheduleError
 from checkmate.files.serialize import read_graph, read_schedule, read_schedule_with_meta
@@ -211,7 +211,7 @@ def _share(size: int, whole: int) -> str:
 def _print_timeline(timeline: Timeline, budget: int | None) -> None:
     reading = Reading(timeline)
     glyphs = BLOCKS if blocks_are_safe() else ASCII
-    curve = picture(reading.memory, reading.phases, width=terminal_width(), budget=budget, glyphs=glyphs)
+    curve = picture(reading.memory, reading.phases, width=terminal().width, budget=budget, glyphs=glyphs)
     print_lines(_headline(reading, budget))
     print_lines([(text, _COLOURS.get(what, "")) for text, what in line] for line in curve)
     if curve:

@@ -11,7 +11,7 @@ import click
 from checkmate.cli import options
 from checkmate.cli.commands.solve import solution_facts
 from checkmate.cli.commands.workers import workers
-from checkmate.cli.exits import Interrupted, NoSchedule
+from checkmate.cli.exits import Failed, Interrupted
 from checkmate.cli.options import budget_list
 from checkmate.cli.output import exported, foreign_code, json_bytes, print_json, print_lines, print_table, say
 from checkmate.cli.progress import counting
@@ -131,7 +131,7 @@ def sweep(
     if early is not None:
         raise Interrupted(f"Interrupted {early}: the frontier has only these.")
     if not frontier.points:
-        raise NoSchedule(
+        raise Failed(
             "no schedule was found for any of these budgets: 'checkmate show' names a budget that is enough"
         )
 
