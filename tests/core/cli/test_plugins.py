@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from checkmate.cli.commands.installation import plugins
 from checkmate.plugins import (
     CostModelSpec,
     ExecutorSpec,
@@ -158,9 +157,3 @@ def test_a_plugin_that_is_missing_is_listed_with_its_error(
     result = checkmate("plugins", "--json")
     assert result.exit_code == 0
     assert "no installed distribution" in json.loads(result.stdout)["plugins"][1]["error"]
-
-
-def test_the_command_works_in_another_program() -> None:
-    result = CliRunner().invoke(plugins, ["--json"])
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["commands"] == []

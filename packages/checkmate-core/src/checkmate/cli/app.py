@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import click
@@ -108,11 +109,8 @@ class App(click.Group):
         if not self._asked:
             self._asked = True
             with foreign_code():
-                register_commands(self, announce=self._next_turn)
+                register_commands(self, announce=partial(setattr, self, "_turn"))
             self._turn = ""
-
-    def _next_turn(self, owner: str) -> None:
-        self._turn = owner
 
 
 @contextmanager

@@ -209,11 +209,7 @@ def _loading() -> Iterator[Finding]:
 def load_errors(program: str, time_limit: float = _TIME_LIMIT_S) -> list[str]:
     """The errors of a Python program, each on one line, in a process outside of the current folder.
 
-    They are the lines ``failed: …`` that it prints, and the reason if it ends early.
-
-    Args:
-        program: its code.
-        time_limit: seconds.
+    They are the lines ``failed: …`` that it prints, and the reason if it ends early. The limit is in seconds.
     """
     end = f"\nimport os\nos.write(1, b'\\n{_LOADED}')\nos._exit(0)"  # waits for no thread of foreign code
     paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

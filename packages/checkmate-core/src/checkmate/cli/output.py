@@ -134,12 +134,8 @@ def exported(output: Path, by: str) -> Iterator[Path]:
     The path has the same name, in an empty folder, which is the current folder inside the block: an exporter
     may write partial files, and libraries such as matplotlib look for settings in the current folder.
 
-    Args:
-        output: the final path.
-        by: the name in messages of the code inside the block.
-
     Raises:
-        PluginError: if the block fails by a fault of its code, or writes no file.
+        PluginError: if the block fails by a fault of its code, or writes no file; names it as ``by``.
         OSError: if the file can't be written.
     """
     with TemporaryDirectory(prefix="checkmate-") as folder:

@@ -34,11 +34,7 @@ def report_text(report: Progress, unit: str) -> str:
 
 @contextmanager
 def watching(unit: str, console: Console | None = None) -> Iterator[Callable[[Progress], None]]:
-    """Show the reports of a solver while it works; on Ctrl-C, the last one.
-
-    Args:
-        unit: of the costs.
-        console: the output; None = stderr.
+    """Show the reports of a solver, with costs in ``unit``, while it works; on Ctrl-C, the last one.
 
     Raises:
         Interrupted: in place of KeyboardInterrupt.
@@ -63,11 +59,7 @@ def steps(what: str, console: Console | None = None) -> Iterator[Callable[[Progr
     """Show the step of each report while ``what`` is in progress."""
     with _bar(SpinnerColumn(), TextColumn(what), TextColumn("{task.description}"), console=console) as bar:
         task = bar.add_task("", total=None)
-
-        def tell(report: Progress) -> None:
-            bar.update(task, description=printable(report.step))
-
-        yield tell
+        yield lambda report: bar.update(task, description=printable(report.step))
 
 
 @contextmanager

@@ -80,10 +80,6 @@ def delete_entries(folder: Path) -> int:
 def read_file(file: str | os.PathLike[str], *, max_size: int = MAX_SIZE) -> bytes:
     """All bytes of a regular file; pipes and devices are refused: reading them may block for ever.
 
-    Args:
-        file: the path.
-        max_size: bytes; a larger file is refused.
-
     Raises:
         FormatError: if it is not a regular file, or is too large; names it, and says what to do.
         OSError: if it can't be read.

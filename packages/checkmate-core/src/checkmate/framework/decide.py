@@ -52,11 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 def auto_budget(resident: int, obtainable: int) -> int:
-    """The budget ``"auto"`` in bytes.
-
-    Args:
-        resident: bytes of the step that are allocated already.
-        obtainable: bytes that this process can still allocate on the device.
+    """The budget ``"auto"`` in bytes, of the bytes that are resident and obtainable.
 
     >>> auto_budget(100, 1000)
     1000
@@ -75,10 +71,8 @@ def unknown_memory(device: object) -> BudgetError:
 def available_memory(root: Path = Path("/")) -> int:
     """Bytes of the system's memory that this process can still allocate, on Linux.
 
-    The smaller of the kernel's ``MemAvailable`` and the rest of the control group's limit.
-
-    Args:
-        root: the folder that holds ``proc`` and ``sys``.
+    The smaller of the kernel's ``MemAvailable`` and the rest of the control group's limit; ``root`` is the
+    folder that holds ``proc`` and ``sys``.
 
     Raises:
         BudgetError: on other systems.
@@ -108,8 +102,8 @@ def in_bytes(options: _Options, device: object, resident: int, obtainable: Calla
     Args:
         options: of the step.
         device: that the step runs on, for the log.
-        resident: bytes of the step that are allocated there already.
-        obtainable: gives the bytes that this process can still allocate there.
+        resident: bytes.
+        obtainable: gives bytes; called for ``"auto"`` only.
 
     Raises:
         BudgetError: if the free memory of the device is unknown.

@@ -93,10 +93,6 @@ def _other_set(
 def late_frees(graph: DFGraph, schedule: Schedule) -> dict[int, list[int]]:
     """The copies that must be held until a run is over, although no op reads them so late.
 
-    Args:
-        graph: the graph.
-        schedule: valid.
-
     Returns:
         Number of a run → the tensors whose copies, made by an earlier run and not read by this one, are
         resident until it is over: because they are freed after it and before the next run, or because it

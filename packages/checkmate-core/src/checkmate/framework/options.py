@@ -137,11 +137,7 @@ class Options:
         return cls(**settings | read)
 
     def listener(self, stage: str = "") -> OnProgress | None:
-        """Passes reports on to ``on_progress`` and to the line on stderr; None if neither wants them.
-
-        Args:
-            stage: written before each report on the line; empty = the report names its stage.
-        """
+        """Passes reports to ``on_progress`` and, after ``stage``, to the line on stderr; None = to none."""
         on_line = wanted(self.progress)
         if self.on_progress is None and not on_line:
             return None
@@ -155,21 +151,13 @@ class Options:
         return listener
 
     def report(self, step: str) -> None:
-        """Report that a stage begins, inside of the block of a longer one; the line shows it until the next.
-
-        Args:
-            step: the stage in words, as ``"counting bytes"``.
-        """
+        """Report that a stage, such as ``"counting bytes"``, begins inside of the block of a longer one."""
         if (listener := self.listener()) is not None:
             listener(Progress(None, 0.0, 0.0, step))
 
     @contextmanager
     def planning(self, step: str) -> Iterator[None]:
-        """Log and report that a stage of planning begins; the line is erased at the end of the block.
-
-        Args:
-            step: the stage in words, as ``"tracing"``.
-        """
+        """Log and report that a stage, such as ``"tracing"``, begins; the line is erased after the block."""
         _log.info("%s", step)
         with showing():
             self.report(step)

@@ -65,13 +65,7 @@ class Prices:
 
 
 def price(graph: DFGraph, prices: Prices, cost_model: str | CostModel, *, workspaces: bool) -> DFGraph:
-    """The graph with the costs of a cost model.
-
-    Args:
-        graph: without costs.
-        prices: of its ops.
-        cost_model: a name, see above, or a cost model.
-        workspaces: whether they are measured where the cost model measures nothing.
+    """The graph with the costs of a cost model; ``workspaces`` = measure them whatever the cost model is.
 
     Raises:
         CostError: if the cost model can't price this graph, e.g. for a device that is in no table.

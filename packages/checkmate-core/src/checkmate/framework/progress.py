@@ -32,8 +32,7 @@ _COLUMNS = 100
 def wanted(progress: bool | None) -> bool:
     """Whether the line is written: by the setting; for None, on a terminal or in a notebook, by one rank.
 
-    Args:
-        progress: the setting; ``CHECKMATE_PROGRESS=0`` in the environment overrides it.
+    ``CHECKMATE_PROGRESS=0`` in the environment overrides the setting.
     """
     if progress is False or os.environ.get(_VARIABLE) == "0":
         return False
@@ -60,12 +59,7 @@ def showing(allowed: bool = True) -> Iterator[None]:
 
 
 def show(report: Progress, stage: str = "") -> None:
-    """Replace the line by a report, where the line is allowed.
-
-    Args:
-        report: of planning, or of a solver.
-        stage: written before the report; empty = the report names its stage.
-    """
+    """Replace the line by a stage and a report, where the line is allowed; many a report names its stage."""
     _line.replace(_text(report, stage))
 
 

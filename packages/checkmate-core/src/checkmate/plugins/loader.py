@@ -79,14 +79,10 @@ def installed_plugins() -> tuple[LoadedPlugin, ...]:
 
 
 def register_commands(cli: Any, *, announce: Callable[[str], None] | None = None) -> dict[str, str]:
-    """Let every plugin add its commands to ``cli``, a ``click.Group``.
-
-    Args:
-        cli: the group.
-        announce: called with the ``owner`` of each plugin before its turn.
+    """Let every plugin add its commands to ``cli``, a ``click.Group``; announce each before its turn.
 
     Returns:
-        the error, on one line, of each plugin whose commands failed, by its ``owner``.
+        The error, on one line, of each plugin whose commands failed, by its ``owner``.
     """
     manager, loaded, errors = _load()
     errors.clear()

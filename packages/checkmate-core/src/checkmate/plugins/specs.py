@@ -255,10 +255,6 @@ class FrontendSpec:
     requires: tuple[str, ...] = ()
 
 
-def _no_trials() -> Sequence[Trial]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSpec:
     """One executor that a plugin offers; fields as in :class:`SolverSpec`.
@@ -275,7 +271,7 @@ class ExecutorSpec:
     load: Callable[[], Executor]
     features: frozenset[str] = frozenset()
     requires: tuple[str, ...] = ()
-    trials: Callable[[], Sequence[Trial]] = _no_trials
+    trials: Callable[[], Sequence[Trial]] = tuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

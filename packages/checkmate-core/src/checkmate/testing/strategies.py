@@ -36,14 +36,9 @@ _COSTS = st.sampled_from([0.0, 1.0, 2.0, 5.0, 0.25])
 def graphs(draw: st.DrawFn, *, min_ops: int = 1, max_ops: int = 8, recomputable: bool = False) -> DFGraph:
     """Graphs of every kind.
 
-    Ops with no, one or several outputs, with workspace, ops that reuse inputs, that run only once or that no
-    output needs; zero sizes and costs; graph inputs, which may be outputs too; fixed bytes.
-
-    Args:
-        draw: given by Hypothesis.
-        min_ops: least number of ops.
-        max_ops: largest number of ops.
-        recomputable: True = every op may run many times.
+    Ops with no, one or several outputs, with workspace, ops that reuse inputs, that run only once (unless
+    ``recomputable``) or that no output needs; zero sizes and costs; graph inputs, which may be outputs too;
+    fixed bytes.
     """
     n_ops = draw(st.integers(min_ops, max_ops))
     n_inputs = draw(st.integers(0, 2))
@@ -82,11 +77,6 @@ def training_steps(draw: st.DrawFn, *, min_layers: int = 2, max_layers: int = 4)
     """Chains of layers with mirrored backward and perhaps a skip edge; small budgets need recomputation.
 
     Layer i's gradient reads the gradient before it and the layer's output; one op makes one tensor.
-
-    Args:
-        draw: given by Hypothesis.
-        min_layers: least number of layers, each of two ops.
-        max_layers: largest number of layers.
     """
     layers = draw(st.integers(min_layers, max_layers))
     n = 2 * layers
@@ -231,7 +221,7 @@ def valid_schedules(draw: st.DrawFn, graph: DFGraph, *, reorder: bool = False) -
     Args:
         draw: given by Hypothesis.
         graph: the graph.
-        reorder: True = first runs in any order that the graph allows; False = in base order.
+        reorder: whether first runs may leave the base order.
     """
     steps: list[Step] = []
     resident = set(graph.inputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import click
@@ -26,7 +26,7 @@ from checkmate.plugins import (
 from checkmate.text.printable import excerpt
 from checkmate.units import format_bytes
 
-__all__ = ["cache", "command_owners", "doctor", "plugins"]
+__all__ = ["cache", "doctor", "plugins"]
 
 _REGISTRIES: Mapping[str, tuple[Registry[Any, Any], tuple[str, ...]]] = {
     "solvers": (SOLVERS, ("guarantee", "cite")),
@@ -46,9 +46,10 @@ def plugins(ctx: click.Context, /, as_json: bool) -> None:
 
     Exit code: 0, even if plugins are broken ('checkmate doctor' says 1 then).
     """
-    owners = command_owners(ctx)
+    app: Any = ctx.find_root().command
+    owners = app.command_owners()
     if as_json:
-        print_json(_facts(ctx, owners))
+        print_json(_facts(app, owners))
         return
     rows = [(p.name, p.distribution, failure(p) or "ok") for p in installed_plugins()]
     print_table("plugins", rows)
@@ -62,13 +63,7 @@ def plugins(ctx: click.Context, /, as_json: bool) -> None:
         click.echo(excerpt(f"{clash.kind.capitalize()} {clash.name!r} can't be used: {text}"))
 
 
-def command_owners(ctx: click.Context) -> dict[str, str]:
-    """The plugin that added each command; empty inside the command group of another program."""
-    owners: Callable[[], dict[str, str]] = getattr(ctx.find_root().command, "command_owners", dict)
-    return owners()
-
-
-def _facts(ctx: click.Context, owners: Mapping[str, str]) -> dict[str, object]:
+def _facts(app: Any, owners: Mapping[str, str]) -> dict[str, object]:
     offered = {
         key: [_listed(spec, ("name", "summary", *extra)) for spec in registry.specs()]
         for key, (registry, extra) in _REGISTRIES.items()
@@ -85,7 +80,10 @@ def _facts(ctx: click.Context, owners: Mapping[str, str]) -> dict[str, object]:
             for plugin in installed_plugins()
         ],
         **offered,
-        "commands": list(_commands(ctx, owners)),
+        "commands": [
+            {"name": name, "summary": command.get_short_help_str(200), "plugin": owners.get(name)}
+            for name, command in sorted(app.commands.items())
+        ],
         "ambiguous": [clash._asdict() for clash in clashes()],
     }
 
@@ -100,12 +98,6 @@ def _text(value: object) -> str:
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 
-def _commands(ctx: click.Context, owners: Mapping[str, str]) -> Iterator[dict[str, object]]:
-    root = ctx.find_root().command
-    for name, command in sorted(root.commands.items()) if isinstance(root, click.Group) else ():
-        yield {"name": name, "summary": command.get_short_help_str(200), "plugin": owners.get(name)}
-
-
 @click.command(epilog=options.examples("checkmate doctor", "checkmate doctor --json"))
 @options.as_json
 @click.pass_context
@@ -114,7 +106,7 @@ def doctor(ctx: click.Context, /, as_json: bool) -> None:
 
     Exit codes: 0 no problem; 1 there is a problem, with advice.
     """
-    command_owners(ctx)  # loads the commands of plugins, which may fail, too
+    ctx.find_root().command.command_owners()  # type: ignore[attr-defined]  # loads the plugins' commands
     found = findings()
     problems = [finding for finding in found if finding.level == "problem"]
     if as_json:

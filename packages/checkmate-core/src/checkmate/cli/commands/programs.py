@@ -27,12 +27,7 @@ _INSTALL = f"for PyTorch {install_hint('checkmate-torch')}; for TensorFlow the s
 
 
 class Program(NamedTuple):
-    """A program as the user names it.
-
-    Attributes:
-        framework: the name of the frontend.
-        factory: ``MODULE:FACTORY``.
-    """
+    """A program as the user names it: the name of a frontend, and ``MODULE:FACTORY``."""
 
     framework: str
     factory: str
@@ -116,34 +111,22 @@ def tracing_options(
 ) -> dict[str, Any]:
     """The options for a frontend's ``trace``: the chosen cost model, and progress if it reports any."""
     options: dict[str, Any] = {} if cost_model is None else {"cost_model": cost_model}
-    if _takes(frontend.trace, "on_progress"):
+    known = inspect.signature(frontend.trace).parameters
+    if "on_progress" in known or any(p.kind is p.VAR_KEYWORD for p in known.values()):
         options["on_progress"] = on_progress
     return options
 
 
 def graph_of(traced: Traced, by: str) -> DFGraph:
-    """The graph of a traced program.
-
-    Args:
-        traced: what a plugin returned.
-        by: that plugin, for the message.
+    """The graph that a plugin traced.
 
     Raises:
-        BadInput: if it is not a graph.
+        BadInput: if it is not a graph; names the plugin as ``by``.
     """
     graph: object = traced.graph
     if not isinstance(graph, DFGraph):
         raise BadInput(f"the {by} gave a {type(graph).__name__}, not a graph")
     return graph
-
-
-def _takes(function: Callable[..., object], argument: str) -> bool:
-    """Whether a function accepts an argument of this name."""
-    try:
-        known = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
-    return argument in known or any(p.kind is p.VAR_KEYWORD for p in known.values())
 
 
 def _imported(module: str) -> ModuleType:

@@ -106,19 +106,12 @@ def run(
 
 
 class _ScheduleFile(NamedTuple):
-    """A schedule that was read before its program is traced.
-
-    Attributes:
-        content: of the file.
-        name: of the file.
-        digest: of the graph that the schedule is for.
-        graph: that graph, if the user has it.
-    """
+    """A schedule that was read before its program is traced, and the graph that it is for."""
 
     content: bytes
     name: str
-    digest: str
-    graph: DFGraph | None
+    digest: str  # of the graph
+    graph: DFGraph | None  # if the user has it
 
     @classmethod
     def read(cls, schedule: options.Input, graph: options.Input | None, max_size: int) -> _ScheduleFile:

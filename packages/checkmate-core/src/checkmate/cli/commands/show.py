@@ -87,11 +87,10 @@ def show(
     if exporter is not None and output is None:
         raise click.BadParameter("say where to write: -o FILE.", param_hint="'--format'")
     whole = read_graph(graph, max_size=max_size)
-    steps, meta = (
-        _everything(whole)
-        if schedule is None
-        else read_schedule_with_meta(schedule, whole, max_size=max_size)
-    )
+    if schedule is None:
+        steps, meta = Schedule.from_sequence(whole, range(whole.n_ops)), dict[str, Any]()
+    else:
+        steps, meta = read_schedule_with_meta(schedule, whole, max_size=max_size)
     limit = _limit(budget, meta, whole)
     timeline = judge(whole, steps)
     with foreign_code():
@@ -114,10 +113,6 @@ def _export(timeline: Timeline, output: Path, budget: int | None, exporter: str 
     with exported(output, f"exporter {name!r} of {owner}") as file, foreign_code():
         writer.write(timeline, file, budget=budget)
     say(f"{output}: written by the exporter {name!r}.")
-
-
-def _everything(graph: DFGraph) -> tuple[Schedule, dict[str, Any]]:
-    return Schedule.from_sequence(graph, range(graph.n_ops)), {}
 
 
 def _limit(budget: str | None, meta: dict[str, Any], graph: DFGraph) -> int | None:

@@ -97,11 +97,6 @@ def hard_problems(draw: st.DrawFn, *, fixed_order: bool | None = None, time_limi
     """Graphs of 7 to 12 ops, small enough for the oracle.
 
     The budget is that, of eight, where heuristics miss the optimum by most, or by least, or the tightest.
-
-    Args:
-        draw: given by Hypothesis.
-        fixed_order: of the problems; None draws it.
-        time_limit: of the problems.
     """
     steps = training_steps(min_layers=4, max_layers=6)
     graph = draw(_priced(st.one_of(steps, dressed(steps), dressed(branches()), *[_local_graphs()] * 2)))
