@@ -68,11 +68,9 @@ def counting(what: str, console: Console | None = None) -> Iterator[Callable[[in
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with _bar(*columns, console=console) as bar:
         task = bar.add_task("", total=None)
-
-        def tell(done: int, total: int, latest: str) -> None:
-            bar.update(task, completed=done, total=total, description=printable(latest))
-
-        yield tell
+        yield lambda done, total, latest: bar.update(
+            task, completed=done, total=total, description=printable(latest)
+        )
 
 
 @contextmanager

@@ -45,8 +45,7 @@ class ScheduleCache:
     """Schedules on disk; several processes may share a directory.
 
     Args:
-        directory: of the files; it is made with the first one. None =
-            :func:`default_directory`.
+        directory: of the files; it is made with the first one. None = :func:`default_directory`.
 
     The question holds versions, so a new version of a solver gets new entries; after changing the code of a
     solver without a new version, call :meth:`clear`. Failures of the disk are logged as warnings and fail no
@@ -72,13 +71,12 @@ class ScheduleCache:
         """The known answer of ``solver`` to ``problem``, or None.
 
         Args:
-            problem: the question; its ``on_progress`` makes no difference.
+            problem: the question.
             solver: from :func:`identity_of`, or a name with versions.
             judge: makes a solution of a claim, or raises ``SolverError``.
 
         Returns:
-            the solution from ``judge``; ``origin["cache"]`` names the file, ``seconds`` is the wall time of
-            the original solve.
+            the judged solution; ``origin["cache"]`` names the file, ``seconds`` is that of the first solve.
         """
         question = _question(problem, solver)
         file = self._file(question)

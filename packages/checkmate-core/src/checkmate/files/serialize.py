@@ -128,7 +128,7 @@ def read_schedule(source: Source, graph: DFGraph, *, max_size: int = MAX_SIZE) -
     Args:
         source: as in :func:`read_graph`.
         graph: the graph that it must be for, compared by digest; names of ops don't count.
-        max_size: as in :func:`read_graph`.
+        max_size: bytes.
 
     Raises:
         FormatError: if it is not a schedule of a known version, belongs to another graph, or as in

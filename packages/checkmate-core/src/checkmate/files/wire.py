@@ -123,15 +123,10 @@ def encoded(wire: msgspec.Struct, encoding: Encoding) -> bytes:
 
 
 def decoded(content: bytes, where: str, wire: type[_Wire]) -> _Wire:
-    """Read a tree in either encoding, and check it against its format.
+    """Read a tree in either encoding, and check it against its format; ``where`` names it in messages.
 
     Format and version are checked first, so that for a newer file the error names the version, not a missing
     key.
-
-    Args:
-        content: the bytes.
-        where: their name in messages: a path.
-        wire: the expected format.
 
     Raises:
         FormatError: names ``where`` and the place.

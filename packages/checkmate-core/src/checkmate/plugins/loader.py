@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module, metadata
@@ -194,26 +194,26 @@ def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
             if not isinstance(specs, Iterable):
                 raise PluginError(f"{hook} returned {specs!r}, not an iterable of {expected.__name__}")
             for spec in specs:
-                if not isinstance(spec, expected):
-                    raise PluginError(
-                        f"{hook} returned {spec!r}, which is not of the class {expected.__name__}"
-                    )
-                texts: tuple[object, ...] = (spec.name, spec.summary)
-                if not all(isinstance(text, str) and text.strip() and text.isprintable() for text in texts):
-                    raise PluginError(
-                        f"{hook} returned {spec!r}, whose name or summary is not one line of text"
-                    )
-                if not isinstance(spec.requires, tuple):
-                    raise PluginError(
-                        f"{hook} returned {spec!r}, whose requires is not a tuple: is a comma missing?"
-                    )
-                if spec.name in names:
-                    raise PluginError(f"{hook} returned two specs of the name {spec.name!r}")
+                if slip := _slip(spec, expected, names):
+                    raise PluginError(f"{hook} returned {slip}")
                 names.add(spec.name)
-                suffix: object = getattr(spec, "suffix", ".")
-                if not isinstance(suffix, str) or not suffix.startswith("."):
-                    raise PluginError(f"{hook} returned {spec!r}, whose suffix does not start with a dot")
                 yield spec
+
+
+def _slip(spec: object, expected: type[Spec], names: Set[str]) -> str | None:
+    """What is wrong with an offer of a hook that has offered other names; None if nothing is."""
+    if not isinstance(spec, expected):
+        return f"{spec!r}, which is not of the class {expected.__name__}"
+    texts: tuple[object, ...] = (spec.name, spec.summary)
+    if not all(isinstance(text, str) and text.strip() and text.isprintable() for text in texts):
+        return f"{spec!r}, whose name or summary is not one line of text"
+    requires: object = spec.requires
+    if not isinstance(requires, tuple):
+        return f"{spec!r}, whose requires is not a tuple: is a comma missing?"
+    suffix: object = getattr(spec, "suffix", ".")
+    if not isinstance(suffix, str) or not suffix.startswith("."):
+        return f"{spec!r}, whose suffix does not start with a dot"
+    return f"two specs of the name {spec.name!r}" if spec.name in names else None
 
 
 def _call(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments: object) -> list[Any]:

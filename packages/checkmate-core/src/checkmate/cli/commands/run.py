@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 import click
 
@@ -15,9 +13,8 @@ from checkmate.cli.exits import BadInput, Failed
 from checkmate.cli.output import foreign_code, print_json, print_table, say
 from checkmate.cli.progress import counting
 from checkmate.cli.progress import steps as watching
-from checkmate.files.disk import read_file, read_stream
+from checkmate.errors import FormatError
 from checkmate.files.serialize import read_graph, read_schedule
-from checkmate.files.wire import ScheduleV1, decoded
 from checkmate.framework import differences
 from checkmate.model.graph import DFGraph
 from checkmate.model.schedule import Schedule
@@ -30,7 +27,6 @@ from checkmate.plugins import (
     RunnableProgram,
     StepReport,
 )
-from checkmate.text.printable import excerpt
 from checkmate.units import format_bytes
 
 __all__ = ["run"]
@@ -80,7 +76,8 @@ def run(
     Exit codes: 0 ok; 1 the schedule is not valid, or a step held more than the simulator says; 2 bad input,
     such as a schedule of another program.
     """
-    file = _ScheduleFile.read(schedule, graph, max_size)
+    known = None if graph is None else read_graph(graph, max_size=max_size)
+    order = None if known is None else read_schedule(schedule, known, max_size=max_size)
     name = program.framework
     with foreign_code(), watching("tracing") as tell:
         frontend, executor = FRONTENDS.load(name), EXECUTORS.load(name)
@@ -88,8 +85,11 @@ def run(
             raise BadInput(f"the executor {name!r} can't run programs by name: it has no prepare()")
         runnable = executor.prepare(program.load(), **tracing_options(frontend, cost_model, tell))
         here = graph_of(runnable.traced, f"executor {name!r}")
-    order = file.schedule(here)
-    peak = _simulated_peak(here, order, file.graph)
+    if order is None or known is None:
+        order = _of_traced(schedule, here, max_size)
+    elif different := differences(here, known):
+        raise BadInput(f"this schedule is of another program; the one traced now: {different}")
+    peak = _simulated_peak(here, order, known)
     if "reorders" not in EXECUTORS.spec(name).features and not order.keeps_base_order:
         raise BadInput(f"the executor {name!r} can't run ops in another order: solve with --fixed-order")
     with foreign_code():
@@ -105,45 +105,17 @@ def run(
         raise Failed(f"a step held {beyond} bytes more than the simulator's peak of {peak} bytes")
 
 
-class _ScheduleFile(NamedTuple):
-    """A schedule that was read before its program is traced, and the graph that it is for."""
-
-    content: bytes
-    name: str
-    digest: str  # of the graph
-    graph: DFGraph | None  # if the user has it
-
-    @classmethod
-    def read(cls, schedule: options.Input, graph: options.Input | None, max_size: int) -> _ScheduleFile:
-        """Read the schedule, and its graph if there is a file of it."""
-        known = None if graph is None else read_graph(graph, max_size=max_size)
-        if isinstance(schedule, Path):
-            name, content = excerpt(str(schedule)), read_file(schedule, max_size=max_size)
-        else:
-            name = "<stdin>"
-            content = read_stream(schedule, name, max_size=max_size)
-        digest = decoded(content, name, ScheduleV1).graph
-        if known is not None and known.digest != digest:
-            raise BadInput(f"{name}: this schedule was not made for the graph {known!r} of --graph")
-        return cls(content, name, digest, known)
-
-    def schedule(self, here: DFGraph) -> Schedule:
-        """The schedule, if it is one of ``here``, costs aside if its own graph is known.
-
-        Raises:
-            BadInput: if it isn't; says what differs.
-        """
-        if self.graph is None and self.digest != here.digest:
-            raise BadInput(
-                f"{self.name}: this schedule is of another graph: its digest is {self.digest[:12]}…, that of "
-                f"{here!r} as traced now is {here.digest[:12]}…. Costs count in digests, and differ from one "
-                "measurement to the next: name the graph that the schedule was made for with --graph"
-            )
-        if self.graph is not None and (different := differences(here, self.graph)):
-            raise BadInput(
-                f"{self.name}: this schedule is of another program; the one traced now: {different}"
-            )
-        return read_schedule(self.content, self.graph or here)
+def _of_traced(schedule: options.Input, here: DFGraph, max_size: int) -> Schedule:
+    """The schedule, if it is of the graph as traced now, costs included."""
+    try:
+        return read_schedule(schedule, here, max_size=max_size)
+    except FormatError as error:
+        if "of another graph" not in str(error):
+            raise
+        raise BadInput(
+            f"{error}. Costs count in digests, and differ from one measurement to the next: name the graph "
+            "that the schedule was made for with --graph"
+        ) from error
 
 
 def _simulated_peak(here: DFGraph, order: Schedule, known: DFGraph | None) -> int:

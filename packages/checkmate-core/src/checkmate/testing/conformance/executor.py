@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -30,6 +30,7 @@ from checkmate.testing.strategies import schedules, valid_schedules
 
 __all__ = ["ExecutorConformance"]
 
+_Found = TypeVar("_Found")
 _SHARES = (0.0, 0.25, 0.5, 0.75)
 _memory: dict[object, dict[object, Any]] = {}
 """Facts of the trial under test that many checks share, calls of its programs above all; of one at a time."""
@@ -223,7 +224,7 @@ class ExecutorConformance(ManyExamples):
             )
         return self.trial
 
-    def _known(self, what: object, ask: Callable[[], Any]) -> Any:
+    def _known(self, what: object, ask: Callable[[], _Found]) -> _Found:
         """The answer to ``ask``, which is called once for each trial."""
         token = (type(self), self.executor_name, id(self.trial))
         if token not in _memory:
@@ -231,12 +232,12 @@ class ExecutorConformance(ManyExamples):
         facts = _memory.setdefault(token, {"trial": self.trial})  # alive, so that its id stays its own
         if what not in facts:
             facts[what] = ask()
-        return facts[what]
+        found: _Found = facts[what]
+        return found
 
     @property
     def _traced(self) -> Traced:
-        traced: Traced = self._known("traced", self.traced)
-        return traced
+        return self._known("traced", self.traced)
 
     @property
     def _graph(self) -> Any:
@@ -293,31 +294,23 @@ class ExecutorConformance(ManyExamples):
 
     def _observed(self, schedule: Schedule) -> Observed | None:
         def ask() -> Observed | None:
-            call = partial(self.observe, self.executor(), self._traced, schedule)
-            found: Observed | None = self._tried(call, schedule)
-            return found
+            return self._tried(lambda: self.observe(self.executor(), self._traced, schedule), schedule)
 
-        seen: Observed | None = self._known(schedule, ask)
-        return seen
+        return self._known(schedule, ask)
 
     def _bound(self, schedule: Schedule) -> Callable[..., Any]:
-        bound: Callable[..., Any] = self._tried(
-            lambda: self.executor().bind(self._traced, schedule), schedule
-        )
-        return bound
+        return self._tried(lambda: self.executor().bind(self._traced, schedule), schedule)
 
     def _results(self, schedule: Schedule) -> Sequence[Any]:
         bound = self._bound(schedule)
-        found: Sequence[Any] = self._tried(lambda: self.run(bound), schedule)
-        return found
+        return self._tried(lambda: self.run(bound), schedule)
 
-    def _tried(self, call: Callable[[], Any], schedule: Schedule) -> Any:
+    def _tried(self, call: Callable[[], _Found], schedule: Schedule) -> _Found:
         """The result of ``call``; a schedule that the executor may refuse is replaced by another example."""
         try:
             return call()
         except UnsupportedScheduleError as error:
-            may_refuse = not schedule.keeps_base_order or in_vain(self._graph, schedule.sequence.tolist())
-            if may_refuse:
+            if not schedule.keeps_base_order or in_vain(self._graph, schedule.sequence.tolist()):
                 reject()
             raise self._fault(f"a schedule in base order is refused: {error}", schedule) from error
         except Exception as error:
