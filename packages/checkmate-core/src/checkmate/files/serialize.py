@@ -123,12 +123,9 @@ def write_graph(path: str | os.PathLike[str], graph: DFGraph, *, format: Encodin
 
 
 def read_schedule(source: Source, graph: DFGraph, *, max_size: int = MAX_SIZE) -> Schedule:
-    """Read a schedule of ``graph``; :func:`checkmate.simulate` says whether it is valid.
+    """Read a schedule of ``graph``, otherwise as :func:`read_graph`.
 
-    Args:
-        source: as in :func:`read_graph`.
-        graph: the graph that it must be for, compared by digest; names of ops don't count.
-        max_size: bytes.
+    Graphs are compared by digest: names don't count. :func:`checkmate.simulate` says whether it is valid.
 
     Raises:
         FormatError: if it is not a schedule of a known version, belongs to another graph, or as in

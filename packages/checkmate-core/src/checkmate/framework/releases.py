@@ -60,10 +60,6 @@ class Releases:
     def check(self, release: str, distribution: str = "") -> None:
         """Refuse a release that is too old; warn of one that is newer than all that were tested.
 
-        Args:
-            release: as its distribution says, ``"2.13.0+cpu"``.
-            distribution: its name; default the usual one.
-
         Raises:
             UnsupportedReleaseError: if it is too old.
 

@@ -1,9 +1,7 @@
 """Conformance tests without a file.
 
-``pytest -p checkmate.testing.plugin --pyargs checkmate.testing.suite --checkmate-solver NAME`` runs them.
-``--checkmate-solver NAME``, ``--checkmate-cost-model NAME``, ``--checkmate-executor NAME`` and
-``--checkmate-exporter NAME`` select what is checked; each may be given several times.
-``--checkmate-examples N`` sets the number of examples of a check.
+``pytest -p checkmate.testing.plugin --pyargs checkmate.testing.suite --checkmate-solver NAME`` runs them; the
+options, also for cost models, executors and exporters, may be given several times.
 """
 
 from __future__ import annotations
