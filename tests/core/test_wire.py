@@ -162,6 +162,34 @@ def test_hostile_bytes_are_refused_in_one_line(tmp_path: Path, content: bytes, c
 
 
 @pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (("{", '{"name": "other", '), "$.name"),
+        (('"size":8', '"size":8,"size":9'), "$.tensors[1].size"),
+        (('"cost":1.5', '"cost":1.5,"cost":0'), "$.ops[0].cost"),
+        (("{", '{"hint": [{"a": {"b": 1, "b": 1}}], '), "$.hint[0].a.b"),
+    ],
+)
+def test_a_repeated_key_is_refused(change: tuple[str, str], place: str) -> None:
+    content = FILES["graph", "json"].decode().replace(*change, 1)
+    with pytest.raises(FormatError) as caught:
+        read_graph(content.encode())
+    assert str(caught.value) == f"<bytes>: a key occurs twice in one object - at `{place}`"
+
+
+@pytest.mark.parametrize("wide", [b"\x83", b"\xde\x00\x03", b"\xdf\x00\x00\x00\x03"])
+def test_a_repeated_key_is_refused_in_msgpack(wide: bytes) -> None:
+    twice = wide + b"\xa4name\xa1x\xa4size\x01\xa4size\x02"
+    content = b"\x86" + PACKED + b"\xa3ops\x90\xa6inputs\x91\x00\xa7outputs\x90\xa7tensors\x91" + twice
+    with pytest.raises(FormatError, match=r"twice in one object - at `\$\.tensors\[0\]`"):
+        read_graph(content)
+    with pytest.raises(FormatError, match=r"twice in one object - at `\$`"):
+        read_graph(PACKED_GRAPH + b"\xa3ops\x90")
+    once = content.replace(twice, wide[:-1] + bytes([wide[-1] - 1]) + b"\xa4name\xa1x\xa4size\x02")
+    assert [tensor.size for tensor in read_graph(once).tensors] == [2]
+
+
+@pytest.mark.parametrize(
     "cost", [b"\xcb\x7f\xf8" + bytes(6), b"\xcb\x7f\xf0" + bytes(6), b"\xcb\xff\xf0" + bytes(6)]
 )
 def test_a_cost_that_is_no_number_is_refused_in_msgpack(cost: bytes) -> None:
@@ -193,8 +221,10 @@ def test_hints_are_json_values(hint: bytes, complaint: str) -> None:
         .replace(b'"0"', b'"' + b"x" * 10**6 + b'"')
         .replace(b'"inputs":[]', b'"inputs":[1]', 1),
         graph_bytes(GRAPH).replace(b'"inputs":[0]', b'"inputs":[' + b"0," * 10**5 + b"0]"),
+        b'{"\\n\\u001b[2J":1,"\\n\\u001b[2J":1,' + graph_bytes(GRAPH)[1:],
+        b'{"' + b"x" * 10**6 + b'":1,"' + b"x" * 10**6 + b'":1,' + graph_bytes(GRAPH)[1:],
     ],
-    ids=["long name", "many indices"],
+    ids=["long name", "many indices", "unprintable key", "long key"],
 )
 def test_a_message_is_short_and_printable_for_every_name(content: bytes) -> None:
     with pytest.raises((FormatError, GraphError)) as caught:

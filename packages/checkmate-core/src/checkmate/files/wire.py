@@ -6,8 +6,10 @@ The first byte distinguishes them: a msgpack map never begins as JSON does.
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -137,7 +139,9 @@ def decoded(content: bytes, where: str, wire: type[_Wire]) -> _Wire:
     packed = content[0] & 0xF0 == 0x80 or content[0] in (0xDE, 0xDF)
     codec: Any = msgspec.msgpack if packed else msgspec.json
     try:
-        header = codec.decode(content, type=_Header)
+        header = codec.decode(
+            content, type=_Header
+        )  # walks all of it: truncated content, or a false length, fails here
         if header.format != expected:
             raise FormatError(f"{where}: this is a {header.format!r:.60}, not a {expected!r} - at `$.format`")
         if header.version != _VERSION:
@@ -147,11 +151,14 @@ def decoded(content: bytes, where: str, wire: type[_Wire]) -> _Wire:
             )
         tree: _Wire = codec.decode(content, type=wire)
         _check_plain(getattr(tree, "meta", {}), "$.meta")
-        return tree
+        twice = _twice_packed(content) if packed else _twice_json(content)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{where}: {excerpt(str(error))}{_hint(content, str(error))}") from error
+    if twice is not None:
+        raise FormatError(f"{where}: a key occurs twice in one object - at `{excerpt(twice)}`")
+    return tree
 
 
 def _hint(content: bytes, message: str) -> str:
@@ -178,3 +185,56 @@ def _check_plain(value: object, place: str) -> None:
         raise ValueError(f"a {type(value).__name__} is not a JSON value - at `{place}`")
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a JSON value - at `{place}`")
+
+
+class _Pairs(list[Any]):
+    """A JSON object as pairs, so that repeated keys remain."""
+
+
+def _twice_json(content: bytes) -> str | None:
+    """The place of a key that occurs twice in one object, or None."""
+    found = False
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal found
+        found = found or len({key for key, _ in pairs}) < len(pairs)
+
+    json.loads(content, object_pairs_hook=look, parse_int=len, parse_float=len)
+    if not found:
+        return None
+    return next(_places(json.loads(content, object_pairs_hook=_Pairs, parse_int=len), "$"), None)
+
+
+def _places(value: object, place: str) -> Iterator[str]:
+    if isinstance(value, _Pairs):
+        seen = set()
+        for key, item in value:
+            if key in seen:
+                yield f"{place}.{key}"
+            seen.add(key)
+            yield from _places(item, f"{place}.{key}")
+    elif isinstance(value, list):
+        for k, item in enumerate(value):
+            yield from _places(item, f"{place}[{k}]")
+
+
+_OBJECT = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_LIST = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def _twice_packed(content: bytes) -> str | None:
+    """The same for msgpack, where a map declares its number of keys; hints are not checked."""
+    top = _OBJECT.decode(content)
+    if len(top) < _declared(content):
+        return "$"
+    for name in ("tensors", "ops"):
+        for k, raw in enumerate(_LIST.decode(top[name]) if name in top else []):
+            if len(_OBJECT.decode(raw)) < _declared(memoryview(raw)):
+                return f"$.{name}[{k}]"
+    return None
+
+
+def _declared(packed: bytes | memoryview) -> int:
+    """The number of keys that a msgpack map declares."""
+    wide = {0xDE: 2, 0xDF: 4}.get(packed[0], 0)
+    return int.from_bytes(packed[1 : 1 + wide], "big") if wide else packed[0] & 0x0F
