@@ -139,7 +139,7 @@ def replace_file(file: str | os.PathLike[str], content: bytes, *, follow: bool =
     """
     try:
         if follow and is_stream(file):
-            Path(file).write_bytes(content)
+            _write_directly(file, content)
         else:
             _write_beside(os.path.realpath(file) if follow else os.fspath(file), content, follow=follow)
     except OSError as error:
@@ -149,13 +149,13 @@ def replace_file(file: str | os.PathLike[str], content: bytes, *, follow: bool =
 
 
 def is_stream(file: str | os.PathLike[str]) -> bool:
-    """Whether ``file`` is there, and no regular file: a device, or a pipe.
+    """Whether ``file`` is a device, a pipe, or the file to which standard output or error goes.
 
     Raises:
         OSError: if its type can't be read.
     """
     found = _look(file)
-    return found is not None and not stat.S_ISREG(found.st_mode)
+    return found is not None and (not stat.S_ISREG(found.st_mode) or _standard(found) is not None)
 
 
 def _look(file: str | os.PathLike[str]) -> os.stat_result | None:
@@ -163,6 +163,24 @@ def _look(file: str | os.PathLike[str]) -> os.stat_result | None:
         return os.stat(file)
     except FileNotFoundError:
         return None
+
+
+def _standard(found: os.stat_result) -> int | None:
+    """The descriptor of standard output or error, if ``found`` is one of them."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):  # closed
+            if os.path.samestat(os.fstat(number), found):
+                return number
+    return None
+
+
+def _write_directly(file: str | os.PathLike[str], content: bytes) -> None:
+    standard = _standard(os.stat(file))
+    number = os.open(file, os.O_WRONLY) if standard is None else os.dup(standard)
+    try:
+        _write_all(number, content)
+    finally:
+        os.close(number)
 
 
 def _write_beside(target: str, content: bytes, *, follow: bool) -> None:
@@ -186,9 +204,20 @@ def _write_beside(target: str, content: bytes, *, follow: bool) -> None:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
+    with contextlib.suppress(OSError):  # some systems can't; the file is whole with or without
+        _flush_folder(folder or os.curdir)
 
 
 def _write_all(number: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(number, rest) :]
+
+
+def _flush_folder(folder: str) -> None:
+    """Make the rename survive a power cut."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
