@@ -31,13 +31,7 @@ def test_a_sequence_is_valid_within_the_budget_and_first_runs_keep_the_base_orde
     data: st.DataObject, graph: DFGraph, weights: Weights
 ) -> None:
     budget = data.draw(st.integers(max(1, floor(graph).size - 1), max(1, keep_all_peak(graph))))
-    moments = {
-        at: np.array(
-            data.draw(st.lists(st.booleans(), min_size=graph.n_tensors, max_size=graph.n_tensors)), dtype=bool
-        )
-        for at in data.draw(st.sets(st.integers(0, graph.n_ops - 1), max_size=2))
-    }
-    sequence = evicting_sequence(graph, budget, weights, moments)
+    sequence = evicting_sequence(graph, budget, weights)
     if sequence is not None:
         assert simulate(graph, Schedule.from_sequence(graph, sequence)).peak <= budget
         assert list(dict.fromkeys(sequence)) == np.flatnonzero(needed_ops(graph)).tolist()
@@ -52,32 +46,6 @@ def test_a_chain_is_scheduled_at_its_floor(rule: str) -> None:
     assert solution.peak == floor(graph).size == 3
     below = StaticEviction(rule=rule).solve(Problem(graph=graph, budget=floor(graph).size - 1))
     assert below.status is Status.INFEASIBLE
-
-
-def test_a_plan_names_the_first_victims() -> None:
-    """Tensors 0 and 1 are read last; the moment decides which of them is recomputed."""
-    graph = DFGraph.from_nodes(
-        cost=[1, 1, 1, 1, 1], size=[2, 2, 4, 3, 1], deps=[[], [], [], [2], [0, 1, 3]], outputs=[4]
-    )
-    for victim in (0, 1):
-        keep = np.arange(5) != victim
-        assert evicting_sequence(graph, 9, moments={3: keep}) == [0, 1, 2, 3, victim, 4]
-
-
-def test_what_cannot_be_computed_again_is_not_gained() -> None:
-    """A moment may keep a gradient that an earlier one did not: a relaxed programme decides so at times."""
-    graph = DFGraph(
-        ops=(
-            Op(name="gradient", inputs=(), outputs=(0,), cost=1, recomputable=False),
-            Op(name="update", inputs=(0,), outputs=(1,), cost=1, recomputable=False),
-            Op(name="wide", inputs=(), outputs=(2,), cost=1),
-            Op(name="narrow", inputs=(2,), outputs=(3,), cost=1),
-        ),
-        tensors=tuple(Tensor(name=str(t), size=size) for t, size in enumerate([4, 1, 8, 1])),
-        outputs=(1, 3),
-    )
-    at = {2: np.zeros(4, dtype=bool), 3: np.ones(4, dtype=bool)}
-    assert evicting_sequence(graph, 10, moments=at) == [0, 1, 2, 3]
 
 
 def test_keys_are_kept_while_they_can_recompute_others() -> None:

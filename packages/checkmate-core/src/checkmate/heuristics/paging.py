@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from checkmate.analysis import needed_ops
 from checkmate.model.graph import DFGraph, Op
@@ -49,7 +47,6 @@ def evicting_sequence(
     graph: DFGraph,
     budget: int,
     weights: Weights = _EVEN,
-    moments: Mapping[int, npt.NDArray[np.bool_]] | None = None,
     ceiling: float = math.inf,
     deadline: Deadline = NEVER,
 ) -> list[int] | None:
@@ -59,33 +56,22 @@ def evicting_sequence(
         graph: the graph; ops that no output needs are left out.
         budget: bytes.
         weights: the exponents of the score by which tensors are evicted.
-        moments: for some ops of the base order, the tensors to keep when they first run, shape
-            ``[n_tensors]``. Until a moment, tensors that are not kept at it and are next used after it are
-            evicted first: they have to be recomputed anyway. Tensors kept at a moment but not at the moment
-            before are recomputed there, if their ops may run again.
         ceiling: the cost at which to give up.
         deadline: the time at which to give up.
 
     Returns:
         Op indices with repeats, peak within the budget; None if the rule finds none.
     """
-    return _Machine(graph, budget, weights, moments or {}, ceiling, deadline).run()
+    return _Machine(graph, budget, weights, ceiling, deadline).run()
 
 
 class _Machine:
     """The state of one run of the base order within a budget."""
 
     def __init__(
-        self,
-        graph: DFGraph,
-        budget: int,
-        weights: Weights,
-        moments: Mapping[int, npt.NDArray[np.bool_]],
-        ceiling: float,
-        deadline: Deadline,
+        self, graph: DFGraph, budget: int, weights: Weights, ceiling: float, deadline: Deadline
     ) -> None:
         self.graph, self.budget, self.weights = graph, budget, weights
-        self.moments = sorted(moments.items())
         self.left, self.deadline = ceiling, deadline
         self.order = np.flatnonzero(needed_ops(graph)).tolist()
         self.sizes: list[int] = graph.sizes.tolist()
@@ -117,21 +103,13 @@ class _Machine:
             return None
         for v in self.order:
             self.now = v
-            if not all(self._compute(u) for u in self._gained(v)) or not self._compute(v):
+            if not self._compute(v):
                 return None
         self.now = self.graph.n_ops
         for t in self.graph.outputs:
             if not self.present[t] and not self._compute(self.producer[t]):
                 return None
         return self.sequence if all(self.present[t] for t in self.graph.outputs) else None
-
-    def _gained(self, moment: int) -> Iterator[int]:
-        """Ops to run again at ``moment``: their outputs are kept from there on, but were not kept before."""
-        kept = [keep for at, keep in self.moments if at <= moment]
-        if len(kept) > 1 and any(at == moment for at, _ in self.moments):
-            for t in np.flatnonzero(kept[-1] & ~kept[-2]).tolist():
-                if t in self.lost and not self.present[t] and self._can_return(t, set()):
-                    yield self.producer[t]
 
     def _compute(self, v: int) -> bool:
         """Run op ``v`` after the ops that recompute its missing inputs; False if stuck.
@@ -146,7 +124,7 @@ class _Machine:
             if missing is not None:
                 stack.append(self.producer[missing])
                 continue
-            if len(self.sequence) >= limit or self.left < 0 or not self._in_time():
+            if len(self.sequence) >= limit or self.left < 0 or self.deadline.passed:
                 return False
             if not self._room(stack):
                 return False
@@ -181,14 +159,17 @@ class _Machine:
         due = self._due(stack)
         movable = self._movable(op)
         unread = [t for t in movable if t not in due and self._next_use(t) == _NEVER]
-        keys = [t for t in unread if self._in_time() and self._is_key(t)]
+        keys = [t for t in unread if not self.deadline.passed and self._is_key(t)]
         for t in set(unread).difference(keys):
             self._evict(t)
         if self.held > target:
             victims = sorted((self._rank(t, due), t) for t in set(movable).difference(unread))
             self._evict_until(target, [t for _, t in victims])
-        if self.held > target:
-            self._evict_keys(keys, stack)
+        if self.held > target:  # keys that nothing needs after the other evictions
+            due = self._due(stack)
+            for t in keys:
+                if t not in due:
+                    self._evict(t)
         return self.held <= target
 
     def _evict_dying(self, stack: list[int]) -> None:
@@ -206,19 +187,12 @@ class _Machine:
         held = {*op.inputs, *op.outputs}.difference(op.reuses)
         return [t for t in self.resident if self.sizes[t] and t not in held]
 
-    def _evict_keys(self, keys: list[int], stack: list[int]) -> None:
-        """Evict the keys that nothing needs after the other evictions."""
-        due = self._due(stack)
-        for t in keys:
-            if t not in due:
-                self._evict(t)
-
     def _evict_until(self, target: int, victims: list[int]) -> None:
         """Evict in this order until at most ``target`` bytes are held; then restore the superfluous ones."""
         chosen: list[int] = []
         reruns: set[int] = set()  # stays valid: every tensor evicted here can be recomputed
         for t in victims:
-            if self.held <= target or not self._in_time():
+            if self.held <= target or self.deadline.passed:
                 break
             if self._can_return(t, reruns):
                 self._evict(t)
@@ -245,10 +219,10 @@ class _Machine:
         return unlocked > self.sizes[t]
 
     def _rank(self, t: int, due: dict[int, int]) -> tuple[int, float, int]:
-        """Sort key of a victim: first tensors to be dropped anyway, then by score, last those read now."""
+        """Sort key of a victim: by score, graph outputs behind the others, last those that are read now."""
         moment = min(due.get(t, _NEVER), self._next_use(t))
         if moment <= self.now:
-            return (3, -self.sizes[t], t)
+            return (2, -self.sizes[t], t)
         distance = len(self.sequence) - self.touched[t] if self.weights.stale else moment - self.now
         again = self._price(t)
         score = (
@@ -256,16 +230,7 @@ class _Machine:
             + math.log(distance + 1) * self.weights.distance
             - math.log(again + 1e-12) * self.weights.cost
         )
-        if self._given_up(t, moment):
-            return (0, -score, t)
-        return (1 if moment < self.graph.n_ops or self.weights.outputs_too else 2, -score, t)
-
-    def _given_up(self, t: int, moment: int) -> bool:
-        """Whether ``t`` is not kept at the next moment, and nothing reads it before."""
-        for at, keep in self.moments:
-            if at >= self.now:
-                return moment > at and not keep[t]
-        return False
+        return (0 if moment < self.graph.n_ops or self.weights.outputs_too else 1, -score, t)
 
     def _price(self, t: int) -> float:
         """Cost of recomputing ``t``; shared ancestors may count twice."""
@@ -324,9 +289,6 @@ class _Machine:
                     stack.append(self.producer[u])
         reruns |= seen
         return True
-
-    def _in_time(self) -> bool:
-        return not self.deadline.passed
 
     def _evict(self, t: int) -> None:
         self.again[t] = self._price(t)
