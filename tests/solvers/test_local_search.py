@@ -113,8 +113,3 @@ def test_sequences_of_other_solvers_leave_the_starts_as_they_are(monkeypatch: py
         Cycles(LocalSearch(rounds=200), best).run(4 + len(others))
     assert len(found) == 8
     assert found[:4] == found[4:]
-
-
-def test_the_former_name_of_a_setting_still_works() -> None:
-    assert LocalSearch(fresh=8) == LocalSearch(hot_every=8) != LocalSearch()
-    assert replace(LocalSearch(fresh=8), rounds=1).hot_every == 8

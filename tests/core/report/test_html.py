@@ -85,8 +85,7 @@ def test_a_solution_in_figures_with_reasons(tmp_path: Path) -> None:
         "recomputed": "1 runs",
     }.items() <= dict(values).items()
     cells = page.inside["td"]
-    reason = "away during step 3, across the peak: 8 B less there; kept, memory would have reached 49 B"
-    assert f"{reason}, 7 B over the budget" in cells
+    assert "kept, the peak would be 49 B: over the budget" in cells
     assert "workspace 20 B, fixed 10 B, input 5 B, activation 4 B, gradient 2 B" in page.inside["p"]
     assert page.inside["title"] == "by hand"
 
@@ -173,7 +172,7 @@ def test_large_schedules_are_drawn_in_groups_that_hide_no_excess(tmp_path: Path,
     assert len(data["step"]) == GROUPS
     assert data["memory"][data["peak"]] == max(data["memory"]) == timeline.peak
     assert f"{len(reading.ops):,} runs are drawn in 2,000 groups" in text
-    assert "more ops are left out; their extra cost is" in text
+    assert re.search(r"… and \d+ more", text)
     drawing = MemoryDrawing(reading, None)
     ends = [*drawing.bounds.tolist()[1:]]
     for a, b, run, share in zip(

@@ -114,7 +114,6 @@ class InvalidScheduleError(CheckmateError, ValueError):
     """
 
     def __init__(self, step: int, subject: str, reason: Reason) -> None:
-        """Name the step, the op or tensor, and the reason."""
         super().__init__(f"step {step}, {subject}: {reason.name}: {reason.value}")
         self.step = step
         self.subject = subject

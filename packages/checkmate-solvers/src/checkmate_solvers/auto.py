@@ -137,7 +137,6 @@ class Auto:
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an unknown step in ``without``."""
         if unknown := sorted(set(self.without) - set(STEPS)):
             raise ValueError(f"no step {', '.join(map(repr, unknown))}: the steps are {', '.join(STEPS)}")
 

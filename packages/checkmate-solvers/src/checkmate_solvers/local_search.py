@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -88,19 +88,12 @@ class LocalSearch:
             number of others that would take its rounds.
         samples: how many ways to free bytes are compared, at most.
         hot_every: of this many cycles, one is hot.
-        fresh: the former name of ``hot_every``.
     """
 
     rounds: int = 5000
     patience: int = 96
     samples: int = 4
     hot_every: int = 4
-    fresh: InitVar[int | None] = None
-
-    def __post_init__(self, fresh: int | None) -> None:
-        """Take ``hot_every`` by its former name, too."""
-        if fresh is not None:
-            object.__setattr__(self, "hot_every", fresh)
 
     def solve(self, problem: Problem) -> Solution:
         """Search from scratch; proves only the easy cases."""
@@ -118,7 +111,6 @@ class Cycles:
     """
 
     def __init__(self, settings: LocalSearch, best: Incumbent) -> None:
-        """Prepare the cycles; none runs yet."""
         self.settings, self.incumbent, self.graph = settings, best, best.problem.graph
         self.budget = best.problem.budget - self.graph.base_size
         self.best: Ints | None = None

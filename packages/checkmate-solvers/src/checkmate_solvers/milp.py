@@ -78,7 +78,6 @@ class Draft:
     """A program that is being written: columns and rows are added in blocks of any shape."""
 
     def __init__(self) -> None:
-        """Start without columns and rows."""
         self._columns: list[list[_Floats]] = []
         self._bounds: list[list[_Floats]] = []
         self._entries: list[tuple[Ids, Ids, _Floats]] = []

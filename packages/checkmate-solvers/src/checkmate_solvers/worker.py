@@ -24,7 +24,6 @@ from typing import IO, Any
 
 from checkmate import Problem, Progress, read_graph
 from checkmate.solving import graph_bytes
-from checkmate_solvers.isolation import isolated_python
 from checkmate_solvers.search import Incumbent, answer_easy_cases
 
 __all__ = ["Worker", "serve"]
@@ -52,9 +51,12 @@ class Worker:
         self._findings: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.finished = False
         self.running = True
-        command, environment = isolated_python(_PROGRAM)
         self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, "-P", "-c", _PROGRAM],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(_safe_path())},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         self._threads = [  # pipes that are full, or empty, must not hold up the search
             threading.Thread(target=_ask, args=(self._process.stdin, problem, options), daemon=True),
@@ -95,6 +97,12 @@ class Worker:
                 else:
                     self.finished = True
         self._findings.put(None)
+
+
+def _safe_path() -> list[str]:
+    """Where this process imports from, but not the current folder, which may hold a hostile ``json.py``."""
+    folders = filter(os.path.isabs, sys.path)
+    return [folder for folder in folders if not (os.path.exists(folder) and os.path.samefile(folder, "."))]
 
 
 def _ask(questions: IO[bytes], problem: Problem, options: object) -> None:

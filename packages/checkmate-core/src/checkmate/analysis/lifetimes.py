@@ -44,7 +44,6 @@ class Liveness:
     peak: int
 
     def __repr__(self) -> str:
-        """Short: number of runs, and the peak."""
         return f"<Liveness: {len(self.order)} runs, peak {self.peak} bytes>"
 
 

@@ -105,7 +105,6 @@ class MeasuredOps:
     """
 
     def __init__(self, machine: dict[str, str], directory: Path | None = None) -> None:
-        """Name the file; touch nothing."""
         key = hashlib.sha256(msgspec.json.encode(machine, order="sorted")).hexdigest()
         folder = profiles_directory() if directory is None else directory
         self.machine = machine

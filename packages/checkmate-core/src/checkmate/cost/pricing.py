@@ -67,11 +67,9 @@ class TableCost:
     unit: str | None = None
 
     def __post_init__(self) -> None:
-        """Take a private copy."""
         object.__setattr__(self, "costs", dict(self.costs))
 
     def __hash__(self) -> int:
-        """By content."""
         return hash((frozenset(self.costs.items()), self.unit))
 
     def annotate(self, graph: DFGraph) -> DFGraph:

@@ -61,7 +61,6 @@ class Roofline:
     launch_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Reject invalid settings."""
         positive(self.flops_per_s, "flops_per_s")
         positive(self.bytes_per_s, "bytes_per_s")
         if self.launch_s != 0:

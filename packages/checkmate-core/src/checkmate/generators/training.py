@@ -40,7 +40,6 @@ class ForwardNet:
     """
 
     def __init__(self, name: str) -> None:
-        """Begin an empty network."""
         self._name = name
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []

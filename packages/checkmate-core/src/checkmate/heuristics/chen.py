@@ -77,7 +77,6 @@ class ChenSqrtN:
     sweep: bool = True
 
     def __post_init__(self) -> None:
-        """Reject an empty segment."""
         if self.segment is not None and self.segment < 1:
             raise ValueError(f"segment is {self.segment}, must be ≥ 1 candidate")
 
@@ -114,7 +113,6 @@ class ChenGreedy:
     threshold: int | None = None
 
     def __post_init__(self) -> None:
-        """Reject a negative threshold."""
         if self.threshold is not None and self.threshold < 0:
             raise ValueError(f"threshold is {self.threshold}, must be ≥ 0 bytes")
 

@@ -49,7 +49,6 @@ class GraphBuilder:
     """
 
     def __init__(self, name: str = "", *, cost_unit: str = "", fixed_size: int | str = 0) -> None:
-        """Begin an empty graph."""
         self._name = name
         self._cost_unit = cost_unit
         self._fixed_size = _bytes(fixed_size, "fixed_size")

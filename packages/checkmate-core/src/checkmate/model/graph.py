@@ -71,7 +71,6 @@ class Op:
     reuses: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Store plain numbers and tuples."""
         for indices in ("inputs", "outputs", "reuses"):
             object.__setattr__(self, indices, tuple(map(_plain, getattr(self, indices))))
         for number in ("cost", "workspace", "recomputable", "backward"):
@@ -110,7 +109,6 @@ class DFGraph:
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        """Store tuples and plain integers; reject an invalid graph."""
         object.__setattr__(self, "ops", tuple(self.ops))
         object.__setattr__(self, "tensors", tuple(self.tensors))
         object.__setattr__(self, "inputs", tuple(map(_plain, self.inputs)))
@@ -271,7 +269,6 @@ class DFGraph:
         return f"tensor {t} {quoted(self.tensors[t].name)}" if 0 <= t < self.n_tensors else f"tensor {t}"
 
     def __repr__(self) -> str:
-        """Short: name, counts, cost unit."""
         unit = f", cost in {clipped(self.cost_unit)}" if self.cost_unit else ""
         return f"<DFGraph {quoted(self.name)}: {self.n_ops} ops, {self.n_tensors} tensors{unit}>"
 

@@ -63,7 +63,6 @@ class Plan:
     retain: npt.NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        """Take private read-only copies."""
         n_stages = next(iter(np.shape(self.compute)), 0)
         _check_cells(n_stages, self.graph)
         compute = _matrix(self.compute, (n_stages, self.graph.n_ops), "compute")
@@ -155,7 +154,6 @@ class Plan:
         return len(self.compute)
 
     def __eq__(self, other: object) -> bool:
-        """Equal graphs and equal matrices."""
         return (
             isinstance(other, Plan)
             and self.graph == other.graph
@@ -164,11 +162,9 @@ class Plan:
         )
 
     def __hash__(self) -> int:
-        """Hash the computed ops; equal plans have equal hashes."""
         return hash((self.compute.shape, self.compute.tobytes()))
 
     def __repr__(self) -> str:
-        """Short: the counts."""
         return (
             f"<Plan: {self.n_stages} stages, {np.count_nonzero(self.compute)} computes, "
             f"{np.count_nonzero(self.retain)} retained>"

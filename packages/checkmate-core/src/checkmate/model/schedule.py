@@ -55,7 +55,6 @@ class Schedule:
     codes: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Take a private read-only copy."""
         given = np.asarray(self.codes)
         integers = given.size == 0 or (given.dtype.kind in "iu" and np.can_cast(given.dtype, np.int64))
         if given.ndim != 1 or not integers:
@@ -137,19 +136,15 @@ class Schedule:
         return first == sorted(first)
 
     def __len__(self) -> int:
-        """Number of steps."""
         return len(self.codes)
 
     def __iter__(self) -> Iterator[Step]:
-        """The steps, in order."""
         return (Compute(code) if code >= 0 else Free(~code) for code in self.codes.tolist())
 
     def __eq__(self, other: object) -> bool:
-        """Equal steps in equal order."""
         return isinstance(other, Schedule) and np.array_equal(self.codes, other.codes)
 
     def __hash__(self) -> int:
-        """By content."""
         return hash(self.codes.tobytes())
 
     def _repr_html_(self) -> str:
@@ -164,6 +159,5 @@ class Schedule:
         return figure("Schedule", table(counts, numbers=[1]), outline(ops, caption, lowest=True))
 
     def __repr__(self) -> str:
-        """Short: the counts."""
         computes = len(self.sequence)
         return f"<Schedule: {computes} computes, {len(self) - computes} frees>"

@@ -41,8 +41,6 @@ class Recomputed:
         saved: bytes of its outputs that are freed at the peak.
         without: peak in bytes if its outputs had been kept instead, during the worst of their absences; 0
             without absences.
-        away: the first and last step of the longest absence (or of one across the peak, if any); None
-            without absences.
         reason: that in words.
     """
 
@@ -55,7 +53,6 @@ class Recomputed:
     average: float
     saved: int
     without: int
-    away: tuple[int, int] | None
     reason: str
 
 
@@ -110,7 +107,6 @@ class Explanation:
         ]
 
     def __str__(self) -> str:
-        """The table; of many rows the most expensive."""
         return self.text()
 
     __repr__ = __str__
@@ -176,8 +172,6 @@ def _recomputed(
         by_return[a.back] = by_return.get(a.back, 0) + a.size
     saved = sum(a.size for a in away if a.first <= peak < a.back)
     without = max((a.size + memory.between(a.first, a.back) for a in away), default=0)
-    longest = max(away, key=lambda a: (a.first <= peak < a.back, a.byte_time), default=None)
-    steps = reading.steps
     return Recomputed(
         index=op,
         op=graph.ops[op].name,
@@ -188,7 +182,6 @@ def _recomputed(
         average=sum(a.byte_time for a in away) / total if total else 0.0,
         saved=saved,
         without=without,
-        away=(int(steps[longest.first]), int(steps[longest.back - 1])) if longest else None,
         reason=_reason(saved, without, budget),
     )
 

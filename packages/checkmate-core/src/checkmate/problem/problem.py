@@ -119,7 +119,6 @@ class Problem:
     start: Schedule | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Reject settings of a wrong type or out of range."""
         budget: object = self.budget
         if isinstance(budget, bool) or not isinstance(budget, int) or budget <= 0:
             raise BudgetError(f"budget is {budget!r}, must be an integer > 0 (bytes)")

@@ -209,7 +209,6 @@ class Solution:
         return figure(title, table(self.facts, numbers=[1]), memory)
 
     def __repr__(self) -> str:
-        """Short: status, peak, overhead, gap, seconds."""
         head = f"<Solution: {self.status} by {clipped(self.solver) or '?'}"
         if self.timeline is None:
             return f"{head}, budget {format_bytes(self.problem.budget)}>"

@@ -22,18 +22,11 @@ __all__ = ["GraphPicture", "graph_dot"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPicture:
-    """The exporter of :func:`graph_dot`.
-
-    Attributes:
-        max_ops: as in :func:`graph_dot`.
-    """
-
-    max_ops: int | None = 2000
+    """The exporter of :func:`graph_dot`."""
 
     def write(self, timeline: Timeline, file: Path, *, budget: int | None = None) -> None:
         """Write the graph with its recomputed ops; the budget is ignored."""
-        text = graph_dot(timeline.graph, timeline=timeline, max_ops=self.max_ops)
-        replace_file(file, text.encode())
+        replace_file(file, graph_dot(timeline.graph, timeline=timeline).encode())
 
 
 def graph_dot(graph: DFGraph, *, timeline: Timeline | None = None, max_ops: int | None = 2000) -> str:

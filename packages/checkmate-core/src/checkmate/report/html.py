@@ -10,36 +10,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checkmate.files.disk import replace_file
+from checkmate.problem.explanation import Explanation, explanation
 from checkmate.problem.reading import Reading
 from checkmate.problem.solution import Solution
 from checkmate.report.svg import KINDS, MemoryDrawing, frontier_svg
 from checkmate.simulate import Timeline
+from checkmate.text.markup import escaped, table
 from checkmate.text.printable import clipped, cost_text
+from checkmate.units import format_bytes
 
 if TYPE_CHECKING:
     import os
 
     from checkmate.solving.sweep import Frontier
-from collections.abc import Collection
-
-from checkmate.problem.explanation import Explanation, Recomputed, explanation
-from checkmate.text.markup import escaped, table
-from checkmate.units import format_bytes
 
 __all__ = ["HtmlReport", "html_report"]
 
 _TENSORS = 5  # named for each run
 _PHASES = ("forward", "backward", "recomputed")
 _KIND_NAMES = ("inputs and fixed", "activations", "gradients", "workspace")
-
-
 _ROWS = 50
 _HOLDERS = 20
 
@@ -92,7 +88,7 @@ def html_report(
         reading = Reading(timeline)
         drawing = MemoryDrawing(reading, limit)
         body += _memory_section(drawing)
-        body += [_recompute_table(explanation(reading, limit), limit), _holder_table(reading)]
+        body += [_recompute_table(explanation(reading, limit)), _holder_table(reading)]
         script = _scripts(drawing)
     if frontier is not None:
         body += _frontier_section(frontier)
@@ -214,47 +210,16 @@ def _facts(answer: Solution | Timeline, budget: int | None) -> str:
     return f'<dl class="facts">{cells}</dl>'
 
 
-def _recompute_table(why: Explanation, budget: int | None) -> str:
-    """Each recomputed op: times computed, extra cost, bytes saved, and the reason."""
+def _recompute_table(why: Explanation) -> str:
+    """Each recomputed op: times computed, bytes saved, extra cost, and the reason."""
     head = "<section><h2>Recomputed ops, and why</h2>"
     if not why.rows:
         return f"{head}<p>Nothing: every op runs at most once.</p></section>"
-    cells = [
-        [
-            clipped(row.op, 80),
-            f"{row.again + 1:,}",
-            cost_text(row.paid, why.cost_unit),
-            format_bytes(row.size),
-            format_bytes(round(row.average)),
-            _reason(row, budget),
-        ]
-        for row in why.rows[:_ROWS]
-    ]
-    note = ""
-    if rest := why.rows[_ROWS:]:
-        paid = escaped(cost_text(sum(row.paid for row in rest), why.cost_unit))
-        note = f"<p>{len(rest):,} more ops are left out; their extra cost is {paid}.</p>"
-    titles = ("op", "times", "extra cost", "bytes saved", "on average", "why")
     return (
         f"{head}<p>The most expensive first. <i>Times</i>: computes of the op. <i>Bytes saved</i>: the most "
-        "that was freed at one time and recomputed later; <i>on average</i>: over the whole step.</p>"
-        f"{_table(titles, cells, numbers=range(1, 5))}{note}</section>"
+        "that was freed at one time and recomputed later.</p>"
+        f"{_table(why.HEAD, why.cells(_ROWS), numbers=range(1, 4))}</section>"
     )
-
-
-def _reason(row: Recomputed, budget: int | None) -> str:
-    """The peak if the tensors had been kept instead, each absence by itself."""
-    if row.away is None:
-        return "no later read needed it: this run saved nothing"
-    first, last = row.away
-    away = f"away during steps {first}–{last}" if first < last else f"away during step {first}"
-    if row.saved:
-        away += f", across the peak: {format_bytes(row.saved)} less there"
-    kept = f"{away}; kept, memory would have reached {format_bytes(row.without)}"
-    if budget is None:
-        return kept
-    over = row.without - budget
-    return f"{kept}, {format_bytes(over)} over the budget" if over > 0 else f"{kept}, within the budget"
 
 
 def _holder_table(reading: Reading) -> str:

@@ -53,7 +53,6 @@ class PeakReport:
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The table."""
         return "\n".join(_line(*row) for row in self._rows())
 
     __repr__ = __str__

@@ -12,24 +12,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from checkmate.errors import MissingDistributionError, install_hint
 from checkmate.files.disk import replace_file
-from checkmate.plugins.loader import ANYTHING, one_line
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy.typing as npt
-
 from checkmate.model.plan import Plan
+from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.problem.reading import Phase, Reading
 from checkmate.report.frontier import gap_corners, solver_lines
 from checkmate.simulate import Timeline
@@ -37,6 +31,8 @@ from checkmate.text.printable import byte_unit, clipped
 from checkmate.units import format_bytes
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from checkmate.solving.sweep import Frontier
 
 __all__ = [
@@ -55,8 +51,6 @@ _UNDATED: dict[str, dict[str, Any]] = {
     "svg": {"Date": None},
     "pdf": {"CreationDate": None, "ModDate": None},
 }
-
-
 _PHASES = {
     Phase.FORWARD: ("forward", "#3b76af"),
     Phase.BACKWARD: ("backward", "#519e3e"),

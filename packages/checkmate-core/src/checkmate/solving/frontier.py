@@ -128,7 +128,6 @@ class Frontier:
         return dataclasses.replace(found, seconds=answer.seconds)
 
     def __repr__(self) -> str:
-        """A short table: a line for each point."""
         lines = [f"<Frontier: {self.summary}>"]
         if self.points:
             lines.append(f"{'peak':>12} {'overhead':>9} {'gap':>8}  solver")

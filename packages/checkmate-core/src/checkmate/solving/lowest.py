@@ -24,12 +24,10 @@ class Lowest:
     """The schedule that needs the fewest bytes, for each of the last keys; used by several threads."""
 
     def __init__(self) -> None:
-        """Nothing is known."""
         self._known: OrderedDict[Hashable, tuple[int, Schedule]] = OrderedDict()
         self._lock = Lock()
 
     def __bool__(self) -> bool:
-        """Whether any schedule is known."""
         return bool(self._known)
 
     def remember(self, key: Hashable, size: int, schedule: Schedule) -> Schedule:

@@ -42,7 +42,6 @@ class SweepInterrupted(KeyboardInterrupt):
     """
 
     def __init__(self, frontier: Frontier, total: int) -> None:
-        """Count the answers."""
         super().__init__(f"after {len(frontier.answers) + len(frontier.errors)} of {total} answers")
         self.frontier = frontier
         self.total = total

@@ -70,7 +70,6 @@ class ChainDP:
     units: int = 600
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless there is at least one section and one unit."""
         if self.sections < 1 or self.units < 1:
             raise ValueError(f"sections is {self.sections} and units {self.units}, both must be ≥ 1")
 
@@ -128,7 +127,6 @@ class NestedSchedules:
     def __init__(
         self, rows: Sequence[Section], room: int, most_units: int, *, deadline: Deadline = NEVER
     ) -> None:
-        """Fill the table: shorter intervals first."""
         self._rows, n = rows, len(rows)
         gcd = common_unit(rows)
         self._unit = gcd * max(1, -(-(room // gcd) // most_units))

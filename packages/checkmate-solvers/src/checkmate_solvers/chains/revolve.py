@@ -52,7 +52,6 @@ class Revolve:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless there is at least one slot, that of the input."""
         if self.slots is not None and self.slots < 1:
             raise ValueError(f"slots is {self.slots}, must be ≥ 1: the first holds the input of the chain")
 

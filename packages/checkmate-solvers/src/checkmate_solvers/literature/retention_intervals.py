@@ -73,7 +73,6 @@ class RetentionIntervals:
     warm_start: bool = True
 
     def __post_init__(self) -> None:
-        """Raise if OR-Tools is not installed, or an op may not run at all."""
         require_ortools()
         if self.copies < 1:
             raise ValueError(f"copies is {self.copies}, must be ≥ 1: an op runs at least once")
@@ -158,7 +157,6 @@ class Grid:
     """
 
     def __init__(self, *, graph: DFGraph, room: int) -> None:
-        """Count the bytes and costs."""
         self.graph, self.end = graph, event(graph.n_ops, graph.n_ops)
         end = {u: [graph.n_ops] for u in graph.outputs}
         made = np.flatnonzero(graph.producer >= 0).tolist()
@@ -208,7 +206,6 @@ class Model:
     """
 
     def __init__(self, grid: Grid, copies: int) -> None:
-        """Build the model."""
         from ortools.sat.python import cp_model
 
         self.grid, self.cp = grid, cp_model.CpModel()

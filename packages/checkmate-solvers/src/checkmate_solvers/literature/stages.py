@@ -62,7 +62,6 @@ class Needed:
     """
 
     def __init__(self, whole: DFGraph, budget: int) -> None:
-        """Cut the needed part out of a graph."""
         self.ops: list[int] = np.flatnonzero(needed_ops(whole)).tolist()
         self.tensors = [*whole.inputs, *(t for v in self.ops for t in whole.ops[v].outputs)]
         ids = {t: i for i, t in enumerate(self.tensors)}
@@ -114,7 +113,6 @@ class Shape:
     """
 
     def __init__(self, *, graph: DFGraph, room: int, partitioned: bool = True, roundup: bool = False) -> None:
-        """Count the stages, bytes and costs."""
         self.graph, self.partitioned = graph, partitioned
         comes_back = any(0 <= graph.producer[u] < graph.n_ops - 1 for u in graph.outputs)
         self.n_stages = graph.n_ops + (partitioned and comes_back)
@@ -182,7 +180,6 @@ class PaperProgram:
     """
 
     def __init__(self, shape: Shape, *, strengthened: bool = True) -> None:
-        """Draft the program."""
         draft = Draft()
         self.shape, self.compute, self.retain = shape, shape.computes(draft), shape.retains(draft)
         compute, here, following = self.compute, self.retain[:-1], self.retain[1:]

@@ -43,7 +43,6 @@ class Driver:
     """
 
     def __init__(self, graph: DFGraph, *, fixed_order: bool, seed: int, samples: int = 4) -> None:
-        """Make the arrays; they hold no sequence yet."""
         self._arrays = partial(state_of, graph, fixed_order=fixed_order, seed=seed)
         self._state = self._arrays()
         self._costs, self._samples = graph.costs, samples

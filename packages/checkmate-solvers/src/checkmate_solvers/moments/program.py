@@ -53,7 +53,6 @@ class Moments:
     """
 
     def __init__(self, moments: Sequence[Moment]) -> None:
-        """Draft the program."""
         self.moments, self.graph = tuple(moments), moments[0].graph
         graph, draft = self.graph, Draft()
         recomputable = np.array([op.recomputable for op in graph.ops], dtype=np.bool_)

@@ -27,7 +27,6 @@ class Clock:
     """
 
     def __init__(self, problem: Problem) -> None:
-        """Start with the problem's time limit."""
         self.deadline = Deadline(problem.time_limit)
         self.patient = Deadline(problem.time_limit, patient=True)
         self.is_patient = True

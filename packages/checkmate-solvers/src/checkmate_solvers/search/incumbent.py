@@ -34,7 +34,6 @@ class Incumbent:
     """
 
     def __init__(self, problem: Problem) -> None:
-        """Start the clock; nothing is known yet."""
         self.problem = problem
         self.clock = Clock(problem)
         costs = problem.graph.costs[needed_ops(problem.graph)]
