@@ -196,14 +196,7 @@ def densenet(
     <DFGraph 'densenet4': 55 ops, 94 tensors, cost in flop>
     """
     check_counts("densenet", least=0, layers=layers)
-    check_counts(
-        "densenet",
-        batch=batch,
-        growth=growth,
-        channels=channels,
-        side=side,
-        classes=classes,
-    )
+    check_counts("densenet", batch=batch, growth=growth, channels=channels, side=side, classes=classes)
     net = _ImageNet(batch, ForwardNet(f"densenet{layers}"))
     features = [net.conv("stem.conv", net.image(3, side), channels)]
     for i in range(layers):
@@ -248,12 +241,7 @@ def transformer(
     """
     check_counts("transformer", least=0, layers=layers)
     check_counts(
-        "transformer",
-        batch=batch,
-        sequence=sequence,
-        d_model=d_model,
-        heads=heads,
-        vocabulary=vocabulary,
+        "transformer", batch=batch, sequence=sequence, d_model=d_model, heads=heads, vocabulary=vocabulary
     )
     if d_model % heads:
         raise GraphError(f"transformer: d_model {d_model} must be divisible by heads {heads}")

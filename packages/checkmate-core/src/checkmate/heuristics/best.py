@@ -29,11 +29,7 @@ from checkmate.simulate import simulate
 __all__ = ["BestHeuristic", "FirstFit"]
 
 
-_WEIGHTS = (
-    Weights(1, 1, 0.5),
-    Weights(0.5, 1, 0),
-    Weights(1, 1, 1, stale=True),
-)
+_WEIGHTS = (Weights(1, 1, 0.5), Weights(0.5, 1, 0), Weights(1, 1, 1, stale=True))
 _MORE_PERCENT = (2, 5, 9, 14, 19, 26)
 """By these percentages the budget of a rule is raised when it finds no schedule within the real one.
 
