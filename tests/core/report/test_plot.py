@@ -38,12 +38,6 @@ def test_no_budget_no_line(tmp_path: Path) -> None:
     assert (tmp_path / "memory.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("curve", [([], []), ([0.0], [1, 2])])
-def test_a_curve_needs_as_many_times_as_sizes(tmp_path: Path, curve: tuple[list[float], list[int]]) -> None:
-    with pytest.raises(ValueError, match="curve 'c'"):
-        plot_memory({"c": curve}, 1, tmp_path / "memory.png")
-
-
 def test_global_state_is_untouched(tmp_path: Path) -> None:
     code = f"""
 import sys

@@ -175,9 +175,7 @@ def install_hint(requirement: str) -> str:
     """The command that installs a requirement: this project's distributions from a clone, others by name.
 
     The distributions of this project are not on the package index, where others could take their names.
-
-    Args:
-        requirement: one or several requirements, separated by spaces, as ``"checkmate-torch[demo] numba"``.
+    Several requirements are separated by spaces, as in ``"checkmate-torch[demo] numba"``.
 
     >>> install_hint("numba")
     'pip install numba'

@@ -64,14 +64,10 @@ class Backend(Protocol):
     """One engine: a value whose fields are its settings, as a solver is."""
 
     def solve(self, program: Milp, *, time_limit: float, gap: float) -> Outcome:
-        """Solve the program; as a linear one if no column has to be whole.
+        """Solve the program, as a linear one if no column has to be whole.
 
-        Args:
-            program: the program.
-            time_limit: seconds.
-            gap: relative distance of objective and bound at which to stop.
+        Stop after ``time_limit`` seconds, or when objective and bound are within the relative ``gap``.
         """
-        ...
 
 
 class Draft:

@@ -51,10 +51,6 @@ _SETTINGS = _Settings()
 def tightened(problem: Problem, deadline: Deadline = NEVER) -> list[int]:
     """The needed ops with repeats, in an order with the least peak that was found.
 
-    Args:
-        problem: the graph, the budget at which to stop, the rule of order, and the seed.
-        deadline: stop when it has passed.
-
     >>> graph = DFGraph.from_nodes(cost=[1] * 4, size=[2, 4, 1, 1], deps=[[], [0], [1], [0, 2]])
     >>> tightened(Problem(graph=graph, budget=1))
     [0, 1, 2, 0, 3]

@@ -40,12 +40,9 @@ class Worker:
     """
 
     def __init__(self, best: Incumbent, problem: Problem, options: object) -> None:
-        """Start the process.
+        """Start the process; ``best`` receives its findings at each :meth:`poll`.
 
-        Args:
-            best: receives the findings, at each :meth:`poll`.
-            problem: the question.
-            options: for :func:`checkmate_solvers.auto.cut_moments`, which the process calls; of JSON's types.
+        The options, of JSON's types, are for :func:`checkmate_solvers.auto.cut_moments`, which it calls.
         """
         self._best = best
         self._findings: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -124,12 +124,9 @@ def _moved(graph: DFGraph, tensors: CSR) -> npt.NDArray[np.float64]:
 def in_formats(
     counted: DFGraph, formats: Sequence[str | None], roofline: Callable[[str], Roofline]
 ) -> DFGraph:
-    """A graph whose costs are FLOPs, priced in seconds.
+    """A graph whose costs are FLOPs, priced in seconds by the roofline of each op's number format.
 
-    Args:
-        counted: the graph; its cost unit is ``"flop"``.
-        formats: the number format of each op; None = the op costs 0.
-        roofline: the function from a format to its roofline.
+    An op whose format is None costs 0.
 
     >>> counted = DFGraph.from_nodes(cost=[8.0, 8.0], size=[0, 0], deps=[[], [0]], cost_unit="flop")
     >>> timed = in_formats(counted, ["fp32", None], lambda form: Roofline(flops_per_s=4, bytes_per_s=1))
@@ -154,9 +151,9 @@ def measured_roofline(
     Args:
         table: the measurements of this machine.
         moving: the name in the table of the pass over memory.
-        ready: (rows, numbers) ↦ two functions, a product of two ``rows`` × ``rows`` matrices and a pass over
-            ``numbers`` numbers, which are run a few times; called if one of them is not in the table.
-        on_disk: True = the table is read from disk, and new measurements are added to it.
+        ready: (rows, numbers) ↦ two functions that are timed: a product of two ``rows`` × ``rows`` matrices,
+            and a pass over ``numbers`` numbers.
+        on_disk: read the table from disk, and add new measurements to it.
     """
     product, moved = f"product of float32 matrices, {_SIDE} square", f"{moving} of {_MOVED} bytes"
     known = table.known() if on_disk else {}

@@ -70,16 +70,10 @@ class ForwardNet:
         saves_output: bool = False,
         extra: int = 0,
     ) -> int:
-        """A forward op that makes one tensor of ``size`` bytes.
+        """A forward op that makes one tensor of ``size`` bytes, and costs ``flops``.
 
-        Args:
-            name: of the op and of the tensor.
-            reads: tensors that it reads.
-            size: bytes of its output.
-            flops: its cost.
-            saves: tensors that its backward op reads, beside the incoming gradient.
-            saves_output: True = the backward op reads this op's output, too.
-            extra: bytes of a by-product that only the backward op reads; 0 = none.
+        Beside the incoming gradient, its backward op reads the tensors ``saves``, with ``saves_output`` the
+        output, and a by-product of ``extra`` bytes, unless these are 0.
         """
         output = self._tensor(name, size)
         by_product = [self._tensor(f"{name}.saved", extra)] if extra else []
@@ -106,12 +100,7 @@ class ForwardNet:
         return self.op(name, [x, mask], self._tensors[x].size, self._elements(x), saves=[mask])
 
     def training_step(self, prediction: int, labels: int) -> DFGraph:
-        """Add loss and backward pass.
-
-        Args:
-            prediction: the tensor that the loss reads; the first gradient has its size.
-            labels: the other tensor that the loss reads.
-        """
+        """Add the loss, which reads prediction and labels, and the backward pass."""
         loss = self._tensor("loss", FLOAT)
         gradient = {prediction: self._tensor(_gradient_of("loss"), self._tensors[prediction].size)}
         self._backward_op(

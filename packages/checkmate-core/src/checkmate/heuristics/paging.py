@@ -50,17 +50,10 @@ def evicting_sequence(
     ceiling: float = math.inf,
     deadline: Deadline = NEVER,
 ) -> list[int] | None:
-    """The base order under a byte budget, with evictions and recomputation.
+    """The base order of the needed ops, with evictions and recomputation: op indices with repeats.
 
-    Args:
-        graph: the graph; ops that no output needs are left out.
-        budget: bytes.
-        weights: the exponents of the score by which tensors are evicted.
-        ceiling: the cost at which to give up.
-        deadline: the time at which to give up.
-
-    Returns:
-        Op indices with repeats, peak within the budget; None if the rule finds none.
+    None if the rule finds no sequence with a peak within ``budget`` bytes, or not before the deadline, or
+    none that costs less than the ceiling.
     """
     return _Machine(graph, budget, weights, ceiling, deadline).run()
 

@@ -46,14 +46,8 @@ def pruned(
     """Remove every compute whose absence keeps the sequence valid and within the budget.
 
     Computes whose outputs no op reads are removed first, then the most expensive ones; each removal can make
-    others unread.
-
-    Args:
-        graph: the graph.
-        sequence: a valid sequence of ops with repeats, its peak within the budget.
-        budget: bytes.
-        fixed_order: keep all first runs of needed ops, and with them their order.
-        deadline: the time at which to stop.
+    others unread. The sequence is valid, its peak within ``budget`` bytes. With ``fixed_order``, all first
+    runs of needed ops stay, and with them their order. At the deadline the rest stays.
     """
     must_run = needed_ops(graph).tolist() if fixed_order else [False] * graph.n_ops
     kept = list(sequence)

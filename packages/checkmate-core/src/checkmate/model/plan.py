@@ -83,10 +83,6 @@ class Plan:
         needed at the end, before it is made again. The frees of the schedule are ignored: the plan does not
         show tensors that it holds longer.
 
-        Args:
-            graph: the graph.
-            schedule: a valid schedule of it.
-
         Raises:
             PlanError: if the schedule computes an unknown op, or needs a tensor that was never made; or as
                 the class does.
@@ -112,11 +108,8 @@ class Plan:
         inputs of these computations. Each tensor has one producer, so this R is the unique least one: without
         any of its entries, the plan could not be executed.
 
-        Source: section 5 of the paper, the second phase of two-phase rounding.
-
-        Args:
-            graph: the graph.
-            retain: S; bool, shape ``[n_ops, n_tensors]``.
+        Source: section 5 of the paper, the second phase of two-phase rounding. ``retain`` is S, of shape
+        ``[n_ops, n_tensors]``.
 
         Raises:
             PlanError: if a tensor is retained into a stage before its op has run, or if an op that may run

@@ -86,11 +86,7 @@ class Schedule:
         """Compute these ops in this order and free every tensor as early as is legal.
 
         A read uses the latest copy. A copy is freed right after its last reader, or right after it was
-        made if no op reads it, unless it is the last copy of a graph output.
-
-        Args:
-            graph: the graph of these ops.
-            sequence: op indices, with repeats for recomputation.
+        made if no op reads it, unless it is the last copy of a graph output. Recomputed ops are repeated.
 
         >>> graph = DFGraph.from_nodes(cost=[1, 1], size=[4, 4], deps=[[], [0]])
         >>> list(Schedule.from_sequence(graph, [0, 1]))

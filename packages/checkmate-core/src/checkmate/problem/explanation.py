@@ -123,10 +123,8 @@ def explanation(
 ) -> Explanation:
     """The ops that a judged schedule recomputes and why, the most expensive first.
 
-    Args:
-        reading: of the schedule.
-        budget: bytes; None = reasons name no budget.
-        modules: the part of the model that each op of the graph comes from; empty = unknown.
+    ``modules`` names the part of the model that each op of the graph comes from. Without a budget in bytes,
+    reasons name none.
     """
     reading = reading if isinstance(reading, Reading) else Reading(reading)
     timeline, away, memory = reading.timeline, _absences(reading), _Highest(reading.memory)
@@ -191,7 +189,7 @@ def _reason(saved: int, without: int, budget: int | None) -> str:
         return f"kept, the peak would be {format_bytes(without)}: over the budget"
     if saved:
         return f"{format_bytes(saved)} less at the peak"
-    return "read by another recomputed op" if not without else "makes room together with others"
+    return "makes room together with others" if without else "saved nothing: no later op needed it again"
 
 
 class _Highest:

@@ -93,13 +93,9 @@ class Account:
     def explained(
         self, error: InfeasibleBudgetError, graph: DFGraph, whole: int | None = None
     ) -> InfeasibleBudgetError:
-        """The error for a step of this account.
+        """The error for a step of this account; ``whole`` is the peak that budgets are shares of, in bytes.
 
-        Args:
-            error: of the graph; its reason is replaced by the bytes that no schedule can free if these
-                exceed the budget.
-            graph: of the step.
-            whole: the peak that budgets are shares of, in bytes; None = the peak without recomputation.
+        If the bytes that no schedule can free exceed the budget, they become its reason.
         """
         needed = self.without_activations(graph)
         known = vars(error) | ({} if whole is None else {"whole": whole})

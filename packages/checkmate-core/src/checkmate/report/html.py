@@ -235,7 +235,6 @@ def _holder_table(reading: Reading) -> str:
             h.kind,
             format_bytes(h.size),
             f"{h.size / peak:.1%}",
-            _bar(h.kind, h.size / holders[0].size),
         ]
         for h in holders[:_HOLDERS]
     ]
@@ -247,20 +246,11 @@ def _holder_table(reading: Reading) -> str:
     return (
         "<section><h2>Tensors at the peak</h2>"
         f"<p>While {escaped(clipped(op.name, 80))} runs (step {step}): {kinds}.</p>"
-        + _table(("what", "kind", "bytes", "share", ""), rows, numbers=(2, 3), markup=4)
+        + _table(("what", "kind", "bytes", "share"), rows, numbers=(2, 3))
         + f"{note}</section>"
     )
 
 
-def _bar(kind: str, share: float) -> str:
-    return (
-        '<svg viewBox="0 0 100 8" preserveAspectRatio="none">'
-        f'<rect class="{kind}" width="{100 * share:.1f}" height="8"/></svg>'
-    )
-
-
-def _table(
-    head: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: Collection[int], markup: int = -1
-) -> str:
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]], *, numbers: Collection[int]) -> str:
     """A table that scrolls where it is wider than the page."""
-    return f'<div class="scroll">{table(rows, head, numbers=numbers, markup=markup)}</div>'
+    return f'<div class="scroll">{table(rows, head, numbers=numbers)}</div>'

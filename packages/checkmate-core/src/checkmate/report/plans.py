@@ -89,14 +89,9 @@ def peak_report(
     plain_peak: int | None = None,
     remarks: Sequence[str] = (),
 ) -> PeakReport:
-    """The bytes of a solution's peak, by kind and tensor.
+    """The bytes of a solution's peak, by kind and tensor; attributes of the report are taken over.
 
-    Args:
-        solution: with a schedule.
-        account: the kind of every byte.
-        measured: peak of a step, in bytes.
-        plain_peak: peak without recomputation, in bytes; None = the peak of the base order.
-        remarks: on the prediction, a sentence each.
+    Without ``plain_peak``, the peak without recomputation is that of the base order.
 
     Raises:
         ValueError: if the solution has no schedule.
@@ -124,9 +119,7 @@ def peak_report(
 def explain(solution: Solution, modules: Sequence[str] = ()) -> Explanation:
     """The ops that a solution recomputes and why, the most expensive first.
 
-    Args:
-        solution: with a schedule.
-        modules: the part of the model that each op of the graph comes from.
+    ``modules`` names the part of the model that each op of the graph comes from.
 
     Raises:
         ValueError: if the solution has no schedule.
@@ -142,27 +135,22 @@ class PlanLike(Protocol):
     @property
     def solution(self) -> Solution:
         """The judged schedule."""
-        ...
 
     @property
     def account(self) -> Account:
         """The use of each byte."""
-        ...
 
     @property
     def modules(self) -> Sequence[str]:
         """The part of the model that each op of the graph comes from; empty if unknown."""
-        ...
 
     @property
     def plain_peak(self) -> int | None:
         """Predicted peak of the plain program, in bytes; None where that is the graph's base order."""
-        ...
 
     @property
     def remarks(self) -> Sequence[str]:
         """Further facts about the predicted peak, a sentence each."""
-        ...
 
 
 class Measured(Protocol):
@@ -171,7 +159,6 @@ class Measured(Protocol):
     @property
     def peak(self) -> int:
         """The largest number of bytes held at once."""
-        ...
 
 
 _Plan = TypeVar("_Plan", bound=PlanLike)

@@ -98,25 +98,16 @@ def plot_memory(
 ) -> None:
     """Draw memory-over-time curves with their peaks and the budget line.
 
-    Args:
-        curves: name → (times, bytes), both of the same length; bytes hold until the next time.
-        budget: bytes; None draws no line.
-        path: of the picture; its suffix is the format, as in :func:`save_figure`.
-        title: above the picture.
-        time_label: of the horizontal axis.
+    ``curves`` maps a name to (times, bytes), both of the same length; bytes hold until the next time. The
+    suffix of ``path`` is the format, as in :func:`save_figure`.
 
     Raises:
         MissingDistributionError: if matplotlib is not installed.
-        ValueError: if a curve is empty or its times and bytes differ in length.
     """
     figure = blank_figure(9, 4.5)
     axes = figure.add_subplot()
     for name, (times, sizes) in curves.items():
         seconds, mib = np.asarray(times, dtype=float), np.asarray(sizes, dtype=float) / _MIB
-        if len(seconds) != len(mib) or not len(mib):
-            raise ValueError(
-                f"curve {name!r} has {len(seconds)} times and {len(mib)} sizes: must be equal, and ≥ 1"
-            )
         top = int(mib.argmax())
         (line,) = axes.step(
             seconds, mib, where="post", linewidth=1.3, label=f"{name}: peak {mib[top]:.1f} MiB"
@@ -162,14 +153,8 @@ def plot_timeline(
 
     The horizontal axis is cumulative cost, or the number of runs if all costs are 0. First runs of forward
     ops, first runs of backward ops and recomputations have a colour each. Graph inputs and fixed bytes, which
-    no schedule can free, are a grey band. The peak is marked with the op that runs then.
-
-    Args:
-        timeline: the judge's replay of the schedule.
-        path: of the picture.
-        budget: bytes; None draws no line.
-        title: above the picture; default the graph's name.
-        kind: ``"png"``, ``"svg"`` or ``"pdf"``; default the suffix of ``path``, else PNG.
+    no schedule can free, are a grey band. The peak is marked with the op that runs then. The title is the
+    graph's name by default; ``kind``, ``"png"``, ``"svg"`` or ``"pdf"``, the suffix of ``path``, else PNG.
 
     Raises:
         MissingDistributionError: if matplotlib is not installed.
@@ -228,12 +213,7 @@ def plot_plan(plan: Plan | Timeline, path: str | os.PathLike[str], *, title: str
 
     In R the first run of an op is dark and a recomputation orange. Large matrices are drawn in blocks: in R a
     block is filled if any of its entries is, and orange if one is a recomputation; in S its shade is its
-    share of entries.
-
-    Args:
-        plan: a plan, or a timeline, whose schedule is divided into stages.
-        path: of the picture: SVG or PDF if its suffix says so, else PNG.
-        title: above the picture; default the graph's name.
+    share of entries. The schedule of a timeline is divided into stages. Files are as of :func:`save_figure`.
 
     Raises:
         MissingDistributionError: if matplotlib is not installed.
@@ -278,12 +258,7 @@ def plot_frontier(frontier: Frontier, path: str | os.PathLike[str], *, title: st
     """Draw the least overhead that each solver found against the budget, and the gap to the proved bound.
 
     It is proved that no schedule lies below the shaded area. Where the line of a solver ends, it has no
-    schedule for smaller budgets.
-
-    Args:
-        frontier: from :func:`checkmate.sweep`.
-        path: of the picture: SVG or PDF if its suffix says so, else PNG.
-        title: above the picture; default the graph's name.
+    schedule for smaller budgets. Files are as of :func:`save_figure`.
 
     Raises:
         MissingDistributionError: if matplotlib is not installed.

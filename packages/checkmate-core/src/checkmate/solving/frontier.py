@@ -96,11 +96,7 @@ class Frontier:
     def at(self, budget: Budget) -> Solution | None:
         """The cheapest schedule known whose peak is within ``budget``, or None.
 
-        Args:
-            budget: as in :func:`checkmate.solve`.
-
-        Returns:
-            a solution for that budget, with the best bound proved for it or for a larger one.
+        The budget is as in :func:`checkmate.solve`. The bound is the best proved for it or a larger one.
 
         Raises:
             BudgetError: if the budget can't be read or is not positive.

@@ -46,15 +46,9 @@ def claimed(answer: object, name: str, problem: Problem) -> Claim:
 
 
 def judged(claim: Claim, name: str, problem: Problem) -> Solution:
-    """Replay the schedule of a claim on the graph of the problem, and check the rest of the claim.
+    """Replay the schedule of a solver's claim on the graph of the problem, and check the rest of the claim.
 
-    Args:
-        claim: the solver's answer, not yet checked.
-        name: the name of the solver, for messages.
-        problem: the problem that the solver was given.
-
-    Returns:
-        the solution; its peak, cost and status come from the judge, not from the claim.
+    Peak, cost and status of the solution come from the judge, not from the claim.
 
     Raises:
         SolverError: if the schedule is invalid or the claim contradicts it; names the solver.

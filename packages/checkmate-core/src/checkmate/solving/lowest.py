@@ -51,13 +51,7 @@ _lowest = Lowest()
 
 
 def remember_lowest(graph: DFGraph, schedule: object, *, fixed_order: bool) -> None:
-    """Keep a schedule if it is valid and has a lower peak than the one known.
-
-    Args:
-        graph: the graph.
-        schedule: the schedule; any other object is ignored.
-        fixed_order: True = first runs must keep the base order; other schedules are ignored.
-    """
+    """Keep a schedule if it is valid, follows the rule of order, and has a lower peak than the one known."""
     if not isinstance(schedule, Schedule) or (fixed_order and not schedule.keeps_base_order):
         return
     try:

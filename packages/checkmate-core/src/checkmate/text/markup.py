@@ -28,20 +28,8 @@ def figure(title: str, *parts: str) -> str:
     return f"<div><p><b>{escaped(title)}</b></p>{''.join(parts)}</div>"
 
 
-def table(
-    rows: Iterable[Iterable[str]],
-    head: Iterable[str] = (),
-    *,
-    numbers: Collection[int] = (),
-    markup: int = -1,
-) -> str:
-    """A table of texts.
-
-    Args:
-        rows: the cells of each row.
-        head: titles of the columns; none = no such row.
-        numbers: columns that are aligned to the right.
-        markup: the column that holds HTML instead of text; −1 = none.
+def table(rows: Iterable[Iterable[str]], head: Iterable[str] = (), *, numbers: Collection[int] = ()) -> str:
+    """A table of texts, below titles if there is a ``head``; columns of ``numbers`` are aligned to the right.
 
     >>> table([["a<b", "1 B"]], numbers=[1])
     '<table><tr><td align="left">a&lt;b</td><td align="right" class="n">1 B</td></tr></table>'
@@ -52,8 +40,6 @@ def table(
 
     def cell(tag: str, k: int, text: str) -> str:
         style = ' align="right" class="n"' if k in numbers else ' align="left"'
-        if k == markup:
-            return f'<{tag} class="bar">{text}</{tag}>'
         return f"<{tag}{style}>{escaped(text)}</{tag}>"
 
     lines = [line("th", head), *(line("td", row) for row in rows)]
@@ -63,13 +49,10 @@ def table(
 def outline(
     heights: npt.NDArray[np.int64], caption: str, limit: int | None = None, *, lowest: bool = False
 ) -> str:
-    """A sequence of numbers ≥ 0 as steps, from left to right.
+    """A sequence of numbers ≥ 0 as steps, from left to right, with a dashed line at ``limit``.
 
-    Args:
-        heights: the numbers; none give no picture.
-        caption: below the picture.
-        limit: a number at which a dashed line is drawn.
-        lowest: whether numbers that are drawn as one show the smallest of them instead of the largest.
+    Numbers that are drawn as one show the largest of them, or with ``lowest`` the smallest. Without numbers
+    there is no picture.
 
     >>> outline(np.array([], dtype=np.int64), "nothing")
     ''

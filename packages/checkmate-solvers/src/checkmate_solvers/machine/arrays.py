@@ -94,13 +94,9 @@ class State(NamedTuple):
 
 
 def state_of(graph: DFGraph, *, fixed_order: bool, seed: int, longest: int = 0) -> State:
-    """Arrays for a graph, the sequence empty.
+    """Arrays for a graph, with an empty sequence, and room for several times its ops, or ``longest`` if more.
 
-    Args:
-        graph: the graph.
-        fixed_order: first runs of needed ops stay where they are.
-        seed: of the generator.
-        longest: the longest sequence that must fit; there is room for several times the ops anyway.
+    With ``fixed_order``, first runs of needed ops stay where they are.
     """
     n, width = graph.n_ops, max([1, *(len(op.outputs) for op in graph.ops)])
     nodes = max(6 * n, longest + 2 * n) + 256

@@ -30,13 +30,8 @@ _PIECE_S, _FIRST_ROUNDS = 0.03, 64
 class Driver:
     """Holds one sequence of a graph, and the best one that came of it.
 
-    All budgets are bytes beside :attr:`checkmate.DFGraph.base_size`.
-
-    Args:
-        graph: the graph.
-        fixed_order: first runs of needed ops stay where they are.
-        seed: of every random choice.
-        samples: how many ways to free bytes are compared, at most.
+    All budgets are bytes beside :attr:`checkmate.DFGraph.base_size`. With ``fixed_order``, first runs of
+    needed ops stay where they are. Of the ways to free bytes, at most ``samples`` are compared.
 
     Attributes:
         round_s: seconds that a round took lately; 0 before the first.
@@ -76,11 +71,7 @@ class Driver:
     def repair(self, budget: int, steps: int, *, deadline: Deadline = NEVER, noise: float = 1.0) -> bool:
         """Free bytes where most are held until everything fits; then drop computes that became needless.
 
-        Args:
-            budget: bytes.
-            steps: the most steps, each of which drops or moves one compute.
-            deadline: give up when it has passed.
-            noise: the temperature, relative to the usual one.
+        Each step drops or moves one compute; ``noise`` is the temperature, relative to the usual one.
 
         Returns:
             Whether the result is within the budget; it then is the best.
@@ -105,13 +96,8 @@ class Driver:
     ) -> None:
         """Run rounds of local search from the current sequence, which must be within the budget.
 
-        Args:
-            budget: bytes.
-            rounds: how many.
-            heat: temperature at the start, a cost.
-            cooled: temperature at the end, relative to that.
-            deadline: stop when it has passed.
-            on_better: called after each piece of the work that found a new best.
+        The temperature, a cost, is ``heat`` at the start, and ``cooled`` times that at the end. After each
+        piece of the work that found a new best, ``on_better`` is called.
         """
         self._state.totals[TEMPERATURE] = heat
         cooling = math.pow(cooled, 1 / max(rounds, 1))

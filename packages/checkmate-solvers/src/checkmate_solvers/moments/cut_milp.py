@@ -80,10 +80,8 @@ class CutMilp:
     def improve(self, best: Incumbent, *, bounds: Mapping[int, float] | None = None) -> None:
         """Prove bounds, and apply the decisions that come with them.
 
-        Args:
-            best: receives both.
-            bounds: the bound that each candidate for the first moment proves, by its op; the highest is
-                taken. By default the only candidate is the most crowded moment.
+        ``bounds`` has the bound that each candidate for the first moment proves, by its op; the highest is
+        taken. By default the only candidate is the most crowded moment.
         """
         bounds = bounds or dict.fromkeys(crowded_ops(best.problem, 1), 0.0)
         if not bounds or best.done or not best.clock.has_time_for(_SETTINGS.cost):
@@ -100,14 +98,10 @@ class CutMilp:
 def solve_cuts(
     moments: Sequence[Moment], *, time_limit: float, nodes: int, gap: float = _GAP, linear: bool = False
 ) -> Decision:
-    """Solve the MILP of these moments.
+    """Solve the MILP of these moments, or with ``linear`` its relaxation, whose decision is rounded.
 
-    Args:
-        moments: in base order; if schedules may reorder, each must be an ancestor of the next.
-        time_limit: seconds.
-        nodes: the most branch-and-bound nodes.
-        gap: relative to the recomputation, at which to stop.
-        linear: solve the linear relaxation instead, and round its decision.
+    The moments are in base order; if schedules may reorder, each must be an ancestor of the next. The gap at
+    which to stop is relative to the recomputation.
     """
     if any(moment.room < moment.pinned_size for moment in moments):
         return Decision(recompute=math.inf, keep={})

@@ -69,9 +69,6 @@ class MinCut:
     def improve(self, best: Incumbent) -> dict[int, float]:
         """Prove bounds, and apply the decisions of the strongest cuts.
 
-        Args:
-            best: receives both.
-
         Returns:
             The bound of each moment, by its op, in base order. A bound that is below the highest may be
             given as less than it is. Empty if no moment is crowded.
@@ -118,10 +115,8 @@ class _Line(NamedTuple):
 def min_cut(moment: Moment, *, costs: _Values | None = None, enough: float = 0.0) -> Decision:
     """Maximise L(λ) over λ ≥ 0; keep the tensors of the cheapest cut found that fits.
 
-    Args:
-        moment: the moment.
-        costs: of running each op again, shape ``[n_ops]``; default those of the graph.
-        enough: stop, with a lower bound, as soon as no λ can prove more than this.
+    ``costs`` are those of running each op again, shape ``[n_ops]``, by default the graph's. As soon as no λ
+    can prove more than ``enough``, the bound may be lower.
     """
     network = _Network(moment, moment.graph.costs if costs is None else costs)
     roomy, (proved, tight) = network.keep_all(), network.keep_least()

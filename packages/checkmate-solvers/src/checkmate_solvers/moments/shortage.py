@@ -55,9 +55,9 @@ def promising(
 
     Args:
         best: names the problem, and has the clock.
-        chosen: the moments that are decided, by their ops, in base order.
+        chosen: the decided moments, by their ops, in base order.
         decision: about these.
-        moment: the moment of an op.
+        moment: the function from an op to its moment.
     """
     if decision.again is None:
         return {}
@@ -85,14 +85,9 @@ def promising(
 
 
 def shortage(problem: Problem, shares: _Shares) -> _Shares:
-    """Bytes over the budget while each needed op first runs, in base order.
+    """Bytes over the budget while each needed op first runs, in base order; negative where there is room.
 
-    Args:
-        problem: graph and budget.
-        shares: how much of each op runs again, as late as it may, shape ``[n_ops]``.
-
-    Returns:
-        Bytes, negative where there is room, shape ``[n_ops]``.
+    ``shares`` says how much of each op runs again, as late as it may. Both have the shape ``[n_ops]``.
     """
     graph, needed = problem.graph, needed_ops(problem.graph)
     maker, end = graph.producer, graph.n_ops

@@ -33,11 +33,7 @@ _SETTINGS = _Settings()
 
 
 def answer_easy_cases(best: Incumbent) -> bool:
-    """Answer the two easy cases: a budget below the floor, and one with room for everything.
-
-    Returns:
-        Whether the search is done.
-    """
+    """Answer a budget below the floor, or with room for everything; return whether the search is done."""
     problem, needed = best.problem, needed_ops(best.problem.graph)
     if problem.budget < floor(problem.graph).size:
         best.raise_bound(math.inf, "floor")
@@ -56,21 +52,14 @@ def sequence_of(graph: DFGraph, kept: Mapping[int, npt.NDArray[np.bool_]]) -> li
 def apply(best: Incumbent, kept: Mapping[int, npt.NDArray[np.bool_]], origin: str) -> None:
     """Make a schedule of a decision, repair it if it does not fit, and keep it if it is the best.
 
-    Args:
-        best: receives the schedule.
-        kept: for each moment, by its op, which tensors survive it; shape ``[n_tensors]``.
-        origin: the step that decided this.
+    ``kept`` says for each moment, by its op, which tensors survive it; shape ``[n_tensors]``.
     """
     if best.clock.has_time_for(_SETTINGS.cost):
         repair(best, sequence_of(best.problem.graph, kept), origin)
 
 
 def keep(best: Incumbent, sequence: Sequence[int], origin: str) -> bool:
-    """Remove the computes that a sequence of ops doesn't need, and keep it if it fits and is the best.
-
-    Returns:
-        Whether the sequence is within the budget.
-    """
+    """Remove needless computes of a sequence, keep it if it is the best; return whether it fits."""
     graph, budget = best.problem.graph, best.problem.budget
     timeline = simulate(graph, Schedule.from_sequence(graph, sequence))
     if timeline.peak > budget:

@@ -87,12 +87,9 @@ class Incumbent:
         return self.gap <= _GOOD_ENOUGH or math.isinf(self.bound) or self.clock.left_s <= 0
 
     def keep_if_better(self, found: Timeline | Sequence[int], origin: str, *, seed: bool = True) -> None:
-        """Judge a schedule; keep it if it answers the problem and is the cheapest so far.
+        """Judge the schedule that a step found; keep it if it answers the problem and is the cheapest so far.
 
-        Args:
-            found: its ops with repeats, or its timeline if it was simulated before.
-            origin: the step that found it.
-            seed: whether local search may start from it.
+        It is given by its ops with repeats, or its timeline. Local search may start from it if ``seed``.
         """
         graph = self.problem.graph
         if isinstance(found, Timeline):
