@@ -6,7 +6,6 @@ import pytest
 
 from checkmate import DFGraph, Problem, Schedule, Solution
 from checkmate.report.frontier import Line, gap_corners, solver_lines
-from checkmate.report.svg import frontier_svg
 from checkmate.solving.sweep import Frontier
 
 CHAIN = DFGraph.from_nodes(
@@ -41,7 +40,6 @@ def test_lines_serve_larger_budgets_and_skip_what_has_no_schedule(frontier: Fron
         "keep": Line([40], [0.0]),
         "lean": Line([32, 36, 48], [0.75, 0.75, 0.75]),
     }
-    assert Line([1, 2], [0.5, 0.25]).stairs() == Line([1, 2, 2], [0.5, 0.5, 0.25])
 
 
 def test_the_gap_lies_between_the_bound_and_the_best(frontier: Frontier) -> None:
@@ -55,11 +53,4 @@ def test_the_gap_lies_between_the_bound_and_the_best(frontier: Frontier) -> None
 def test_nothing_found_draws_nothing() -> None:
     unknown = Solution.unknown(Problem(graph=CHAIN, budget=8), solver="x")
     empty = Frontier(graph=CHAIN, answers=(unknown,))
-    assert (solver_lines(empty), gap_corners(empty), frontier_svg(empty)) == ({}, [], ("", []))
-
-
-def test_the_inline_picture_has_a_line_for_each_solver(frontier: Frontier) -> None:
-    picture, names = frontier_svg(frontier)
-    assert names == ["keep", "lean"]
-    assert picture.count('class="line line') == 2
-    assert picture.count("<circle") == 4
+    assert (solver_lines(empty), gap_corners(empty)) == ({}, [])

@@ -17,7 +17,6 @@ from checkmate.problem.reading import Phase, Reading
 from checkmate.report import html_report
 from checkmate.report.html import HtmlReport
 from checkmate.report.svg import GROUPS, MemoryDrawing
-from checkmate.solving.sweep import Frontier
 
 from .judged import HOSTILE, by_hand, hostile, large, timelines
 
@@ -103,11 +102,9 @@ def test_a_timeline_alone_knows_no_solver(tmp_path: Path) -> None:
 
 def test_no_schedule_still_gives_a_page(tmp_path: Path) -> None:
     problem = Problem(graph=by_hand().graph, budget=5)
-    frontier = Frontier(graph=problem.graph, answers=(Solution.infeasible(problem, solver="x"),))
-    page = Page(written(tmp_path, Solution.infeasible(problem), frontier=frontier, title="too small"))
+    page = Page(written(tmp_path, Solution.infeasible(problem), title="too small"))
     assert "infeasible" in page.inside["dd"]
     assert page.inside["h1"] == "too small"
-    assert "No solver found a schedule" in page.inside["p"]
     assert "script" not in page.inside
 
 
@@ -121,13 +118,6 @@ def test_where_nothing_costs_anything_the_axis_counts_runs(tmp_path: Path) -> No
     text = written(tmp_path, simulate(graph, Schedule.from_sequence(graph, [0, 1])))
     assert "ops run" in Page(text).inside["text"]
     assert "Nothing: every op runs at most once." in text
-
-
-def test_the_frontier_is_drawn(tmp_path: Path) -> None:
-    solution = found(by_hand(), 42)
-    page = Page(written(tmp_path, solution, frontier=Frontier(graph=by_hand().graph, answers=(solution,))))
-    assert "<me>" in page.inside["li"]
-    assert ("circle", "dot line0") in [(tag, at.get("class")) for tag, at in page.elements]
 
 
 def test_the_page_is_self_contained(tmp_path: Path) -> None:

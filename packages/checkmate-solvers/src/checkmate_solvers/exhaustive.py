@@ -63,14 +63,10 @@ def exhaust(
     states: int,
     deadline: Deadline = NEVER,
 ) -> Search:
-    """Find the cheapest schedule, or a bound on its cost.
+    """Find a schedule cheaper than the ceiling, the cheapest, or a bound on its cost.
 
-    Args:
-        problem: the question; about 2ⁿ states with n ops.
-        ceiling: the cost of a known schedule; only cheaper ones are looked for.
-        any_cost: whether any schedule will do; all ops then cost 0.
-        states: the most states to look at.
-        deadline: stop when it has passed.
+    A problem of n ops has about 2ⁿ states, of which at most ``states`` are looked at. With ``any_cost``, all
+    ops cost 0: any schedule will do.
 
     >>> from checkmate.generators import chain
     >>> search = exhaust(Problem(graph=chain(4), budget=4), states=10_000)

@@ -102,14 +102,8 @@ def residual(
     """A residual net (He et al., "Deep residual learning for image recognition", 2016) of one width.
 
     A stem (convolution, norm, relu), ``blocks`` blocks (convolution, norm, relu, convolution, norm, sum with
-    the block's input, relu), average, linear classifier, loss.
-
-    Args:
-        blocks: number of blocks, ≥ 0.
-        batch: images in a batch.
-        channels: of every activation; the image has 3.
-        side: of the image and of every activation, in pixels.
-        classes: width of the prediction.
+    the block's input, relu), average, linear classifier, loss. Every activation has ``channels`` and is
+    ``side`` pixels wide; the image has 3 channels, the prediction ``classes``.
 
     Raises:
         GraphError: on a number that is too small.
@@ -134,14 +128,9 @@ def residual(
 def unet(depth: int, *, batch: int = 8, channels: int = 64, side: int = 256, classes: int = 2) -> DFGraph:
     """A U-Net (Ronneberger et al., 2015): ``depth`` levels down and up, joined by skip connections.
 
-    Every level has two convolutions with relu; each level down has half the side and twice the channels.
-
-    Args:
-        depth: number of times that the side is halved, ≥ 0.
-        batch: images in a batch.
-        channels: on the first level; the image has 3.
-        side: of the image in pixels, divisible by 2^depth.
-        classes: channels of the prediction, which is for each pixel.
+    Every level has two convolutions with relu; each level down has half the side and twice the channels. The
+    first has ``side`` pixels, divisible by 2^depth, and ``channels``; the image has 3 channels, the
+    prediction, for each pixel, ``classes``.
 
     Raises:
         GraphError: on a number that is too small, or a side not divisible by 2^depth.
@@ -179,15 +168,8 @@ def densenet(
 
     Layer i joins the stem and the outputs of all layers before it (a copy), then norm, relu, convolution to
     ``growth`` channels. The bytes of the copies grow with the square of ``layers``; recomputing them is the
-    method of Pleiss et al., "Memory-efficient implementation of DenseNets" (2017).
-
-    Args:
-        layers: number of layers, ≥ 0.
-        batch: images in a batch.
-        growth: channels that each layer adds.
-        channels: of the stem; the image has 3.
-        side: of the image and of every activation, in pixels.
-        classes: width of the prediction.
+    method of Pleiss et al., "Memory-efficient implementation of DenseNets" (2017). The stem has ``channels``,
+    the image 3, the prediction ``classes``; all but the last are ``side`` pixels wide.
 
     Raises:
         GraphError: on a number that is too small.
@@ -221,17 +203,9 @@ def transformer(
     """A decoder-only transformer with norms in front (Radford et al., GPT-2, 2019), attention spelled out.
 
     Embedding, ``layers`` layers, norm, projection onto the vocabulary, loss. A layer is: norm; query, key and
-    value; scores, softmax, context; projection; sum; norm; linear to 4·d_model, GELU, linear back; sum.
-
-    Args:
-        layers: number of layers, ≥ 0.
-        batch: sequences in a batch.
-        sequence: tokens in a sequence.
-        d_model: width of an activation, divisible by ``heads``.
-        heads: attention heads.
-        vocabulary: number of different tokens.
-        dropout: True = drop elements of the attention weights and of both branches; the random masks can't be
-            recomputed, so they stay until the backward pass.
+    value; scores, softmax, context; projection; sum; norm; linear to 4·d_model, GELU, linear back; sum. With
+    ``dropout``, elements of the attention weights and of both branches are dropped; the random masks can't be
+    recomputed, so they stay until the backward pass. A batch has ``batch`` sequences of ``sequence`` tokens.
 
     Raises:
         GraphError: on a number that is too small, or heads that don't divide the width.

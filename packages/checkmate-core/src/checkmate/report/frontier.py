@@ -21,12 +21,6 @@ class Line(NamedTuple):
     budgets: list[int]
     overheads: list[float]
 
-    def stairs(self) -> Line:
-        """The corners of the line, which falls in steps: a larger budget has the same schedule at least."""
-        budgets = [budget for budget in self.budgets for _ in range(2)]
-        overheads = [overhead for overhead in self.overheads for _ in range(2)]
-        return Line(budgets[1:], overheads[:-1])
-
 
 def solver_lines(frontier: Frontier) -> dict[str, Line]:
     """For each solver with a schedule: its least overhead at each budget of the sweep."""

@@ -20,7 +20,7 @@ from checkmate.files.disk import replace_file
 from checkmate.problem.explanation import Explanation, explanation
 from checkmate.problem.reading import Reading
 from checkmate.problem.solution import Solution
-from checkmate.report.svg import KINDS, MemoryDrawing, frontier_svg
+from checkmate.report.svg import KINDS, MemoryDrawing
 from checkmate.simulate import Timeline
 from checkmate.text.markup import escaped, table
 from checkmate.text.printable import clipped, cost_text
@@ -28,8 +28,6 @@ from checkmate.units import format_bytes
 
 if TYPE_CHECKING:
     import os
-
-    from checkmate.solving.sweep import Frontier
 
 __all__ = ["HtmlReport", "html_report"]
 
@@ -54,7 +52,6 @@ def html_report(
     file: str | os.PathLike[str],
     *,
     budget: int | None = None,
-    frontier: Frontier | None = None,
     title: str = "",
 ) -> None:
     """Write a self-contained report for any browser.
@@ -63,7 +60,6 @@ def html_report(
         answer: a solution, or a timeline. A solution without a schedule gives a page that says so.
         file: the path to write.
         budget: bytes, for a timeline; a solution has its own.
-        frontier: a sweep of the same graph, drawn at the end.
         title: of the page; default the graph's name.
 
     >>> import checkmate, tempfile
@@ -90,8 +86,6 @@ def html_report(
         body += _memory_section(drawing)
         body += [_recompute_table(explanation(reading, limit)), _holder_table(reading)]
         script = _scripts(drawing)
-    if frontier is not None:
-        body += _frontier_section(frontier)
     body.append("<footer>Written by Checkmate. Bytes are in binary units: 1 KiB = 1024 B.</footer>")
     replace_file(file, _page(title, "\n".join(body), script).encode())
 
@@ -122,33 +116,16 @@ def _memory_section(drawing: MemoryDrawing) -> Iterable[str]:
         "of forward and backward ops, and recomputation. Point at a run, or use the arrow keys, to see what "
         f"it holds.{note}</p>"
     )
-    yield f'<div class="card"><figure>{drawing.svg()}{_legend(keys, drawing.budget is not None)}</figure>'
+    legend = _legend(keys, with_budget=drawing.budget is not None)
+    yield f'<div class="card"><figure>{drawing.svg()}{legend}</figure>'
     yield '<div class="details" id="details" aria-live="polite"></div></div></section>'
 
 
-def _frontier_section(frontier: Frontier) -> Iterable[str]:
-    picture, names = frontier_svg(frontier)
-    yield "<section><h2>Overhead against the budget</h2>"
-    if not picture:
-        yield "<p>No solver found a schedule at any of the budgets.</p></section>"
-        return
-    yield (
-        "<p>The least overhead that each solver found. Grey: the gap to the proved bound; no schedule lies "
-        "below it.</p>"
-    )
-    keys = [(f"line{k % 8}", clipped(name, 40)) for k, name in enumerate(names)]
-    yield f'<div class="card wide"><figure>{picture}{_legend(keys)}</figure></div></section>'
-
-
-def _legend(keys: Iterable[tuple[str, str]], with_budget: bool = False) -> str:
-    entries = []
-    for style, name in keys:
-        mark = (
-            f'<path class="line {style}" d="M0 6H16"/>'
-            if style.startswith("line")
-            else f'<rect class="{style}" width="16" height="12" rx="2"/>'
-        )
-        entries.append(f'<li><svg viewBox="0 0 16 12">{mark}</svg>{escaped(name)}</li>')
+def _legend(keys: Iterable[tuple[str, str]], *, with_budget: bool) -> str:
+    entries = [
+        f'<li><svg viewBox="0 0 16 12"><rect class="{style}" width="16" height="12" rx="2"/></svg>{name}</li>'
+        for style, name in keys
+    ]
     if with_budget:
         entries.append('<li><svg viewBox="0 0 16 12"><path class="budget" d="M0 6H16"/></svg>budget</li>')
     return f'<ul class="legend">{"".join(entries)}</ul>'

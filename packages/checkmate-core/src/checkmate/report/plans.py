@@ -165,7 +165,11 @@ _Plan = TypeVar("_Plan", bound=PlanLike)
 
 
 class HasPlans(Generic[_Plan]):
-    """An object with :attr:`plans` that can be reported, explained and exported."""
+    """An object with :attr:`plans` that can be reported, explained and exported.
+
+    ``plan=`` says which of the plans, by default the last. Before the first call with gradients there is
+    none, and methods raise :class:`~checkmate.NoPlanError`.
+    """
 
     @property
     def plans(self) -> tuple[_Plan, ...]:
@@ -175,12 +179,7 @@ class HasPlans(Generic[_Plan]):
     def report(self, measured: Measured | None = None, *, plan: int = -1) -> PeakReport:
         """The use of every byte at the step's peak; prints as a table.
 
-        Args:
-            measured: a meter around one step; its peak is printed beside the predicted one.
-            plan: which of :attr:`plans`; default the last.
-
-        Raises:
-            NoPlanError: before the first call with gradients.
+        The peak that a meter measured around one step is printed beside the predicted one.
         """
         chosen = self._plan(plan)
         peak = measured.peak if measured is not None else None
@@ -196,30 +195,16 @@ class HasPlans(Generic[_Plan]):
         """Each recomputed op, the most expensive first: times computed, bytes saved, extra seconds, and why.
 
         Prints as a table.
-
-        Args:
-            plan: which of :attr:`plans`; default the last.
-
-        Raises:
-            NoPlanError: before the first call with gradients.
         """
         chosen = self._plan(plan)
         return explain(chosen.solution, chosen.modules)
 
     def save_report(self, path: str | os.PathLike[str], *, plan: int = -1) -> Path:
-        """Write the plan with the exporter of the file's suffix.
+        """Write the plan with the exporter of the file's suffix; return the path.
 
         ``.html`` is a self-contained page, ``.perfetto.json`` a trace; ``checkmate plugins`` lists them all.
 
-        Args:
-            path: of the file to write.
-            plan: which of :attr:`plans`; default the last.
-
-        Returns:
-            The path of the file.
-
         Raises:
-            NoPlanError: before the first call with gradients.
             PluginError: if no exporter has this suffix.
         """
         solution, file = self._plan(plan).solution, Path(path)

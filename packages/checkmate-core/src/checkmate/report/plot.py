@@ -268,15 +268,13 @@ def plot_frontier(frontier: Frontier, path: str | os.PathLike[str], *, title: st
     lines, corners = solver_lines(frontier), gap_corners(frontier)
     scale, unit = byte_unit(max((budget for budget, _, _ in corners), default=0))
     for k, (solver, line) in enumerate(lines.items()):
-        stairs = line.stairs()
-        (drawn,) = axes.plot(np.array(stairs.budgets) / scale, np.array(stairs.overheads) * 100, lw=1.3)
-        axes.plot(
+        axes.step(
             np.array(line.budgets) / scale,
             np.array(line.overheads) * 100,
+            where="post",
+            linewidth=1.3,
             marker=_MARKERS[k % len(_MARKERS)],
             markersize=5,
-            linestyle="none",
-            color=drawn.get_color(),
             label=clipped(solver, 40),
         )
     if corners:

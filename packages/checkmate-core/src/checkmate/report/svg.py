@@ -1,6 +1,6 @@
-"""Pictures as inline SVG, drawn without any library: memory over time, and overhead against the budget.
+"""Memory over time as inline SVG, drawn without any library.
 
-Colours come from the page's style sheet by class, and suit light and dark pages. A picture shows at most
+Colours come from the page's style sheet by class, and suit light and dark pages. The picture shows at most
 ``GROUPS`` steps in time: more runs are drawn in groups, each as its highest run, so that every peak shows.
 """
 
@@ -11,21 +11,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from checkmate.problem.reading import Phase, Reading
-from checkmate.report.frontier import gap_corners, solver_lines
 from checkmate.text.markup import escaped
-from checkmate.text.printable import byte_unit, clipped, printable
+from checkmate.text.printable import byte_unit, clipped
 from checkmate.units import format_bytes
 
-if TYPE_CHECKING:
-    from checkmate.solving.sweep import Frontier
-
-__all__ = ["GROUPS", "KINDS", "MemoryDrawing", "frontier_svg"]
+__all__ = ["GROUPS", "KINDS", "MemoryDrawing"]
 
 GROUPS = 2000
 KINDS = ("base", "activations", "gradients", "workspace")
@@ -34,27 +30,26 @@ _RIBBON = 9
 
 
 class _Frame(NamedTuple):
-    """The plotting area: the values at its left and right edge and at its top; the bottom is zero."""
+    """The plotting area: the values at its right edge and at its top; left and bottom are zero."""
 
-    low: float
     high: float
     top: float
 
     def x(self, value: float) -> float:
-        return _LEFT + (value - self.low) / ((self.high - self.low) or 1.0) * (_RIGHT - _LEFT)
+        return _LEFT + value / self.high * (_RIGHT - _LEFT)
 
     def y(self, value: float) -> float:
-        return _BOTTOM - value / (self.top or 1.0) * (_BOTTOM - _TOP)
+        return _BOTTOM - value / self.top * (_BOTTOM - _TOP)
 
-    def axes(self, x_label: str, y_label: str, x_unit: float, y_unit: float, drop: int = 0) -> str:
-        """Grid, ticks and labels; ``drop`` leaves room below the area."""
+    def axes(self, x_label: str, y_label: str, x_unit: float, y_unit: float) -> str:
+        """Grid, ticks and labels, with room for the ribbon."""
         parts = []
-        for v in _ticks(0.0, self.top / y_unit):
+        for v in _ticks(self.top / y_unit):
             y = self.y(v * y_unit)
             parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_RIGHT}"/>')
             parts.append(f'<text class="tick" x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{v:g}</text>')
-        base = _BOTTOM + drop
-        for v in _ticks(self.low / x_unit, self.high / x_unit):
+        base = _BOTTOM + _RIBBON + 2
+        for v in _ticks(self.high / x_unit):
             x = self.x(v * x_unit)
             parts.append(f'<path class="axis" d="M{x:.1f} {base}v4"/>')
             parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 18}" text-anchor="middle">{v:g}</text>')
@@ -107,7 +102,7 @@ class MemoryDrawing:
     def frame(self) -> _Frame:
         """The plotting area of this picture."""
         high = float(self.reading.starts[-1]) if self.timed else float(len(self.reading.ops))
-        return _Frame(0.0, high, max(self.reading.timeline.peak, self.budget or 0, 1) * 1.08)
+        return _Frame(high, max(self.reading.timeline.peak, self.budget or 0, 1) * 1.08)
 
     @cached_property
     def edges(self) -> list[float]:
@@ -126,7 +121,7 @@ class MemoryDrawing:
         return (
             f'<svg id="memory" viewBox="0 0 960 {_BOTTOM + _RIBBON + 48}" role="img" tabindex="0" '
             'aria-label="memory held while each op runs">'
-            + frame.axes(x_label, f"memory held [{unit}]", factor, scale, drop=_RIBBON + 2)
+            + frame.axes(x_label, f"memory held [{unit}]", factor, scale)
             + "".join(self._areas(frame))
             + "".join(self._ribbon())
             + self._marks(frame)
@@ -180,31 +175,9 @@ class MemoryDrawing:
         return "".join(parts)
 
 
-def frontier_svg(frontier: Frontier) -> tuple[str, list[str]]:
-    """Overhead against the budget: the picture, and the names of its lines (classes line0, line1, …)."""
-    lines, corners = solver_lines(frontier), gap_corners(frontier)
-    if not corners:
-        return "", []
-    low, high = corners[0][0], corners[-1][0]
-    top = max(max(line.overheads) for line in lines.values()) * 1.08
-    frame = _Frame(low - 0.03 * (high - low or low), high + 0.03 * (high - low or low), top or 0.01)
-    scale, unit = byte_unit(high)
-    parts = [frame.axes(f"budget [{unit}]", "overhead [%]", scale, 0.01)]
-    around = [(b, o) for b, _, o in corners] + [(b, o) for b, o, _ in reversed(corners)]
-    area = "L".join(f"{frame.x(b):.1f} {frame.y(max(o, 0.0)):.1f}" for b, o in around)
-    parts.append(f'<path class="gap" d="M{area}Z"/>')
-    for k, line in enumerate(lines.values()):
-        corner = (f"{frame.x(b):.1f} {frame.y(o):.1f}" for b, o in zip(*line.stairs(), strict=True))
-        parts.append(f'<path class="line line{k % 8}" d="M{"L".join(corner)}"/>')
-        points = [(frame.x(b), frame.y(o)) for b, o in zip(*line, strict=True)]
-        parts += (f'<circle class="dot line{k % 8}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points)
-    box = f'viewBox="0 0 960 {_BOTTOM + 48}" role="img" aria-label="overhead against the budget"'
-    return f"<svg {box}>{''.join(parts)}</svg>", [printable(name) for name in lines]
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Some six round numbers within [low, high], low < high: multiples of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / 6
+def _ticks(high: float) -> list[float]:
+    """Some six round numbers within [0, high]: multiples of 1, 2 or 5 times a power of ten."""
+    rough = high / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
-    return [round(k * step, 12) for k in range(math.ceil(low / step), math.floor(high / step + 1e-9) + 1)]
+    return [round(k * step, 12) for k in range(math.floor(high / step + 1e-9) + 1)]

@@ -69,14 +69,10 @@ def format_bytes(size: int) -> str:
     >>> format_bytes(1536), format_bytes(8 * 2**30), format_bytes(12)
     ('1.50 KiB', '8.00 GiB', '12 B')
     """
-    if abs(size) < 1024:
-        return f"{size} B"
-    value = float(size)
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        value /= 1024
-        if abs(value) < 1024 or unit == "PiB":
-            break
-    return f"{value:.2f} {unit}" if abs(value) < 100 else f"{value:.1f} {unit}"
+    scale, unit = byte_unit(abs(size))
+    value = size / scale
+    digits = 0 if scale == 1 else 2 if abs(value) < 100 else 1
+    return f"{value:.{digits}f} {unit}"
 
 
 def byte_unit(largest: int) -> tuple[int, str]:

@@ -111,13 +111,9 @@ class _Rule(NamedTuple):
 
 
 class NestedSchedules:
-    """The table V for all intervals of the sections, and all budgets up to one.
+    """The table V for all intervals of the sections, and at most ``most_units`` budgets up to ``room`` bytes.
 
-    Args:
-        rows: the sections.
-        room: bytes for everything that a choice can free.
-        most_units: how many budgets the table has, at most.
-        deadline: when to give up; no schedule is known then.
+    The room is for everything that a choice can free. If the deadline passes, no schedule is known.
 
     Attributes:
         budgets: bytes of each column of the table, ascending, the last being ``room``.

@@ -137,14 +137,11 @@ def event(stage: int, op: int) -> int:
 
 
 class Grid:
-    """The ops, events, bytes and costs of the model, in whole numbers.
+    """The ops of a graph, all of them needed, with their events, bytes and costs in whole numbers.
 
     Bytes are counted in units of their greatest common divisor, exactly. Only where bytes × events might
-    overflow 64 bits, the unit is larger, and bytes are rounded up.
-
-    Args:
-        graph: all of its ops are needed; an attribute, too.
-        room: bytes beside graph inputs and ``fixed_size``.
+    overflow 64 bits, the unit is larger, and bytes are rounded up. The room is beside graph inputs and
+    ``fixed_size``.
 
     Attributes:
         end: the event of the end.
@@ -195,15 +192,7 @@ class Grid:
 
 
 class Model:
-    """The variables and constraints of one grid.
-
-    Args:
-        grid: the ops, and their events.
-        copies: C, how many times an op may run, ≥ 1.
-
-    Attributes:
-        cp: for CP-SAT.
-    """
+    """The variables and constraints of one grid, ``cp`` for CP-SAT; ``copies`` is C."""
 
     def __init__(self, grid: Grid, copies: int) -> None:
         from ortools.sat.python import cp_model

@@ -28,7 +28,7 @@ from checkmate.units import format_bytes
 
 __all__ = ["sweep"]
 
-_PICTURES = (".png", ".svg", ".pdf", ".html")
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 def _picture(_context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -37,7 +37,7 @@ def _picture(_context: click.Context, option: click.Parameter, path: Path | None
         return None
     if path.suffix.lower() not in _PICTURES:
         raise click.BadParameter(f"{path}: must end with {', '.join(_PICTURES)}.", param=option)
-    if path.suffix.lower() != ".html" and util.find_spec("matplotlib") is None:
+    if util.find_spec("matplotlib") is None:
         raise MissingDistributionError(f"pictures need matplotlib: {install_hint('checkmate-core[plot]')}")
     return options.new_file(_context, option, path)
 
@@ -120,7 +120,9 @@ def sweep(
             replace_file(output, json_bytes(facts))
         if plot is not None:
             with exported(plot, "drawing the frontier") as file:
-                _draw(frontier, file)
+                from checkmate.report.plot import plot_frontier
+
+                plot_frontier(frontier, file)
     if as_json:
         print_json(facts)
     else:
@@ -180,15 +182,3 @@ def _print_frontier(frontier: Frontier) -> None:
     print_table(clipped(frontier.graph.name) or "graph", rows, header=header)
     if frontier.points:
         print_lines([[(frontier.summary, "")]])
-
-
-def _draw(frontier: Frontier, path: Path) -> None:
-    """The picture of the frontier; HTML also reports on its schedule with the least peak."""
-    if path.suffix.lower() != ".html":
-        from checkmate.report.plot import plot_frontier
-
-        plot_frontier(frontier, path)
-    elif answers := (*frontier.points, *frontier.answers):
-        from checkmate.report.html import html_report
-
-        html_report(answers[0], path, frontier=frontier)
