@@ -2,15 +2,13 @@
 
 from checkmate.analysis.articulation import articulation_points
 from checkmate.analysis.floors import Floor, first_run_sets, floor, needed_ops, working_sets
-from checkmate.analysis.lifetimes import BudgetBounds, Liveness, budget_bounds, liveness
+from checkmate.analysis.lifetimes import Liveness, liveness
 from checkmate.analysis.overwrites import in_vain, late_reads, sequence_to_run, with_writes_settled
 
 __all__ = [
-    "BudgetBounds",
     "Floor",
     "Liveness",
     "articulation_points",
-    "budget_bounds",
     "first_run_sets",
     "floor",
     "in_vain",

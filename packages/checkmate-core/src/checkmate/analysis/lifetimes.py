@@ -11,16 +11,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from checkmate.analysis.floors import floor, needed_ops
 from checkmate.errors import GraphError
 from checkmate.model.graph import DFGraph, Op
 
-__all__ = ["BudgetBounds", "Liveness", "budget_bounds", "liveness"]
+__all__ = ["Liveness", "liveness"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -109,30 +107,3 @@ def _op_of(graph: DFGraph, k: int, v: int) -> Op:
     if not 0 <= v < graph.n_ops:
         raise GraphError(f"run {k} of the order is of op {v}, but there are {graph.n_ops} ops")
     return graph.ops[v]
-
-
-class BudgetBounds(NamedTuple):
-    """Bounds on the least budget of a graph.
-
-    Attributes:
-        lower: bytes that every valid schedule holds at some moment, a proved lower limit.
-        upper: bytes that are enough for running the needed ops once each, in base order.
-        bottleneck: the op that sets ``lower``; None if it is the outputs held at the end.
-    """
-
-    lower: int
-    upper: int
-    bottleneck: int | None
-
-
-def budget_bounds(graph: DFGraph) -> BudgetBounds:
-    """Bounds on the least budget of any schedule, in time about linear in the graph.
-
-    :func:`checkmate.minimum_budget` searches between them.
-
-    >>> budget_bounds(DFGraph.from_nodes(cost=[1] * 4, size=[4] * 4, deps=[[], [0], [1], [0, 2]]))
-    BudgetBounds(lower=12, upper=12, bottleneck=3)
-    """
-    lower, bottleneck = floor(graph)
-    needed = [int(v) for v in np.flatnonzero(needed_ops(graph))]
-    return BudgetBounds(lower, liveness(graph, needed).peak, bottleneck)
