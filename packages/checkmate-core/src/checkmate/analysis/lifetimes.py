@@ -26,7 +26,6 @@ class Liveness:
     """The memory and the lifetimes of an order of ops. Runs count from 0; arrays are read-only int64.
 
     Attributes:
-        order: the op of each run, shape ``[n_runs]``.
         first: the run that first makes each tensor, −1 for graph inputs, ``n_runs`` if none does; shape
             ``[n_tensors]``.
         last: the last run that reads each tensor (that makes it, if none reads its last copy), ``n_runs`` for
@@ -35,14 +34,13 @@ class Liveness:
         peak: the largest of ``memory`` and ``base_size``.
     """
 
-    order: npt.NDArray[np.int64]
     first: npt.NDArray[np.int64]
     last: npt.NDArray[np.int64]
     memory: npt.NDArray[np.int64]
     peak: int
 
     def __repr__(self) -> str:
-        return f"<Liveness: {len(self.order)} runs, peak {self.peak} bytes>"
+        return f"<Liveness: {len(self.memory)} runs, peak {self.peak} bytes>"
 
 
 def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
@@ -94,13 +92,12 @@ def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
         if final < n_runs:
             end(t)
     held = np.cumsum(np.array(change[:n_runs], dtype=np.int64)) + graph.base_size
-    ops = np.array(runs, dtype=np.int64)
-    memory = held + graph.workspaces[ops]
-    arrays = ops, np.array(first, dtype=np.int64), np.array(last, dtype=np.int64), memory
+    memory = held + graph.workspaces[np.array(runs, dtype=np.int64)]
+    arrays = np.array(first, dtype=np.int64), np.array(last, dtype=np.int64), memory
     for array in arrays:
         array.flags.writeable = False
     peak = max(graph.base_size, int(memory.max(initial=0)))
-    return Liveness(order=arrays[0], first=arrays[1], last=arrays[2], memory=memory, peak=peak)
+    return Liveness(first=arrays[0], last=arrays[1], memory=memory, peak=peak)
 
 
 def _op_of(graph: DFGraph, k: int, v: int) -> Op:

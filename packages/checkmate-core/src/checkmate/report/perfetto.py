@@ -42,9 +42,7 @@ class PerfettoTrace:
 def perfetto_trace(timeline: Timeline, *, budget: int | None = None) -> dict[str, Any]:
     """The trace as plain values, ready for ``json.dumps``; events are in the order of their time.
 
-    Args:
-        timeline: the judge's replay of the schedule.
-        budget: bytes; shown as a counter and as an argument of every op. None = left out.
+    The budget, in bytes, is a counter and an argument of every op.
 
     >>> from checkmate import DFGraph, Schedule, simulate
     >>> chain = DFGraph.from_nodes(cost=[2, 1], size=[4, 8], deps=[[], [0]], cost_unit="s")
