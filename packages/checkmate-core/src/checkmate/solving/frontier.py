@@ -50,7 +50,6 @@ class Frontier:
         graph: the graph.
         answers: every judged answer, those without a schedule included, in the order of the questions.
         errors: the failed solves.
-        repeated: number of budgets that are the same bytes as another, and were not solved again.
         points: the answers that no other beats in both peak and cost, each as the answer to the least budget
             that it meets, its own peak; peaks ascend, costs strictly descend.
     """
@@ -58,7 +57,6 @@ class Frontier:
     graph: DFGraph
     answers: tuple[Solution, ...]
     errors: tuple[Failure, ...] = ()
-    repeated: int = 0
     points: tuple[Solution, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,8 +88,7 @@ class Frontier:
         }
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
         answers = _counted(len(self.answers), "answer") + (f" ({why})" if why else "")
-        found = f"{_counted(len(self.points), 'point')} of {answers}, {_counted(len(self.errors), 'error')}"
-        return f"{found}, {_counted(self.repeated, 'budget')} equal to others" if self.repeated else found
+        return f"{_counted(len(self.points), 'point')} of {answers}, {_counted(len(self.errors), 'error')}"
 
     def at(self, budget: Budget) -> Solution | None:
         """The cheapest schedule known whose peak is within ``budget``, or None.

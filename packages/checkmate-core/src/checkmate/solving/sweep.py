@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from checkmate import errors
@@ -101,9 +101,7 @@ def sweep(
     if isinstance(budgets, str) or isinstance(solvers, str):
         raise BudgetError("budgets and solvers are lists: write ['60%', '80%'] and ['auto']")
     whole = keep_all_peak(graph)
-    asked = [parse_budget(budget, whole) for budget in budgets]
-    sizes = tuple(dict.fromkeys(asked))
-    frontier_of = partial(_frontier, graph, repeated=len(asked) - len(sizes))
+    sizes = tuple(dict.fromkeys(parse_budget(budget, whole) for budget in budgets))
     engines = [(solver, engine_of(solver)) for solver in solvers]
     settings = {"time_limit": time_limit, "fixed_order": fixed_order, "threads": threads, "seed": seed}
     store = ScheduleCache() if cache is True else cache or None
@@ -136,12 +134,12 @@ def sweep(
     total = len(jobs)
     try:
         answer(dict(enumerate(jobs)), 0)
-        again = _beaten(jobs, results, frontier_of(results))
+        again = _beaten(jobs, results, _frontier(graph, results))
         total += len(again)
         answer(again, len(jobs))
     except KeyboardInterrupt as error:
-        raise SweepInterrupted(frontier_of(results), total) from error
-    return frontier_of(results)
+        raise SweepInterrupted(_frontier(graph, results), total) from error
+    return _frontier(graph, results)
 
 
 def _beaten(
@@ -179,14 +177,13 @@ def _better(result: Solution | Failure, before: Solution | Failure | None) -> So
     return dataclasses.replace(found, seconds=result.seconds + before.seconds)
 
 
-def _frontier(graph: DFGraph, results: Mapping[int, Solution | Failure], *, repeated: int) -> Frontier:
+def _frontier(graph: DFGraph, results: Mapping[int, Solution | Failure]) -> Frontier:
     """The frontier of the results, in the order of the jobs."""
     ordered = [results[k] for k in sorted(results)]
     return Frontier(
         graph=graph,
         answers=tuple(result for result in ordered if isinstance(result, Solution)),
         errors=tuple(result for result in ordered if isinstance(result, Failure)),
-        repeated=repeated,
     )
 
 

@@ -122,7 +122,7 @@ def moment_at(graph: DFGraph, budget: int, at: int, *, fixed_order: bool) -> Mom
 def crowded_ops(problem: Problem, most: int | None = None) -> list[int]:
     """Ops during which the base order without recomputation is over the budget.
 
-    With ``most``, at most as many: the most crowded, then others evenly spread; else all, in base order.
+    These are ``most`` at most, the most crowded, then others evenly spread; if None, all, in base order.
     """
     graph = problem.graph
     order = np.flatnonzero(needed_ops(graph))
