@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checkmate import DFGraph, Problem, Schedule, Solution
-from checkmate.report.frontier import Line, gap_corners, solver_lines
+from checkmate.report.plot import Line, gap_corners, solver_lines
 from checkmate.solving.sweep import Frontier
 
 CHAIN = DFGraph.from_nodes(

@@ -9,13 +9,14 @@ of its own and uses no global state (pyplot, backends); equal input gives an equ
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,6 @@ from checkmate.files.disk import replace_file
 from checkmate.model.plan import Plan
 from checkmate.plugins.loader import ANYTHING, one_line
 from checkmate.problem.reading import Phase, Reading
-from checkmate.report.frontier import gap_corners, solver_lines
 from checkmate.simulate import Timeline
 from checkmate.text.printable import byte_unit, clipped
 from checkmate.units import format_bytes
@@ -36,13 +36,16 @@ if TYPE_CHECKING:
     from checkmate.solving.sweep import Frontier
 
 __all__ = [
+    "Line",
     "MemoryPicture",
     "blank_figure",
+    "gap_corners",
     "plot_frontier",
     "plot_memory",
     "plot_plan",
     "plot_timeline",
     "save_figure",
+    "solver_lines",
 ]
 
 _MIB = 2**20
@@ -290,6 +293,50 @@ def plot_frontier(frontier: Frontier, path: str | os.PathLike[str], *, title: st
     if lines:
         _plain(axes.legend(loc="best", framealpha=0.9, fontsize=9))
     save_figure(figure, path)
+
+
+class Line(NamedTuple):
+    """Points of a picture, budgets ascending: bytes, and overhead as a fraction."""
+
+    budgets: list[int]
+    overheads: list[float]
+
+
+def solver_lines(frontier: Frontier) -> dict[str, Line]:
+    """For each solver with a schedule: its least overhead at each budget of the sweep."""
+    lines: dict[str, Line] = {}
+    for solver in sorted({answer.solver for answer in frontier.answers}):
+        mine = [answer for answer in frontier.answers if answer.solver == solver]
+        found = [(a.peak, a.overhead) for a in mine if a.peak is not None]
+        line = Line([], [])
+        for budget in sorted({a.problem.budget for a in mine}):
+            within = [overhead for peak, overhead in found if peak <= budget]
+            if within:
+                line.budgets.append(budget)
+                line.overheads.append(min(within))
+        if line.budgets:
+            lines[solver] = line
+    return lines
+
+
+def gap_corners(frontier: Frontier) -> list[tuple[int, float, float]]:
+    """Corners (budget, proved bound, least overhead) of the gap between the two, budgets ascending.
+
+    Between two budgets, the smaller one has the best known schedule, and the larger one the best bound.
+    """
+    lines, ideal = solver_lines(frontier).values(), frontier.graph.ideal_cost
+    bounds = [(a.problem.budget, a.bound) for a in frontier.answers if math.isfinite(a.bound)]
+    best = sorted({(b, o) for line in lines for b, o in zip(*line, strict=True)}, reverse=True)
+    overhead = dict(best)  # of equal budgets the least overhead comes last
+    corners: list[tuple[int, float, float]] = []
+    for budget in sorted(overhead):
+        proved = max((bound for of, bound in bounds if of >= budget), default=0.0)
+        low = proved / ideal - 1.0 if ideal > 0 else 0.0
+        if corners:
+            corners.append((budget, low, corners[-1][2]))
+            corners[-2] = (corners[-2][0], low, corners[-2][2])
+        corners.append((budget, low, overhead[budget]))
+    return corners
 
 
 def _plain(legend: Any) -> None:
