@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkmate import CostError, DFGraph, GraphError, simulate
-from checkmate.cost import Roofline, UnitCost, with_costs
+from checkmate.cost import Roofline, TableCost, UnitCost, with_costs
 from checkmate.plugins import COST_MODELS, CostModel
 from checkmate.testing.strategies import graphs, valid_schedules
 
 MODELS: list[CostModel] = [
     UnitCost(),
+    TableCost(costs={"op0": 3.5}),
     Roofline(flops_per_s=2.0, bytes_per_s=3.0, launch_s=0.5),
     Roofline.of("H100-80GB", "bf16"),
 ]

@@ -7,7 +7,7 @@ themselves, and store the measurements in :class:`MeasuredOps`.
 
 from checkmate.cost.devices import DEVICES, Device, device_in_table, device_named
 from checkmate.cost.measured import MeasuredOps, OpProfile, processor
-from checkmate.cost.pricing import UnitCost, with_costs
+from checkmate.cost.pricing import TableCost, UnitCost, with_costs
 from checkmate.cost.roofline import Roofline, in_formats, measured_roofline
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "MeasuredOps",
     "OpProfile",
     "Roofline",
+    "TableCost",
     "UnitCost",
     "device_in_table",
     "device_named",
