@@ -145,6 +145,7 @@ def test_the_plans_of_32_kinds_of_arguments_are_kept() -> None:
     assert second not in step.plans
 
 
+@pytest.mark.measured
 def test_inside_another_profiler_a_step_is_planned_for_the_time_being(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
