@@ -38,7 +38,6 @@ __all__ = [
     "SavedForBackwardsAOTOutput",
     "TangentAOTInput",
     "activation_memory_budget",
-    "boxed_code",
     "compile_joint",
     "compile_with_inductor",
     "mark_boxed",
