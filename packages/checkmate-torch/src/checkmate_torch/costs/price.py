@@ -28,8 +28,8 @@ from checkmate_torch.ops.device import machine_of
 from checkmate_torch.ops.fast_functions import fastest
 from checkmate_torch.ops.recompute_rules import is_random, may_run_twice, takes_library_state
 from checkmate_torch.ops.sizes import largest, typical
-from checkmate_torch.ops.storages import storage_key, stretch_of
-from checkmate_torch.private import tree_leaves, tree_map, unfaked
+from checkmate_torch.ops.storages import storage_key, stretch_of, tensors_in
+from checkmate_torch.private import tree_map, unfaked
 
 __all__ = ["Workspaces", "price", "profile_node", "real_like"]
 
@@ -108,7 +108,7 @@ class Workspaces:
     @staticmethod
     def key(function: object, args: object, kwargs: object) -> Hashable:
         """The key of a call; strides and arguments that are no tensors don't count."""
-        return function, *((tuple(map(largest, x.shape)), x.dtype) for x in _tensors((args, kwargs)))
+        return function, *((tuple(map(largest, x.shape)), x.dtype) for x in tensors_in((args, kwargs)))
 
 
 def profile_node(node: Node) -> OpProfile:
@@ -121,7 +121,7 @@ def profile_node(node: Node) -> OpProfile:
         ProfilerBusyError: inside a profiler or a memory meter.
     """
     args = _shown(node)
-    tensors = _tensors((args, node.meta.get("val")))
+    tensors = tensors_in((args, node.meta.get("val")))
     if not may_run_twice(node) or takes_library_state(node):
         return by_bytes(_bytes_of(tensors))
     try:
@@ -212,7 +212,7 @@ def _shown(node: Node) -> tuple[object, object]:
 
 def _device_of(node: Node) -> torch.device:
     """Where a node runs: on the accelerator, if any of its tensors is there."""
-    devices = [v.device for v in _tensors((_shown(node), node.meta.get("val")))]
+    devices = [v.device for v in tensors_in((_shown(node), node.meta.get("val")))]
     return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
 
 
@@ -222,7 +222,7 @@ def _layout_of(node: Node) -> str:
     stretches = _stretches(shown)
     places = [
         (list(stretches).index(_row_of(x)), stretch_of(x).start - stretches[_row_of(x)].start)
-        for x in _tensors(shown)
+        for x in tensors_in(shown)
         if _row_of(x) in stretches
     ]
     return repr((str(node.target), tree_map(_layout, shown), *places))
@@ -248,10 +248,6 @@ def _layout(value: object) -> object:
     return typical(value)
 
 
-def _tensors(args: object) -> list[torch.Tensor]:
-    return [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
-
-
 def _row_of(x: torch.Tensor) -> tuple[int, torch.dtype]:
     """The storage of a tensor, as a row of numbers of its dtype."""
     return storage_key(x), x.dtype
@@ -260,7 +256,7 @@ def _row_of(x: torch.Tensor) -> tuple[int, torch.dtype]:
 def _stretches(args: object) -> dict[tuple[int, torch.dtype], range]:
     """Row → the stretch of it that tensors take, for each row that several tensors share."""
     found: dict[tuple[int, torch.dtype], list[range]] = {}
-    for x in _tensors(args):
+    for x in tensors_in(args):
         found.setdefault(_row_of(x), []).append(stretch_of(x))
     return {
         row: range(min(one.start for one in own), max(one.stop for one in own))
@@ -274,7 +270,7 @@ def _real(args: object) -> Any:
 
     Those that share a storage do so again, as cuDNN wants the weights of a recurrent network.
     """
-    stretches, like = _stretches(args), {_row_of(x): x for x in _tensors(args)}
+    stretches, like = _stretches(args), {_row_of(x): x for x in tensors_in(args)}
     rows = {row: _numbers(len(stretch), like[row]) for row, stretch in stretches.items()}
 
     def real(value: object) -> object:

@@ -20,8 +20,7 @@ from torch.fx import Node
 
 from checkmate_torch.ops.device import counts_as_cuda, current_target
 from checkmate_torch.ops.sizes import largest
-from checkmate_torch.ops.storages import rounded
-from checkmate_torch.private import tree_leaves
+from checkmate_torch.ops.storages import rounded, shown_by
 
 __all__ = ["guessed_workspace", "library_bytes"]
 
@@ -80,8 +79,7 @@ def _cublaslt_bytes(cublas: int) -> int:
 
 def guessed_workspace(node: Node) -> int:
     """Bytes that an op on CUDA needs beyond its outputs; 0 for one on the CPU."""
-    shown = [v for n in (*node.all_input_nodes, node) for v in tree_leaves(n.meta.get("val"))]
-    tensors = [v for v in shown if isinstance(v, Tensor)]
+    tensors = shown_by(*node.all_input_nodes, node)
     packet = getattr(node.target, "overloadpacket", None)
     if not any(counts_as_cuda(v.device) for v in tensors):
         return 0

@@ -19,13 +19,12 @@ from torch import Tensor
 
 from checkmate_torch.costs.price import Workspaces
 from checkmate_torch.ops.recompute_rules import REDUCED_IN_PLACE
-from checkmate_torch.ops.storages import rounded
+from checkmate_torch.ops.storages import rounded, tensors_in
 from checkmate_torch.private import (
     OpOverload,
     TorchDispatchMode,
     is_sole_gradient,
     storage_id,
-    tree_leaves,
 )
 
 __all__ = ["LiveBytes"]
@@ -84,11 +83,11 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an op."""
         kwargs = kwargs or {}
         if self._on_meta:
-            for x in _tensors((args, kwargs)):
+            for x in tensors_in((args, kwargs)):
                 self._add(x, 0)
         replaced = None if self._on_meta else self._overwritten(func, args)
         result = self._result(func, _with_all_selected(func, args), kwargs)
-        for x in _tensors(result):
+        for x in tensors_in(result):
             size = max(x.untyped_storage().nbytes(), _reduced_bytes(func, args) if not x.dim() else 0)
             self._add(x, rounded(size, x.device))
         if replaced is not None:  # the sum lies there
@@ -166,7 +165,3 @@ def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
     operands = [x for x in args if isinstance(x, Tensor)]
     shape: torch.Size = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
     return math.prod(shape) * operands[0].element_size()
-
-
-def _tensors(values: object) -> list[Tensor]:
-    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]

@@ -31,7 +31,7 @@ from checkmate_torch.costs.price import Workspaces
 from checkmate_torch.memory.live_bytes import LiveBytes
 from checkmate_torch.ops.device import current_target
 from checkmate_torch.ops.sizes import largest
-from checkmate_torch.ops.storages import rounded, storages_of
+from checkmate_torch.ops.storages import rounded, storages_of, tensors_in
 from checkmate_torch.private import (
     fake_mode,
     is_checkpoint,
@@ -165,7 +165,7 @@ def plain_step_of_code(
     target = current_target()
     device = None if target is None else target.device
     mode, twin, args, kwargs = on_fakes(model, example_inputs, device)
-    tensors = [x for x in tree_leaves(([*twin.parameters()], args, kwargs)) if isinstance(x, Tensor)]
+    tensors = tensors_in(([*twin.parameters()], args, kwargs))
     gradients = {x: x.grad for x in tensors if x.is_leaf}
     storages = storages_of([twin, args, kwargs]).values()
     held = {storage_id(x): rounded(x.nbytes(), x.device) for x in storages}
@@ -349,7 +349,7 @@ def _same(x: Tensor) -> Tensor:
 
 
 def _differentiable(outputs: object) -> list[Tensor]:
-    return [x for x in tree_leaves(outputs) if isinstance(x, Tensor) and x.requires_grad]
+    return [x for x in tensors_in(outputs) if x.requires_grad]
 
 
 def _check_loss(found: object) -> None:

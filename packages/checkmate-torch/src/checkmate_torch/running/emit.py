@@ -23,7 +23,8 @@ from checkmate import Schedule, UnsupportedModelError, simulate
 from checkmate.framework import late_frees
 from checkmate_torch.ops.recompute_rules import as_copy
 from checkmate_torch.ops.sizes import is_symbol
-from checkmate_torch.private import SavedForBackwardsAOTOutput, tree_leaves
+from checkmate_torch.ops.storages import tensors_in
+from checkmate_torch.private import SavedForBackwardsAOTOutput
 from checkmate_torch.running.fusing import FusedKernel
 from checkmate_torch.running.graph_writer import GraphWriter, ScheduledRun, Watch
 from checkmate_torch.tracing.traced_graph import TracedGraph
@@ -164,9 +165,9 @@ def refusing_double_backward(call: Callable[..., object]) -> Callable[..., objec
 
     def run(*args: object) -> object:
         results = call(*args)
-        outputs = (x for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.grad_fn is not None)
-        if (output := next(outputs, None)) is not None and output.grad_fn is not None:
-            output.grad_fn.register_prehook(_refuse_if_differentiated)
+        functions = (x.grad_fn for x in tensors_in(results) if x.grad_fn is not None)
+        if (function := next(functions, None)) is not None:
+            function.register_prehook(_refuse_if_differentiated)
         return results
 
     return run

@@ -13,7 +13,7 @@ and makes its own tangent has no boundary.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -37,7 +37,7 @@ from checkmate_torch.ops.recompute_rules import (
     storage_like,
     writes,
 )
-from checkmate_torch.ops.storages import CUDA_GRANULE, allocated_bytes, storage_key
+from checkmate_torch.ops.storages import CUDA_GRANULE, allocated_bytes, shown_by, storage_key
 from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, tree_leaves
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
 from checkmate_torch.tracing.traced_graph import TracedGraph
@@ -187,7 +187,7 @@ class _Builder:
 
     def add_placeholders(self) -> None:
         for node in self.primals:
-            for value in _tensors_of(node):
+            for value in shown_by(node):
                 key = storage_key(value)
                 if key not in self.index:
                     self.inputs.append(self._tensor(node.name, value))
@@ -200,7 +200,7 @@ class _Builder:
             return
         if node.op != "call_function":
             raise UnsupportedModelError(f"node {node.name!r} is a {node.op}: only functions can be planned")
-        values = list(_tensors_of(node))
+        values = shown_by(node)
         keys = [storage_key(v) for v in values]
         fresh = [k for k in dict.fromkeys(keys) if k not in self.index]
         if fresh and len(fresh) < len(set(keys)):
@@ -265,7 +265,7 @@ class _Builder:
         self.boundary, self.in_backward = len(self.ops), True
         made: list[int] = []
         for node in self.tangents:
-            for value in _tensors_of(node):
+            for value in shown_by(node):
                 made.append(self._tensor(node.name, value))
                 self.tensor_of[node] = made[-1]
         charged = loss_bytes(loss, sum(self.tensors[t].size for t in made))
@@ -356,11 +356,11 @@ class _Builder:
     def _reads(self, args: object) -> list[int]:
         """The tensors that arguments show, directly or through views, each once."""
         nodes = (n for n in tree_leaves(args) if isinstance(n, Node))
-        keys = (storage_key(v) for n in nodes for v in _tensors_of(n))
+        keys = (storage_key(v) for n in nodes for v in shown_by(n))
         return list(dict.fromkeys(self.index[k] for k in keys if k in self.index))
 
     def _shows(self, node: Node, tensors: Sequence[int]) -> bool:
-        return any(self.index.get(storage_key(v)) in tensors for v in _tensors_of(node))
+        return any(self.index.get(storage_key(v)) in tensors for v in shown_by(node))
 
 
 def _ancestors(roots: tuple[Argument, ...]) -> set[Node]:
@@ -372,7 +372,3 @@ def _ancestors(roots: tuple[Argument, ...]) -> set[Node]:
             seen.add(node)
             stack.extend(node.all_input_nodes)
     return seen
-
-
-def _tensors_of(node: Node) -> Iterator[torch.Tensor]:
-    return (v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor))
