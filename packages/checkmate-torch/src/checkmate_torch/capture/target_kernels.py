@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -109,32 +108,27 @@ def _of_cuda() -> Mapping[object, Callable[..., object]]:
         if hasattr(owner, name)
     } | {operator.pow: {}}
     return {
-        **{function: _Widened(function, settings) for function, settings in widened.items()},
+        **{function: _widened(function, settings) for function, settings in widened.items()},
         functional.dropout: _dropout,
         functional.cross_entropy: _cross_entropy,
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _Widened:
+def _widened(function: Callable[..., object], settings: Mapping[str, object]) -> Callable[..., object]:
     """A function that autocast runs in float32 on CUDA only.
 
-    Attributes:
-        function: of PyTorch.
-        settings: what autocast adds to the call; empty = it passes float32 copies of the arguments.
+    ``settings`` are what autocast adds to the call; without any it passes float32 copies of the arguments.
     """
 
-    function: Callable[..., object]
-    settings: Mapping[str, object]
-    __name__: ClassVar[str] = "widened"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> object:
+    def widened(*args: Any, **kwargs: Any) -> object:
         if torch.is_autocast_enabled("cpu"):
-            if not self.settings:
+            if not settings:
                 args, kwargs = tree_map_only(Tensor, _in_float32, (args, kwargs))
             elif isinstance(args[0], Tensor) and args[0].dtype in _HALVES:
-                kwargs = {**self.settings, **kwargs}
-        return self.function(*args, **kwargs)
+                kwargs = {**settings, **kwargs}
+        return function(*args, **kwargs)
+
+    return widened
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

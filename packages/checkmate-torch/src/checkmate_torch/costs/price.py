@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import torch
 from torch.fx import Node
@@ -31,8 +31,9 @@ from checkmate_torch.ops.sizes import largest, typical
 from checkmate_torch.ops.storages import storage_key, stretch_of, tensors_in
 from checkmate_torch.private import tree_map, unfaked
 
-__all__ = ["Workspaces", "price", "profile_node", "real_like"]
+__all__ = ["call_key", "measured_by_device", "price", "profile_node", "real_like", "workspaces_of"]
 
+_Task = TypeVar("_Task")
 _log = logging.getLogger(__name__)
 _FREE = OpProfile(seconds=0.0, workspace=0)
 _CPU = torch.device("cpu")
@@ -73,7 +74,7 @@ def price(
         ProfilerBusyError: inside a profiler or a memory meter.
     """
     prices = Prices(
-        measured=lambda graph: _with_profiles(graph, _profiles(nodes, on_disk, on_progress)),
+        measured=lambda graph: _with_profiles(graph, nodes, on_disk, on_progress),
         flops=lambda: [flops_of(node) if node is not None else 0.0 for node in nodes],
         formats=lambda: [number_format(node) if node is not None else None for node in nodes],
         gpu=lambda: _gpu_of(nodes),
@@ -83,32 +84,21 @@ def price(
     return priced if workspaces or cost_model == "profiled" else _with_guesses(priced, nodes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workspaces:
-    """The bytes that ops need beyond their outputs.
+def workspaces_of(graph: DFGraph, nodes: Sequence[Node | None]) -> Mapping[Hashable, int]:
+    """Key of a call → the bytes that it needs beyond its outputs, where there are any.
 
-    Attributes:
-        known: function, shapes and dtypes of its operands → bytes, where there are any.
+    Args:
+        graph: priced.
+        nodes: the FX node of each op. Workspaces of random ops are states for replays, and are left out.
     """
+    pairs = zip(graph.ops, nodes, strict=True)
+    needy = [(op, n) for op, n in pairs if op.workspace and n is not None and not is_random(n)]
+    return {call_key(n.target, *_shown(n)): op.workspace for op, n in needy}
 
-    known: Mapping[Hashable, int]
 
-    @classmethod
-    def of(cls, graph: DFGraph, nodes: Sequence[Node | None]) -> Self:
-        """The workspaces of a priced graph.
-
-        Args:
-            graph: priced.
-            nodes: the FX node of each op. Workspaces of random ops are states for replays, and are left out.
-        """
-        pairs = zip(graph.ops, nodes, strict=True)
-        needy = [(op, n) for op, n in pairs if op.workspace and n is not None and not is_random(n)]
-        return cls(known={cls.key(n.target, *_shown(n)): op.workspace for op, n in needy})
-
-    @staticmethod
-    def key(function: object, args: object, kwargs: object) -> Hashable:
-        """The key of a call; strides and arguments that are no tensors don't count."""
-        return function, *((tuple(map(largest, x.shape)), x.dtype) for x in tensors_in((args, kwargs)))
+def call_key(function: object, args: object, kwargs: object) -> Hashable:
+    """Function, shapes and dtypes of operands; strides and arguments that are no tensors don't count."""
+    return function, *((tuple(map(largest, x.shape)), x.dtype) for x in tensors_in((args, kwargs)))
 
 
 def profile_node(node: Node) -> OpProfile:
@@ -138,38 +128,44 @@ def profile_node(node: Node) -> OpProfile:
         return by_bytes(_bytes_of(tensors))
 
 
-def _profiles(
-    nodes: Sequence[Node | None], on_disk: bool, on_progress: OnProgress | None
-) -> Iterator[OpProfile]:
-    """The profile of each node, in order. Profiles are kept in one table for each device."""
-    devices = [None if node is None else _device_of(node) for node in nodes]
-    layouts = ["" if node is None else _layout_of(node) for node in nodes]
-    tables = {
-        device: measured_ops(
+def measured_by_device(
+    tasks: Mapping[str, _Task],
+    device_of: Callable[[_Task], torch.device],
+    profile: Callable[[_Task], OpProfile],
+    *,
+    name: Callable[[_Task], str],
+    on_disk: bool,
+    on_progress: OnProgress | None,
+) -> dict[str, OpProfile]:
+    """The profile of each task by its key, at least; known ones are kept in one table for each device."""
+    profiles: dict[str, OpProfile] = {}
+    for device in dict.fromkeys(map(device_of, tasks.values())):
+        profiles |= measured_ops(
             machine_of(device),
-            {
-                layout: node
-                for layout, node, at in zip(layouts, nodes, devices, strict=True)
-                if node is not None and at == device
-            },
-            partial(map, profile_node),
-            name=lambda node: str(node.target),
+            {key: task for key, task in tasks.items() if device_of(task) == device},
+            partial(map, profile),
+            name=name,
             on_disk=on_disk,
             on_progress=on_progress,
         )
-        for device in dict.fromkeys(devices)
-        if device is not None
-    }
-    return (
-        _FREE if device is None else tables[device][layout]
-        for device, layout in zip(devices, layouts, strict=True)
+    return profiles
+
+
+def _with_profiles(
+    graph: DFGraph, nodes: Sequence[Node | None], on_disk: bool, on_progress: OnProgress | None
+) -> DFGraph:
+    layouts = ["" if node is None else _layout_of(node) for node in nodes]
+    profiles = measured_by_device(
+        {layout: node for layout, node in zip(layouts, nodes, strict=True) if node is not None},
+        _device_of,
+        profile_node,
+        name=lambda node: str(node.target),
+        on_disk=on_disk,
+        on_progress=on_progress,
     )
-
-
-def _with_profiles(graph: DFGraph, profiles: Iterator[OpProfile]) -> DFGraph:
     ops = tuple(
         replace(op, cost=profile.seconds, workspace=op.workspace + profile.workspace)
-        for op, profile in zip(graph.ops, profiles, strict=True)
+        for op, profile in zip(graph.ops, (profiles.get(each, _FREE) for each in layouts), strict=True)
     )
     return replace(graph, ops=ops, cost_unit="s")
 

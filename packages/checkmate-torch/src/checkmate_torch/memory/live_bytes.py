@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from checkmate_torch.costs.price import Workspaces
+from checkmate_torch.costs.price import call_key
 from checkmate_torch.ops.recompute_rules import REDUCED_IN_PLACE
 from checkmate_torch.ops.storages import rounded, tensors_in
 from checkmate_torch.private import (
@@ -57,7 +57,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         live: bytes now.
-        moments: bytes after each op, and the op's key in :class:`Workspaces`.
+        moments: bytes after each op, and the op's :func:`~checkmate_torch.costs.price.call_key`.
     """
 
     def __init__(self, held: Mapping[int, int] | None = None, *, reads_ones: bool = False) -> None:
@@ -93,7 +93,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if replaced is not None:  # the sum lies there
             self.live -= self._sizes[replaced]
             self._sizes[replaced] = 0
-        self.moments.append((self.live, Workspaces.key(func, args, kwargs)))
+        self.moments.append((self.live, call_key(func, args, kwargs)))
         return result
 
     def bytes_of(self, x: Tensor) -> int:

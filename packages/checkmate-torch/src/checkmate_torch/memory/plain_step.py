@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ from checkmate import CheckmateError, DFGraph, UnsupportedModelError, keep_all_p
 from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.capture.fake_twins import on_fakes
 from checkmate_torch.capture.target_kernels import RunsKernelsOfTarget
-from checkmate_torch.costs.price import Workspaces
+from checkmate_torch.costs.price import workspaces_of
 from checkmate_torch.memory.live_bytes import LiveBytes
 from checkmate_torch.ops.device import current_target
 from checkmate_torch.ops.sizes import largest
@@ -57,22 +57,21 @@ class PlainStep:
     """The memory of a training step as eager PyTorch would run it.
 
     Attributes:
-        moments: for each op, the bytes that are live after it, inputs included, and its key in
-            :class:`Workspaces`.
+        moments: for each op, the bytes that are live after it, inputs included, and its key: what
+            :func:`~checkmate_torch.costs.price.call_key` makes of the call.
         loss: the bytes of the loss; None = it was not looked for.
     """
 
     moments: Sequence[tuple[int, Hashable]]
     loss: LossBytes | None = None
 
-    def peak(self, workspaces: Workspaces | None = None) -> int:
+    def peak(self, workspaces: Mapping[Hashable, int]) -> int:
         """The most bytes that the step holds at once. Bytes that its graph does not show are left out.
 
         Args:
-            workspaces: the bytes that ops need beyond their outputs; None = none do.
+            workspaces: of ops, by their keys; see :func:`~checkmate_torch.costs.price.workspaces_of`.
         """
-        known = {} if workspaces is None else workspaces.known
-        return max(live + known.get(op, 0) for live, op in self.moments)
+        return max(live + workspaces.get(op, 0) for live, op in self.moments)
 
     def peak_beside(
         self,
@@ -96,7 +95,7 @@ class PlainStep:
                 order.
             update: bytes of the largest workspace of an update at the end of the step.
         """
-        peak = fixed + max(self.peak(Workspaces.of(graph, nodes)), self.moments[-1][0] + update)
+        peak = fixed + max(self.peak(workspaces_of(graph, nodes)), self.moments[-1][0] + update)
         planned = keep_all_peak(graph) if planned is None else planned
         return max(peak, planned) if planned - peak <= max(_SMALL, _PRECISION * peak) else peak
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -60,15 +59,13 @@ def keep_alive(*_values: object) -> None:
     """Use values in generated code, so that it does not drop them before."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Mark:
-    """A function with a name, as generated code needs it, that calls any callable."""
+def _named(watch: Watch) -> Watch:
+    """A callable as a function, which has a name, as generated code needs it."""
 
-    watch: Watch
-    __name__: ClassVar[str] = "mark"
+    def mark(op: int) -> None:
+        watch(op)
 
-    def __call__(self, op: int) -> None:
-        self.watch(op)
+    return mark
 
 
 class GraphWriter:
@@ -90,7 +87,7 @@ class GraphWriter:
     ) -> None:
         self.traced = traced
         self.repeated = repeated
-        self.watch = _Mark(watch) if watch is not None else None
+        self.watch = _named(watch) if watch is not None else None
         self.graph = Graph()
         self.values: dict[Node, Node] = {}
         self.states: dict[int, Node] = {}
