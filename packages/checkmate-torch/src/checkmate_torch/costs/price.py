@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.fx import Node
@@ -229,10 +229,8 @@ def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
 
 
 def _as_function(node: Node) -> Callable[..., object]:
-    function = node.target if is_random(node) else fastest(node.target)  # replays call the op itself
-    if not callable(function):
-        raise TypeError(f"{function!r} is not a function")
-    return function
+    target = node.target if is_random(node) else fastest(node.target)  # replays call the op itself
+    return cast("Callable[..., object]", target)
 
 
 def _layout(value: object) -> object:

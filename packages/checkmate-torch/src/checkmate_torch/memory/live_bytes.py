@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from checkmate_torch.costs.price import call_key
-from checkmate_torch.ops.recompute_rules import REDUCED_IN_PLACE
+from checkmate_torch.ops.recompute_rules import shape_before_sum
 from checkmate_torch.ops.storages import rounded, tensors_in
 from checkmate_torch.private import (
     OpOverload,
@@ -160,8 +160,6 @@ def _with_all_selected(func: OpOverload, args: Sequence[Any]) -> Sequence[Any]:
 
 def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
     """The bytes of the storage in which a loss leaves a single number, where that is larger."""
-    if func not in REDUCED_IN_PLACE:
-        return 0
-    operands = [x for x in args if isinstance(x, Tensor)]
-    shape: torch.Size = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
-    return math.prod(shape) * operands[0].element_size()
+    operands = tensors_in(args)
+    shape = shape_before_sum(func, operands)
+    return 0 if shape is None else math.prod(shape) * operands[0].element_size()

@@ -7,7 +7,7 @@ because the random state is saved at the first run and restored around each copy
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -20,7 +20,6 @@ from checkmate_torch.private import FakeTensor, OpOverload, argument_names, is_m
 
 __all__ = [
     "FIRST_STATISTIC",
-    "REDUCED_IN_PLACE",
     "Pure",
     "as_copy",
     "correct_norms",
@@ -31,6 +30,7 @@ __all__ = [
     "may_run_twice",
     "random_state_bytes",
     "rng_state_like",
+    "shape_before_sum",
     "statistics_are_read",
     "storage_like",
     "takes_library_state",
@@ -47,7 +47,7 @@ _KNOWN_NAMESPACES = frozenset({"aten", "checkmate_torch", "prims"})
 _LIBRARY_STATE = frozenset({"workspace", "reserve", "reserveSpace"})
 """Names in PyTorch's schemas of the state that ops of oneDNN or cuDNN pass to their backward ops."""
 
-REDUCED_IN_PLACE = frozenset(
+_REDUCED_IN_PLACE = frozenset(
     {
         torch.ops.aten.mse_loss.default,
         torch.ops.aten.smooth_l1_loss.default,
@@ -138,13 +138,21 @@ def storage_like(node: Node) -> torch.Tensor | None:
     first clones the storage of the view.
     """
     operands, value = shown_by(*node.all_input_nodes), node.meta["val"]
-    if node.target in REDUCED_IN_PLACE and not value.dim():
-        shape = torch.broadcast_shapes(*(v.shape for v in operands))  # type: ignore[no-untyped-call]
-        return value.new_empty(shape)  # type: ignore[no-any-return]
+    if not isinstance(value, torch.Tensor):
+        return None
+    if not value.dim() and (shape := shape_before_sum(node.target, operands)) is not None:
+        return value.new_empty(shape)
     if node.target is torch.ops.aten.copy.default:
         expanded = any(n > 1 and step == 0 for n, step in zip(value.shape, operands[0].stride(), strict=True))
         return None if expanded else operands[0]
     return None
+
+
+def shape_before_sum(op: object, operands: Sequence[torch.Tensor]) -> torch.Size | None:
+    """The shape of the storage in which an op leaves the single number of a loss; None for other ops."""
+    if op not in _REDUCED_IN_PLACE:
+        return None
+    return torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call,no-any-return]
 
 
 def correct_norms(joint: GraphModule) -> None:

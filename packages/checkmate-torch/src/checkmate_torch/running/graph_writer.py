@@ -144,9 +144,7 @@ class GraphWriter:
 
     def compute(self, run: ScheduledRun) -> None:
         """Run an op, for the first time or again; views of its older copy are forgotten."""
-        op, node = run.op, self.traced.nodes[run.op]
-        if node is None:
-            raise RuntimeError("the loss boundary runs once, between the passes")
+        op, node = run.op, self.traced.node_of(run.op)
         held = self.copies(run.held)
         self.mark(op)
         items = _items(node)
@@ -163,7 +161,7 @@ class GraphWriter:
 
     def _forget(self, op: int) -> None:
         """Forget the values of an op, which are not resident any more, and their views."""
-        node = cast(Node, self.traced.nodes[op])
+        node = self.traced.node_of(op)
         stale = [node, *(x for x in _items(node) if op not in self.done or not is_new_statistic(x))]
         self._forget_views(stale)
         for each in stale:
@@ -296,10 +294,7 @@ def _reshaped(traced: TracedGraph, node: Node) -> Node:
 
 
 def _operand(node: Node) -> Node:
-    operand = node.args[0]
-    if not isinstance(operand, Node):
-        raise TypeError(f"{node.format_node()} is no view")
-    return operand
+    return cast(Node, node.args[0])
 
 
 def _same_layout(node: Node, source: Node) -> bool:

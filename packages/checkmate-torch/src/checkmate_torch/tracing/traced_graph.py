@@ -9,6 +9,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
@@ -49,6 +50,10 @@ class TracedGraph:
     forward_outputs: tuple[Argument, ...]
     gradients: tuple[Argument, ...]
     before_boundary: tuple[int, ...] = ()
+
+    def node_of(self, op: int) -> Node:
+        """The FX node of an op, which is not the boundary."""
+        return cast(Node, self.nodes[op])
 
     @property
     def in_sequence(self) -> list[int]:

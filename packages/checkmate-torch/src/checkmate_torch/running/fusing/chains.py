@@ -62,7 +62,8 @@ def _chains(traced: TracedGraph) -> list[list[int]]:
         if len(readers) != 1 or not outputs.isdisjoint(graph.ops[v].outputs):
             return None
         (reader,) = readers
-        apart = any(_updates_statistics(traced, w) for w in (v, reader))
+        nodes = (traced.nodes[w] for w in (v, reader))
+        apart = any(n is not None and is_batch_norm_training(n) for n in nodes)  # a copy is another function
         return reader if size(reader) <= _ABOUT * size(v) and not apart else None
 
     chains: list[list[int]] = []
@@ -77,21 +78,13 @@ def _chains(traced: TracedGraph) -> list[list[int]]:
     return chains
 
 
-def _updates_statistics(traced: TracedGraph, v: int) -> bool:
-    """Whether an op is a batch norm in training, whose copies are another function."""
-    node = traced.nodes[v]
-    return node is not None and is_batch_norm_training(node)
-
-
 def _replace(traced: TracedGraph, kernel: FusedKernel, items: dict[Node, Node]) -> None:
     """Put a kernel in the place of the last op of its chain; the ops stay, and nothing reads them.
 
     ``items`` maps what earlier kernels have replaced to their results, and is added to.
     """
     graph = traced.joint.graph
-    last = traced.nodes[kernel.ops[-1]]
-    if last is None:
-        raise RuntimeError("the loss boundary is no part of a chain")
+    last = traced.node_of(kernel.ops[-1])
     sources = tuple(items.get(source, source) for source in kernel.sources)
     with graph.inserting_before(last):
         call = graph.create_node("call_function", kernel, sources, name=f"{last.name}_fused")

@@ -131,19 +131,19 @@ def _may_write(node: Node) -> bool:
     return any(arg is True for arg in given) or (name.endswith("_") and not name.endswith("__"))
 
 
+def _image(arg: object) -> Tensor | None:
+    """The tensor of four dimensions that a node shows, if it does."""
+    value = arg.meta.get("example_value") if isinstance(arg, Node) else None
+    return value if isinstance(value, Tensor) and value.dim() == 4 else None
+
+
 def _is_image(arg: object) -> bool:
     """Whether a node shows several channels of more than one pixel."""
-    value = arg.meta.get("example_value") if isinstance(arg, Node) else None
-    if not isinstance(value, Tensor) or value.dim() != 4:
-        return False
-    return value.shape[1] != 1 and value.shape[2:].numel() != 1
+    x = _image(arg)
+    return x is not None and x.shape[1] != 1 and x.shape[2:].numel() != 1
 
 
 def _is_contiguous_image(arg: object) -> bool:
-    value = arg.meta.get("example_value") if isinstance(arg, Node) else None
-    return (
-        isinstance(value, Tensor)
-        and value.device.type == "cpu"
-        and value.dim() == 4
-        and not value.is_contiguous(memory_format=torch.channels_last)
-    )
+    x = _image(arg)
+    channels_last = torch.channels_last
+    return x is not None and x.device.type == "cpu" and not x.is_contiguous(memory_format=channels_last)
