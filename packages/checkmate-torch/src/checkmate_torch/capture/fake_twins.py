@@ -40,9 +40,6 @@ def on_fakes(
         model: its parameters may be real, fake, or on the device ``meta``.
         example_inputs: as :func:`checkmate_torch.trace` takes them.
         device: of the fake tensors; None = each keeps its own.
-
-    Raises:
-        UnsupportedModelError: as :func:`twin_of` and :func:`fake_like`.
     """
     args, kwargs = arguments_of(example_inputs)
     tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]

@@ -227,15 +227,12 @@ def _attention(
 ) -> Any:
     """As ``scaled_dot_product_attention`` on the device that the step is traced for."""
     target = current_target()
+    given = (query, key, value, attn_mask, dropout_p, is_causal)
     if target is None or target.capability is None:
-        return scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        return scaled_dot_product_attention(*given, scale=scale, enable_gqa=enable_gqa)
     kernel = AttentionCall(query, key, value, attn_mask, is_causal, enable_gqa, target.capability).kernel
     if kernel is AttentionKernel.MATH:
-        return _aten._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )[0]
+        return _aten._scaled_dot_product_attention_math(*given, scale=scale, enable_gqa=enable_gqa)[0]
     width = query.shape[-1]
     scale = width**-0.5 if scale is None else scale
     if kernel is AttentionKernel.FLASH:

@@ -106,9 +106,6 @@ def profile_node(node: Node) -> OpProfile:
 
     An op that may run only once, or that can't run on made-up inputs, is charged by the bytes that it
     touches, with no workspace.
-
-    Raises:
-        ProfilerBusyError: inside a profiler or a memory meter.
     """
     args = _shown(node)
     tensors = tensors_in((args, node.meta.get("val")))
@@ -117,7 +114,7 @@ def profile_node(node: Node) -> OpProfile:
     try:
         with unfaked(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are of the made-up inputs
-            real_args, real_kwargs = _real(args)
+            real_args, real_kwargs = real_like(args)
             for k in _READ_ON_CPU.get(node.target, ()):
                 real_args = (*real_args[:k], real_args[k].cpu(), *real_args[k + 1 :])
             return profile_op(partial(_as_function(node), *real_args, **real_kwargs), _device_of(node))
@@ -215,11 +212,13 @@ def _device_of(node: Node) -> torch.device:
 def _layout_of(node: Node) -> str:
     """The function of a node and the layout of its arguments, which decide its cost on one machine."""
     shown = _shown(node)
-    stretches = _stretches(shown)
+    tensors, stretches = tensors_in(shown), _stretches(shown)
+    rows = list(map(_row_of, tensors))
+    shared = [row for row in stretches if rows.count(row) > 1]
     places = [
-        (list(stretches).index(_row_of(x)), stretch_of(x).start - stretches[_row_of(x)].start)
-        for x in tensors_in(shown)
-        if _row_of(x) in stretches
+        (shared.index(row), stretch_of(x).start - stretches[row].start)
+        for x, row in zip(tensors, rows, strict=True)
+        if row in shared
     ]
     return repr((str(node.target), tree_map(_layout, shown), *places))
 
@@ -248,44 +247,30 @@ def _row_of(x: torch.Tensor) -> tuple[int, torch.dtype]:
 
 
 def _stretches(args: object) -> dict[tuple[int, torch.dtype], range]:
-    """Row → the stretch of it that tensors take, for each row that several tensors share."""
+    """Row → the stretch of it that tensors take."""
     found: dict[tuple[int, torch.dtype], list[range]] = {}
     for x in tensors_in(args):
         found.setdefault(_row_of(x), []).append(stretch_of(x))
     return {
-        row: range(min(one.start for one in own), max(one.stop for one in own))
-        for row, own in found.items()
-        if len(own) > 1
+        row: range(min(one.start for one in own), max(one.stop for one in own)) for row, own in found.items()
     }
 
 
-def _real(args: object) -> Any:
-    """Real tensors in the layout of fake ones.
+def real_like(args: object) -> Any:
+    """Real tensors in the layout of fake ones, and a typical number for each symbol; other values unchanged.
 
-    Those that share a storage do so again, as cuDNN wants the weights of a recurrent network.
+    Tensors that share a storage do so again, as cuDNN wants the weights of a recurrent network.
     """
     stretches, like = _stretches(args), {_row_of(x): x for x in tensors_in(args)}
     rows = {row: _numbers(len(stretch), like[row]) for row, stretch in stretches.items()}
 
     def real(value: object) -> object:
-        if not isinstance(value, torch.Tensor) or _row_of(value) not in rows:
-            return real_like(value)
-        start = stretch_of(value).start - stretches[_row_of(value)].start
-        return _laid_out(rows[_row_of(value)], value, start)
+        if not isinstance(value, torch.Tensor):
+            return typical(value)
+        row, shape, stride = _row_of(value), *(tuple(map(largest, n)) for n in (value.shape, value.stride()))
+        return rows[row].as_strided(shape, stride, stretch_of(value).start - stretches[row].start)
 
     return tree_map(real, args)
-
-
-def real_like(value: object) -> object:
-    """A real tensor in the layout of a fake one, a typical number for a symbol, any other value unchanged."""
-    if not isinstance(value, torch.Tensor):
-        return typical(value)
-    return _laid_out(_numbers(len(stretch_of(value)), value), value)
-
-
-def _laid_out(row: torch.Tensor, like: torch.Tensor, start: int = 0) -> torch.Tensor:
-    """The numbers of a row from ``start`` on, in the layout of a tensor."""
-    return row.as_strided(tuple(map(largest, like.shape)), tuple(map(largest, like.stride())), start)
 
 
 def _numbers(n: int, like: torch.Tensor) -> torch.Tensor:

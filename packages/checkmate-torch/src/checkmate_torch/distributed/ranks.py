@@ -91,11 +91,7 @@ class Ranks:
 
 
 def checked_group(choice: object) -> GroupChoice:
-    """Check a user's choice of ranks.
-
-    Raises:
-        TypeError: if it is neither a process group nor ``"all"`` or ``"alone"``.
-    """
+    """The user's choice; raise TypeError unless it is a process group, ``"all"`` or ``"alone"``."""
     if choice in ("all", "alone") or (dist.is_available() and isinstance(choice, dist.ProcessGroup)):
         return choice
     raise TypeError(
@@ -131,15 +127,10 @@ def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGrap
 def profiled_together(
     ranks: Ranks | None, names: Sequence[str], profile: Callable[[], list[OpProfile | None]]
 ) -> list[OpProfile | None]:
-    """The profiles that rank 0 takes of some kernels, on every rank.
-
-    Args:
-        ranks: the ranks that measure together; None = this process alone.
-        names: of the kernels, which must be the same on all ranks.
-        profile: measures them; None = a kernel is of no use.
+    """The profiles that rank 0 takes of some kernels, on every rank; None for a kernel that is of no use.
 
     Raises:
-        RankError: if not all ranks ask about these kernels.
+        RankError: if not all ranks ask about kernels of these names.
     """
     if ranks is None or not names:
         return profile()
@@ -152,10 +143,7 @@ def profiled_together(
 def decided_together(ranks: Ranks | None, problem: Problem, solve: Callable[[int], Solution]) -> Solution:
     """The solution of rank 0, judged on every rank. If their budgets differ, the smallest counts.
 
-    Args:
-        ranks: the ranks that decide together; None = this process alone.
-        problem: of this rank; its graph is priced.
-        solve: asks the solver about the problem with a budget.
+    ``solve`` asks the solver about the problem, whose graph is priced, with a budget.
 
     Raises:
         RankError: if not all ranks ask about this graph.

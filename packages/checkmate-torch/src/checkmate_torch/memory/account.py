@@ -43,13 +43,7 @@ class ResidentBytes:
 
     @classmethod
     def of(cls, module: nn.Module | None, inputs: Sequence[object], fixed: Mapping[Kind, int]) -> Self:
-        """The resident bytes of a step.
-
-        Args:
-            module: the module that is trained; None = unknown.
-            inputs: the example inputs of the graph.
-            fixed: further bytes that the step holds, by kind.
-        """
+        """The resident bytes of a module's step (None = unknown), with further bytes that it holds."""
         owned = _owned_by(module)
         given = {storage_key(x): x for x in inputs if isinstance(x, torch.Tensor)}
         device = next((x.device for x in given.values() if x.dim()), _CPU)
@@ -130,13 +124,9 @@ def _owned_by(module: nn.Module | None) -> dict[int, tuple[Kind, int]]:
 
 
 def _account(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Kind, int]) -> Account:
-    """The account of a traced step.
+    """The account of a traced step, from the kinds of its primals (others: batch) and known fixed bytes.
 
-    Args:
-        traced: the step.
-        inputs: the kind of each primal; others are the batch.
-        fixed: bytes that are resident throughout, by kind, as far as known; the rest of
-            ``graph.fixed_size`` is held to replay random numbers.
+    The rest of ``graph.fixed_size`` is held to replay random numbers.
     """
     graph = traced.graph
     kinds = [Kind.ACTIVATION_GRADIENTS if op.backward else Kind.ACTIVATIONS for op in graph.ops]
@@ -165,10 +155,7 @@ def _tensors_of(traced: TracedGraph, values: Sequence[object]) -> set[int]:
 def named(traced: TracedGraph, example_inputs: Sequence[object], module: nn.Module | None) -> DFGraph:
     """The graph of a traced step, in which inputs and their gradients have their names in the module.
 
-    Args:
-        traced: the step.
-        example_inputs: the inputs that AOTAutograd got.
-        module: the owner of the parameters and buffers among them; other inputs are numbered.
+    The module owns parameters and buffers among the inputs that AOTAutograd got; others are numbered.
     """
     owned = [*module.named_parameters(), *module.named_buffers()] if module is not None else []
     known = {storage_key(value): name for name, value in owned}

@@ -65,13 +65,14 @@ class PlainStep:
     moments: Sequence[tuple[int, Hashable]]
     loss: LossBytes | None = None
 
-    def peak(self, workspaces: Mapping[Hashable, int]) -> int:
+    def peak(self, workspaces: Mapping[Hashable, int] | None = None) -> int:
         """The most bytes that the step holds at once. Bytes that its graph does not show are left out.
 
         Args:
-            workspaces: of ops, by their keys; see :func:`~checkmate_torch.costs.price.workspaces_of`.
+            workspaces: of ops, by :func:`~checkmate_torch.costs.price.workspaces_of`; None = none have any.
         """
-        return max(live + workspaces.get(op, 0) for live, op in self.moments)
+        known = workspaces or {}
+        return max(live + known.get(op, 0) for live, op in self.moments)
 
     def peak_beside(
         self,

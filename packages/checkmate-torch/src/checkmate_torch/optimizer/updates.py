@@ -136,11 +136,7 @@ class Updates:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Accumulation:
-    """Adds a gradient to the one that a parameter holds: a function that generated code calls.
-
-    Attributes:
-        parameter: the parameter.
-    """
+    """Adds a gradient to the one that a parameter holds: a function that generated code calls."""
 
     parameter: nn.Parameter
     __name__: ClassVar[str] = "accumulation"
@@ -169,12 +165,7 @@ class ParameterUpdate:
     __name__: ClassVar[str] = "update"
 
     def __call__(self, _parameter: Tensor, gradient: Tensor, coefficient: Tensor | None = None) -> None:
-        """Update the parameter and its state in place.
-
-        Args:
-            gradient: in the parameter's shape.
-            coefficient: factor of the gradient; None = 1.
-        """
+        """Update the parameter and its state in place, from the gradient times the coefficient, None = 1."""
         scaled = gradient if coefficient is None else gradient * coefficient
         self.updates.run(self.parameter, scaled, self.place[0])
 
@@ -185,11 +176,7 @@ class ParameterUpdate:
         return self.place[0], p.shape, p.stride(), p.dtype, p.device, p in self.updates.optimizer.state
 
     def profile(self) -> OpProfile:
-        """Seconds and workspace, measured by updating a made-up parameter in the layout of this one.
-
-        Raises:
-            ProfilerBusyError: inside another profiler (CPU only).
-        """
+        """Seconds and workspace, measured by updating a made-up parameter in the layout of this one."""
         optimizer, device = self.updates.optimizer, self.parameter.device
         devices = [device] if device.type == "cuda" else []
         with unfaked(), torch.random.fork_rng(devices):

@@ -27,12 +27,7 @@ _ABOUT = 1.1
 def fuse_chains(traced: TracedGraph, measuring: Measuring) -> bool:
     """Replace chains of a joint graph by kernels, in place, where that is faster; whether there are any.
 
-    Args:
-        traced: the joint graph, with the cost of each op alone. It must be traced again if it is changed.
-        measuring: of the kernels.
-
-    Raises:
-        ProfilerBusyError: inside a profiler or a memory meter.
+    ``traced`` has the cost of each op alone. If there are any, the joint graph must be traced again.
     """
     graph = traced.graph
     needed = {*graph.outputs, *(t for op in graph.ops for t in op.inputs)}

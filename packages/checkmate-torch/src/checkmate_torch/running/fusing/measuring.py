@@ -38,14 +38,9 @@ class Measuring:
     ranks: Ranks | None = None
 
     def worthy(self, graph: DFGraph, kernels: Sequence[FusedKernel]) -> list[OpProfile | None]:
-        """The profile of each kernel; None for one that is of no use.
-
-        Args:
-            graph: with the cost of each op alone.
-            kernels: of its ops.
+        """The profile of each kernel; None if it is no faster than its ops alone, which ``graph`` prices.
 
         Raises:
-            ProfilerBusyError: inside a profiler or a memory meter.
             RankError: if not all ranks that plan together ask about these kernels.
         """
         names = [str(kernel) for kernel in kernels]

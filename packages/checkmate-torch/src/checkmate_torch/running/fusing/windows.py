@@ -34,17 +34,11 @@ _FUNCTIONS = (
 
 
 def gathered(traced: TracedGraph, sequence: Sequence[int]) -> list[tuple[int, ...]]:
-    """The runs of a schedule, those together that one kernel may compute.
+    """The runs of a schedule, with repeats, as windows: together are those that one kernel may compute.
 
     Between two ops that can't be fused, ops that read each other's results are a window. No op of a window
-    reads one of another window of the same stretch, so that their order does not matter.
-
-    Args:
-        traced: the step.
-        sequence: ops in the order of their runs, with repeats.
-
-    Returns:
-        the same runs as windows; an op that is not fused is a window of one.
+    reads one of another window of the same stretch, so that their order does not matter. An op that is not
+    fused is a window of one.
     """
     graph = traced.graph
     fusible = [node is not None and _is_fusible(node) for node in traced.nodes]
