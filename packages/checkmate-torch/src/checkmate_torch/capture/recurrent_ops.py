@@ -33,11 +33,7 @@ _NAMES = {kernel: name for name, kernel in _KERNELS.items()}
 
 
 def with_recurrent_ops(gm: GraphModule) -> GraphModule:
-    """The captured graph, in which each recurrent network is one op.
-
-    Raises:
-        NotOneGraphError: for packed sequences.
-    """
+    """The captured graph, each recurrent network as one op; NotOneGraphError for packed sequences."""
     found = [node for node in gm.graph.nodes if node.op == "call_function" and node.target in _NAMES]
     for node in found:
         x, state, *rest = node.args

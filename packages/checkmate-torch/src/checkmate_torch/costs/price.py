@@ -85,11 +85,9 @@ def price(
 
 
 def workspaces_of(graph: DFGraph, nodes: Sequence[Node | None]) -> Mapping[Hashable, int]:
-    """Key of a call → the bytes that it needs beyond its outputs, where there are any.
+    """Key of a call → the bytes that it needs beyond its outputs, where there are any, in a priced graph.
 
-    Args:
-        graph: priced.
-        nodes: the FX node of each op. Workspaces of random ops are states for replays, and are left out.
+    Workspaces of random ops are states for replays, and are left out.
     """
     pairs = zip(graph.ops, nodes, strict=True)
     needy = [(op, n) for op, n in pairs if op.workspace and n is not None and not is_random(n)]

@@ -31,9 +31,6 @@ _CUBLASLT_BYTES = 2**20
 _THREADS = 2
 """The thread that runs the forward pass, and autograd's for the device."""
 
-_CONVOLUTION = 1.0
-"""Workspace of a convolution, as a share of the bytes of its operands and results; a guess."""
-
 _CONVOLUTIONS = (_aten.convolution, _aten.convolution_backward)
 _ATTENTION_BACKWARD = (
     _aten._scaled_dot_product_flash_attention_backward,
@@ -84,7 +81,7 @@ def guessed_workspace(node: Node) -> int:
     if not any(counts_as_cuda(v.device) for v in tensors):
         return 0
     if packet in _CONVOLUTIONS:
-        return int(_CONVOLUTION * sum(largest(v.untyped_storage().nbytes()) for v in tensors))
+        return sum(largest(v.untyped_storage().nbytes()) for v in tensors)  # all operands and results
     if packet in _ATTENTION_BACKWARD:
         return _of_attention_backward(node.args[1].meta["val"])  # type: ignore[union-attr]
     return 0

@@ -127,11 +127,7 @@ def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGrap
 def profiled_together(
     ranks: Ranks | None, names: Sequence[str], profile: Callable[[], list[OpProfile | None]]
 ) -> list[OpProfile | None]:
-    """The profiles that rank 0 takes of some kernels, on every rank; None for a kernel that is of no use.
-
-    Raises:
-        RankError: if not all ranks ask about kernels of these names.
-    """
+    """The profiles that rank 0 takes of some kernels, on every rank; RankError if their names differ."""
     if ranks is None or not names:
         return profile()
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()

@@ -72,11 +72,7 @@ class _Captured:
 
 
 def refuse_split_graphs() -> None:
-    """Refuse a DDP module that Dynamo splits into one graph for each bucket, as it does by default.
-
-    Raises:
-        UnsupportedModelError: says how to turn that off.
-    """
+    """Raise UnsupportedModelError for a DDP module that Dynamo splits at its buckets: its default."""
     if active_ddp() is not None and splits_ddp_graphs():
         raise UnsupportedModelError(
             "torch.compile splits the graph of a DDP module at its buckets, so that no budget can bound the "
@@ -85,11 +81,7 @@ def refuse_split_graphs() -> None:
 
 
 def refuse_wrappers(model: nn.Module) -> None:
-    """Refuse a module with a wrapper, on itself or on a part, that moves or sums its parameters.
-
-    Raises:
-        UnsupportedModelError: names the wrapped part and says how to wrap instead.
-    """
+    """Raise UnsupportedModelError if a wrapper of a module or of a part moves or sums parameters."""
     if not dist.is_available():
         return
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel  # slow to import

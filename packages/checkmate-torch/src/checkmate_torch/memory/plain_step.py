@@ -66,11 +66,7 @@ class PlainStep:
     loss: LossBytes | None = None
 
     def peak(self, workspaces: Mapping[Hashable, int] | None = None) -> int:
-        """The most bytes that the step holds at once. Bytes that its graph does not show are left out.
-
-        Args:
-            workspaces: of ops, by :func:`~checkmate_torch.costs.price.workspaces_of`; None = none have any.
-        """
+        """The most bytes that the step's graph shows at once, with workspaces of ops if they are given."""
         known = workspaces or {}
         return max(live + known.get(op, 0) for live, op in self.moments)
 
@@ -148,16 +144,15 @@ def plain_step_of_code(
 
     The model's output is dropped before the backward pass if there is a loss, as in
     ``loss = loss_of(model(x))``. A number that the code reads from a tensor is taken as 1, as if masks select
-    everything.
+    everything. The model is left as it was.
 
     Args:
-        model: is left as it was; its parameters may be real, fake, or on the device ``meta``.
+        model: its parameters may be real, fake, or on the device ``meta``.
         example_inputs: as :func:`checkmate_torch.trace` takes them.
         loss: from the model's output to a scalar; None = the model returns it.
 
     Returns:
-        the moments of the step, in which parameters, gradients, buffers and inputs are counted. None if the
-        code can't run in this way, e.g. because a size depends on data.
+        None if the code can't run in this way, e.g. because a size depends on data.
 
     Raises:
         UnsupportedModelError: if there is no scalar loss.

@@ -35,14 +35,7 @@ _GRADIENTS: Mapping[object, OpOverload] = {
 
 
 class Overwrite(NamedTuple):
-    """A call that computes what a node does, in the storage of one of its operands.
-
-    Attributes:
-        operand: the node whose value is overwritten.
-        target: the function.
-        args: nodes and constants, like the arguments of a node.
-        kwargs: keyword arguments, likewise.
-    """
+    """A call that computes what a node does and overwrites ``operand``; its arguments are like a node's."""
 
     operand: Node
     target: OpOverload

@@ -77,11 +77,9 @@ def rounded(size: int, device: torch.device) -> int:
 
 
 def storages_of(resident: object) -> dict[int, torch.UntypedStorage]:
-    """The distinct storages below ``resident``, by their keys.
+    """The distinct storages, by their keys, of modules, optimizers, tensors, and containers of these.
 
-    Args:
-        resident: modules (parameters, buffers and gradients), optimizers (state), tensors with their
-            gradients, and containers of these; anything else has none.
+    Modules have parameters, buffers and gradients, optimizers their state, tensors their gradients.
     """
     found: dict[int, torch.UntypedStorage] = {}
     for tensor in _tensors(resident):
