@@ -146,5 +146,4 @@ def _logging_methods() -> set[Callable[..., object]]:
 
     Libraries add methods that log a message once.
     """
-    names = (*_LEVELS, *(f"{level}_once" for level in _LEVELS))
-    return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}
+    return {log for name, log in vars(logging.Logger).items() if name.removesuffix("_once") in _LEVELS}

@@ -106,9 +106,10 @@ def profile_node(node: Node) -> OpProfile:
     touches, with no workspace.
     """
     args = _shown(node)
-    tensors = tensors_in((args, node.meta.get("val")))
+    touched = tensors_in((args, node.meta.get("val")))
+    charged = by_bytes(sum(largest(v.untyped_storage().nbytes()) for v in touched))
     if not may_run_twice(node) or takes_library_state(node):
-        return by_bytes(_bytes_of(tensors))
+        return charged
     try:
         with unfaked(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are of the made-up inputs
@@ -120,7 +121,7 @@ def profile_node(node: Node) -> OpProfile:
         raise
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         _log.info("%s can't be profiled, charging its bytes: %s", node.target, error)
-        return by_bytes(_bytes_of(tensors))
+        return charged
 
 
 def measured_by_device(
@@ -166,11 +167,9 @@ def _with_profiles(
 
 
 def _with_guesses(graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
-    guesses = [0 if node is None else guessed_workspace(node) for node in nodes]
-    ops = tuple(
-        replace(op, workspace=op.workspace + guess) for op, guess in zip(graph.ops, guesses, strict=True)
-    )
-    return replace(graph, ops=ops) if any(guesses) else graph
+    guesses = (0 if node is None else guessed_workspace(node) for node in nodes)
+    pairs = zip(graph.ops, guesses, strict=True)
+    return replace(graph, ops=tuple(replace(op, workspace=op.workspace + guess) for op, guess in pairs))
 
 
 def _gpu_of(nodes: Sequence[Node | None]) -> tuple[str, float] | None:
@@ -219,10 +218,6 @@ def _layout_of(node: Node) -> str:
         if row in shared
     ]
     return repr((str(node.target), tree_map(_layout, shown), *places))
-
-
-def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(largest(v.untyped_storage().nbytes()) for v in tensors)
 
 
 def _as_function(node: Node) -> Callable[..., object]:

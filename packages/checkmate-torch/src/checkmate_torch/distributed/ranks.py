@@ -192,10 +192,7 @@ def _agreed(
         return reply.content
     me, first = ranks.names[ranks.rank], ranks.names[0]
     if _missing(store, keys[:1], patience):
-        raise RankError(
-            f"rank {me} asks for {question.asks}, but rank {first} asked for nothing within {patience}. "
-            f"{_WAY_OUT}"
-        )
+        raise _silence(me, question, first, patience)
     _log.info("rank %d waits for the answer of rank %d", me, first)
     if _missing(store, [f"{round_}/answer"], patience + timedelta(seconds=work_s)):
         raise RankError(f"rank {first} gave no answer to rank {me}: see what happened there")
@@ -214,6 +211,12 @@ _WAY_OUT = (
 )
 
 
+def _silence(rank: int, question: _Question, others: object, patience: timedelta) -> RankError:
+    """The error where one rank asks and others don't."""
+    asks = f"rank {rank} asks for {question.asks}"
+    return RankError(f"{asks}, but rank {others} asked for nothing within {patience}. {_WAY_OUT}")
+
+
 def _asked_by_all(ranks: Ranks, keys: Sequence[str], patience: timedelta) -> list[_Question]:
     """The questions of all ranks, whose digests are equal."""
     first = ranks.names[0]
@@ -225,10 +228,7 @@ def _asked_by_all(ranks: Ranks, keys: Sequence[str], patience: timedelta) -> lis
     ]
     if absent:
         late = ", ".join(str(name) for name, key in zip(ranks.names, keys, strict=True) if key in absent)
-        raise RankError(
-            f"rank {first} asks for {asked[0].asks}, but rank {late} asked for nothing within {patience}. "
-            f"{_WAY_OUT}"
-        )
+        raise _silence(first, asked[0], late, patience)
     for name, question in zip(ranks.names, asked, strict=True):
         if question.digest != asked[0].digest:
             raise RankError(

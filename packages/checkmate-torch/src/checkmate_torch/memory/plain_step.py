@@ -43,6 +43,7 @@ from checkmate_torch.private import (
     untraced,
 )
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
+from checkmate_torch.tracing.traced_graph import ancestors
 
 __all__ = ["PlainStep", "plain_step_of_code", "plain_step_of_graph"]
 
@@ -262,13 +263,7 @@ class _Eager(Interpreter):
 def _of_model(gm: GraphModule) -> set[Node]:
     """The nodes that the outputs after the first one, which is the loss, are computed from."""
     _loss, *rest = tree_leaves(gm.graph.output_node().args[0])
-    needed: set[Node] = set()
-    stack = [n for n in rest if isinstance(n, Node)]
-    while stack:
-        if (node := stack.pop()) not in needed:
-            needed.add(node)
-            stack += node.all_input_nodes
-    return needed
+    return ancestors(rest)
 
 
 class _OuterLoss(torch.autograd.Function):

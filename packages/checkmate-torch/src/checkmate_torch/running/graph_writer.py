@@ -199,7 +199,9 @@ class GraphWriter:
         """Make a view, or show a constant."""
         if node.op != "call_function":
             return self.graph.node_copy(node)
-        args, kwargs = map_arg((_arguments_of_view(self.traced, node), node.kwargs), self._argument)
+        reshapes = node.target in _RESHAPES
+        given = (_reshaped(self.traced, node), *node.args[1:]) if reshapes else node.args
+        args, kwargs = map_arg((given, node.kwargs), self._argument)
         return self._call(node.target, args, kwargs, node)
 
     def _argument(self, node: Node) -> Argument:
@@ -270,16 +272,10 @@ def _shortest(traced: TracedGraph, node: Node) -> Node:
         return _shortest(traced, _operand(node))
     if node.target is _aten.t.default and not traced.is_op(before := _operand(node)):
         return _shortest(traced, _operand(before)) if before.target is _aten.t.default else node
-    if node.target in _RESHAPES and _same_layout(node, source := _reshaped(traced, node)):
-        return source
+    if node.target in _RESHAPES and (layout := _layout(node)) is not None:
+        source = _reshaped(traced, node)
+        return source if _layout(source) == layout else node
     return node
-
-
-def _arguments_of_view(traced: TracedGraph, node: Node) -> tuple[Argument, ...]:
-    """The arguments from which generated code makes a view."""
-    if node.target in _RESHAPES:
-        return (_reshaped(traced, node), *node.args[1:])
-    return node.args
 
 
 def _reshaped(traced: TracedGraph, node: Node) -> Node:
@@ -295,10 +291,6 @@ def _reshaped(traced: TracedGraph, node: Node) -> Node:
 
 def _operand(node: Node) -> Node:
     return cast(Node, node.args[0])
-
-
-def _same_layout(node: Node, source: Node) -> bool:
-    return _layout(node) is not None and _layout(node) == _layout(source)
 
 
 def _layout(node: Node) -> tuple[torch.Size, tuple[int, ...]] | None:

@@ -40,7 +40,7 @@ from checkmate_torch.ops.recompute_rules import (
 from checkmate_torch.ops.storages import CUDA_GRANULE, allocated_bytes, shown_by, storage_key
 from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, Joint, tree_leaves
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
-from checkmate_torch.tracing.traced_graph import TracedGraph
+from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
 
 __all__ = ["trace_joint"]
 
@@ -119,8 +119,8 @@ class _Builder:
 
     def _split(self) -> tuple[list[Node], list[Node]]:
         """Live call nodes of both passes in trace order; ancestors of forward outputs are forward."""
-        needed_forward = _ancestors(self.forward_outputs)
-        live = needed_forward | _ancestors((*self.gradients, *self.writes))
+        needed_forward = ancestors(self.forward_outputs)
+        live = needed_forward | ancestors((*self.gradients, *self.writes))
         late = set(self.tangents)
         forward, backward = [], []
         for node in self.joint.graph.nodes:
@@ -154,15 +154,14 @@ class _Builder:
     def add_placeholders(self) -> None:
         for node in self.primals:
             for value in shown_by(node):
-                key = storage_key(value)
-                if key not in self.index:
-                    self.inputs.append(self._tensor(node.name, value))
-                self.tensor_of[node] = self.index[key]
+                self._add_input(node, value)
         self.overwritten = {self.tensor_of[p] for p in self._mutated_primals() if p in self.tensor_of}
 
     def add_node(self, node: Node) -> None:
         if node.op == "get_attr":
-            self._add_constant(node)
+            value = node.meta.get("val", getattr(self.joint, str(node.target), None))
+            if isinstance(value, torch.Tensor):
+                self._add_input(node, value)
             return
         if node.op != "call_function":
             raise UnsupportedModelError(f"node {node.name!r} is a {node.op}: only functions can be planned")
@@ -178,13 +177,11 @@ class _Builder:
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.tensor_of[node] = self.index[keys[0]]
 
-    def _add_constant(self, node: Node) -> None:
-        value = node.meta.get("val", getattr(self.joint, str(node.target), None))
-        if isinstance(value, torch.Tensor):
-            key = storage_key(value)
-            if key not in self.index:
-                self.inputs.append(self._tensor(node.name, value))
-            self.tensor_of[node] = self.index[key]
+    def _add_input(self, node: Node, value: torch.Tensor) -> None:
+        key = storage_key(value)
+        if key not in self.index:
+            self.inputs.append(self._tensor(node.name, value))
+        self.tensor_of[node] = self.index[key]
 
     def _add_op(self, node: Node, fresh: list[torch.Tensor]) -> None:
         reads = self._reads((node.args, node.kwargs))
@@ -327,14 +324,3 @@ class _Builder:
 
     def _shows(self, node: Node, tensors: Sequence[int]) -> bool:
         return any(self.index.get(storage_key(v)) in tensors for v in shown_by(node))
-
-
-def _ancestors(roots: tuple[Argument, ...]) -> set[Node]:
-    seen: set[Node] = set()
-    stack = [n for n in roots if isinstance(n, Node)]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.all_input_nodes)
-    return seen

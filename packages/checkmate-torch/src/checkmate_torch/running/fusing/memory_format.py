@@ -40,7 +40,8 @@ def with_channels_last(gm: GraphModule) -> list[Node]:
     Returns:
         the nodes that were added. There is none for an image that has the format already.
     """
-    if any(_changes_size(node) or _depends_on_format(node) for node in _all_nodes(gm)):
+    graphs = [inner.graph for inner in gm.modules() if isinstance(inner, GraphModule)]
+    if any(_changes_size(node) or _depends_on_format(node) for graph in graphs for node in graph.nodes):
         return []
     known = set(gm.graph.nodes)
     for node in [node for node in gm.graph.nodes if node.target in _FUNCTIONS and node.args]:
@@ -90,11 +91,6 @@ def in_plain_format(nodes: Sequence[Node | None]) -> list[Node | None]:
 
 def _contiguous(value: object) -> object:
     return tree_map_only(Tensor, Tensor.contiguous, value)
-
-
-def _all_nodes(gm: GraphModule) -> list[Node]:
-    """The nodes of a graph and of the graphs inside of it."""
-    return [node for inner in gm.modules() if isinstance(inner, GraphModule) for node in inner.graph.nodes]
 
 
 def _changes_size(node: Node) -> bool:

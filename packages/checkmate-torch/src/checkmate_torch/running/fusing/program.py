@@ -53,7 +53,7 @@ class Fusion:
 def fused(traced: TracedGraph, schedule: Schedule, budget: int, measuring: Measuring) -> Fusion:
     """Fuse ops of a schedule wherever that stays within the budget and, in measured seconds, is faster.
 
-    ``traced`` has the cost of each op alone; the schedule's peak is within the budget of so many bytes.
+    ``traced`` has the cost of each op alone. The schedule's peak is within the budget, in bytes.
     """
     graph = traced.graph
     windows = gathered(traced, schedule.sequence.tolist())
