@@ -156,9 +156,7 @@ class AttentionCall(NamedTuple):
     """A call of attention on a GPU.
 
     Attributes:
-        q: queries ``[batch, heads, L, E]``, and likewise keys ``k`` and values ``v``.
-        k: of S rows.
-        v: of S rows.
+        q: queries ``[batch, heads, L, E]``; likewise keys ``k`` and values ``v``, of S rows.
         mask: of the scores; None = no mask.
         causal: whether later keys are masked.
         grouped: whether several heads of queries share one of keys.

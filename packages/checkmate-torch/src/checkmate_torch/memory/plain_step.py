@@ -86,8 +86,8 @@ class PlainStep:
         budget of 100 % needs no recomputation.
 
         Args:
-            graph: the joint graph; its ops bring the workspaces.
-            nodes: the FX node of each of its ops.
+            graph: the joint graph, whose ops bring the workspaces.
+            nodes: the FX node of each op.
             fixed: bytes that the step holds throughout.
             planned: peak of the joint graph without recomputation, in bytes; None = compute it for the base
                 order.

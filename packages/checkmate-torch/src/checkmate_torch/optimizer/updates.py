@@ -12,7 +12,7 @@ import copy
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -124,10 +124,8 @@ class Updates:
 
     def coefficient(self, gradients: list[Tensor]) -> Tensor:
         """The factor that scales every gradient, as ``torch.nn.utils.clip_grad_norm_`` computes it."""
-        if self.max_norm is None:
-            raise ValueError("there is no factor without max_norm")
         norm = torch.nn.utils.get_total_norm(gradients)
-        return torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
+        return torch.clamp(cast(float, self.max_norm) / (norm + 1e-6), max=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -86,11 +86,8 @@ def with_updates(
 ) -> StepGraph:
     """Append the updates to a step that returns the gradients due, then move each as early as is sound.
 
-    Args:
-        traced: of a graph that was joined with its loss; priced.
-        parameters: index of a forward input → the parameter that it is.
-        updates: of the optimizer.
-        profile: gives seconds and workspace of an update; it is asked once for each layout.
+    The step was joined with its loss and priced. ``parameters``: index of a forward input → the parameter
+    that it is. ``profile`` gives seconds and workspace of an update, and is asked once for each layout.
     """
     due = _due(traced, parameters, updates)
     writer = _Writer(traced)
@@ -168,9 +165,7 @@ def _due(traced: TracedGraph, parameters: Mapping[int, nn.Parameter], updates: U
     primals = {node.meta["desc"]: node for node in traced.primals}
     due = []
     for role, gradient in zip(roles, traced.gradients, strict=True):
-        update = updates.of(parameters[role.grad_of.idx])
-        if update is None:
-            raise RuntimeError(f"the optimizer does not hold the parameter of {role.expr()}")
+        update = cast(ParameterUpdate, updates.of(parameters[role.grad_of.idx]))
         due.append(_Due(update=update, parameter=primals[role.grad_of], gradient=cast(Node, gradient)))
     return due
 

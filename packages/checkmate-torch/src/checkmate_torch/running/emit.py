@@ -40,11 +40,8 @@ def emit(
 ) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``.
 
-    Args:
-        traced: the step.
-        schedule: of its graph.
-        watch: called with each op; None = nothing is called.
-        kernels: number of a run → the kernel that computes it and the runs after it.
+    ``watch`` is called with each op. ``kernels``: number of a run → the kernel that computes it and the runs
+    after it.
     """
     if traced.boundary is None:
         raise ValueError("a graph without a boundary is not split: use emit_unbroken")

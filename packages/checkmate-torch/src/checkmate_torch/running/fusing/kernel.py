@@ -46,7 +46,6 @@ class FusedKernel(Pure):
             itself.
 
     Attributes:
-        ops: as above.
         sources: the ops, items, placeholders and constants of the joint graph that it reads.
         outputs: the ops and items of the joint graph whose values it returns.
         module: its own graph.
