@@ -70,8 +70,6 @@ class AllocationRecorder:
         ProfilerBusyError: on entry, if a profiler or another recorder is running.
     """
 
-    __slots__ = ("events",)
-
     events: Allocations
 
     def __enter__(self) -> Self:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -355,16 +356,9 @@ def _check_loss(found: object) -> None:
         )
 
 
-@contextmanager
-def _taken_as_real() -> Iterator[None]:
+def _taken_as_real() -> AbstractContextManager[object]:
     """Let transformers run on fake tensors the code that it runs on real ones, which builds fewer masks."""
-    module: Any = sys.modules.get("transformers.utils.import_utils")
-    asks = getattr(module, "is_fake_tensor", None)
-    if asks is None:
-        yield
-        return
-    module.is_fake_tensor = lambda _: False
-    try:
-        yield
-    finally:
-        module.is_fake_tensor = asks
+    module = sys.modules.get("transformers.utils.import_utils")
+    if not hasattr(module, "is_fake_tensor"):
+        return nullcontext()
+    return patch.object(module, "is_fake_tensor", lambda _: False)

@@ -87,11 +87,9 @@ def in_place_form(op: OpOverload) -> OpOverload | None:
     form = getattr(packet, op._overloadname, None)
     if not isinstance(form, OpOverload):
         return None
-    name, has_kernel = str(form._schema.name), torch._C._dispatch_has_kernel_for_dispatch_key
+    name, keys = str(form._schema.name), ("CPU", "CUDA", "CompositeExplicitAutograd")
     name += f".{form._overloadname}" * (form._overloadname != "default")
-    return (
-        form if any(has_kernel(name, key) for key in ("CPU", "CUDA", "CompositeExplicitAutograd")) else None
-    )
+    return form if any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys) else None
 
 
 def is_mutable(op: OpOverload) -> bool:

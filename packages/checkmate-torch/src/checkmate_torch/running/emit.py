@@ -12,7 +12,6 @@ A planned backward pass can't be differentiated again, and raises an error that 
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -48,16 +47,15 @@ def emit(
     *runs, end = _runs(traced, schedule)
     split = schedule.sequence.tolist().index(traced.boundary)
     early, late = runs[:split], runs[split + 1 :]
-    repeated = _repeated(schedule)
 
-    forward = GraphWriter(traced, repeated, watch)
+    forward = GraphWriter(traced, schedule, watch, kernels)
     for primal in traced.primals:
         forward.add_placeholder(primal)
-    forward.follow(early, kernels or {})
+    forward.follow(early)
     returned = [forward.value(x) for x in traced.forward_outputs]
     forward.mark(traced.boundary)
 
-    backward = GraphWriter(traced, repeated, watch, before=forward)
+    backward = GraphWriter(traced, schedule, watch, kernels, before=forward)
     saved, sizes = _saved_sources(traced, [*runs[split:], end], forward)
     replayed = sorted(forward.states.keys() & {run.op for run in late})
     for size in sizes:
@@ -67,7 +65,7 @@ def emit(
     for source in (*saved, *traced.tangents):
         backward.add_placeholder(source)
     backward.hold(backward.copies(runs[split].held))
-    backward.follow(late, kernels or {})
+    backward.follow(late)
     backward.mark(end.op)
     backward.hold(backward.copies(end.held))
     backward.graph.output([backward.value(x) for x in traced.gradients])
@@ -92,11 +90,11 @@ def emit_unbroken(
 
     It returns the forward outputs. The arguments are those of :func:`emit`.
     """
-    whole = GraphWriter(traced, _repeated(schedule), watch)
+    whole = GraphWriter(traced, schedule, watch, kernels)
     for primal in traced.primals:
         whole.add_placeholder(primal)
     *runs, end = _runs(traced, schedule)
-    whole.follow(runs, kernels or {})
+    whole.follow(runs)
     whole.mark(end.op)
     whole.hold(whole.copies(end.held))
     whole.graph.output([whole.value(x) for x in traced.forward_outputs])
@@ -118,11 +116,6 @@ def _runs(traced: TracedGraph, schedule: Schedule) -> list[ScheduledRun]:
         ScheduledRun(k, op, tuple(sources[t] for t in late.get(k, ()) if t in sources), over)
         for k, (op, over) in enumerate(ops)
     ]
-
-
-def _repeated(schedule: Schedule) -> frozenset[int]:
-    """The ops that run several times."""
-    return frozenset(op for op, runs in Counter(schedule.sequence.tolist()).items() if runs > 1)
 
 
 def _saved_sources(

@@ -13,6 +13,7 @@ No autograd follows generated code, so that it needs no detached tensors.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
+from checkmate import Schedule
 from checkmate_torch.ops.fast_functions import fastest
 from checkmate_torch.ops.in_place import overwrites
 from checkmate_torch.ops.recompute_rules import as_copy, is_new_statistic, is_random, rng_state_like
@@ -81,12 +83,13 @@ class GraphWriter:
     def __init__(
         self,
         traced: TracedGraph,
-        repeated: frozenset[int],
+        schedule: Schedule,
         watch: Watch | None,
+        kernels: Mapping[int, FusedKernel] | None,
         before: GraphWriter | None = None,
     ) -> None:
-        self.traced = traced
-        self.repeated = repeated
+        self.traced, self.kernels = traced, kernels or {}
+        self.repeated = {op for op, runs in Counter(schedule.sequence.tolist()).items() if runs > 1}
         self.watch = _named(watch) if watch is not None else None
         self.graph = Graph()
         self.values: dict[Node, Node] = {}
@@ -117,11 +120,11 @@ class GraphWriter:
         if copies:
             self.graph.call_function(keep_alive, tuple(copies))
 
-    def follow(self, runs: Sequence[ScheduledRun], kernels: Mapping[int, FusedKernel]) -> None:
+    def follow(self, runs: Sequence[ScheduledRun]) -> None:
         """Compute runs in their order, by kernels where there are any."""
         following = iter(runs)
         for run in following:
-            kernel = kernels.get(run.number)
+            kernel = self.kernels.get(run.number)
             if kernel is None:
                 self.compute(run)
             else:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch.fx import Node
@@ -19,7 +18,6 @@ from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["gathered"]
 
-_aten = torch.ops.aten
 _FUNCTIONS = (
     *("_batch_norm_with_update_functional", "_fused_rms_norm", "_fused_rms_norm_backward"),
     *("_log_softmax", "_log_softmax_backward_data", "_native_batch_norm_legit"),
@@ -112,16 +110,11 @@ def _is_fusible(node: Node) -> bool:
     )
 
 
-@cache
 def _is_fused(op: OpOverload) -> bool:
-    if op.overloadpacket is _aten.copy:
-        return False
-    return torch.Tag.pointwise in op.tags or op.overloadpacket in _packets()
-
-
-@cache
-def _packets() -> frozenset[object]:
-    return frozenset(getattr(_aten, name) for name in _FUNCTIONS if hasattr(_aten, name))
+    name = op.overloadpacket.__name__
+    return name != "copy" and (
+        torch.Tag.pointwise in op.tags or (op.namespace == "aten" and name in _FUNCTIONS)
+    )
 
 
 def _is_plain(x: torch.Tensor) -> bool:
