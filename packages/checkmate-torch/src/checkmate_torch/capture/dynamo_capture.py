@@ -72,10 +72,10 @@ def captured(
     """A function captured as one graph for each kind of inputs; :func:`plain_call` captures a module.
 
     The callable raises :class:`NotOneGraphError` if the code can't be captured (``in_pieces`` allows several
-    graphs, and Python code between them), :class:`TooManyPlansError`
-    if it meets more than ``max_plans`` kinds of inputs, and any of Checkmate's errors that ``backend``
-    raises. ``dynamic`` is that of :func:`torch.compile`. The callable holds ``function`` and ``backend``, and
-    the compiled graphs are dropped with it; Dynamo alone would keep all of that for ever.
+    graphs, and Python code between them), :class:`TooManyPlansError` if it meets more than ``max_plans``
+    kinds of inputs, and any of Checkmate's errors that ``backend`` raises. ``dynamic`` is that of
+    :func:`torch.compile`. The callable holds ``function`` and ``backend``, and the compiled graphs are
+    dropped with it; Dynamo alone would keep all of that for ever.
     """
     errors = capture_errors()
     compilations: set[Compilation] = set()

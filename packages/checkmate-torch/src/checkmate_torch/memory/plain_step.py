@@ -211,23 +211,15 @@ def _run_with_loss(gm: GraphModule, inputs: Sequence[object], counter: LiveBytes
     A gradient hook of an output runs right before the model's backward pass does.
     """
     moments = counter.moments
-    starts, ends = 0, 0
-
-    def loss_starts() -> None:
-        nonlocal starts
-        starts = len(moments)
-
-    def loss_ends(_: Tensor) -> None:
-        nonlocal ends
-        ends = len(moments)
-
-    loss, *rest = tree_leaves(_Eager(gm, loss_starts).run(*inputs))
+    starts, ends = [0], [0]  # positions in moments; the last ones count
+    loss, *rest = tree_leaves(_Eager(gm, lambda: starts.append(len(moments))).run(*inputs))
     outputs = [x for x in _differentiable(rest) if x is not loss]
     for x in outputs:
-        x.register_hook(loss_ends)  # type: ignore[no-untyped-call]
+        x.register_hook(lambda _: ends.append(len(moments)))  # type: ignore[no-untyped-call]
     torch.autograd.backward([loss])
     gradients = sum(counter.bytes_of(x) for x in outputs)
-    lives = [live - moments[starts - 1][0] - gradients for live, _ in moments[starts:ends]]
+    before = moments[starts[-1] - 1][0] + gradients
+    lives = [live - before for live, _ in moments[starts[-1] : ends[-1]]]
     last = max(0, lives[-1]) if lives else 0
     model = _of_model(gm)
     pairs = zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True)
@@ -346,9 +338,7 @@ def _differentiable(outputs: object) -> list[Tensor]:
 def _check_loss(found: object) -> None:
     if not isinstance(found, Tensor) or found.dim():
         shape = (
-            f"a tensor of shape {tuple(found.shape)}"
-            if isinstance(found, Tensor)
-            else f"{type(found).__name__}"
+            f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         )
         raise UnsupportedModelError(
             f"the loss is {shape}, must be a scalar tensor: let the model's forward return it, or let the "
