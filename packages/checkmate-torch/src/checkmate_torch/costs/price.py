@@ -260,8 +260,9 @@ def real_like(args: object) -> Any:
     def real(value: object) -> object:
         if not isinstance(value, torch.Tensor):
             return typical(value)
-        row, shape, stride = _row_of(value), *(tuple(map(largest, n)) for n in (value.shape, value.stride()))
-        return rows[row].as_strided(shape, stride, stretch_of(value).start - stretches[row].start)
+        row, start = _row_of(value), stretch_of(value).start
+        shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
+        return rows[row].as_strided(shape, stride, start - stretches[row].start)
 
     return tree_map(real, args)
 

@@ -82,7 +82,7 @@ def refuse_split_graphs() -> None:
 
 def refuse_wrappers(model: nn.Module) -> None:
     """Raise UnsupportedModelError if a wrapper of a module or of a part moves or sums parameters."""
-    if not dist.is_available():
+    if not dist.is_available():  # then there are no such wrappers
         return
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel  # slow to import
 

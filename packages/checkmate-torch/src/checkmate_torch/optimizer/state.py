@@ -74,7 +74,7 @@ class _Watch:
                 listener(owner, optimizer)
 
 
-_watch = cache(_Watch)
+_watch = cache(_Watch)  # made when first needed: it registers a hook
 
 
 def on_steps(method: Callable[[Optimizer], None]) -> None:
