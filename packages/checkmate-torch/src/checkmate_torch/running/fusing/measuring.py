@@ -38,7 +38,7 @@ class Measuring:
     ranks: Ranks | None = None
 
     def worthy(self, graph: DFGraph, kernels: Sequence[FusedKernel]) -> list[OpProfile | None]:
-        """The profile of each kernel; None if it is unusable, or no faster than the ops that ``graph`` prices."""
+        """The profile of each kernel; None if it is unusable, or no faster than its ops in ``graph``."""
         names = [str(kernel) for kernel in kernels]
         found = profiled_together(self.ranks, names, lambda: self._worthy(graph, kernels))
         pairs = zip(kernels, found, strict=True)
