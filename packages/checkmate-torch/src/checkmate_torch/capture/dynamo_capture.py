@@ -21,6 +21,7 @@ from checkmate_torch.private import Compilation, capture_errors, captured_whole,
 __all__ = ["NotOneGraphError", "Stop", "TooManyPlansError", "captured", "stopped"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
+"""Methods that log: a call of one is left out of the graph instead of breaking it."""
 
 
 class TooManyPlansError(CheckmateError, RuntimeError):
@@ -78,13 +79,14 @@ def captured(
     dropped with it; Dynamo alone would keep all of that for ever.
     """
     errors = capture_errors()
+    methods = vars(logging.Logger).items()  # libraries add some that log a message once
     compilations: set[Compilation] = set()
     captures = captured_whole(
         function,
         _light(backend, compilations),
         most=max_plans,
         dynamic=dynamic,
-        dropped=_logging_methods(),
+        dropped={log for name, log in methods if name.removesuffix("_once") in _LEVELS},
         in_pieces=in_pieces,
     )
 
@@ -139,11 +141,3 @@ def _reason(failure: Exception) -> str:
     wanted = ("Explanation:", "Caused by:", "File ")
     kept = (line for line in lines[1:] if line.startswith(wanted) or "torch._dynamo.config." in line)
     return " ".join([*lines[:1], *kept])
-
-
-def _logging_methods() -> set[Callable[..., object]]:
-    """Methods that log: a call of one is left out of the graph instead of breaking it.
-
-    Libraries add methods that log a message once.
-    """
-    return {log for name, log in vars(logging.Logger).items() if name.removesuffix("_once") in _LEVELS}

@@ -121,13 +121,10 @@ def _backward(
     of_outputs: Sequence[int],
     of_inputs: Sequence[int],
     random_state: Tensor,
-    kind: str,
-    x: Tensor,
-    states: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    *settings: Any,
+    *network: Any,
 ) -> list[Tensor]:
     """The gradients of some inputs (x, states, weights) from those of some outputs (y, states)."""
+    kind, x, states, weights, *settings = network
     *_, dropout_p, _, _, _ = settings
     inputs = [t.detach() for t in (x, *states, *weights)]
     wanted = [inputs[k].requires_grad_() for k in of_inputs]
@@ -142,16 +139,9 @@ def _backward(
 
 @_backward.register_fake
 def _(
-    _gradients: Sequence[Tensor],
-    _of_outputs: Sequence[int],
-    of_inputs: Sequence[int],
-    _random_state: Tensor,
-    _kind: str,
-    x: Tensor,
-    states: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    *_settings: Any,
+    _gradients: object, _of_outputs: object, of_inputs: Sequence[int], _state: object, *network: Any
 ) -> list[Tensor]:
+    _kind, x, states, weights, *_settings = network
     inputs = (x, *states, *weights)
     return [torch.empty_like(inputs[k], memory_format=torch.contiguous_format) for k in of_inputs]
 

@@ -94,7 +94,6 @@ class RunsKernelsOfTarget(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Replace the function."""
         return _kernel_of_target(func)(*args, **(kwargs or {}))
 
 

@@ -73,7 +73,6 @@ class AllocationRecorder:
     events: Allocations
 
     def __enter__(self) -> Self:
-        """Start recording."""
         if profiler_is_running():
             raise ProfilerBusyError(
                 "memory can't be measured inside another profiler or meter: leave that one first "
@@ -83,7 +82,6 @@ class AllocationRecorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop recording and set ``events``."""
         self.events = allocation_events(stop_profiler())
 
 

@@ -61,7 +61,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, held: Mapping[int, int] | None = None, *, reads_ones: bool = False) -> None:
-        """Nothing was made yet."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._on_meta, self._reads_ones = held is None, reads_ones
         self._sizes = dict(held or {})
@@ -80,7 +79,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        """Run an op."""
         kwargs = kwargs or {}
         if self._on_meta:
             for x in tensors_in((args, kwargs)):
