@@ -28,6 +28,7 @@ import checkmate
 from checkmate import DFGraph, Schedule
 from checkmate_torch.planning.decide import price_step
 from checkmate_torch.planning.options import Options
+from checkmate_torch.private import Joint
 from checkmate_torch.tracing.joint_graph import trace_joint
 from checkmate_torch.tracing.traced_graph import TracedGraph
 from steps.process import Row, answer
@@ -74,9 +75,7 @@ def points_of(model: str, budgets: list[float]) -> tuple[DFGraph, list[tuple[int
                     )
                 plans[solver, budget] = graphs
         traced = trace_joint(
-            copy.deepcopy(joint),
-            n_primals=len(inputs[0]),
-            n_forward_outputs=num_fwd_outputs,
+            Joint(module=copy.deepcopy(joint), n_primals=len(inputs[0]), n_outputs=num_fwd_outputs),
             loss=None if case.targets is not None else 0,
         )
         options = Options.parse(budget="100%")

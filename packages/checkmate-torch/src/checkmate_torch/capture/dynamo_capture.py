@@ -21,6 +21,7 @@ from checkmate_torch.private import Compilation, capture_errors, captured_whole,
 __all__ = ["NotOneGraphError", "Stop", "TooManyPlansError", "captured", "stopped"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
+"""Methods that log: a call of one is left out of the graph instead of breaking it."""
 
 
 class TooManyPlansError(CheckmateError, RuntimeError):
@@ -72,19 +73,20 @@ def captured(
     """A function captured as one graph for each kind of inputs; :func:`plain_call` captures a module.
 
     The callable raises :class:`NotOneGraphError` if the code can't be captured (``in_pieces`` allows several
-    graphs, and Python code between them), :class:`TooManyPlansError`
-    if it meets more than ``max_plans`` kinds of inputs, and any of Checkmate's errors that ``backend``
-    raises. ``dynamic`` is that of :func:`torch.compile`. The callable holds ``function`` and ``backend``, and
-    the compiled graphs are dropped with it; Dynamo alone would keep all of that for ever.
+    graphs, and Python code between them), :class:`TooManyPlansError` if it meets more than ``max_plans``
+    kinds of inputs, and any of Checkmate's errors that ``backend`` raises. ``dynamic`` is that of
+    :func:`torch.compile`. The callable holds ``function`` and ``backend``, and the compiled graphs are
+    dropped with it; Dynamo alone would keep all of that for ever.
     """
     errors = capture_errors()
+    methods = vars(logging.Logger).items()  # libraries add some that log a message once
     compilations: set[Compilation] = set()
     captures = captured_whole(
         function,
         _light(backend, compilations),
         most=max_plans,
         dynamic=dynamic,
-        dropped=_logging_methods(),
+        dropped={log for name, log in methods if name.removesuffix("_once") in _LEVELS},
         in_pieces=in_pieces,
     )
 
@@ -139,12 +141,3 @@ def _reason(failure: Exception) -> str:
     wanted = ("Explanation:", "Caused by:", "File ")
     kept = (line for line in lines[1:] if line.startswith(wanted) or "torch._dynamo.config." in line)
     return " ".join([*lines[:1], *kept])
-
-
-def _logging_methods() -> set[Callable[..., object]]:
-    """Methods that log: a call of one is left out of the graph instead of breaking it.
-
-    Libraries add methods that log a message once.
-    """
-    names = (*_LEVELS, *(f"{level}_once" for level in _LEVELS))
-    return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}

@@ -34,15 +34,9 @@ def arguments_of(example_inputs: object) -> tuple[tuple[object, ...], dict[str, 
 def on_fakes(
     model: nn.Module, example_inputs: object, device: torch.device | None = None
 ) -> tuple[FakeTensorMode, nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """A twin of a model, its positional and keyword arguments, and the mode of all their fake tensors.
+    """The mode of fake tensors, a twin of a model, and its positional and keyword arguments.
 
-    Args:
-        model: its parameters may be real, fake, or on the device ``meta``.
-        example_inputs: as :func:`checkmate_torch.trace` takes them.
-        device: of the fake tensors; None = each keeps its own.
-
-    Raises:
-        UnsupportedModelError: as :func:`twin_of` and :func:`fake_like`.
+    Parameters and inputs may be real, fake, or on ``meta``. Without a device each tensor keeps its own.
     """
     args, kwargs = arguments_of(example_inputs)
     tensors = [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]

@@ -33,11 +33,7 @@ _NAMES = {kernel: name for name, kernel in _KERNELS.items()}
 
 
 def with_recurrent_ops(gm: GraphModule) -> GraphModule:
-    """The captured graph, in which each recurrent network is one op.
-
-    Raises:
-        NotOneGraphError: for packed sequences.
-    """
+    """The captured graph, each recurrent network as one op; NotOneGraphError for packed sequences."""
     found = [node for node in gm.graph.nodes if node.op == "call_function" and node.target in _NAMES]
     for node in found:
         x, state, *rest = node.args
@@ -54,16 +50,7 @@ def with_recurrent_ops(gm: GraphModule) -> GraphModule:
 
 
 def _recurrent(
-    kind: str,
-    x: Tensor,
-    states: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    bias: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    both_ways: bool,
-    batch_first: bool,
+    kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
 ) -> tuple[Tensor, ...]:
     """As the kernel of this kind.
 
@@ -75,6 +62,7 @@ def _recurrent(
         raise NotOneGraphError(
             "a recurrent network can't be planned under autocast: convert the model instead"
         )
+    bias, layers, dropout, train, both_ways, batch_first = settings
     p = dropout if train and layers > 1 else 0.0
     if p and counts_as_cuda(x.device) and torch.backends.cudnn.enabled:
         raise NotOneGraphError(
@@ -133,13 +121,10 @@ def _backward(
     of_outputs: Sequence[int],
     of_inputs: Sequence[int],
     random_state: Tensor,
-    kind: str,
-    x: Tensor,
-    states: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    *settings: Any,
+    *network: Any,
 ) -> list[Tensor]:
     """The gradients of some inputs (x, states, weights) from those of some outputs (y, states)."""
+    kind, x, states, weights, *settings = network
     *_, dropout_p, _, _, _ = settings
     inputs = [t.detach() for t in (x, *states, *weights)]
     wanted = [inputs[k].requires_grad_() for k in of_inputs]
@@ -154,16 +139,9 @@ def _backward(
 
 @_backward.register_fake
 def _(
-    _gradients: Sequence[Tensor],
-    _of_outputs: Sequence[int],
-    of_inputs: Sequence[int],
-    _random_state: Tensor,
-    _kind: str,
-    x: Tensor,
-    states: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    *_settings: Any,
+    _gradients: object, _of_outputs: object, of_inputs: Sequence[int], _state: object, *network: Any
 ) -> list[Tensor]:
+    _kind, x, states, weights, *_settings = network
     inputs = (x, *states, *weights)
     return [torch.empty_like(inputs[k], memory_format=torch.contiguous_format) for k in of_inputs]
 
@@ -177,23 +155,19 @@ def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> Non
 
 def _differentiate(ctx: Any, gradients: Sequence[Tensor | None]) -> tuple[Any, ...]:
     *inputs, random_state = ctx.saved_tensors
-    x, states, weights = inputs[0], inputs[1 : 1 + ctx.n_states], inputs[1 + ctx.n_states :]
+    network = (ctx.kind, *_parts(inputs, ctx.n_states), *ctx.settings)
     of_outputs = [k for k, g in enumerate(gradients[:-1]) if g is not None]
-    found = _backward(
-        [gradients[k] for k in of_outputs],
-        of_outputs,
-        ctx.of_inputs,
-        random_state,
-        ctx.kind,
-        x,
-        states,
-        weights,
-        *ctx.settings,
-    )
+    given = [gradients[k] for k in of_outputs]
+    found = _backward(given, of_outputs, ctx.of_inputs, random_state, *network)
     of: list[Tensor | None] = [None] * len(inputs)
     for k, gradient in zip(ctx.of_inputs, found, strict=True):
         of[k] = gradient
-    return None, of[0], of[1 : 1 + ctx.n_states], of[1 + ctx.n_states :], *[None] * len(ctx.settings)
+    return None, *_parts(of, ctx.n_states), *[None] * len(ctx.settings)
+
+
+def _parts(inputs: Sequence[Any], n_states: int) -> tuple[Any, Sequence[Any], Sequence[Any]]:
+    """What belongs to x, to the states, and to the weights."""
+    return inputs[0], inputs[1 : 1 + n_states], inputs[1 + n_states :]
 
 
 _forward.register_autograd(_differentiate, setup_context=_keep_inputs)
@@ -201,8 +175,8 @@ _forward.register_autograd(_differentiate, setup_context=_keep_inputs)
 
 def _run(kind: str, inputs: Sequence[Tensor], n_states: int, *settings: object) -> tuple[Tensor, ...]:
     """The kernel's results."""
-    x, states, weights = inputs[0], inputs[1 : 1 + n_states], list(inputs[1 + n_states :])
-    return _KERNELS[kind](x, tuple(states) if kind == "lstm" else states[0], weights, *settings)
+    x, states, weights = _parts(inputs, n_states)
+    return _KERNELS[kind](x, tuple(states) if kind == "lstm" else states[0], list(weights), *settings)
 
 
 def _laid_out(y: Tensor, batch_first: bool) -> Tensor:

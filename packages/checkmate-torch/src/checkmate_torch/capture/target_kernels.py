@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -95,7 +94,6 @@ class RunsKernelsOfTarget(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Replace the function."""
         return _kernel_of_target(func)(*args, **(kwargs or {}))
 
 
@@ -109,32 +107,27 @@ def _of_cuda() -> Mapping[object, Callable[..., object]]:
         if hasattr(owner, name)
     } | {operator.pow: {}}
     return {
-        **{function: _Widened(function, settings) for function, settings in widened.items()},
+        **{function: _widened(function, settings) for function, settings in widened.items()},
         functional.dropout: _dropout,
         functional.cross_entropy: _cross_entropy,
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _Widened:
+def _widened(function: Callable[..., object], settings: Mapping[str, object]) -> Callable[..., object]:
     """A function that autocast runs in float32 on CUDA only.
 
-    Attributes:
-        function: of PyTorch.
-        settings: what autocast adds to the call; empty = it passes float32 copies of the arguments.
+    ``settings`` are what autocast adds to the call; without any it passes float32 copies of the arguments.
     """
 
-    function: Callable[..., object]
-    settings: Mapping[str, object]
-    __name__: ClassVar[str] = "widened"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> object:
+    def widened(*args: Any, **kwargs: Any) -> object:
         if torch.is_autocast_enabled("cpu"):
-            if not self.settings:
+            if not settings:
                 args, kwargs = tree_map_only(Tensor, _in_float32, (args, kwargs))
             elif isinstance(args[0], Tensor) and args[0].dtype in _HALVES:
-                kwargs = {**self.settings, **kwargs}
-        return self.function(*args, **kwargs)
+                kwargs = {**settings, **kwargs}
+        return function(*args, **kwargs)
+
+    return widened
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -162,9 +155,7 @@ class AttentionCall(NamedTuple):
     """A call of attention on a GPU.
 
     Attributes:
-        q: queries ``[batch, heads, L, E]``, and likewise keys ``k`` and values ``v``.
-        k: of S rows.
-        v: of S rows.
+        q: queries ``[batch, heads, L, E]``; likewise keys ``k`` and values ``v``, of S rows.
         mask: of the scores; None = no mask.
         causal: whether later keys are masked.
         grouped: whether several heads of queries share one of keys.
@@ -233,15 +224,12 @@ def _attention(
 ) -> Any:
     """As ``scaled_dot_product_attention`` on the device that the step is traced for."""
     target = current_target()
+    given = (query, key, value, attn_mask, dropout_p, is_causal)
     if target is None or target.capability is None:
-        return scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        return scaled_dot_product_attention(*given, scale=scale, enable_gqa=enable_gqa)
     kernel = AttentionCall(query, key, value, attn_mask, is_causal, enable_gqa, target.capability).kernel
     if kernel is AttentionKernel.MATH:
-        return _aten._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )[0]
+        return _aten._scaled_dot_product_attention_math(*given, scale=scale, enable_gqa=enable_gqa)[0]
     width = query.shape[-1]
     scale = width**-0.5 if scale is None else scale
     if kernel is AttentionKernel.FLASH:

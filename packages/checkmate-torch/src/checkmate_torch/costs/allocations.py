@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -71,12 +70,9 @@ class AllocationRecorder:
         ProfilerBusyError: on entry, if a profiler or another recorder is running.
     """
 
-    __slots__ = ("events",)
-
     events: Allocations
 
     def __enter__(self) -> Self:
-        """Start recording."""
         if profiler_is_running():
             raise ProfilerBusyError(
                 "memory can't be measured inside another profiler or meter: leave that one first "
@@ -85,10 +81,7 @@ class AllocationRecorder:
         start_profiler()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop recording and set ``events``."""
+    def __exit__(self, *_: object) -> None:
         self.events = allocation_events(stop_profiler())
 
 

@@ -14,7 +14,8 @@ from torch.fx.node import map_arg
 from torch.utils.flop_counter import flop_registry
 
 from checkmate_torch.ops.sizes import largest, typical
-from checkmate_torch.private import tree_leaves, tree_map
+from checkmate_torch.ops.storages import shown_by
+from checkmate_torch.private import tree_map
 
 __all__ = ["flops_of", "number_format"]
 
@@ -39,14 +40,12 @@ def flops_of(node: Node) -> float:
     if formula is not None:
         args, kwargs = tree_map(typical, map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val")))
         return float(largest(formula(*args, **kwargs, out_val=tree_map(typical, made))))
-    values = (value for value in tree_leaves(made) if isinstance(value, torch.Tensor))
-    return float(sum(largest(value.numel()) for value in values))
+    return float(sum(largest(value.numel()) for value in shown_by(node)))
 
 
 def number_format(node: Node) -> str:
     """The number format of an op's first floating-point argument, by its name in device tables."""
-    shown = [value for arg in (*node.all_input_nodes, node) for value in tree_leaves(arg.meta.get("val"))]
-    dtypes = [v.dtype for v in shown if isinstance(v, torch.Tensor) and v.dtype.is_floating_point]
+    dtypes = [v.dtype for v in shown_by(*node.all_input_nodes, node) if v.dtype.is_floating_point]
     if not dtypes or dtypes[0] in _FORMATS:
         return _FORMATS[dtypes[0]] if dtypes else "fp32"
     backends: Any = torch.backends

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Self
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.fx import Node
@@ -28,11 +28,12 @@ from checkmate_torch.ops.device import machine_of
 from checkmate_torch.ops.fast_functions import fastest
 from checkmate_torch.ops.recompute_rules import is_random, may_run_twice, takes_library_state
 from checkmate_torch.ops.sizes import largest, typical
-from checkmate_torch.ops.storages import storage_key, stretch_of
-from checkmate_torch.private import tree_leaves, tree_map, unfaked
+from checkmate_torch.ops.storages import storage_key, stretch_of, tensors_in
+from checkmate_torch.private import tree_map, unfaked
 
-__all__ = ["Workspaces", "price", "profile_node", "real_like"]
+__all__ = ["call_key", "measured_by_device", "price", "profile_node", "real_like", "workspaces_of"]
 
+_Task = TypeVar("_Task")
 _log = logging.getLogger(__name__)
 _FREE = OpProfile(seconds=0.0, workspace=0)
 _CPU = torch.device("cpu")
@@ -73,7 +74,7 @@ def price(
         ProfilerBusyError: inside a profiler or a memory meter.
     """
     prices = Prices(
-        measured=lambda graph: _with_profiles(graph, _profiles(nodes, on_disk, on_progress)),
+        measured=lambda graph: _with_profiles(graph, nodes, on_disk, on_progress),
         flops=lambda: [flops_of(node) if node is not None else 0.0 for node in nodes],
         formats=lambda: [number_format(node) if node is not None else None for node in nodes],
         gpu=lambda: _gpu_of(nodes),
@@ -83,32 +84,19 @@ def price(
     return priced if workspaces or cost_model == "profiled" else _with_guesses(priced, nodes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workspaces:
-    """The bytes that ops need beyond their outputs.
+def workspaces_of(graph: DFGraph, nodes: Sequence[Node | None]) -> Mapping[Hashable, int]:
+    """Key of a call → the bytes that it needs beyond its outputs, where there are any, in a priced graph.
 
-    Attributes:
-        known: function, shapes and dtypes of its operands → bytes, where there are any.
+    Workspaces of random ops are states for replays, and are left out.
     """
+    pairs = zip(graph.ops, nodes, strict=True)
+    needy = [(op, n) for op, n in pairs if op.workspace and n is not None and not is_random(n)]
+    return {call_key(n.target, *_shown(n)): op.workspace for op, n in needy}
 
-    known: Mapping[Hashable, int]
 
-    @classmethod
-    def of(cls, graph: DFGraph, nodes: Sequence[Node | None]) -> Self:
-        """The workspaces of a priced graph.
-
-        Args:
-            graph: priced.
-            nodes: the FX node of each op. Workspaces of random ops are states for replays, and are left out.
-        """
-        pairs = zip(graph.ops, nodes, strict=True)
-        needy = [(op, n) for op, n in pairs if op.workspace and n is not None and not is_random(n)]
-        return cls(known={cls.key(n.target, *_shown(n)): op.workspace for op, n in needy})
-
-    @staticmethod
-    def key(function: object, args: object, kwargs: object) -> Hashable:
-        """The key of a call; strides and arguments that are no tensors don't count."""
-        return function, *((tuple(map(largest, x.shape)), x.dtype) for x in _tensors((args, kwargs)))
+def call_key(function: object, args: object, kwargs: object) -> Hashable:
+    """Function, shapes and dtypes of operands; strides and arguments that are no tensors don't count."""
+    return function, *((tuple(map(largest, x.shape)), x.dtype) for x in tensors_in((args, kwargs)))
 
 
 def profile_node(node: Node) -> OpProfile:
@@ -116,18 +104,16 @@ def profile_node(node: Node) -> OpProfile:
 
     An op that may run only once, or that can't run on made-up inputs, is charged by the bytes that it
     touches, with no workspace.
-
-    Raises:
-        ProfilerBusyError: inside a profiler or a memory meter.
     """
     args = _shown(node)
-    tensors = _tensors((args, node.meta.get("val")))
+    touched = tensors_in((args, node.meta.get("val")))
+    charged = by_bytes(sum(largest(v.untyped_storage().nbytes()) for v in touched))
     if not may_run_twice(node) or takes_library_state(node):
-        return by_bytes(_bytes_of(tensors))
+        return charged
     try:
         with unfaked(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are of the made-up inputs
-            real_args, real_kwargs = _real(args)
+            real_args, real_kwargs = real_like(args)
             for k in _READ_ON_CPU.get(node.target, ()):
                 real_args = (*real_args[:k], real_args[k].cpu(), *real_args[k + 1 :])
             return profile_op(partial(_as_function(node), *real_args, **real_kwargs), _device_of(node))
@@ -135,51 +121,55 @@ def profile_node(node: Node) -> OpProfile:
         raise
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         _log.info("%s can't be profiled, charging its bytes: %s", node.target, error)
-        return by_bytes(_bytes_of(tensors))
+        return charged
 
 
-def _profiles(
-    nodes: Sequence[Node | None], on_disk: bool, on_progress: OnProgress | None
-) -> Iterator[OpProfile]:
-    """The profile of each node, in order. Profiles are kept in one table for each device."""
-    devices = [None if node is None else _device_of(node) for node in nodes]
-    layouts = ["" if node is None else _layout_of(node) for node in nodes]
-    tables = {
-        device: measured_ops(
+def measured_by_device(
+    tasks: Mapping[str, _Task],
+    device_of: Callable[[_Task], torch.device],
+    profile: Callable[[_Task], OpProfile],
+    *,
+    name: Callable[[_Task], str],
+    on_disk: bool,
+    on_progress: OnProgress | None,
+) -> dict[str, OpProfile]:
+    """The profile of each task by its key, at least; known ones are kept in one table for each device."""
+    profiles: dict[str, OpProfile] = {}
+    for device in dict.fromkeys(map(device_of, tasks.values())):
+        profiles |= measured_ops(
             machine_of(device),
-            {
-                layout: node
-                for layout, node, at in zip(layouts, nodes, devices, strict=True)
-                if node is not None and at == device
-            },
-            partial(map, profile_node),
-            name=lambda node: str(node.target),
+            {key: task for key, task in tasks.items() if device_of(task) == device},
+            partial(map, profile),
+            name=name,
             on_disk=on_disk,
             on_progress=on_progress,
         )
-        for device in dict.fromkeys(devices)
-        if device is not None
-    }
-    return (
-        _FREE if device is None else tables[device][layout]
-        for device, layout in zip(devices, layouts, strict=True)
+    return profiles
+
+
+def _with_profiles(
+    graph: DFGraph, nodes: Sequence[Node | None], on_disk: bool, on_progress: OnProgress | None
+) -> DFGraph:
+    layouts = ["" if node is None else _layout_of(node) for node in nodes]
+    profiles = measured_by_device(
+        {layout: node for layout, node in zip(layouts, nodes, strict=True) if node is not None},
+        _device_of,
+        profile_node,
+        name=lambda node: str(node.target),
+        on_disk=on_disk,
+        on_progress=on_progress,
     )
-
-
-def _with_profiles(graph: DFGraph, profiles: Iterator[OpProfile]) -> DFGraph:
     ops = tuple(
         replace(op, cost=profile.seconds, workspace=op.workspace + profile.workspace)
-        for op, profile in zip(graph.ops, profiles, strict=True)
+        for op, profile in zip(graph.ops, (profiles.get(each, _FREE) for each in layouts), strict=True)
     )
     return replace(graph, ops=ops, cost_unit="s")
 
 
 def _with_guesses(graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
-    guesses = [0 if node is None else guessed_workspace(node) for node in nodes]
-    ops = tuple(
-        replace(op, workspace=op.workspace + guess) for op, guess in zip(graph.ops, guesses, strict=True)
-    )
-    return replace(graph, ops=ops) if any(guesses) else graph
+    guesses = (0 if node is None else guessed_workspace(node) for node in nodes)
+    pairs = zip(graph.ops, guesses, strict=True)
+    return replace(graph, ops=tuple(replace(op, workspace=op.workspace + guess) for op, guess in pairs))
 
 
 def _gpu_of(nodes: Sequence[Node | None]) -> tuple[str, float] | None:
@@ -212,31 +202,27 @@ def _shown(node: Node) -> tuple[object, object]:
 
 def _device_of(node: Node) -> torch.device:
     """Where a node runs: on the accelerator, if any of its tensors is there."""
-    devices = [v.device for v in _tensors((_shown(node), node.meta.get("val")))]
+    devices = [v.device for v in tensors_in((_shown(node), node.meta.get("val")))]
     return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
 
 
 def _layout_of(node: Node) -> str:
     """The function of a node and the layout of its arguments, which decide its cost on one machine."""
     shown = _shown(node)
-    stretches = _stretches(shown)
+    tensors, stretches = tensors_in(shown), _stretches(shown)
+    rows = list(map(_row_of, tensors))
+    shared = [row for row in stretches if rows.count(row) > 1]
     places = [
-        (list(stretches).index(_row_of(x)), stretch_of(x).start - stretches[_row_of(x)].start)
-        for x in _tensors(shown)
-        if _row_of(x) in stretches
+        (shared.index(row), stretch_of(x).start - stretches[row].start)
+        for x, row in zip(tensors, rows, strict=True)
+        if row in shared
     ]
     return repr((str(node.target), tree_map(_layout, shown), *places))
 
 
-def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(largest(v.untyped_storage().nbytes()) for v in tensors)
-
-
 def _as_function(node: Node) -> Callable[..., object]:
-    function = node.target if is_random(node) else fastest(node.target)  # replays call the op itself
-    if not callable(function):
-        raise TypeError(f"{function!r} is not a function")
-    return function
+    target = node.target if is_random(node) else fastest(node.target)  # replays call the op itself
+    return cast("Callable[..., object]", target)
 
 
 def _layout(value: object) -> object:
@@ -248,54 +234,37 @@ def _layout(value: object) -> object:
     return typical(value)
 
 
-def _tensors(args: object) -> list[torch.Tensor]:
-    return [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
-
-
 def _row_of(x: torch.Tensor) -> tuple[int, torch.dtype]:
     """The storage of a tensor, as a row of numbers of its dtype."""
     return storage_key(x), x.dtype
 
 
 def _stretches(args: object) -> dict[tuple[int, torch.dtype], range]:
-    """Row → the stretch of it that tensors take, for each row that several tensors share."""
+    """Row → the stretch of it that tensors take."""
     found: dict[tuple[int, torch.dtype], list[range]] = {}
-    for x in _tensors(args):
+    for x in tensors_in(args):
         found.setdefault(_row_of(x), []).append(stretch_of(x))
     return {
-        row: range(min(one.start for one in own), max(one.stop for one in own))
-        for row, own in found.items()
-        if len(own) > 1
+        row: range(min(one.start for one in own), max(one.stop for one in own)) for row, own in found.items()
     }
 
 
-def _real(args: object) -> Any:
-    """Real tensors in the layout of fake ones.
+def real_like(args: object) -> Any:
+    """Real tensors in the layout of fake ones, and a typical number for each symbol; other values unchanged.
 
-    Those that share a storage do so again, as cuDNN wants the weights of a recurrent network.
+    Tensors that share a storage do so again, as cuDNN wants the weights of a recurrent network.
     """
-    stretches, like = _stretches(args), {_row_of(x): x for x in _tensors(args)}
+    stretches, like = _stretches(args), {_row_of(x): x for x in tensors_in(args)}
     rows = {row: _numbers(len(stretch), like[row]) for row, stretch in stretches.items()}
 
     def real(value: object) -> object:
-        if not isinstance(value, torch.Tensor) or _row_of(value) not in rows:
-            return real_like(value)
-        start = stretch_of(value).start - stretches[_row_of(value)].start
-        return _laid_out(rows[_row_of(value)], value, start)
+        if not isinstance(value, torch.Tensor):
+            return typical(value)
+        row, start = _row_of(value), stretch_of(value).start
+        shape, stride = tuple(map(largest, value.shape)), tuple(map(largest, value.stride()))
+        return rows[row].as_strided(shape, stride, start - stretches[row].start)
 
     return tree_map(real, args)
-
-
-def real_like(value: object) -> object:
-    """A real tensor in the layout of a fake one, a typical number for a symbol, any other value unchanged."""
-    if not isinstance(value, torch.Tensor):
-        return typical(value)
-    return _laid_out(_numbers(len(stretch_of(value)), value), value)
-
-
-def _laid_out(row: torch.Tensor, like: torch.Tensor, start: int = 0) -> torch.Tensor:
-    """The numbers of a row from ``start`` on, in the layout of a tensor."""
-    return row.as_strided(tuple(map(largest, like.shape)), tuple(map(largest, like.stride())), start)
 
 
 def _numbers(n: int, like: torch.Tensor) -> torch.Tensor:

@@ -46,7 +46,7 @@ def profile_op(call: Callable[[], object], device: torch.device) -> OpProfile:
             workspace = _workspace_cuda(call, device)
             return OpProfile.of_runs(_seconds_cuda(call, device), workspace)
         workspace = _workspace_cpu(call)
-        return OpProfile.of_runs(_repeated(lambda: _seconds_cpu(call)), workspace)
+        return OpProfile.of_runs(_seconds_cpu(call), workspace)
 
 
 def _workspace_cpu(call: Callable[[], object]) -> int:
@@ -66,11 +66,18 @@ def _workspace_cuda(call: Callable[[], object], device: torch.device) -> int:
     return int(stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"])
 
 
-def _seconds_cpu(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    outputs = call()
-    seconds = time.perf_counter() - start
-    del outputs
+def _seconds_cpu(call: Callable[[], object]) -> list[float]:
+    """Times of several runs, which stop once they have taken ``_SPENT_S`` in all.
+
+    A long op runs ``_LEAST_RUNS`` times: another process may have disturbed one of them, and the result is
+    kept on disk.
+    """
+    deadline, seconds = time.perf_counter() + _SPENT_S, list[float]()
+    while len(seconds) < _LEAST_RUNS or (len(seconds) < _MOST_RUNS and time.perf_counter() <= deadline):
+        start = time.perf_counter()
+        outputs = call()
+        seconds.append(time.perf_counter() - start)
+        del outputs  # outside the measured time
     return seconds
 
 
@@ -85,16 +92,3 @@ def _seconds_cuda(call: Callable[[], object], device: torch.device) -> list[floa
             mark.record()
         marks[-1].synchronize()
     return [float(start.elapsed_time(end)) / 1e3 for start, end in pairwise(marks)]
-
-
-def _repeated(measure: Callable[[], float]) -> list[float]:
-    """Several measurements, which stop once they have taken ``_SPENT_S`` in all.
-
-    A long op is measured ``_LEAST_RUNS`` times: another process may have disturbed one of them, and the
-    result is kept on disk.
-    """
-    deadline = time.perf_counter() + _SPENT_S
-    seconds = [measure()]
-    while len(seconds) < _LEAST_RUNS or (len(seconds) < _MOST_RUNS and time.perf_counter() <= deadline):
-        seconds.append(measure())
-    return seconds

@@ -20,8 +20,7 @@ from torch.fx import Node
 
 from checkmate_torch.ops.device import counts_as_cuda, current_target
 from checkmate_torch.ops.sizes import largest
-from checkmate_torch.ops.storages import rounded
-from checkmate_torch.private import tree_leaves
+from checkmate_torch.ops.storages import rounded, shown_by
 
 __all__ = ["guessed_workspace", "library_bytes"]
 
@@ -31,9 +30,6 @@ _CUBLAS_BYTES_HOPPER = 32 * 2**20
 _CUBLASLT_BYTES = 2**20
 _THREADS = 2
 """The thread that runs the forward pass, and autograd's for the device."""
-
-_CONVOLUTION = 1.0
-"""Workspace of a convolution, as a share of the bytes of its operands and results; a guess."""
 
 _CONVOLUTIONS = (_aten.convolution, _aten.convolution_backward)
 _ATTENTION_BACKWARD = (
@@ -80,13 +76,12 @@ def _cublaslt_bytes(cublas: int) -> int:
 
 def guessed_workspace(node: Node) -> int:
     """Bytes that an op on CUDA needs beyond its outputs; 0 for one on the CPU."""
-    shown = [v for n in (*node.all_input_nodes, node) for v in tree_leaves(n.meta.get("val"))]
-    tensors = [v for v in shown if isinstance(v, Tensor)]
+    tensors = shown_by(*node.all_input_nodes, node)
     packet = getattr(node.target, "overloadpacket", None)
     if not any(counts_as_cuda(v.device) for v in tensors):
         return 0
     if packet in _CONVOLUTIONS:
-        return int(_CONVOLUTION * sum(largest(v.untyped_storage().nbytes()) for v in tensors))
+        return sum(largest(v.untyped_storage().nbytes()) for v in tensors)  # all operands and results
     if packet in _ATTENTION_BACKWARD:
         return _of_attention_backward(node.args[1].meta["val"])  # type: ignore[union-attr]
     return 0

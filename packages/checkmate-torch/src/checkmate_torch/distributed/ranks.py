@@ -91,11 +91,7 @@ class Ranks:
 
 
 def checked_group(choice: object) -> GroupChoice:
-    """Check a user's choice of ranks.
-
-    Raises:
-        TypeError: if it is neither a process group nor ``"all"`` or ``"alone"``.
-    """
+    """The user's choice; raise TypeError unless it is a process group, ``"all"`` or ``"alone"``."""
     if choice in ("all", "alone") or (dist.is_available() and isinstance(choice, dist.ProcessGroup)):
         return choice
     raise TypeError(
@@ -131,16 +127,7 @@ def priced_together(ranks: Ranks | None, graph: DFGraph, price: Callable[[DFGrap
 def profiled_together(
     ranks: Ranks | None, names: Sequence[str], profile: Callable[[], list[OpProfile | None]]
 ) -> list[OpProfile | None]:
-    """The profiles that rank 0 takes of some kernels, on every rank.
-
-    Args:
-        ranks: the ranks that measure together; None = this process alone.
-        names: of the kernels, which must be the same on all ranks.
-        profile: measures them; None = a kernel is of no use.
-
-    Raises:
-        RankError: if not all ranks ask about these kernels.
-    """
+    """The profiles that rank 0 takes of some kernels, on every rank; RankError if their names differ."""
     if ranks is None or not names:
         return profile()
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
@@ -152,10 +139,7 @@ def profiled_together(
 def decided_together(ranks: Ranks | None, problem: Problem, solve: Callable[[int], Solution]) -> Solution:
     """The solution of rank 0, judged on every rank. If their budgets differ, the smallest counts.
 
-    Args:
-        ranks: the ranks that decide together; None = this process alone.
-        problem: of this rank; its graph is priced.
-        solve: asks the solver about the problem with a budget.
+    ``solve`` asks the solver about the problem, whose graph is priced, with a budget.
 
     Raises:
         RankError: if not all ranks ask about this graph.
@@ -208,10 +192,7 @@ def _agreed(
         return reply.content
     me, first = ranks.names[ranks.rank], ranks.names[0]
     if _missing(store, keys[:1], patience):
-        raise RankError(
-            f"rank {me} asks for {question.asks}, but rank {first} asked for nothing within {patience}. "
-            f"{_WAY_OUT}"
-        )
+        raise _silence(me, question, first, patience)
     _log.info("rank %d waits for the answer of rank %d", me, first)
     if _missing(store, [f"{round_}/answer"], patience + timedelta(seconds=work_s)):
         raise RankError(f"rank {first} gave no answer to rank {me}: see what happened there")
@@ -230,6 +211,12 @@ _WAY_OUT = (
 )
 
 
+def _silence(rank: int, question: _Question, others: object, patience: timedelta) -> RankError:
+    """The error where one rank asks and others don't."""
+    asks = f"rank {rank} asks for {question.asks}"
+    return RankError(f"{asks}, but rank {others} asked for nothing within {patience}. {_WAY_OUT}")
+
+
 def _asked_by_all(ranks: Ranks, keys: Sequence[str], patience: timedelta) -> list[_Question]:
     """The questions of all ranks, whose digests are equal."""
     first = ranks.names[0]
@@ -241,10 +228,7 @@ def _asked_by_all(ranks: Ranks, keys: Sequence[str], patience: timedelta) -> lis
     ]
     if absent:
         late = ", ".join(str(name) for name, key in zip(ranks.names, keys, strict=True) if key in absent)
-        raise RankError(
-            f"rank {first} asks for {asked[0].asks}, but rank {late} asked for nothing within {patience}. "
-            f"{_WAY_OUT}"
-        )
+        raise _silence(first, asked[0], late, patience)
     for name, question in zip(ranks.names, asked, strict=True):
         if question.digest != asked[0].digest:
             raise RankError(

@@ -20,7 +20,6 @@ from checkmate_torch.private import active_ddp, splits_ddp_graphs
 __all__ = [
     "bucket_bytes",
     "inside_of",
-    "refuse_parts",
     "refuse_split_graphs",
     "refuse_wrappers",
     "run_inside",
@@ -59,11 +58,6 @@ def run_inside(
         del model.__dict__["module"]
 
 
-def refuse_parts(model: nn.Module) -> None:
-    """Refuse wrappers as :func:`refuse_wrappers` does, but not DDP around the whole model."""
-    refuse_wrappers(inside_of(model))
-
-
 class _Captured:
     """Replaces the module inside DDP: calls run the captured one, attributes are the module's own."""
 
@@ -78,11 +72,7 @@ class _Captured:
 
 
 def refuse_split_graphs() -> None:
-    """Refuse a DDP module that Dynamo splits into one graph for each bucket, as it does by default.
-
-    Raises:
-        UnsupportedModelError: says how to turn that off.
-    """
+    """Raise UnsupportedModelError for a DDP module that Dynamo splits at its buckets: its default."""
     if active_ddp() is not None and splits_ddp_graphs():
         raise UnsupportedModelError(
             "torch.compile splits the graph of a DDP module at its buckets, so that no budget can bound the "
@@ -91,38 +81,22 @@ def refuse_split_graphs() -> None:
 
 
 def refuse_wrappers(model: nn.Module) -> None:
-    """Refuse a module with a wrapper, on itself or on a part, that moves or sums its parameters.
+    """Raise UnsupportedModelError if a wrapper of a module or of a part moves or sums parameters."""
+    if not dist.is_available():  # then there are no such wrappers
+        return
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel  # slow to import
 
-    Raises:
-        UnsupportedModelError: names the wrapped part and says how to wrap instead.
-    """
     for name, part in model.named_modules():
         where = f"part {name!r} of this module" if name else "this module"
-        if _is_sharded(part):
+        if isinstance(part, FSDPModule):
             raise UnsupportedModelError(
                 f"fully_shard was applied to {where}, and its collectives can't be in a planned graph: "
                 "compile each block first, as model.blocks[i] = compile(model.blocks[i], budget), and then "
                 "apply fully_shard to each compiled block and to the model"
             )
-        if isinstance(part, DistributedDataParallel | nn.DataParallel) or _is_fsdp1(part):
+        if isinstance(part, DistributedDataParallel | nn.DataParallel | FullyShardedDataParallel):
             raise UnsupportedModelError(
                 f"{where} is a {type(part).__name__}, whose collectives can't be in a planned graph: use "
                 "compile with DistributedDataParallel around the whole model, or with fully_shard around "
                 "compiled blocks"
             )
-
-
-def _is_sharded(module: nn.Module) -> bool:
-    if not dist.is_available():
-        return False
-    from torch.distributed.fsdp import FSDPModule  # slow to import
-
-    return isinstance(module, FSDPModule)
-
-
-def _is_fsdp1(module: nn.Module) -> bool:
-    if not dist.is_available():
-        return False
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    return isinstance(module, FullyShardedDataParallel)

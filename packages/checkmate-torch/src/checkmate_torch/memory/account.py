@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -43,13 +43,7 @@ class ResidentBytes:
 
     @classmethod
     def of(cls, module: nn.Module | None, inputs: Sequence[object], fixed: Mapping[Kind, int]) -> Self:
-        """The resident bytes of a step.
-
-        Args:
-            module: the module that is trained; None = unknown.
-            inputs: the example inputs of the graph.
-            fixed: further bytes that the step holds, by kind.
-        """
+        """The resident bytes of a module's step (None = unknown), with further bytes that it holds."""
         owned = _owned_by(module)
         given = {storage_key(x): x for x in inputs if isinstance(x, torch.Tensor)}
         device = next((x.device for x in given.values() if x.dim()), _CPU)
@@ -101,14 +95,11 @@ class ResidentBytes:
         return device, besides + sum(map(allocated_bytes, real))
 
     def account(self, traced: TracedGraph) -> Account:
-        """The account of the traced step; AOTAutograd says which example input a primal is."""
+        """The account of the traced step."""
         kinds: dict[Node, Kind] = {}
-        for node in traced.primals:
-            index = getattr(node.meta.get("desc"), "idx", None)
-            value = self.inputs[index] if index is not None and index < len(self.inputs) else None
-            if isinstance(value, torch.Tensor):
-                known = Kind.PARAMETERS if isinstance(value, nn.Parameter) else Kind.BATCH
-                kinds[node] = self.owned.get(storage_key(value), (known, 0))[0]
+        for node, value in _passed(traced, self.inputs):
+            known = Kind.PARAMETERS if isinstance(value, nn.Parameter) else Kind.BATCH
+            kinds[node] = self.owned.get(storage_key(value), (known, 0))[0]
         return _account(traced, kinds, self.fixed)
 
 
@@ -130,13 +121,9 @@ def _owned_by(module: nn.Module | None) -> dict[int, tuple[Kind, int]]:
 
 
 def _account(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Kind, int]) -> Account:
-    """The account of a traced step.
+    """The account of a traced step, from the kinds of its primals (others: batch) and known fixed bytes.
 
-    Args:
-        traced: the step.
-        inputs: the kind of each primal; others are the batch.
-        fixed: bytes that are resident throughout, by kind, as far as known; the rest of
-            ``graph.fixed_size`` is held to replay random numbers.
+    The rest of ``graph.fixed_size`` is held to replay random numbers.
     """
     graph = traced.graph
     kinds = [Kind.ACTIVATION_GRADIENTS if op.backward else Kind.ACTIVATIONS for op in graph.ops]
@@ -156,6 +143,15 @@ def _account(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Ki
     )
 
 
+def _passed(traced: TracedGraph, inputs: Sequence[object]) -> Iterator[tuple[Node, torch.Tensor]]:
+    """The primals, each with the example input that it is, as AOTAutograd says, where that is a tensor."""
+    for node in traced.primals:
+        index = getattr(node.meta.get("desc"), "idx", len(inputs))
+        value = inputs[index] if index < len(inputs) else None
+        if isinstance(value, torch.Tensor):
+            yield node, value
+
+
 def _tensors_of(traced: TracedGraph, values: Sequence[object]) -> set[int]:
     """The graph's tensors that some outputs of the joint graph show."""
     nodes = (value for value in values if isinstance(value, Node))
@@ -165,28 +161,21 @@ def _tensors_of(traced: TracedGraph, values: Sequence[object]) -> set[int]:
 def named(traced: TracedGraph, example_inputs: Sequence[object], module: nn.Module | None) -> DFGraph:
     """The graph of a traced step, in which inputs and their gradients have their names in the module.
 
-    Args:
-        traced: the step.
-        example_inputs: the inputs that AOTAutograd got.
-        module: the owner of the parameters and buffers among them; other inputs are numbered.
+    The module owns parameters and buffers among the inputs that AOTAutograd got; others are numbered.
     """
     owned = [*module.named_parameters(), *module.named_buffers()] if module is not None else []
     known = {storage_key(value): name for name, value in owned}
     n_known = len(known)
     labels: dict[Node, str] = {}
     of_role: dict[object, str] = {}
-    for node in traced.primals:
-        role = node.meta.get("desc")
-        index = getattr(role, "idx", len(example_inputs))
-        value = example_inputs[index] if index < len(example_inputs) else None
-        if isinstance(value, torch.Tensor):
-            key = storage_key(value)
-            labels[node] = of_role[role] = known.setdefault(key, f"input {len(known) - n_known}")
+    for node, value in _passed(traced, example_inputs):
+        name = known.setdefault(storage_key(value), f"input {len(known) - n_known}")
+        labels[node] = of_role[node.meta["desc"]] = name
     roles = traced.joint.graph.output_node().meta["desc"][len(traced.forward_outputs) :]
     for gradient, role in zip(traced.gradients, roles, strict=False):
-        name = of_role.get(getattr(role, "grad_of", None))
-        if isinstance(gradient, Node) and name is not None:
-            labels.setdefault(gradient, f"gradient of {name}")
+        owner = of_role.get(getattr(role, "grad_of", None))
+        if isinstance(gradient, Node) and owner is not None:
+            labels.setdefault(gradient, f"gradient of {owner}")
     tensors = list(traced.graph.tensors)
     for node, name in labels.items():
         if (t := traced.tensor_of.get(node)) is not None:

@@ -17,15 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from checkmate_torch.costs.price import Workspaces
-from checkmate_torch.ops.recompute_rules import REDUCED_IN_PLACE
-from checkmate_torch.ops.storages import rounded
+from checkmate_torch.costs.price import call_key
+from checkmate_torch.ops.recompute_rules import shape_before_sum
+from checkmate_torch.ops.storages import rounded, tensors_in
 from checkmate_torch.private import (
     OpOverload,
     TorchDispatchMode,
     is_sole_gradient,
     storage_id,
-    tree_leaves,
 )
 
 __all__ = ["LiveBytes"]
@@ -58,11 +57,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         live: bytes now.
-        moments: bytes after each op, and the op's key in :class:`Workspaces`.
+        moments: bytes after each op, and the op's :func:`~checkmate_torch.costs.price.call_key`.
     """
 
     def __init__(self, held: Mapping[int, int] | None = None, *, reads_ones: bool = False) -> None:
-        """Nothing was made yet."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._on_meta, self._reads_ones = held is None, reads_ones
         self._sizes = dict(held or {})
@@ -81,20 +79,19 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        """Run an op."""
         kwargs = kwargs or {}
         if self._on_meta:
-            for x in _tensors((args, kwargs)):
+            for x in tensors_in((args, kwargs)):
                 self._add(x, 0)
         replaced = None if self._on_meta else self._overwritten(func, args)
         result = self._result(func, _with_all_selected(func, args), kwargs)
-        for x in _tensors(result):
+        for x in tensors_in(result):
             size = max(x.untyped_storage().nbytes(), _reduced_bytes(func, args) if not x.dim() else 0)
             self._add(x, rounded(size, x.device))
         if replaced is not None:  # the sum lies there
             self.live -= self._sizes[replaced]
             self._sizes[replaced] = 0
-        self.moments.append((self.live, Workspaces.key(func, args, kwargs)))
+        self.moments.append((self.live, call_key(func, args, kwargs)))
         return result
 
     def bytes_of(self, x: Tensor) -> int:
@@ -161,12 +158,6 @@ def _with_all_selected(func: OpOverload, args: Sequence[Any]) -> Sequence[Any]:
 
 def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
     """The bytes of the storage in which a loss leaves a single number, where that is larger."""
-    if func not in REDUCED_IN_PLACE:
-        return 0
-    operands = [x for x in args if isinstance(x, Tensor)]
-    shape: torch.Size = torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call]
-    return math.prod(shape) * operands[0].element_size()
-
-
-def _tensors(values: object) -> list[Tensor]:
-    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
+    operands = tensors_in(args)
+    shape = shape_before_sum(func, operands)
+    return 0 if shape is None else math.prod(shape) * operands[0].element_size()

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -27,11 +28,11 @@ from checkmate import CheckmateError, DFGraph, UnsupportedModelError, keep_all_p
 from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.capture.fake_twins import on_fakes
 from checkmate_torch.capture.target_kernels import RunsKernelsOfTarget
-from checkmate_torch.costs.price import Workspaces
+from checkmate_torch.costs.price import workspaces_of
 from checkmate_torch.memory.live_bytes import LiveBytes
 from checkmate_torch.ops.device import current_target
 from checkmate_torch.ops.sizes import largest
-from checkmate_torch.ops.storages import rounded, storages_of
+from checkmate_torch.ops.storages import rounded, storages_of, tensors_in
 from checkmate_torch.private import (
     fake_mode,
     is_checkpoint,
@@ -43,6 +44,7 @@ from checkmate_torch.private import (
     untraced,
 )
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
+from checkmate_torch.tracing.traced_graph import ancestors
 
 __all__ = ["PlainStep", "plain_step_of_code", "plain_step_of_graph"]
 
@@ -57,21 +59,17 @@ class PlainStep:
     """The memory of a training step as eager PyTorch would run it.
 
     Attributes:
-        moments: for each op, the bytes that are live after it, inputs included, and its key in
-            :class:`Workspaces`.
+        moments: for each op, the bytes that are live after it, inputs included, and its key: what
+            :func:`~checkmate_torch.costs.price.call_key` makes of the call.
         loss: the bytes of the loss; None = it was not looked for.
     """
 
     moments: Sequence[tuple[int, Hashable]]
     loss: LossBytes | None = None
 
-    def peak(self, workspaces: Workspaces | None = None) -> int:
-        """The most bytes that the step holds at once. Bytes that its graph does not show are left out.
-
-        Args:
-            workspaces: the bytes that ops need beyond their outputs; None = none do.
-        """
-        known = {} if workspaces is None else workspaces.known
+    def peak(self, workspaces: Mapping[Hashable, int] | None = None) -> int:
+        """The most bytes that the step's graph shows at once, with workspaces of ops if they are given."""
+        known = workspaces or {}
         return max(live + known.get(op, 0) for live, op in self.moments)
 
     def peak_beside(
@@ -89,14 +87,14 @@ class PlainStep:
         budget of 100 % needs no recomputation.
 
         Args:
-            graph: the joint graph; its ops bring the workspaces.
-            nodes: the FX node of each of its ops.
+            graph: the joint graph, whose ops bring the workspaces.
+            nodes: the FX node of each op.
             fixed: bytes that the step holds throughout.
             planned: peak of the joint graph without recomputation, in bytes; None = compute it for the base
                 order.
             update: bytes of the largest workspace of an update at the end of the step.
         """
-        peak = fixed + max(self.peak(Workspaces.of(graph, nodes)), self.moments[-1][0] + update)
+        peak = fixed + max(self.peak(workspaces_of(graph, nodes)), self.moments[-1][0] + update)
         planned = keep_all_peak(graph) if planned is None else planned
         return max(peak, planned) if planned - peak <= max(_SMALL, _PRECISION * peak) else peak
 
@@ -148,16 +146,15 @@ def plain_step_of_code(
 
     The model's output is dropped before the backward pass if there is a loss, as in
     ``loss = loss_of(model(x))``. A number that the code reads from a tensor is taken as 1, as if masks select
-    everything.
+    everything. The model is left as it was.
 
     Args:
-        model: is left as it was; its parameters may be real, fake, or on the device ``meta``.
+        model: its parameters may be real, fake, or on the device ``meta``.
         example_inputs: as :func:`checkmate_torch.trace` takes them.
         loss: from the model's output to a scalar; None = the model returns it.
 
     Returns:
-        the moments of the step, in which parameters, gradients, buffers and inputs are counted. None if the
-        code can't run in this way, e.g. because a size depends on data.
+        None if the code can't run in this way, e.g. because a size depends on data.
 
     Raises:
         UnsupportedModelError: if there is no scalar loss.
@@ -165,7 +162,7 @@ def plain_step_of_code(
     target = current_target()
     device = None if target is None else target.device
     mode, twin, args, kwargs = on_fakes(model, example_inputs, device)
-    tensors = [x for x in tree_leaves(([*twin.parameters()], args, kwargs)) if isinstance(x, Tensor)]
+    tensors = tensors_in(([*twin.parameters()], args, kwargs))
     gradients = {x: x.grad for x in tensors if x.is_leaf}
     storages = storages_of([twin, args, kwargs]).values()
     held = {storage_id(x): rounded(x.nbytes(), x.device) for x in storages}
@@ -214,23 +211,15 @@ def _run_with_loss(gm: GraphModule, inputs: Sequence[object], counter: LiveBytes
     A gradient hook of an output runs right before the model's backward pass does.
     """
     moments = counter.moments
-    starts, ends = 0, 0
-
-    def loss_starts() -> None:
-        nonlocal starts
-        starts = len(moments)
-
-    def loss_ends(_: Tensor) -> None:
-        nonlocal ends
-        ends = len(moments)
-
-    loss, *rest = tree_leaves(_Eager(gm, loss_starts).run(*inputs))
+    starts, ends = [0], [0]  # positions in moments; the last ones count
+    loss, *rest = tree_leaves(_Eager(gm, lambda: starts.append(len(moments))).run(*inputs))
     outputs = [x for x in _differentiable(rest) if x is not loss]
     for x in outputs:
-        x.register_hook(loss_ends)  # type: ignore[no-untyped-call]
+        x.register_hook(lambda _: ends.append(len(moments)))  # type: ignore[no-untyped-call]
     torch.autograd.backward([loss])
     gradients = sum(counter.bytes_of(x) for x in outputs)
-    lives = [live - moments[starts - 1][0] - gradients for live, _ in moments[starts:ends]]
+    before = moments[starts[-1] - 1][0] + gradients
+    lives = [live - before for live, _ in moments[starts[-1] : ends[-1]]]
     last = max(0, lives[-1]) if lives else 0
     model = _of_model(gm)
     pairs = zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True)
@@ -267,13 +256,7 @@ class _Eager(Interpreter):
 def _of_model(gm: GraphModule) -> set[Node]:
     """The nodes that the outputs after the first one, which is the loss, are computed from."""
     _loss, *rest = tree_leaves(gm.graph.output_node().args[0])
-    needed: set[Node] = set()
-    stack = [n for n in rest if isinstance(n, Node)]
-    while stack:
-        if (node := stack.pop()) not in needed:
-            needed.add(node)
-            stack += node.all_input_nodes
-    return needed
+    return ancestors(rest)
 
 
 class _OuterLoss(torch.autograd.Function):
@@ -349,15 +332,13 @@ def _same(x: Tensor) -> Tensor:
 
 
 def _differentiable(outputs: object) -> list[Tensor]:
-    return [x for x in tree_leaves(outputs) if isinstance(x, Tensor) and x.requires_grad]
+    return [x for x in tensors_in(outputs) if x.requires_grad]
 
 
 def _check_loss(found: object) -> None:
     if not isinstance(found, Tensor) or found.dim():
         shape = (
-            f"a tensor of shape {tuple(found.shape)}"
-            if isinstance(found, Tensor)
-            else f"{type(found).__name__}"
+            f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         )
         raise UnsupportedModelError(
             f"the loss is {shape}, must be a scalar tensor: let the model's forward return it, or let the "
@@ -365,16 +346,9 @@ def _check_loss(found: object) -> None:
         )
 
 
-@contextmanager
-def _taken_as_real() -> Iterator[None]:
+def _taken_as_real() -> AbstractContextManager[object]:
     """Let transformers run on fake tensors the code that it runs on real ones, which builds fewer masks."""
-    module: Any = sys.modules.get("transformers.utils.import_utils")
-    asks = getattr(module, "is_fake_tensor", None)
-    if asks is None:
-        yield
-        return
-    module.is_fake_tensor = lambda _: False
-    try:
-        yield
-    finally:
-        module.is_fake_tensor = asks
+    module = sys.modules.get("transformers.utils.import_utils")
+    if not hasattr(module, "is_fake_tensor"):
+        return nullcontext()
+    return patch.object(module, "is_fake_tensor", lambda _: False)

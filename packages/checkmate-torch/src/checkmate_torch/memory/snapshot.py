@@ -94,13 +94,8 @@ def predicted_snapshot(timeline: Timeline, kinds: Sequence[str] = ()) -> Snapsho
 def measured_snapshot(meter: MemoryMeter) -> Snapshot:
     """The allocations and frees that a meter saw on the CPU.
 
-    For CUDA there is PyTorch's ``torch.cuda.memory._snapshot()``.
-
-    Args:
-        meter: a meter whose block has ended.
-
-    Returns:
-        A dictionary of plain values, as from :func:`predicted_snapshot`.
+    For CUDA there is PyTorch's ``torch.cuda.memory._snapshot()``. The block of the meter has ended, and the
+    result is as from :func:`predicted_snapshot`.
 
     Raises:
         ValueError: if the meter did not measure the CPU.

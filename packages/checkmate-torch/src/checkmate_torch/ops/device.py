@@ -163,11 +163,7 @@ def obtainable_bytes(device: torch.device) -> int:
 
 
 def refuse_graph_capture() -> None:
-    """Raise if the current stream is being captured as a CUDA graph.
-
-    Raises:
-        UnsupportedModelError: then.
-    """
+    """Raise UnsupportedModelError if the current stream is being captured as a CUDA graph."""
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
         raise UnsupportedModelError(
             "a planned step can't be captured as a CUDA graph: recomputation restores the state of the "

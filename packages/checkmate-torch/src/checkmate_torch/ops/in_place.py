@@ -17,37 +17,25 @@ from torch.fx import Node
 from torch.fx.node import Argument
 
 from checkmate_torch.ops.recompute_rules import is_random
-from checkmate_torch.ops.storages import storage_key
+from checkmate_torch.ops.storages import shown_by, storage_key
 from checkmate_torch.private import OpOverload, in_place_form, tree_leaves
 
 __all__ = ["Overwrite", "overwrites"]
 
 _aten = torch.ops.aten
 _COMMUTATIVE = frozenset({_aten.add.Tensor, _aten.mul.Tensor})
+_ACTIVATIONS = (
+    *("elu", "gelu", "hardsigmoid", "hardtanh", "leaky_relu", "sigmoid", "silu", "softplus", "tanh"),
+    "threshold",
+)
 _GRADIENTS: Mapping[object, OpOverload] = {
-    _aten.elu_backward.default: _aten.elu_backward.grad_input,
-    _aten.gelu_backward.default: _aten.gelu_backward.grad_input,
-    _aten.hardsigmoid_backward.default: _aten.hardsigmoid_backward.grad_input,
-    _aten.hardtanh_backward.default: _aten.hardtanh_backward.grad_input,
-    _aten.leaky_relu_backward.default: _aten.leaky_relu_backward.grad_input,
-    _aten.sigmoid_backward.default: _aten.sigmoid_backward.grad_input,
-    _aten.silu_backward.default: _aten.silu_backward.grad_input,
-    _aten.softplus_backward.default: _aten.softplus_backward.grad_input,
-    _aten.tanh_backward.default: _aten.tanh_backward.grad_input,
-    _aten.threshold_backward.default: _aten.threshold_backward.grad_input,
+    (op := getattr(_aten, f"{name}_backward")).default: op.grad_input for name in _ACTIVATIONS
 }
 """Gradient of an activation → its kernel that writes to a given tensor; the incoming gradient is first."""
 
 
 class Overwrite(NamedTuple):
-    """A call that computes what a node does, in the storage of one of its operands.
-
-    Attributes:
-        operand: the node whose value is overwritten.
-        target: the function.
-        args: nodes and constants, like the arguments of a node.
-        kwargs: keyword arguments, likewise.
-    """
+    """A call that computes what a node does and overwrites ``operand``; its arguments are like a node's."""
 
     operand: Node
     target: OpOverload
@@ -78,8 +66,8 @@ def _candidates(node: Node) -> Iterator[Overwrite]:
 
 def _is_read_once(node: Node, operand: Node) -> bool:
     """Whether an operand is one argument of a node, and no other argument shows its storage."""
-    shown = [x.meta.get("val") for x in tree_leaves((node.args, node.kwargs)) if isinstance(x, Node)]
-    storages = [storage_key(value) for value in shown if isinstance(value, torch.Tensor)]
+    read = (x for x in tree_leaves((node.args, node.kwargs)) if isinstance(x, Node))
+    storages = [storage_key(value) for value in shown_by(*read)]
     return storages.count(storage_key(operand.meta["val"])) == 1
 
 

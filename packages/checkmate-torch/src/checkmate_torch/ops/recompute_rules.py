@@ -7,7 +7,7 @@ because the random state is saved at the first run and restored around each copy
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -15,11 +15,11 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target
 
 from checkmate_torch.ops.device import counts_as_cuda
-from checkmate_torch.private import FakeTensor, OpOverload, argument_names, is_mutable, tree_leaves
+from checkmate_torch.ops.storages import shown_by
+from checkmate_torch.private import FakeTensor, OpOverload, argument_names, is_mutable
 
 __all__ = [
     "FIRST_STATISTIC",
-    "REDUCED_IN_PLACE",
     "Pure",
     "as_copy",
     "correct_norms",
@@ -30,6 +30,7 @@ __all__ = [
     "may_run_twice",
     "random_state_bytes",
     "rng_state_like",
+    "shape_before_sum",
     "statistics_are_read",
     "storage_like",
     "takes_library_state",
@@ -46,7 +47,7 @@ _KNOWN_NAMESPACES = frozenset({"aten", "checkmate_torch", "prims"})
 _LIBRARY_STATE = frozenset({"workspace", "reserve", "reserveSpace"})
 """Names in PyTorch's schemas of the state that ops of oneDNN or cuDNN pass to their backward ops."""
 
-REDUCED_IN_PLACE = frozenset(
+_REDUCED_IN_PLACE = frozenset(
     {
         torch.ops.aten.mse_loss.default,
         torch.ops.aten.smooth_l1_loss.default,
@@ -105,12 +106,7 @@ def is_random(node: Node) -> bool:
 
 def rng_state_like(node: Node) -> torch.Tensor:
     """A fake tensor in the shape of the random state that a replay of this node needs."""
-    shown = [
-        value
-        for arg in (node, *node.all_input_nodes)
-        for value in tree_leaves(arg.meta.get("val"))
-        if isinstance(value, FakeTensor)
-    ]
+    shown = [value for value in shown_by(node, *node.all_input_nodes) if isinstance(value, FakeTensor)]
     device = next((value.device for value in shown if value.device.type == "cuda"), shown[0].device)
     with shown[0].fake_mode:
         return torch.empty(random_state_bytes(device), dtype=torch.uint8)
@@ -141,16 +137,22 @@ def storage_like(node: Node) -> torch.Tensor | None:
     Some losses return a single number in a storage as large as their operand. A functional copy into a view
     first clones the storage of the view.
     """
-    shown = [v for n in node.all_input_nodes for v in tree_leaves(n.meta.get("val"))]
-    operands = [v for v in shown if isinstance(v, torch.Tensor)]
-    value = node.meta["val"]
-    if node.target in REDUCED_IN_PLACE and not value.dim():
-        shape = torch.broadcast_shapes(*(v.shape for v in operands))  # type: ignore[no-untyped-call]
-        return value.new_empty(shape)  # type: ignore[no-any-return]
+    operands, value = shown_by(*node.all_input_nodes), node.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return None
+    if not value.dim() and (shape := shape_before_sum(node.target, operands)) is not None:
+        return value.new_empty(shape)
     if node.target is torch.ops.aten.copy.default:
         expanded = any(n > 1 and step == 0 for n, step in zip(value.shape, operands[0].stride(), strict=True))
         return None if expanded else operands[0]
     return None
+
+
+def shape_before_sum(op: object, operands: Sequence[torch.Tensor]) -> torch.Size | None:
+    """The shape of the storage in which an op leaves the single number of a loss; None for other ops."""
+    if op not in _REDUCED_IN_PLACE:
+        return None
+    return torch.broadcast_shapes(*(x.shape for x in operands))  # type: ignore[no-untyped-call,no-any-return]
 
 
 def correct_norms(joint: GraphModule) -> None:
@@ -161,8 +163,7 @@ def correct_norms(joint: GraphModule) -> None:
     """
     for target, types in _NORMS.items():
         for node in joint.graph.find_nodes(op="call_function", target=target):
-            shown = (arg.meta.get("val") for arg in node.all_input_nodes)
-            first, *others = (value for value in shown if isinstance(value, torch.Tensor))
+            first, *others = shown_by(*node.all_input_nodes)
             mixed = first.dtype in _HALVES and any(x.dtype == torch.float32 for x in others)
             if mixed and first.device.type == "cpu":
                 results = enumerate(node.meta["val"])

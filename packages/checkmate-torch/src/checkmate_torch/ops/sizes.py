@@ -69,11 +69,7 @@ def typical(value: object) -> object:
 
 
 def bounded(size: int | torch.SymInt) -> int:
-    """The number that is planned for, guarded: the graph is only called with sizes up to it.
-
-    Raises:
-        ValueError: if it depends on data and has no maximum.
-    """
+    """As :func:`largest`, guarded: the graph is only called with sizes up to this number."""
     if isinstance(size, torch.SymInt):
         for symbol in symbols_in(size):
             if declared_maximum(size, symbol) is None:

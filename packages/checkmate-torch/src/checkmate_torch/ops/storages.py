@@ -7,17 +7,37 @@ from dataclasses import fields, is_dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Node
 from torch.optim import Optimizer
 
 from checkmate import UnsupportedModelError
 from checkmate_torch.ops.device import counts_as_cuda
 from checkmate_torch.ops.sizes import bounded, largest
-from checkmate_torch.private import storage_id
+from checkmate_torch.private import storage_id, tree_leaves
 
-__all__ = ["CUDA_GRANULE", "allocated_bytes", "rounded", "storage_key", "storages_of", "stretch_of"]
+__all__ = [
+    "CUDA_GRANULE",
+    "allocated_bytes",
+    "rounded",
+    "shown_by",
+    "storage_key",
+    "storages_of",
+    "stretch_of",
+    "tensors_in",
+]
 
 CUDA_GRANULE = 512
 """The CUDA caching allocator rounds every block up to a multiple of this many bytes."""
+
+
+def tensors_in(values: object) -> list[Tensor]:
+    """The tensors in a nest of containers."""
+    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
+
+
+def shown_by(*nodes: Node) -> list[Tensor]:
+    """The fake tensors that nodes of a joint graph show."""
+    return tensors_in([node.meta.get("val") for node in nodes])
 
 
 def storage_key(value: torch.Tensor) -> int:
@@ -57,11 +77,9 @@ def rounded(size: int, device: torch.device) -> int:
 
 
 def storages_of(resident: object) -> dict[int, torch.UntypedStorage]:
-    """The distinct storages below ``resident``, by their keys.
+    """The distinct storages, by their keys, of modules, optimizers, tensors, and containers of these.
 
-    Args:
-        resident: modules (parameters, buffers and gradients), optimizers (state), tensors with their
-            gradients, and containers of these; anything else has none.
+    Modules have parameters, buffers and gradients, optimizers their state, tensors their gradients.
     """
     found: dict[int, torch.UntypedStorage] = {}
     for tensor in _tensors(resident):

@@ -18,9 +18,9 @@ from torch.optim import Optimizer
 
 from checkmate import BudgetError
 from checkmate_torch.memory.live_bytes import LiveBytes
-from checkmate_torch.ops.storages import rounded, storages_of
+from checkmate_torch.ops.storages import rounded, storages_of, tensors_in
 from checkmate_torch.optimizer.separable import copied, step_alone, without_kernels
-from checkmate_torch.private import tree_leaves, unfaked
+from checkmate_torch.private import unfaked
 
 __all__ = ["on_meta", "optimizer_bytes"]
 
@@ -62,11 +62,8 @@ def on_meta(optimizer: Optimizer) -> Optimizer:
     for p in twins.values():
         p.grad = torch.empty_like(p) if p.requires_grad else None
     memo: dict[int, Any] = dict(twins)
-    for value in tree_leaves(
-        [dict(state) for state in optimizer.state.values() if isinstance(state, Mapping)]
-    ):
-        if isinstance(value, Tensor) and value.dim():
-            memo[id(value)] = _like(value)
+    states = [dict(state) for state in optimizer.state.values() if isinstance(state, Mapping)]
+    memo |= {id(value): _like(value) for value in tensors_in(states) if value.dim()}
     twin = without_kernels(copied(optimizer, twins))
     twin.state = defaultdict(
         dict, {memo.get(id(k), k): copy.deepcopy(state, memo) for k, state in optimizer.state.items()}

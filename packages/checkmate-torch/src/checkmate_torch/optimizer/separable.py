@@ -51,8 +51,7 @@ class UnsupportedOptimizerError(CheckmateError, NotImplementedError):
 def overwrites_gradients(optimizer: Optimizer) -> bool:
     """Whether the updates of a separable optimizer overwrite the gradients that they read.
 
-    Args:
-        optimizer: is not changed; its parameters may be fake, or on the device ``meta``.
+    The optimizer is not changed; its parameters may be fake, or on the device ``meta``.
 
     Raises:
         UnsupportedOptimizerError: if it is not separable.
@@ -84,11 +83,9 @@ def overwrites_gradients(optimizer: Optimizer) -> bool:
 
 
 def copied(optimizer: Optimizer, twins: Mapping[int, Tensor]) -> Optimizer:
-    """A copy of an optimizer, without hooks and state, that holds other parameters.
+    """A copy of an optimizer, without hooks and state; ``twins`` replace parameters, by their ``id``.
 
-    Args:
-        optimizer: shares nothing with the copy that a step changes.
-        twins: ``id`` of a parameter → its replacement; other parameters stay.
+    It shares nothing with the optimizer that a step changes, but parameters without a twin.
     """
     optimizer = _inside(optimizer)
     memo: dict[int, Any] = {id(p): twins.get(id(p), p) for p in _parameters(optimizer)}
@@ -125,18 +122,14 @@ class OneParameterStep:
     """Steps an optimizer for one parameter at a time."""
 
     def __init__(self, optimizer: Optimizer) -> None:
-        """Make the steps of this optimizer, which keeps the state."""
         self._optimizer = optimizer
         shared = ("defaults", "state", "param_groups")
         self._hooks = {k: v for k, v in vars(copy.copy(optimizer)).items() if k not in shared}
 
     def __call__(self, group: Mapping[str, Any], parameter: Tensor, gradient: Tensor) -> None:
-        """Update one parameter and its state, as a step of the optimizer would; its settings stay.
+        """Update one parameter and its state, as a step of the optimizer with its group's settings would.
 
-        Args:
-            group: the settings of the parameter's group.
-            parameter: is left without a gradient.
-            gradient: in the parameter's shape.
+        The parameter is left without a gradient.
         """
         optimizer = self._optimizer
         worker = object.__new__(type(optimizer))
@@ -172,11 +165,7 @@ def is_memoryless(value: Tensor) -> bool:
 
 
 def refuse_memoryless(model: nn.Module) -> None:
-    """Refuse to run a model that was traced without memory.
-
-    Raises:
-        UnsupportedModelError: if it has fake parameters or buffers, or some on the device ``meta``.
-    """
+    """Raise UnsupportedModelError if a parameter or buffer is fake, or on the device ``meta``."""
     if any(map(is_memoryless, (*model.parameters(), *model.buffers()))):
         raise UnsupportedModelError(
             "the model was traced without memory, on the device meta or as fake tensors, so there is nothing "

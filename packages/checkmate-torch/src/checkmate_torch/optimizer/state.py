@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Container
+from functools import cache
 from inspect import Parameter, signature
 from typing import Any
 
@@ -73,12 +74,9 @@ class _Watch:
                 listener(owner, optimizer)
 
 
-_watch: _Watch | None = None
+_watch = cache(_Watch)  # made when first needed: it registers a hook
 
 
 def on_steps(method: Callable[[Optimizer], None]) -> None:
     """Call a bound method after steps 1, 2, 4, 8, … of each optimizer, as long as its object lives."""
-    global _watch
-    if _watch is None:
-        _watch = _Watch()
-    _watch.listeners[method.__self__] = method.__func__  # type: ignore[attr-defined]
+    _watch().listeners[method.__self__] = method.__func__  # type: ignore[attr-defined]

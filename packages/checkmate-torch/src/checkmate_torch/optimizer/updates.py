@@ -12,7 +12,7 @@ import copy
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,7 @@ class Updates:
         accumulate: the number of calls whose gradients are added up before an update.
         scaler: scales the loss, and skips updates with gradients that are not finite; None = no scaler.
         overwrites: whether the optimizer overwrites gradients; None = find out.
+        one_step: its step for one parameter.
 
     Raises:
         UnsupportedOptimizerError: if the optimizer can't be split.
@@ -54,7 +55,7 @@ class Updates:
     accumulate: int = 1
     scaler: GradScaler | None = None
     overwrites: bool | None = None
-    _update: OneParameterStep = field(init=False, repr=False)
+    one_step: OneParameterStep = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse an optimizer that can't be split."""
@@ -64,7 +65,7 @@ class Updates:
             )
         if self.overwrites is None:
             object.__setattr__(self, "overwrites", overwrites_gradients(self.optimizer))
-        object.__setattr__(self, "_update", OneParameterStep(self.optimizer))
+        object.__setattr__(self, "one_step", OneParameterStep(self.optimizer))
 
     def of(self, parameter: nn.Parameter) -> ParameterUpdate | None:
         """The update of a parameter; None if the optimizer does not hold it."""
@@ -118,29 +119,18 @@ class Updates:
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(group, parameter, parameter.grad)
+                    self.one_step(group, parameter, parameter.grad)
         self.optimizer.step()
 
     def coefficient(self, gradients: list[Tensor]) -> Tensor:
         """The factor that scales every gradient, as ``torch.nn.utils.clip_grad_norm_`` computes it."""
-        if self.max_norm is None:
-            raise ValueError("there is no factor without max_norm")
         norm = torch.nn.utils.get_total_norm(gradients)
-        return torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
-
-    def run(self, parameter: nn.Parameter, gradient: Tensor, group: int) -> None:
-        """Step the optimizer for one parameter of a group; the gradient is not changed."""
-        given = gradient.clone() if self.overwrites else gradient
-        self._update(self.optimizer.param_groups[group], parameter, given)
+        return torch.clamp(cast(float, self.max_norm) / (norm + 1e-6), max=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Accumulation:
-    """Adds a gradient to the one that a parameter holds: a function that generated code calls.
-
-    Attributes:
-        parameter: the parameter.
-    """
+    """Adds a gradient to the one that a parameter holds: a function that generated code calls."""
 
     parameter: nn.Parameter
     __name__: ClassVar[str] = "accumulation"
@@ -169,14 +159,10 @@ class ParameterUpdate:
     __name__: ClassVar[str] = "update"
 
     def __call__(self, _parameter: Tensor, gradient: Tensor, coefficient: Tensor | None = None) -> None:
-        """Update the parameter and its state in place.
-
-        Args:
-            gradient: in the parameter's shape.
-            coefficient: factor of the gradient; None = 1.
-        """
+        """Update the parameter and its state in place, from the gradient times the coefficient, None = 1."""
         scaled = gradient if coefficient is None else gradient * coefficient
-        self.updates.run(self.parameter, scaled, self.place[0])
+        given = scaled.clone() if self.updates.overwrites else scaled
+        self.updates.one_step(self.updates.param_groups[self.place[0]], self.parameter, given)
 
     @property
     def layout(self) -> Hashable:
@@ -185,11 +171,7 @@ class ParameterUpdate:
         return self.place[0], p.shape, p.stride(), p.dtype, p.device, p in self.updates.optimizer.state
 
     def profile(self) -> OpProfile:
-        """Seconds and workspace, measured by updating a made-up parameter in the layout of this one.
-
-        Raises:
-            ProfilerBusyError: inside another profiler (CPU only).
-        """
+        """Seconds and workspace, measured by updating a made-up parameter in the layout of this one."""
         optimizer, device = self.updates.optimizer, self.parameter.device
         devices = [device] if device.type == "cuda" else []
         with unfaked(), torch.random.fork_rng(devices):

@@ -68,12 +68,8 @@ class _Due:
 def join_loss(joint: Joint, parameters: Mapping[int, nn.Parameter], updates: Updates) -> None:
     """Make a joint graph compute the gradients that are due from nothing but its primals, in place.
 
-    The tangent of the loss, the number 1, is made in the graph, and other gradients are not computed.
-
-    Args:
-        joint: its loss is the only output with a gradient.
-        parameters: index of a forward input → the parameter that it is.
-        updates: of the optimizer.
+    The loss is its only output with a gradient, whose tangent, the number 1, is made in the graph. Other
+    gradients are not computed. ``parameters``: index of a forward input → the parameter that it is.
 
     Raises:
         UnsupportedModelError: if there is no scalar loss, or the graph holds something that can't be planned.
@@ -90,11 +86,8 @@ def with_updates(
 ) -> StepGraph:
     """Append the updates to a step that returns the gradients due, then move each as early as is sound.
 
-    Args:
-        traced: of a graph that was joined with its loss; priced.
-        parameters: index of a forward input → the parameter that it is.
-        updates: of the optimizer.
-        profile: gives seconds and workspace of an update; it is asked once for each layout.
+    The step was joined with its loss and priced. ``parameters``: index of a forward input → the parameter
+    that it is. ``profile`` gives seconds and workspace of an update, and is asked once for each layout.
     """
     due = _due(traced, parameters, updates)
     writer = _Writer(traced)
@@ -131,11 +124,7 @@ def renamed(step: StepGraph, graph: DFGraph) -> StepGraph:
 
 
 def without_late_reads(step: StepGraph, schedule: Schedule) -> Schedule:
-    """A valid schedule of a step; computes in vain are left out if one reads a parameter after its update.
-
-    Raises:
-        RuntimeError: if another op does.
-    """
+    """A valid schedule of a step; computes in vain are left out if one reads a parameter after its update."""
     graph, sequence = step.traced.graph, schedule.sequence.tolist()
     if late_reads(graph, sequence, step.writes):
         return Schedule.from_sequence(graph, sequence_to_run(graph, sequence, step.writes))
@@ -176,9 +165,7 @@ def _due(traced: TracedGraph, parameters: Mapping[int, nn.Parameter], updates: U
     primals = {node.meta["desc"]: node for node in traced.primals}
     due = []
     for role, gradient in zip(roles, traced.gradients, strict=True):
-        update = updates.of(parameters[role.grad_of.idx])
-        if update is None:
-            raise RuntimeError(f"the optimizer does not hold the parameter of {role.expr()}")
+        update = cast(ParameterUpdate, updates.of(parameters[role.grad_of.idx]))
         due.append(_Due(update=update, parameter=primals[role.grad_of], gradient=cast(Node, gradient)))
     return due
 

@@ -92,9 +92,7 @@ class SplitStep(Step):
 
     def _trace(self, joint: Joint, captured: Captured) -> TracedGraph:
         traced = trace_joint(
-            joint.module,
-            n_primals=joint.n_primals,
-            n_forward_outputs=joint.n_outputs,
+            joint,
             reserve=captured.holdings.size,
             loss=captured.loss,
             name="" if self.module is None else self.module.__class__.__name__,  # of a proxy, too

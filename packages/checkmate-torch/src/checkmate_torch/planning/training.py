@@ -21,7 +21,7 @@ from checkmate import InfeasibleBudgetError
 from checkmate.report import Kind
 from checkmate.units import format_bytes
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError, TooManyPlansError, captured
-from checkmate_torch.distributed.wrappers import refuse_parts, run_inside
+from checkmate_torch.distributed.wrappers import inside_of, refuse_wrappers, run_inside
 from checkmate_torch.optimizer.state import on_steps
 from checkmate_torch.planning.calls import n_outstanding
 from checkmate_torch.planning.options import Options
@@ -219,7 +219,7 @@ class PlannedTraining(Viewable):
         )
         key = apart, depth, trained
         if key not in self._runs:
-            refuse_parts(model)
+            refuse_wrappers(inside_of(model))  # DDP around the whole model works
             options = self.options
             self._runs[key] = captured(
                 plain_call,

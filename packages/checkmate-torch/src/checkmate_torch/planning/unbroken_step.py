@@ -39,7 +39,7 @@ from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.private import Boxed, Halves, Joint, mark_boxed, tree_map_only
 from checkmate_torch.running.emit import emit_unbroken
 from checkmate_torch.running.fusing import Fusion
-from checkmate_torch.tracing.joint_graph import trace_unbroken
+from checkmate_torch.tracing.joint_graph import trace_joint
 
 __all__ = ["UnbrokenStep", "WholeStep"]
 
@@ -164,9 +164,9 @@ class UnbrokenStep(Step):
         parameters = {k: x for k, x in enumerate(captured.inputs) if isinstance(x, nn.Parameter)}
         join_loss(joint, parameters, self.updates)
         trace = partial(
-            trace_unbroken,
-            joint.module,
-            n_forward_outputs=joint.n_outputs,
+            trace_joint,
+            joint,
+            unbroken=True,
             reserve=captured.holdings.size,
             name=type(self.module).__name__,
         )

@@ -38,7 +38,6 @@ __all__ = [
     "SavedForBackwardsAOTOutput",
     "TangentAOTInput",
     "activation_memory_budget",
-    "boxed_code",
     "compile_joint",
     "compile_with_inductor",
     "mark_boxed",
@@ -70,14 +69,7 @@ def _unchanged(run: Boxed) -> Boxed:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Halves:
-    """What a joint graph is split into.
-
-    Attributes:
-        forward: the graph of the forward pass.
-        backward: the graph of the backward pass; None = it never runs.
-        around_forward: wraps the code of the forward graph.
-        around_backward: wraps the code of the backward graph.
-    """
+    """The two parts of a joint graph, and what wraps their code; ``backward`` is None if it never runs."""
 
     forward: GraphModule
     backward: GraphModule | None = None

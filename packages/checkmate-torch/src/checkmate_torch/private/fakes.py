@@ -84,11 +84,7 @@ def declared_maximum(size: torch.SymInt, symbol: sympy.Symbol) -> int | None:
 
 
 def current_value(size: torch.SymInt, symbol: sympy.Symbol) -> int:
-    """The value of a symbol of a size in this call; no guard is added.
-
-    Raises:
-        ValueError: if it depends on data.
-    """
+    """The value of a symbol of a size in this call, without a guard; ValueError if it depends on data."""
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     shapes = size.node.shape_env

@@ -87,11 +87,9 @@ def in_place_form(op: OpOverload) -> OpOverload | None:
     form = getattr(packet, op._overloadname, None)
     if not isinstance(form, OpOverload):
         return None
-    name, has_kernel = str(form._schema.name), torch._C._dispatch_has_kernel_for_dispatch_key
+    name, keys = str(form._schema.name), ("CPU", "CUDA", "CompositeExplicitAutograd")
     name += f".{form._overloadname}" * (form._overloadname != "default")
-    return (
-        form if any(has_kernel(name, key) for key in ("CPU", "CUDA", "CompositeExplicitAutograd")) else None
-    )
+    return form if any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys) else None
 
 
 def is_mutable(op: OpOverload) -> bool:
@@ -126,10 +124,7 @@ def _device_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AbstractCont
 def run_checkpoint(run: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
     """Make a captured call of ``checkpoint`` as eager code does: its body runs again in the backward pass.
 
-    Args:
-        run: runs the body, a graph, on its inputs.
-        args: of the call: the body and its inputs.
-        kwargs: of the call.
+    ``run`` runs the body, a graph, on its inputs; body and inputs are the arguments of the call.
     """
     body, *inputs = args
     captured: Any = torch.ops.higher_order.tag_activation_checkpoint
@@ -174,12 +169,7 @@ def registries(module: nn.Module) -> dict[str, object]:
 
 
 class WeakStorage:
-    """A weak reference to a storage.
-
-    Attributes:
-        key: its number, see :func:`storage_id`.
-        size: bytes.
-    """
+    """A weak reference to a storage of ``size`` bytes; ``key`` is its :func:`storage_id`."""
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self.key, self.size = storage_id(storage), storage.nbytes()

@@ -12,7 +12,6 @@ A planned backward pass can't be differentiated again, and raises an error that 
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -23,7 +22,8 @@ from checkmate import Schedule, UnsupportedModelError, simulate
 from checkmate.framework import late_frees
 from checkmate_torch.ops.recompute_rules import as_copy
 from checkmate_torch.ops.sizes import is_symbol
-from checkmate_torch.private import SavedForBackwardsAOTOutput, tree_leaves
+from checkmate_torch.ops.storages import tensors_in
+from checkmate_torch.private import SavedForBackwardsAOTOutput
 from checkmate_torch.running.fusing import FusedKernel
 from checkmate_torch.running.graph_writer import GraphWriter, ScheduledRun, Watch
 from checkmate_torch.tracing.traced_graph import TracedGraph
@@ -39,27 +39,23 @@ def emit(
 ) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward graph that execute a valid schedule of ``traced.graph``.
 
-    Args:
-        traced: the step.
-        schedule: of its graph.
-        watch: called with each op; None = nothing is called.
-        kernels: number of a run → the kernel that computes it and the runs after it.
+    ``watch`` is called with each op. ``kernels``: number of a run → the kernel that computes it and the runs
+    after it.
     """
     if traced.boundary is None:
         raise ValueError("a graph without a boundary is not split: use emit_unbroken")
     *runs, end = _runs(traced, schedule)
     split = schedule.sequence.tolist().index(traced.boundary)
     early, late = runs[:split], runs[split + 1 :]
-    repeated = _repeated(schedule)
 
-    forward = GraphWriter(traced, repeated, watch)
+    forward = GraphWriter(traced, schedule, watch, kernels)
     for primal in traced.primals:
         forward.add_placeholder(primal)
-    forward.follow(early, kernels or {})
+    forward.follow(early)
     returned = [forward.value(x) for x in traced.forward_outputs]
     forward.mark(traced.boundary)
 
-    backward = GraphWriter(traced, repeated, watch, before=forward)
+    backward = GraphWriter(traced, schedule, watch, kernels, before=forward)
     saved, sizes = _saved_sources(traced, [*runs[split:], end], forward)
     replayed = sorted(forward.states.keys() & {run.op for run in late})
     for size in sizes:
@@ -69,7 +65,7 @@ def emit(
     for source in (*saved, *traced.tangents):
         backward.add_placeholder(source)
     backward.hold(backward.copies(runs[split].held))
-    backward.follow(late, kernels or {})
+    backward.follow(late)
     backward.mark(end.op)
     backward.hold(backward.copies(end.held))
     backward.graph.output([backward.value(x) for x in traced.gradients])
@@ -94,11 +90,11 @@ def emit_unbroken(
 
     It returns the forward outputs. The arguments are those of :func:`emit`.
     """
-    whole = GraphWriter(traced, _repeated(schedule), watch)
+    whole = GraphWriter(traced, schedule, watch, kernels)
     for primal in traced.primals:
         whole.add_placeholder(primal)
     *runs, end = _runs(traced, schedule)
-    whole.follow(runs, kernels or {})
+    whole.follow(runs)
     whole.mark(end.op)
     whole.hold(whole.copies(end.held))
     whole.graph.output([whole.value(x) for x in traced.forward_outputs])
@@ -120,11 +116,6 @@ def _runs(traced: TracedGraph, schedule: Schedule) -> list[ScheduledRun]:
         ScheduledRun(k, op, tuple(sources[t] for t in late.get(k, ()) if t in sources), over)
         for k, (op, over) in enumerate(ops)
     ]
-
-
-def _repeated(schedule: Schedule) -> frozenset[int]:
-    """The ops that run several times."""
-    return frozenset(op for op, runs in Counter(schedule.sequence.tolist()).items() if runs > 1)
 
 
 def _saved_sources(
@@ -164,9 +155,9 @@ def refusing_double_backward(call: Callable[..., object]) -> Callable[..., objec
 
     def run(*args: object) -> object:
         results = call(*args)
-        outputs = (x for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.grad_fn is not None)
-        if (output := next(outputs, None)) is not None and output.grad_fn is not None:
-            output.grad_fn.register_prehook(_refuse_if_differentiated)
+        functions = (x.grad_fn for x in tensors_in(results) if x.grad_fn is not None)
+        if (function := next(functions, None)) is not None:
+            function.register_prehook(_refuse_if_differentiated)
         return results
 
     return run

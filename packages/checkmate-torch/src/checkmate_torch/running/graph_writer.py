@@ -13,15 +13,16 @@ No autograd follows generated code, so that it needs no detached tensors.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
+from checkmate import Schedule
 from checkmate_torch.ops.fast_functions import fastest
 from checkmate_torch.ops.in_place import overwrites
 from checkmate_torch.ops.recompute_rules import as_copy, is_new_statistic, is_random, rng_state_like
@@ -60,15 +61,13 @@ def keep_alive(*_values: object) -> None:
     """Use values in generated code, so that it does not drop them before."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Mark:
-    """A function with a name, as generated code needs it, that calls any callable."""
+def _named(watch: Watch) -> Watch:
+    """A callable as a function, which has a name, as generated code needs it."""
 
-    watch: Watch
-    __name__: ClassVar[str] = "mark"
+    def mark(op: int) -> None:
+        watch(op)
 
-    def __call__(self, op: int) -> None:
-        self.watch(op)
+    return mark
 
 
 class GraphWriter:
@@ -84,13 +83,14 @@ class GraphWriter:
     def __init__(
         self,
         traced: TracedGraph,
-        repeated: frozenset[int],
+        schedule: Schedule,
         watch: Watch | None,
+        kernels: Mapping[int, FusedKernel] | None,
         before: GraphWriter | None = None,
     ) -> None:
-        self.traced = traced
-        self.repeated = repeated
-        self.watch = _Mark(watch) if watch is not None else None
+        self.traced, self.kernels = traced, kernels or {}
+        self.repeated = {op for op, runs in Counter(schedule.sequence.tolist()).items() if runs > 1}
+        self.watch = _named(watch) if watch is not None else None
         self.graph = Graph()
         self.values: dict[Node, Node] = {}
         self.states: dict[int, Node] = {}
@@ -120,11 +120,11 @@ class GraphWriter:
         if copies:
             self.graph.call_function(keep_alive, tuple(copies))
 
-    def follow(self, runs: Sequence[ScheduledRun], kernels: Mapping[int, FusedKernel]) -> None:
+    def follow(self, runs: Sequence[ScheduledRun]) -> None:
         """Compute runs in their order, by kernels where there are any."""
         following = iter(runs)
         for run in following:
-            kernel = kernels.get(run.number)
+            kernel = self.kernels.get(run.number)
             if kernel is None:
                 self.compute(run)
             else:
@@ -147,9 +147,7 @@ class GraphWriter:
 
     def compute(self, run: ScheduledRun) -> None:
         """Run an op, for the first time or again; views of its older copy are forgotten."""
-        op, node = run.op, self.traced.nodes[run.op]
-        if node is None:
-            raise RuntimeError("the loss boundary runs once, between the passes")
+        op, node = run.op, self.traced.node_of(run.op)
         held = self.copies(run.held)
         self.mark(op)
         items = _items(node)
@@ -166,7 +164,7 @@ class GraphWriter:
 
     def _forget(self, op: int) -> None:
         """Forget the values of an op, which are not resident any more, and their views."""
-        node = cast(Node, self.traced.nodes[op])
+        node = self.traced.node_of(op)
         stale = [node, *(x for x in _items(node) if op not in self.done or not is_new_statistic(x))]
         self._forget_views(stale)
         for each in stale:
@@ -204,7 +202,9 @@ class GraphWriter:
         """Make a view, or show a constant."""
         if node.op != "call_function":
             return self.graph.node_copy(node)
-        args, kwargs = map_arg((_arguments_of_view(self.traced, node), node.kwargs), self._argument)
+        reshapes = node.target in _RESHAPES
+        given = (_reshaped(self.traced, node), *node.args[1:]) if reshapes else node.args
+        args, kwargs = map_arg((given, node.kwargs), self._argument)
         return self._call(node.target, args, kwargs, node)
 
     def _argument(self, node: Node) -> Argument:
@@ -275,16 +275,10 @@ def _shortest(traced: TracedGraph, node: Node) -> Node:
         return _shortest(traced, _operand(node))
     if node.target is _aten.t.default and not traced.is_op(before := _operand(node)):
         return _shortest(traced, _operand(before)) if before.target is _aten.t.default else node
-    if node.target in _RESHAPES and _same_layout(node, source := _reshaped(traced, node)):
-        return source
+    if node.target in _RESHAPES and (layout := _layout(node)) is not None:
+        source = _reshaped(traced, node)
+        return source if _layout(source) == layout else node
     return node
-
-
-def _arguments_of_view(traced: TracedGraph, node: Node) -> tuple[Argument, ...]:
-    """The arguments from which generated code makes a view."""
-    if node.target in _RESHAPES:
-        return (_reshaped(traced, node), *node.args[1:])
-    return node.args
 
 
 def _reshaped(traced: TracedGraph, node: Node) -> Node:
@@ -299,14 +293,7 @@ def _reshaped(traced: TracedGraph, node: Node) -> Node:
 
 
 def _operand(node: Node) -> Node:
-    operand = node.args[0]
-    if not isinstance(operand, Node):
-        raise TypeError(f"{node.format_node()} is no view")
-    return operand
-
-
-def _same_layout(node: Node, source: Node) -> bool:
-    return _layout(node) is not None and _layout(node) == _layout(source)
+    return cast(Node, node.args[0])
 
 
 def _layout(node: Node) -> tuple[torch.Size, tuple[int, ...]] | None:

@@ -13,12 +13,12 @@ and makes its own tangent has no boundary.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torch.fx.node import Argument
 
 from checkmate import DFGraph, Op, Tensor, UnsupportedModelError
@@ -37,19 +37,18 @@ from checkmate_torch.ops.recompute_rules import (
     storage_like,
     writes,
 )
-from checkmate_torch.ops.storages import CUDA_GRANULE, allocated_bytes, storage_key
-from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, tree_leaves
+from checkmate_torch.ops.storages import CUDA_GRANULE, allocated_bytes, shown_by, storage_key
+from checkmate_torch.private import HOLDS_TANGENTS, InputMutationAOTOutput, Joint, tree_leaves
 from checkmate_torch.tracing.loss_bytes import LossBytes, loss_bytes
-from checkmate_torch.tracing.traced_graph import TracedGraph
+from checkmate_torch.tracing.traced_graph import TracedGraph, ancestors
 
-__all__ = ["trace_joint", "trace_unbroken"]
+__all__ = ["trace_joint"]
 
 
 def trace_joint(
-    joint: GraphModule,
+    joint: Joint,
     *,
-    n_primals: int,
-    n_forward_outputs: int,
+    unbroken: bool = False,
     reserve: int = 0,
     loss: int | LossBytes | None = None,
     name: str = "",
@@ -57,10 +56,11 @@ def trace_joint(
     """Read a joint graph as a DFGraph that has yet to be priced: costs are 0.
 
     Args:
-        joint: as AOTAutograd passes it to a partitioner. It changes in place: batch-norm backward nodes lose
-            their (unused) running statistics, and norms show the types that a CPU gives them.
-        n_primals: number of placeholders of the forward pass.
-        n_forward_outputs: number of the graph's outputs that are forward's.
+        joint: its module changes in place: batch-norm backward nodes lose their (unused) running statistics,
+            and norms show the types that a CPU gives them.
+        unbroken: whether it computes its own loss and needs no tangents. Then it has no boundary, its outputs
+            are charged to its end, and ops may be recomputed although they read an input that the runtime
+            overwrites after the end.
         reserve: bytes that the step holds besides, e.g. optimizer state.
         loss: the bytes of the caller's loss, as far as known; see :mod:`checkmate_torch.tracing.loss_bytes`.
         name: of the graph.
@@ -68,42 +68,13 @@ def trace_joint(
     Raises:
         UnsupportedModelError: if a part of the graph can't be planned.
     """
-    builder = _Builder(joint, n_primals, n_forward_outputs)
-    builder.add_placeholders()
-    for node in builder.forward:
-        builder.add_node(node)
-    builder.add_boundary(loss)
-    for node in builder.backward:
-        builder.add_node(node)
-    return builder.traced(reserve, name)
-
-
-def trace_unbroken(
-    joint: GraphModule,
-    *,
-    n_forward_outputs: int,
-    reserve: int = 0,
-    name: str = "",
-) -> TracedGraph:
-    """Read a joint graph that needs no tangents as a DFGraph without a boundary; costs are 0.
-
-    Ops that read an input which the runtime overwrites after the graph's end may be recomputed.
-
-    Args:
-        joint: as for :func:`trace_joint`; its outputs are charged to its end.
-        n_forward_outputs: number of the graph's outputs that are forward's.
-        reserve: as for :func:`trace_joint`.
-        name: of the graph.
-
-    Raises:
-        UnsupportedModelError: if a part of the graph can't be planned.
-    """
-    n_placeholders = len(joint.graph.find_nodes(op="placeholder"))
-    builder = _Builder(joint, n_placeholders, n_forward_outputs, broken=False)
+    builder = _Builder(joint, broken=not unbroken)
     builder.add_placeholders()
     for node in builder.forward:
         builder.add_node(node)
     builder.in_backward = True
+    if not unbroken:
+        builder.add_boundary(loss)
     for node in builder.backward:
         builder.add_node(node)
     return builder.traced(reserve, name)
@@ -116,24 +87,19 @@ class _Builder:
     are resident to its end.
     """
 
-    def __init__(
-        self, joint: GraphModule, n_primals: int, n_forward_outputs: int, *, broken: bool = True
-    ) -> None:
-        correct_norms(joint)
-        forget_running_statistics(joint)
-        self.joint = joint
-        self.broken = broken
-        placeholders = joint.graph.find_nodes(op="placeholder")
-        self.primals, self.tangents = placeholders[:n_primals], placeholders[n_primals:]
-        output = joint.graph.output_node()
-        returned = cast("Sequence[Argument]", output.args[0])
-        self.forward_outputs = tuple(returned[:n_forward_outputs])
-        self.gradients = tuple(returned[n_forward_outputs:])
-        self.output_roles = list(output.meta["desc"])[:n_forward_outputs]
+    def __init__(self, joint: Joint, *, broken: bool) -> None:
+        self.joint, self.broken = joint.module, broken
+        correct_norms(self.joint)
+        forget_running_statistics(self.joint)
+        graph, n = self.joint.graph, joint.n_outputs
+        placeholders = graph.find_nodes(op="placeholder")
+        self.primals, self.tangents = placeholders[: joint.n_primals], placeholders[joint.n_primals :]
+        output = graph.output_node()
+        returned = tuple(cast("Sequence[Argument]", output.args[0]))
+        self.forward_outputs, self.gradients = returned[:n], returned[n:]
+        self.output_roles = list(output.meta["desc"])[:n]
         # Writes of a custom function's backward pass; forward's writes are the runtime's.
-        self.writes = [
-            n for n in joint.graph.nodes if writes(n) and set(n.all_input_nodes) & set(self.primals)
-        ]
+        self.writes = [x for x in graph.nodes if writes(x) and set(x.all_input_nodes) & set(self.primals)]
         self.forward, self.backward = self._split()
 
         self.ops: list[Op] = []
@@ -153,8 +119,8 @@ class _Builder:
 
     def _split(self) -> tuple[list[Node], list[Node]]:
         """Live call nodes of both passes in trace order; ancestors of forward outputs are forward."""
-        needed_forward = _ancestors(self.forward_outputs)
-        live = needed_forward | _ancestors((*self.gradients, *self.writes))
+        needed_forward = ancestors(self.forward_outputs)
+        live = needed_forward | ancestors((*self.gradients, *self.writes))
         late = set(self.tangents)
         forward, backward = [], []
         for node in self.joint.graph.nodes:
@@ -187,20 +153,19 @@ class _Builder:
 
     def add_placeholders(self) -> None:
         for node in self.primals:
-            for value in _tensors_of(node):
-                key = storage_key(value)
-                if key not in self.index:
-                    self.inputs.append(self._tensor(node.name, value))
-                self.tensor_of[node] = self.index[key]
+            for value in shown_by(node):
+                self._add_input(node, value)
         self.overwritten = {self.tensor_of[p] for p in self._mutated_primals() if p in self.tensor_of}
 
     def add_node(self, node: Node) -> None:
         if node.op == "get_attr":
-            self._add_constant(node)
+            value = node.meta.get("val", getattr(self.joint, str(node.target), None))
+            if isinstance(value, torch.Tensor):
+                self._add_input(node, value)
             return
         if node.op != "call_function":
             raise UnsupportedModelError(f"node {node.name!r} is a {node.op}: only functions can be planned")
-        values = list(_tensors_of(node))
+        values = shown_by(node)
         keys = [storage_key(v) for v in values]
         fresh = [k for k in dict.fromkeys(keys) if k not in self.index]
         if fresh and len(fresh) < len(set(keys)):
@@ -212,13 +177,11 @@ class _Builder:
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.tensor_of[node] = self.index[keys[0]]
 
-    def _add_constant(self, node: Node) -> None:
-        value = node.meta.get("val", getattr(self.joint, str(node.target), None))
-        if isinstance(value, torch.Tensor):
-            key = storage_key(value)
-            if key not in self.index:
-                self.inputs.append(self._tensor(node.name, value))
-            self.tensor_of[node] = self.index[key]
+    def _add_input(self, node: Node, value: torch.Tensor) -> None:
+        key = storage_key(value)
+        if key not in self.index:
+            self.inputs.append(self._tensor(node.name, value))
+        self.tensor_of[node] = self.index[key]
 
     def _add_op(self, node: Node, fresh: list[torch.Tensor]) -> None:
         reads = self._reads((node.args, node.kwargs))
@@ -262,10 +225,10 @@ class _Builder:
                 self.unread.append(item)
 
     def add_boundary(self, loss: int | LossBytes | None) -> None:
-        self.boundary, self.in_backward = len(self.ops), True
+        self.boundary = len(self.ops)
         made: list[int] = []
         for node in self.tangents:
-            for value in _tensors_of(node):
+            for value in shown_by(node):
                 made.append(self._tensor(node.name, value))
                 self.tensor_of[node] = made[-1]
         charged = loss_bytes(loss, sum(self.tensors[t].size for t in made))
@@ -356,23 +319,8 @@ class _Builder:
     def _reads(self, args: object) -> list[int]:
         """The tensors that arguments show, directly or through views, each once."""
         nodes = (n for n in tree_leaves(args) if isinstance(n, Node))
-        keys = (storage_key(v) for n in nodes for v in _tensors_of(n))
+        keys = (storage_key(v) for n in nodes for v in shown_by(n))
         return list(dict.fromkeys(self.index[k] for k in keys if k in self.index))
 
     def _shows(self, node: Node, tensors: Sequence[int]) -> bool:
-        return any(self.index.get(storage_key(v)) in tensors for v in _tensors_of(node))
-
-
-def _ancestors(roots: tuple[Argument, ...]) -> set[Node]:
-    seen: set[Node] = set()
-    stack = [n for n in roots if isinstance(n, Node)]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.all_input_nodes)
-    return seen
-
-
-def _tensors_of(node: Node) -> Iterator[torch.Tensor]:
-    return (v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor))
+        return any(self.index.get(storage_key(v)) in tensors for v in shown_by(node))

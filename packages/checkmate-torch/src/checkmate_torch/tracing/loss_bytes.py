@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-import torch
 from torch.fx import GraphModule, Node
 
-from checkmate_torch.ops.storages import CUDA_GRANULE
+from checkmate_torch.ops.storages import CUDA_GRANULE, tensors_in
 from checkmate_torch.private import tree_leaves
 
 __all__ = ["LossBytes", "loss_bytes", "returns_loss"]
@@ -59,8 +58,6 @@ def loss_bytes(declared: int | LossBytes | None, outputs: int) -> LossBytes:
 
 def returns_loss(gm: GraphModule) -> bool:
     """Whether the first output of a captured graph that needs a gradient is a number: then it is the loss."""
-    returned = (
-        n.meta.get("example_value") for n in tree_leaves(gm.graph.output_node().args) if isinstance(n, Node)
-    )
-    tensors = (x for x in returned if isinstance(x, torch.Tensor) and x.requires_grad)
-    return next((not x.dim() for x in tensors), False)
+    returned = (n for n in tree_leaves(gm.graph.output_node().args) if isinstance(n, Node))
+    tensors = tensors_in([n.meta.get("example_value") for n in returned])
+    return next((not x.dim() for x in tensors if x.requires_grad), False)

@@ -6,9 +6,10 @@ A node that is no op, such as a view, has the value of its sources.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
@@ -18,7 +19,7 @@ from checkmate_torch.ops.recompute_rules import is_random, may_run_twice, writes
 from checkmate_torch.ops.sizes import is_symbol
 from checkmate_torch.private import InputMutationAOTOutput
 
-__all__ = ["TracedGraph"]
+__all__ = ["TracedGraph", "ancestors"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +50,10 @@ class TracedGraph:
     forward_outputs: tuple[Argument, ...]
     gradients: tuple[Argument, ...]
     before_boundary: tuple[int, ...] = ()
+
+    def node_of(self, op: int) -> Node:
+        """The FX node of an op, which is not the boundary."""
+        return cast(Node, self.nodes[op])
 
     @property
     def in_sequence(self) -> list[int]:
@@ -102,3 +107,14 @@ class TracedGraph:
         if self.is_op(node) or is_symbol(node) or node.op in ("placeholder", "get_attr"):
             return (node,)
         return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in self.sources(arg)))
+
+
+def ancestors(values: Iterable[object]) -> set[Node]:
+    """The nodes among some values, and all that these are computed from."""
+    found: set[Node] = set()
+    stack = [n for n in values if isinstance(n, Node)]
+    while stack:
+        if (node := stack.pop()) not in found:
+            found.add(node)
+            stack += node.all_input_nodes
+    return found

@@ -27,12 +27,7 @@ _ABOUT = 1.1
 def fuse_chains(traced: TracedGraph, measuring: Measuring) -> bool:
     """Replace chains of a joint graph by kernels, in place, where that is faster; whether there are any.
 
-    Args:
-        traced: the joint graph, with the cost of each op alone. It must be traced again if it is changed.
-        measuring: of the kernels.
-
-    Raises:
-        ProfilerBusyError: inside a profiler or a memory meter.
+    ``traced`` has the cost of each op alone. If there are any, the joint graph must be traced again.
     """
     graph = traced.graph
     needed = {*graph.outputs, *(t for op in graph.ops for t in op.inputs)}
@@ -62,7 +57,8 @@ def _chains(traced: TracedGraph) -> list[list[int]]:
         if len(readers) != 1 or not outputs.isdisjoint(graph.ops[v].outputs):
             return None
         (reader,) = readers
-        apart = any(_updates_statistics(traced, w) for w in (v, reader))
+        nodes = (traced.nodes[w] for w in (v, reader))
+        apart = any(n is not None and is_batch_norm_training(n) for n in nodes)  # a copy is another function
         return reader if size(reader) <= _ABOUT * size(v) and not apart else None
 
     chains: list[list[int]] = []
@@ -77,21 +73,13 @@ def _chains(traced: TracedGraph) -> list[list[int]]:
     return chains
 
 
-def _updates_statistics(traced: TracedGraph, v: int) -> bool:
-    """Whether an op is a batch norm in training, whose copies are another function."""
-    node = traced.nodes[v]
-    return node is not None and is_batch_norm_training(node)
-
-
 def _replace(traced: TracedGraph, kernel: FusedKernel, items: dict[Node, Node]) -> None:
     """Put a kernel in the place of the last op of its chain; the ops stay, and nothing reads them.
 
     ``items`` maps what earlier kernels have replaced to their results, and is added to.
     """
     graph = traced.joint.graph
-    last = traced.nodes[kernel.ops[-1]]
-    if last is None:
-        raise RuntimeError("the loss boundary is no part of a chain")
+    last = traced.node_of(kernel.ops[-1])
     sources = tuple(items.get(source, source) for source in kernel.sources)
     with graph.inserting_before(last):
         call = graph.create_node("call_function", kernel, sources, name=f"{last.name}_fused")

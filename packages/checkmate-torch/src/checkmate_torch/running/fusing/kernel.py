@@ -46,7 +46,6 @@ class FusedKernel(Pure):
             itself.
 
     Attributes:
-        ops: as above.
         sources: the ops, items, placeholders and constants of the joint graph that it reads.
         outputs: the ops and items of the joint graph whose values it returns.
         module: its own graph.
@@ -89,8 +88,7 @@ class FusedKernel(Pure):
     @property
     def device(self) -> torch.device:
         """Where it runs."""
-        found: torch.device = self.outputs[0].meta["val"].device
-        return found
+        return cast(torch.device, self.outputs[0].meta["val"].device)
 
     def is_usable(self) -> bool:
         """Compile the kernel if need be and run it: whether it gives new tensors of the right layouts."""
@@ -107,10 +105,7 @@ class FusedKernel(Pure):
 
     @cached_property
     def _run(self) -> Boxed:
-        run = _compiled.get(self.text)
-        if run is None:
-            raise RuntimeError("a kernel that was not compiled, or can't be used")
-        return run
+        return cast("Boxed", _compiled[self.text])  # is_usable() was asked before
 
     @cached_property
     def _dtypes(self) -> list[torch.dtype]:
@@ -146,10 +141,8 @@ class FusedKernel(Pure):
             _log.log(level, text, len(self.ops), error)
             return None
         storages = {x.untyped_storage().data_ptr() for x in (*inputs, *found)}
-        wanted = [node.meta["val"] for node in self.outputs]
-        if len(storages) < len(inputs) + len(found) or list(map(_layout, found)) != list(
-            map(_layout, wanted)
-        ):
+        alike = [*map(_layout, found)] == [_layout(node.meta["val"]) for node in self.outputs]
+        if len(storages) < len(inputs) + len(found) or not alike:
             _log.info("a kernel of %d ops gives tensors in another layout: they run alone", len(self.ops))
             return None
         return run
@@ -157,14 +150,8 @@ class FusedKernel(Pure):
 
 def _layout(x: Tensor) -> tuple[object, ...]:
     """The part of a tensor that code depends on."""
-    return (
-        tuple(x.shape),
-        x.stride(),
-        x.storage_offset(),
-        x.untyped_storage().nbytes(),
-        x.dtype,
-        x.device.type,
-    )
+    place = (tuple(x.shape), x.stride(), x.storage_offset(), x.untyped_storage().nbytes())
+    return (*place, x.dtype, x.device.type)
 
 
 class _Builder:
@@ -178,9 +165,7 @@ class _Builder:
 
     def add(self, op: int, *, again: bool) -> None:
         """Append an op; ``again``: it has run before."""
-        node = self.traced.nodes[op]
-        if node is None:
-            raise RuntimeError("the loss boundary is no part of a kernel")
+        node = self.traced.node_of(op)
         if isinstance(node.target, FusedKernel):
             self.insert(node, node.target)
             return

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from checkmate import DFGraph, OnProgress, Progress
 from checkmate.cost import OpProfile
-from checkmate.framework import measured_ops
+from checkmate_torch.costs.price import measured_by_device
 from checkmate_torch.distributed.ranks import Ranks, profiled_together
-from checkmate_torch.ops.device import machine_of
 from checkmate_torch.running.fusing.kernel import FusedKernel
 
 __all__ = ["Measuring", "seconds_alone"]
@@ -40,16 +38,7 @@ class Measuring:
     ranks: Ranks | None = None
 
     def worthy(self, graph: DFGraph, kernels: Sequence[FusedKernel]) -> list[OpProfile | None]:
-        """The profile of each kernel; None for one that is of no use.
-
-        Args:
-            graph: with the cost of each op alone.
-            kernels: of its ops.
-
-        Raises:
-            ProfilerBusyError: inside a profiler or a memory meter.
-            RankError: if not all ranks that plan together ask about these kernels.
-        """
+        """The profile of each kernel; None if it is unusable, or no faster than its ops in ``graph``."""
         names = [str(kernel) for kernel in kernels]
         found = profiled_together(self.ranks, names, lambda: self._worthy(graph, kernels))
         pairs = zip(kernels, found, strict=True)
@@ -59,16 +48,14 @@ class Measuring:
         alone = [seconds_alone(graph, kernel.ops) for kernel in kernels]
         pairs = zip(kernels, alone, strict=True)
         usable = self._usable({str(k): k for k, seconds in pairs if seconds > _LEAST_S and k.sources})
-        profiles: dict[str, OpProfile] = {}
-        for device in dict.fromkeys(kernel.device for kernel in usable.values()):
-            profiles |= measured_ops(
-                machine_of(device),
-                {name: kernel for name, kernel in usable.items() if kernel.device == device},
-                partial(map, FusedKernel.profile),
-                name=lambda kernel: f"{len(kernel.ops)} fused ops",
-                on_disk=self.on_disk,
-                on_progress=self.on_progress,
-            )
+        profiles = measured_by_device(
+            usable,
+            lambda kernel: kernel.device,
+            FusedKernel.profile,
+            name=lambda kernel: f"{len(kernel.ops)} fused ops",
+            on_disk=self.on_disk,
+            on_progress=self.on_progress,
+        )
         known = (profiles[name] if (name := str(kernel)) in usable else None for kernel in kernels)
         return [p if p is not None and p.seconds < s else None for p, s in zip(known, alone, strict=True)]
 

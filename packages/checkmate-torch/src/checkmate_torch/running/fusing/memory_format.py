@@ -40,7 +40,8 @@ def with_channels_last(gm: GraphModule) -> list[Node]:
     Returns:
         the nodes that were added. There is none for an image that has the format already.
     """
-    if any(_changes_size(node) or _depends_on_format(node) for node in _all_nodes(gm)):
+    graphs = [inner.graph for inner in gm.modules() if isinstance(inner, GraphModule)]
+    if any(_changes_size(node) or _depends_on_format(node) for graph in graphs for node in graph.nodes):
         return []
     known = set(gm.graph.nodes)
     for node in [node for node in gm.graph.nodes if node.target in _FUNCTIONS and node.args]:
@@ -92,11 +93,6 @@ def _contiguous(value: object) -> object:
     return tree_map_only(Tensor, Tensor.contiguous, value)
 
 
-def _all_nodes(gm: GraphModule) -> list[Node]:
-    """The nodes of a graph and of the graphs inside of it."""
-    return [node for inner in gm.modules() if isinstance(inner, GraphModule) for node in inner.graph.nodes]
-
-
 def _changes_size(node: Node) -> bool:
     value = node.meta.get("example_value")
     return isinstance(value, Tensor) and any(isinstance(n, torch.SymInt) for n in value.shape)
@@ -131,19 +127,19 @@ def _may_write(node: Node) -> bool:
     return any(arg is True for arg in given) or (name.endswith("_") and not name.endswith("__"))
 
 
+def _image(arg: object) -> Tensor | None:
+    """The tensor of four dimensions that a node shows, if it does."""
+    value = arg.meta.get("example_value") if isinstance(arg, Node) else None
+    return value if isinstance(value, Tensor) and value.dim() == 4 else None
+
+
 def _is_image(arg: object) -> bool:
     """Whether a node shows several channels of more than one pixel."""
-    value = arg.meta.get("example_value") if isinstance(arg, Node) else None
-    if not isinstance(value, Tensor) or value.dim() != 4:
-        return False
-    return value.shape[1] != 1 and value.shape[2:].numel() != 1
+    x = _image(arg)
+    return x is not None and x.shape[1] != 1 and x.shape[2:].numel() != 1
 
 
 def _is_contiguous_image(arg: object) -> bool:
-    value = arg.meta.get("example_value") if isinstance(arg, Node) else None
-    return (
-        isinstance(value, Tensor)
-        and value.device.type == "cpu"
-        and value.dim() == 4
-        and not value.is_contiguous(memory_format=torch.channels_last)
-    )
+    x = _image(arg)
+    channels_last = torch.channels_last
+    return x is not None and x.device.type == "cpu" and not x.is_contiguous(memory_format=channels_last)

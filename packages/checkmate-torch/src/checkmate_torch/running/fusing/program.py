@@ -50,22 +50,10 @@ class Fusion:
         return replace(solution, timeline=simulate(solution.problem.graph, self.schedule))
 
 
-def fused(
-    traced: TracedGraph,
-    schedule: Schedule,
-    budget: int,
-    measuring: Measuring,
-) -> Fusion:
+def fused(traced: TracedGraph, schedule: Schedule, budget: int, measuring: Measuring) -> Fusion:
     """Fuse ops of a schedule wherever that stays within the budget and, in measured seconds, is faster.
 
-    Args:
-        traced: the step, with the cost of each op alone.
-        schedule: of its graph, with a peak within the budget.
-        budget: bytes.
-        measuring: of the kernels.
-
-    Raises:
-        ProfilerBusyError: inside a profiler or a memory meter.
+    ``traced`` has the cost of each op alone. The schedule's peak is within the budget, in bytes.
     """
     graph = traced.graph
     windows = gathered(traced, schedule.sequence.tolist())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch.fx import Node
@@ -19,59 +18,25 @@ from checkmate_torch.tracing.traced_graph import TracedGraph
 
 __all__ = ["gathered"]
 
-_aten = torch.ops.aten
 _FUNCTIONS = (
-    "_batch_norm_with_update_functional",
-    "_fused_rms_norm",
-    "_fused_rms_norm_backward",
-    "_log_softmax",
-    "_log_softmax_backward_data",
-    "_native_batch_norm_legit",
-    "_native_batch_norm_legit_functional",
-    "_softmax",
-    "_softmax_backward_data",
-    "_to_copy",
-    "amax",
-    "amin",
-    "arange",
-    "constant_pad_nd",
-    "full",
-    "full_like",
-    "hardswish",
-    "hardswish_backward",
-    "linalg_vector_norm",
-    "mean",
-    "native_batch_norm_backward",
-    "native_group_norm",
-    "native_group_norm_backward",
-    "native_layer_norm",
-    "native_layer_norm_backward",
-    "new_zeros",
-    "nll_loss_backward",
-    "nll_loss_forward",
-    "select_backward",
-    "slice_backward",
-    "sum",
-    "var",
-    "var_mean",
-    "zeros",
-    "zeros_like",
+    *("_batch_norm_with_update_functional", "_fused_rms_norm", "_fused_rms_norm_backward"),
+    *("_log_softmax", "_log_softmax_backward_data", "_native_batch_norm_legit"),
+    *("_native_batch_norm_legit_functional", "_softmax", "_softmax_backward_data", "_to_copy", "amax"),
+    *("amin", "arange", "constant_pad_nd", "full", "full_like", "hardswish", "hardswish_backward"),
+    *("linalg_vector_norm", "mean", "native_batch_norm_backward", "native_group_norm"),
+    *("native_group_norm_backward", "native_layer_norm", "native_layer_norm_backward", "new_zeros"),
+    *("nll_loss_backward", "nll_loss_forward", "select_backward", "slice_backward", "sum", "var"),
+    *("var_mean", "zeros", "zeros_like"),
 )
 """Functions of PyTorch that its compiler fuses, besides those with the tag ``pointwise``."""
 
 
 def gathered(traced: TracedGraph, sequence: Sequence[int]) -> list[tuple[int, ...]]:
-    """The runs of a schedule, those together that one kernel may compute.
+    """The runs of a schedule, with repeats, as windows: together are those that one kernel may compute.
 
     Between two ops that can't be fused, ops that read each other's results are a window. No op of a window
-    reads one of another window of the same stretch, so that their order does not matter.
-
-    Args:
-        traced: the step.
-        sequence: ops in the order of their runs, with repeats.
-
-    Returns:
-        the same runs as windows; an op that is not fused is a window of one.
+    reads one of another window of the same stretch, so that their order does not matter. An op that is not
+    fused is a window of one.
     """
     graph = traced.graph
     fusible = [node is not None and _is_fusible(node) for node in traced.nodes]
@@ -145,16 +110,11 @@ def _is_fusible(node: Node) -> bool:
     )
 
 
-@cache
 def _is_fused(op: OpOverload) -> bool:
-    if op.overloadpacket is _aten.copy:
-        return False
-    return torch.Tag.pointwise in op.tags or op.overloadpacket in _packets()
-
-
-@cache
-def _packets() -> frozenset[object]:
-    return frozenset(getattr(_aten, name) for name in _FUNCTIONS if hasattr(_aten, name))
+    name = op.overloadpacket.__name__
+    return name != "copy" and (
+        torch.Tag.pointwise in op.tags or (op.namespace == "aten" and name in _FUNCTIONS)
+    )
 
 
 def _is_plain(x: torch.Tensor) -> bool:

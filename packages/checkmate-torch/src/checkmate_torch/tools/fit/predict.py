@@ -35,7 +35,7 @@ from checkmate.units import parse_budget
 from checkmate_torch.adapters.frontend import made_by
 from checkmate_torch.api.trace import TracedModel, trace
 from checkmate_torch.capture.arguments import Loss
-from checkmate_torch.costs.price import Workspaces
+from checkmate_torch.costs.price import workspaces_of
 from checkmate_torch.costs.workspaces import library_bytes
 from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
 from checkmate_torch.ops.device import Target, for_target
@@ -254,7 +254,7 @@ def _peaks_of_code(
     step: PlainStep, traced: TracedModel | None, update: UpdateBytes, libraries: int
 ) -> tuple[int, int]:
     """Both peaks in bytes, from the step of the model's own code."""
-    known = None if traced is None else Workspaces.of(traced.graph, traced.traced.nodes)
+    known = {} if traced is None else workspaces_of(traced.graph, traced.traced.nodes)
     updating = step.moments[-1][0] + update.workspace
     besides = update.state + libraries
     return besides + max(step.peak(known), updating), besides + updating
