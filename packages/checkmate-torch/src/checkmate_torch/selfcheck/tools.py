@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -28,12 +28,12 @@ def checks(setup: Setup) -> Iterator[Check]:
     yield Check("memory_meter counts a known block of code", partial(_meter, setup))
     yield Check("an op's workspace and time are measured", partial(_op, setup))
     yield Check('budget="auto"', partial(_auto, setup))
-    for name, run in (
-        ("a planned step on a side stream", _stream),
-        ("a planned step in a CUDA graph is refused", _graph),
-    ):
-        needs_gpu = Answer(passed=None, verdict="needs a GPU")
-        yield Check(name, partial(run, setup) if setup.large else lambda: needs_gpu)
+    yield Check("a planned step on a side stream", partial(_on_gpu, _stream, setup))
+    yield Check("a planned step in a CUDA graph is refused", partial(_on_gpu, _graph, setup))
+
+
+def _on_gpu(run: Callable[[Setup], Answer], setup: Setup) -> Answer:
+    return run(setup) if setup.large else Answer(passed=None, verdict="needs a GPU")
 
 
 def _loop(setup: Setup) -> Loop:

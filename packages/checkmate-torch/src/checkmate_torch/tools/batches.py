@@ -20,10 +20,11 @@ from torch import nn
 from checkmate import Budget, BudgetError, DFGraph, Progress, Solution, floor, keep_all_peak
 from checkmate.framework import decide
 from checkmate.heuristics import FirstFit
-from checkmate.units import format_bytes, parse_bytes
-from checkmate_torch.api.trace import budget_in_bytes, options_for, plan, trace
+from checkmate.units import format_bytes
+from checkmate_torch.api.trace import allocated_for, options_for, plan, trace
 from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.ops.device import Target
+from checkmate_torch.planning.decide import budget_bytes
 from checkmate_torch.planning.options import ModelSettings, Options
 from checkmate_torch.private import fake_mode
 
@@ -107,7 +108,7 @@ def max_batch_size(
             f"budget {budget!r} is a share of the plain step's peak, which is another one for each batch: "
             f"write bytes, as {format_bytes(2**33)!r}, or 'auto'"
         )
-    options = replace(options, budget=parse_bytes(budget_in_bytes(options.budget, model)))
+    options = replace(options, budget=budget_bytes(options, allocated_for(model, ()), 0))
 
     def inputs(n: int) -> object:
         with fake_mode():
