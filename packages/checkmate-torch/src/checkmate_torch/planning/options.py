@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self, TypedDict, cast, get_args
 
 from torch import Tensor
@@ -178,10 +178,6 @@ class Options(CommonOptions):
     def is_share(self) -> bool:
         """Whether the budget is a share of the plain step's peak."""
         return isinstance(self.budget, float) or (isinstance(self.budget, str) and "%" in self.budget)
-
-    def with_state(self, size: int) -> Self:
-        """The same options for an optimizer that keeps ``size`` bytes."""
-        return replace(self, optimizer_bytes=size)
 
     @classmethod
     def parse(
