@@ -12,7 +12,7 @@ from pages import table
 __all__ = ["markdown"]
 
 _SHOWN = ("times", "largest")
-"""Slices whose rows are shown one by one."""
+"""Slices of release 0.1, whose rows are shown one by one."""
 
 
 def markdown(folder: Path) -> str:

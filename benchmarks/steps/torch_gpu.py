@@ -7,6 +7,7 @@ where they differ, with those of a second plain run, and of ``torch.compile(back
 
 from __future__ import annotations
 
+import statistics
 import time
 
 import torch
@@ -14,7 +15,6 @@ import torch
 from checkmate_torch.selfcheck.answers import Setup, finite
 from checkmate_torch.selfcheck.bits import References
 from checkmate_torch.selfcheck.loop import Loop, Outcome, difference, forget_all, setup_on
-from checkmate_torch.selfcheck.times import step_seconds
 from steps.process import Row, answer, failed
 from steps.torch_step import facts_of
 from zoo.torch_sizes import NETWORKS
@@ -89,7 +89,7 @@ class _Steps:
         facts: Row = {"peak": outcome.peak, "live": outcome.live, "reserved": outcome.reserved}
         if outcome is not self._references.plain() and self.task["bits"]:
             facts |= self._compared(outcome)
-        return facts | {"step_s": step_seconds(loop, self.task["spend_s"])}
+        return facts | {"step_s": _step_seconds(loop, self.task["spend_s"])}
 
     def _compared(self, outcome: Outcome) -> Row:
         references = self._references
@@ -99,6 +99,24 @@ class _Steps:
             over_traced = difference(outcome, references.traced())[0]
             facts |= {"noise": references.noise(), "over_aot_eager": finite(over_traced)}
         return facts
+
+
+def _step_seconds(loop: Loop, spent_s: float) -> float:
+    """Median seconds of a step, of at least five steps.
+
+    Args:
+        loop: has run its first steps already.
+        spent_s: seconds for all steps.
+    """
+    seconds: list[float] = []
+    end = time.perf_counter() + spent_s
+    while len(seconds) < 5 or time.perf_counter() < end:
+        start = time.perf_counter()
+        loop.step()
+        if loop.setup.large:
+            torch.cuda.synchronize(loop.setup.device)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_bad_settings_are_refused_with_the_way_out() -> None:
 def test_auto_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[torch.device] = []
     monkeypatch.setattr(
-        "checkmate_torch.api.trace.obtainable_bytes", lambda device: asked.append(device) or 200 * 1024
+        "checkmate_torch.planning.decide.obtainable_bytes", lambda device: asked.append(device) or 200 * 1024
     )
     found = max_batch_size(inputs, network(), "auto", cost_model="flops", solver="keep-all")
     assert found.size > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -29,24 +29,10 @@ __all__ = ["Executor", "RunnableModel"]
 class Executor:
     """The executor ``torch``: runs what :func:`trace` returns, and programs for ``checkmate run --torch``."""
 
-    @overload
-    def bind(
-        self, traced: TracedModel, schedule: Schedule, *, watch: Watch | None = None
-    ) -> CompiledModule: ...
-    @overload
-    def bind(
-        self, traced: TracedTraining, schedule: Schedule, *, watch: Watch | None = None
-    ) -> CompiledStep: ...
     def bind(
         self, traced: TracedModel | TracedTraining, schedule: Schedule, *, watch: Watch | None = None
     ) -> CompiledModule | CompiledStep:
-        """As :func:`bind`.
-
-        Args:
-            traced: a model or a step, with real parameters.
-            schedule: of its graph.
-            watch: called with each op right before it runs, and with the number of ops at the end.
-        """
+        """As :func:`checkmate_torch.bind`."""
         return bind(traced, schedule, watch=watch)
 
     def prepare(

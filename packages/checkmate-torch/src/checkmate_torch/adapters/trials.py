@@ -67,16 +67,8 @@ class ModelTrial:
         """The model with its loss, workspaces measured."""
         self.restore()
         loss = self.loss if self.loss_in_graph else None
-        zero = 0 if self.loss_in_graph else None
-        return trace(
-            self.model,
-            self._input,
-            loss=loss,
-            cost_model="flops",
-            workspaces=True,
-            loss_bytes=zero,
-            cache=False,
-        )
+        settings: TracingSettings = {"cost_model": "flops", "workspaces": True, "cache": False}
+        return trace(self.model, self._input, loss=loss, **settings)
 
     def plain(self) -> Sequence[npt.NDArray[Any]]:
         """Loss, gradients and buffers after one step of plain PyTorch."""

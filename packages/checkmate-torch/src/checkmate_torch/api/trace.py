@@ -8,15 +8,16 @@ roofline and FLOPs run nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from checkmate import Budget, Solution, UnsupportedModelError
-from checkmate.framework import TracedStep, in_bytes
+from checkmate.framework import TracedStep
 from checkmate.report import Kind
 from checkmate_torch.api.compile import CompiledModule
 from checkmate_torch.capture.arguments import Loss, check_loss, check_module
@@ -24,26 +25,16 @@ from checkmate_torch.capture.dynamo_capture import captured, stopped
 from checkmate_torch.capture.fake_twins import arguments_of, on_fakes
 from checkmate_torch.costs.meter import resident_bytes
 from checkmate_torch.memory.plain_step import PlainStep, plain_step_of_code
-from checkmate_torch.ops.device import Target, for_target, obtainable_bytes
+from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.planning.decide import decide_step
 from checkmate_torch.planning.options import ModelSettings, Options, TracingModelSettings
 from checkmate_torch.planning.planner import Tracer
 from checkmate_torch.planning.split_step import SplitStep
 from checkmate_torch.planning.stages import PricedStep
-from checkmate_torch.private import (
-    FakeTensor,
-    plain_call,
-    tree_leaves,
-)
+from checkmate_torch.private import FakeTensor, plain_call, tree_leaves
 from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = [
-    "TracedModel",
-    "WithLoss",
-    "budget_in_bytes",
-    "plan",
-    "trace",
-]
+__all__ = ["TracedModel", "WithLoss", "allocated_for", "options_for", "plan", "trace"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -103,10 +94,7 @@ def trace(
     >>> traced.graph.cost_unit, traced.graph.base_size > 2**30
     ('flop', True)
     """
-    target = Target.parse(device)
-    with for_target(target):
-        options = options_for(target, **settings)
-        return _traced(model, example_inputs, loss, options, target)
+    return _traced(model, example_inputs, loss, device, settings)
 
 
 def plan(
@@ -138,13 +126,14 @@ def plan(
         InfeasibleBudgetError: if no schedule was found; says which budget would do.
         UnsupportedModelError, CostError: as :func:`trace`.
     """
-    target = Target.parse(device)
-    with for_target(target):
-        options = options_for(target, budget=budget, **settings)
-        traced = _traced(model, example_inputs, loss, options, target)
-    allocated = _allocated(model, example_inputs)
+    traced = _traced(model, example_inputs, loss, device, {"budget": budget, **settings})
     return decide_step(
-        options, traced.graph, traced.account, allocated, plain_peak=traced.plain_peak, throw=throw
+        traced.options,
+        traced.graph,
+        traced.account,
+        allocated_for(model, example_inputs),
+        plain_peak=traced.plain_peak,
+        throw=throw,
     )
 
 
@@ -159,29 +148,28 @@ def options_for(target: Target | None, **settings: Any) -> Options:
     return Options.parse(**settings)
 
 
-def budget_in_bytes(budget: Budget, model: nn.Module, example_inputs: object = ()) -> Budget:
-    """The budget; ``"auto"`` is replaced by the bytes that a step of the model may hold on its device now.
-
-    Raises:
-        BudgetError: if the free memory of the device is unknown.
-    """
-    device, resident = _allocated(model, example_inputs)
-    return in_bytes(Options.parse(budget=budget), device, resident, partial(obtainable_bytes, device)).budget
-
-
 def _traced(
-    model: nn.Module, example_inputs: object, loss: Loss | None, options: Options, target: Target | None
+    model: nn.Module,
+    example_inputs: object,
+    loss: Loss | None,
+    device: str | torch.device | None,
+    settings: Mapping[str, Any],
 ) -> TracedModel:
-    check_module(model)
-    check_loss(loss)
-    if isinstance(model, CompiledModule):
-        model = model.original
-    plain = _followed(model, example_inputs, loss)
-    mode, twin, args, kwargs = on_fakes(model, example_inputs, None if target is None else target.device)
-    whole = twin if loss is None else WithLoss(twin, loss)
-    run = captured(plain_call, Tracer(step=SplitStep(options=options, module=twin)))
-    with mode, torch.enable_grad():
-        done: PricedStep | None = stopped(run, whole, *args, **kwargs)
+    target = Target.parse(device)
+    with for_target(target):
+        options = options_for(target, **settings)
+        check_module(model)
+        check_loss(loss)
+        if isinstance(model, CompiledModule):
+            model = model.original
+        plain: PlainStep | None = None
+        with suppress(UnsupportedModelError):
+            plain = plain_step_of_code(model, example_inputs, loss)
+        mode, twin, args, kwargs = on_fakes(model, example_inputs, None if target is None else target.device)
+        whole = twin if loss is None else WithLoss(twin, loss)
+        run = captured(plain_call, Tracer(step=SplitStep(options=options, module=twin)))
+        with mode, torch.enable_grad():
+            done: PricedStep | None = stopped(run, whole, *args, **kwargs)
     if done is None:
         raise UnsupportedModelError(
             "no parameter and no input of the model needs a gradient, so there is no backward pass to plan: "
@@ -197,14 +185,6 @@ def _traced(
         plain_peak=done.plain_peak if plain is None else _plain_peak(plain, done),
         plain=plain,
     )
-
-
-def _followed(model: nn.Module, example_inputs: object, loss: Loss | None) -> PlainStep | None:
-    """The plain step of the model's own code; None if it can't be followed, or its loss is not known."""
-    try:
-        return plain_step_of_code(model, example_inputs, loss)
-    except UnsupportedModelError:
-        return None
 
 
 def _plain_peak(step: PlainStep, done: PricedStep) -> int:
@@ -227,7 +207,7 @@ class WithLoss(nn.Module):
         return self.loss(self.model(*args, **kwargs))
 
 
-def _allocated(model: nn.Module, example_inputs: object) -> tuple[torch.device, int]:
+def allocated_for(model: nn.Module, example_inputs: object) -> tuple[torch.device, int]:
     """The device of a model, and the bytes that it and its inputs hold there; fake tensors hold none."""
     values = [*model.parameters(), *model.buffers(), *tree_leaves(arguments_of(example_inputs))]
     tensors = [x for x in values if isinstance(x, Tensor) and not x.is_meta]

@@ -7,10 +7,10 @@ They are to :func:`~checkmate_torch.compile_step` what ``trace`` and ``plan`` ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import nn
@@ -86,11 +86,9 @@ def trace_step(
     >>> [op.name for op in traced.graph.ops if op.name.startswith("update")]
     ['update of weight', 'update of bias']
     """
-    target = Target.parse(device)
     of_step, others = split_settings(settings)
-    options = options_for(target, **others)
     step = WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step)
-    done = _traced(step, example_inputs, options, target)
+    done, options = _traced(step, example_inputs, device, others)
     if done.updates is None:
         raise RuntimeError("a whole step was traced without its updates")
     return TracedTraining(
@@ -141,11 +139,9 @@ def plan_step(
     >>> solution.peak <= solution.problem.budget, solution.overhead
     (True, 0.0)
     """
-    target = Target.parse(device)
     of_step, others = split_settings(settings)
-    options = options_for(target, budget=budget, **others)
     step = WholeStep(model=model, loss_fn=loss_fn, optimizer=optimizer, **of_step)
-    done = _traced(step, example_inputs, options, target)
+    done, options = _traced(step, example_inputs, device, {"budget": budget, **others})
     return decide_step(
         options,
         done.graph,
@@ -159,10 +155,14 @@ def plan_step(
 
 
 def _traced(
-    step: WholeStep, example_inputs: tuple[object, ...], options: Options, target: Target | None
-) -> PricedStep:
+    step: WholeStep,
+    example_inputs: tuple[object, ...],
+    named: str | torch.device | None,
+    settings: Mapping[str, Any],
+) -> tuple[PricedStep, Options]:
     """The traced step, of the model itself, or of a twin on fake tensors without memory or for a device."""
-    updates = step.updates()
+    target = Target.parse(named)
+    options, updates = options_for(target, **settings), step.updates()
     device = None if target is None else target.device
     mode: AbstractContextManager[object] = nullcontext()
     if device is not None or any(map(is_memoryless, step.model.parameters())):
@@ -179,7 +179,7 @@ def _traced(
         raise UnsupportedModelError(
             "the loss depends on no parameter that requires a gradient: there is nothing to train"
         )
-    return done
+    return done, options
 
 
 def _twin(step: WholeStep, mode: FakeTensorMode, device: torch.device | None) -> WholeStep:

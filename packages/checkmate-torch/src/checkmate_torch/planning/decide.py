@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,25 +16,23 @@ from checkmate.report import Account
 from checkmate.units import parse_budget
 from checkmate_torch.costs.price import price
 from checkmate_torch.distributed.ranks import Ranks, decided_together, priced_together
-from checkmate_torch.memory.account import ResidentBytes
 from checkmate_torch.ops.device import obtainable_bytes
 from checkmate_torch.planning.options import Options
-from checkmate_torch.planning.step_plan import StepPlan
+from checkmate_torch.tracing.traced_graph import TracedGraph
 
-__all__ = ["LEAST_S", "budget_bytes", "decide_step", "least_memory", "log_plan", "price_step"]
+__all__ = ["LEAST_S", "budget_bytes", "decide_step", "least_memory", "price_step"]
 
 LEAST_S = 2.0
 """Seconds to look for the least peak, and that a solver has at least for one of several graphs."""
-_log = logging.getLogger(__name__)
 
 
-def price_step(options: Options, graph: DFGraph, nodes: Sequence[Node | None]) -> DFGraph:
-    """The graph with the costs and workspaces of the options' cost model, the same on all ranks.
+def price_step(options: Options, traced: TracedGraph, nodes: Sequence[Node | None]) -> TracedGraph:
+    """A traced step with the costs and workspaces of the options' cost model, the same on all ranks.
 
     Args:
         options: how to plan.
-        graph: without costs.
-        nodes: the FX node of each op; None = it costs nothing.
+        traced: without costs.
+        nodes: the FX node to price for each op; None = it costs nothing.
 
     Raises:
         RankError: if the ranks that plan together have different graphs. Else as
@@ -48,7 +46,8 @@ def price_step(options: Options, graph: DFGraph, nodes: Sequence[Node | None]) -
         on_disk=options.cache,
         on_progress=options.listener(),
     )
-    return priced_together(Ranks.of(options.process_group), graph, measured)
+    graph = priced_together(Ranks.of(options.process_group), traced.graph, measured)
+    return replace(traced, graph=graph)
 
 
 def decide_step(
@@ -82,7 +81,7 @@ def decide_step(
     """
     if plain_peak is None:
         plain_peak = keep_all_peak(graph) if plain is None else plain.peak(graph)
-    budget = budget_bytes(options, graph, allocated, plain_peak)
+    budget = budget_bytes(options, allocated, plain_peak)
     problem = Problem(graph=graph, budget=budget, time_limit=options.time_limit, fixed_order=fixed_order)
 
     def solve(budget: int) -> Solution:
@@ -94,22 +93,13 @@ def decide_step(
         raise account.explained(error, graph, plain_peak) from None
 
 
-def budget_bytes(
-    options: Options, graph: DFGraph, allocated: tuple[torch.device, int], plain_peak: int | None
-) -> int:
-    """The budget in bytes; a share is one of plain PyTorch's peak, or else of the graph's keep-all peak."""
+def budget_bytes(options: Options, allocated: tuple[torch.device, int], plain_peak: int) -> int:
+    """The budget in bytes; a share is one of plain PyTorch's peak."""
     device, resident = allocated
     options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
-    return parse_budget(options.budget, keep_all_peak(graph) if plain_peak is None else plain_peak)
+    return parse_budget(options.budget, plain_peak)
 
 
 def least_memory(graph: DFGraph, time_limit: float = LEAST_S) -> Solution:
     """The schedule of the least known peak that keeps the base order; its budget is that peak."""
     return minimum_budget(graph, fixed_order=True, time_limit=time_limit)
-
-
-def log_plan(plans: Sequence[StepPlan], holdings: ResidentBytes) -> None:
-    """Log the latest plan with the shapes of its batch."""
-    label = ", ".join(str(tuple(x.shape)) for x in holdings.batch)
-    text = repr(plans[-1].solution)  # handlers may keep the record: it must not hold the plan
-    _log.info("plan %d, for %s: %s", len(plans), label, text)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from torch.fx import GraphModule, Node
 
-from checkmate import InfeasibleBudgetError, Problem, Schedule
+from checkmate import InfeasibleBudgetError
 from checkmate_torch.distributed.ranks import Ranks
 from checkmate_torch.planning.decide import price_step
 from checkmate_torch.planning.options import Options
 from checkmate_torch.running.fusing import (
-    Fusion,
     Measuring,
     fuse_chains,
-    fused,
     in_plain_format,
     undo,
     with_channels_last,
@@ -42,16 +40,6 @@ class Fusing:
 
     measuring: Measuring
     moved: Sequence[Node]
-
-    def program(self, traced: TracedGraph, schedule: Schedule, problem: Problem) -> Fusion:
-        """The program of a decided step.
-
-        Args:
-            traced: the step.
-            schedule: of its graph, within the budget.
-            problem: that was solved.
-        """
-        return fused(replace(traced, graph=problem.graph), schedule, problem.budget, self.measuring)
 
 
 def fused_or_not(gm: GraphModule, options: Options, compiled: Callable[[Fusing | None], _Call]) -> _Call:
@@ -82,9 +70,7 @@ def fused_or_not(gm: GraphModule, options: Options, compiled: Callable[[Fusing |
 
 
 def priced_with_chains(
-    trace: Callable[[], TracedGraph],
-    options: Options,
-    fusing: Fusing | None,
+    trace: Callable[[], TracedGraph], options: Options, fusing: Fusing | None
 ) -> tuple[TracedGraph, TracedGraph]:
     """The priced step to decide for, and the same step as plain PyTorch runs it, without fused ops.
 
@@ -94,12 +80,12 @@ def priced_with_chains(
         fusing: None = each op runs alone.
     """
     unpriced = trace()
-    traced = plain = replace(unpriced, graph=price_step(options, unpriced.graph, unpriced.nodes))
+    traced = plain = price_step(options, unpriced, unpriced.nodes)
     if fusing is None:
         return traced, plain
     if fusing.moved:
-        plain = replace(traced, graph=price_step(options, unpriced.graph, in_plain_format(traced.nodes)))
+        plain = price_step(options, unpriced, in_plain_format(unpriced.nodes))
     if fuse_chains(traced, fusing.measuring):
         again = trace()
-        traced = replace(again, graph=price_step(options, again.graph, again.nodes))
+        traced = price_step(options, again, again.nodes)
     return traced, plain

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, TypedDict, cast
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self, TypedDict, cast, get_args
 
 from torch import Tensor
 from torch.amp import GradScaler
@@ -38,7 +38,6 @@ __all__ = [
 
 Lowering = Literal["eager", "inductor"]
 """How the ops of a schedule run; see :class:`TrainingSettings`."""
-_LOWERINGS: tuple[Lowering, ...] = ("eager", "inductor")
 _log = logging.getLogger(__name__)
 
 
@@ -180,10 +179,6 @@ class Options(CommonOptions):
         """Whether the budget is a share of the plain step's peak."""
         return isinstance(self.budget, float) or (isinstance(self.budget, str) and "%" in self.budget)
 
-    def with_state(self, size: int) -> Self:
-        """The same options for an optimizer that keeps ``size`` bytes."""
-        return replace(self, optimizer_bytes=size)
-
     @classmethod
     def parse(
         cls,
@@ -209,22 +204,17 @@ class Options(CommonOptions):
             check_optimizer(optimizer)
         check_loss(loss)
         check_max_plans(max_plans)
+        if lowering not in get_args(Lowering):
+            raise ValueError(f"no lowering {lowering!r}: there are {list(get_args(Lowering))}")
         return super(Options, cls).parse(  # explicit: a dataclass with slots is a new class
             optimizer_bytes=0 if optimizer is None else optimizer_bytes(optimizer),
             loss_bytes=None if loss_bytes is None else parse_bytes(loss_bytes),
             process_group=checked_group(process_group),
-            lowering=_checked_lowering(lowering),
+            lowering=lowering,
             max_plans=max_plans,
             loss=loss,
             **settings,
         )
-
-
-def _checked_lowering(lowering: str) -> Lowering:
-    for known in _LOWERINGS:
-        if lowering == known:
-            return known
-    raise ValueError(f"no lowering {lowering!r}: there are {list(_LOWERINGS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

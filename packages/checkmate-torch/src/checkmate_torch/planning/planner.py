@@ -8,8 +8,9 @@ pass run as they are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from torch.fx import GraphModule
@@ -17,14 +18,16 @@ from torch.fx import GraphModule
 from checkmate_torch.capture.dynamo_capture import Stop
 from checkmate_torch.capture.recurrent_ops import with_recurrent_ops
 from checkmate_torch.capture.target_kernels import with_kernels_of_target
-from checkmate_torch.planning.decide import log_plan
 from checkmate_torch.planning.fusing import Fusing, fused_or_not
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.stages import Captured, PricedStep, Step
 from checkmate_torch.planning.step_plan import StepPlan
 from checkmate_torch.private import Halves, Joint, compile_joint
+from checkmate_torch.running.fusing import fused
 
 __all__ = ["Planner", "Tracer"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
@@ -65,7 +68,9 @@ class Planner:
         solution = self.step.decide(step)
         schedule, fusion = step.schedule(solution), None
         if fusing is not None:
-            fusion = fusing.program(step.traced, schedule, solution.problem)
+            problem = solution.problem
+            traced = replace(step.traced, graph=problem.graph)
+            fusion = fused(traced, schedule, problem.budget, fusing.measuring)
             schedule, solution = fusion.schedule, fusion.solution(solution)
         halves = self.step.emit(step, solution, schedule, fusion)
         self.plans.append(
@@ -79,7 +84,9 @@ class Planner:
                 in_pieces=step.captured.continues or step.captured.earlier.depth > 0,
             )
         )
-        log_plan(self.plans, step.holdings)
+        shapes = ", ".join(str(tuple(x.shape)) for x in step.holdings.batch)
+        text = repr(solution)  # handlers may keep the record: it must not hold the plan
+        _log.info("plan %d, for %s: %s", len(self.plans), shapes, text)
         return halves
 
 

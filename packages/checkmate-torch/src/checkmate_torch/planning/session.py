@@ -168,7 +168,7 @@ class Session:
         more = size - self.options.optimizer_bytes
         if self.given is not None or more <= 0:
             return None
-        options = self.options.with_state(size)
+        options = replace(self.options, optimizer_bytes=size)
         if self.charge(Kind.OPTIMIZER, size, options):
             return None
         _log.info(

@@ -10,7 +10,7 @@ from functools import partial
 from torch import nn
 from torch.fx import GraphModule
 
-from checkmate import Problem, Schedule, Solution, simulate
+from checkmate import Problem, Schedule, Solution, keep_all_peak, simulate
 from checkmate.framework import schedule_of
 from checkmate.report import Kind
 from checkmate.units import format_bytes
@@ -152,7 +152,8 @@ class SplitStep(Step):
         return Solution.found(problem, timeline, solver="least-memory")
 
     def _budget(self, step: PricedStep) -> int:
-        return budget_bytes(self.options, step.graph, step.holdings.allocated(), step.plain_share)
+        whole = keep_all_peak(step.graph) if step.plain_share is None else step.plain_share
+        return budget_bytes(self.options, step.holdings.allocated(), whole)
 
     def emit(self, step: PricedStep, solution: Solution, schedule: Schedule, fusion: Fusion | None) -> Halves:
         """Two graphs, whose runs are noted, so that calls inside of each other are known."""

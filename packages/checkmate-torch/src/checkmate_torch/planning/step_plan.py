@@ -28,11 +28,11 @@ __all__ = ["GivenSchedule", "StepPlan", "Viewable"]
 
 _NOT_FOLLOWED = (
     "the peak of plain PyTorch could not be predicted: that of the planned graph without recomputation takes "
-    "its place, also where the budget is a share",
+    "its place, also where the budget is a share"
 )
 _IN_PIECES = (
     "this is one of several calls of a step, which share the budget; it does not bound the tensors of the "
-    "code between them",
+    "code between them"
 )
 
 
@@ -112,17 +112,17 @@ class StepPlan:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Further facts about the predicted peak."""
-        unknown: tuple[str, ...] = _NOT_FOLLOWED if self.plain_peak is None else ()
-        if self.loss_guess:
-            unknown += (
-                f"loss outside of the model: {format_bytes(self.loss_guess)} are a rule of thumb; pass loss= "
-                "or loss_bytes=",
-            )
-        if self.in_pieces:
-            unknown = (*unknown, *_IN_PIECES)
-        if self.fusion is not None:
-            unknown = (*unknown, str(self.fusion))
-        return unknown
+        guess = (
+            f"loss outside of the model: {format_bytes(self.loss_guess)} are a rule of thumb; pass loss= or "
+            "loss_bytes="
+        )
+        remarks = {
+            _NOT_FOLLOWED: self.plain_peak is None,
+            guess: self.loss_guess > 0,
+            _IN_PIECES: self.in_pieces,
+            str(self.fusion): self.fusion is not None,
+        }
+        return tuple(remark for remark, holds in remarks.items() if holds)
 
 
 class Viewable(HasPlans[StepPlan]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import GeneratorType
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -33,6 +33,8 @@ __all__ = ["PlannedTraining"]
 
 _Kind = tuple[bool, int, tuple[bool, ...]]
 """Of a call: whether it is planned apart with held gradients, its depth, and which parameters are trained."""
+_Runs = dict[_Kind, Callable[..., object]]
+"""The captured graphs that calls of each kind run."""
 torch.compiler.assume_constant_result(is_captured)  # type: ignore[no-untyped-call]
 _WHY_A_BREAK = (
     "Checkmate plans this model; torch.compile around it would drop the budget. Compile it alone, or leave "
@@ -81,8 +83,8 @@ class PlannedTraining(Viewable):
         module = model if holds_model else cast("nn.Module", weakref.proxy(model))
         self._session = Session(options=options, given=given, module=module)
         self._in_place = not holds_model
-        self._earlier: _Earlier | None = None
-        self._runs: dict[_Kind, Callable[..., object]] = {}
+        self._runs: _Runs = {}
+        self._earlier: tuple[Generation, _Runs] | None = None  # found to count too little
         self._in_pieces = False
         on_steps(self._count_state_of)
 
@@ -101,7 +103,7 @@ class PlannedTraining(Viewable):
         """The plans so far: one for each kind of inputs that was trained with."""
         if self._session.plans or self._earlier is None:
             return tuple(self._session.plans)
-        return tuple(self._earlier.generation.plans)
+        return tuple(self._earlier[0].plans)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run the model's forward pass; plan first if inputs of this kind are new.
@@ -185,9 +187,9 @@ class PlannedTraining(Viewable):
         """Go back to plans that count too little, if any, because no others are within the budget."""
         if self._earlier is None:
             return False
-        earlier, self._earlier = self._earlier, None
-        self._session.restore(earlier.generation)
-        self._runs = earlier.runs
+        generation, self._runs = self._earlier
+        self._earlier = None
+        self._session.restore(generation)
         self._session.warnings.once(
             "infeasible",
             "with the optimizer's state or with all calls of a step, no plan is within the budget: training "
@@ -232,7 +234,7 @@ class PlannedTraining(Viewable):
 
     def _plan_again(self, options: Options) -> None:
         """Drop the captured graphs, so that the next call plans with other options or other decisions."""
-        self._earlier = _Earlier(self._session.restart(options), self._runs)
+        self._earlier = self._session.restart(options), self._runs
         self._runs = {}
 
     def _excess(self) -> str:
@@ -259,10 +261,3 @@ class PlannedTraining(Viewable):
             return
         if options := self._session.count_states(optimizer):
             self._plan_again(options)
-
-
-class _Earlier(NamedTuple):
-    """Plans that were found to count too little, and the captured graphs that follow them."""
-
-    generation: Generation
-    runs: dict[_Kind, Callable[..., object]]

@@ -143,7 +143,7 @@ class UnbrokenStep(Step):
         cls, step: WholeStep, updates: Updates, options: Options, given: GivenSchedule | None = None
     ) -> Self:
         """How to plan a whole step, with the bytes that its optimizer keeps now."""
-        options = options.with_state(optimizer_bytes(updates.optimizer))
+        options = replace(options, optimizer_bytes=optimizer_bytes(updates.optimizer))
         return cls(module=step.model, updates=updates, options=options, given=given)
 
     def capture(self, gm: GraphModule, inputs: Sequence[object]) -> Captured:

@@ -6,7 +6,7 @@ AOTAutograd describes the inputs and outputs of its graphs in ``meta["desc"]``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -37,7 +37,6 @@ __all__ = [
     "PlainAOTInput",
     "SavedForBackwardsAOTOutput",
     "TangentAOTInput",
-    "activation_memory_budget",
     "compile_joint",
     "compile_with_inductor",
     "mark_boxed",
@@ -167,11 +166,6 @@ def _undecomposed(*names: str) -> Iterator[None]:
         for op, key, kernel in removed:
             op.py_kernels[key] = kernel
             op._dispatch_cache.clear()
-
-
-def activation_memory_budget(share: float) -> AbstractContextManager[object]:
-    """Context manager: PyTorch's own partitioner keeps this share of the bytes that it would keep."""
-    return torch._functorch.config.patch(activation_memory_budget=share)  # type: ignore[no-any-return]
 
 
 def mark_boxed(call: Boxed) -> Boxed:

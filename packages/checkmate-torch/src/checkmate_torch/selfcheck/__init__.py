@@ -22,7 +22,7 @@ def register(cli: click.Group) -> None:
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     @click.pass_context
     def selfcheck(ctx: click.Context, /, arguments: tuple[str, ...]) -> None:
-        """Check this machine and its PyTorch: bits, peaks, times, tools; --help lists the options."""
+        """Check this machine and its PyTorch: bits, peaks, tools; --help lists the options."""
         from checkmate_torch.selfcheck.__main__ import main
 
         ctx.exit(main(arguments))

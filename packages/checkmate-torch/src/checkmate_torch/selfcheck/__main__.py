@@ -23,7 +23,7 @@ from checkmate_torch.selfcheck.slices import END, SLICES, encoded, rows_from_pro
 
 __all__ = ["main"]
 
-_WEIGHTS = {"bits": 4, "truth": 4, "tools": 1, "times": 4, "largest": 3}
+_WEIGHTS = {"bits": 4, "truth": 6, "tools": 1}
 _GRACE_S = 60.0
 """Seconds for the start of a slice, and for its last check after the time of the slice."""
 _PACKAGES = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "triton", "numpy")
@@ -98,7 +98,7 @@ def _version(distribution: str) -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m checkmate_torch.selfcheck",
-        description="Check Checkmate on this machine: bits, peaks, times, largest batches, tools.",
+        description="Check Checkmate on this machine: bits, peaks, tools.",
     )
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=("cpu", "cuda"), default=default, help="default: %(default)s")

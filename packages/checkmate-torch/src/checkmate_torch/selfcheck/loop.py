@@ -210,15 +210,16 @@ def forget_all() -> None:
         torch.cuda.empty_cache()
 
 
-def _uncounted_bytes(setup: Setup) -> int:
-    """Bytes of a GPU that libraries keep after their first calls, beyond the workspaces that plans count."""
+def setup_on(device: torch.device) -> Setup:
+    """The setup for a device.
+
+    On a GPU, the bytes that libraries keep after their first calls, beyond the workspaces that plans count,
+    are measured, and reserved.
+    """
+    setup = Setup(device=device)
+    if not setup.large:
+        return setup
     for network in NETWORKS:
         Loop(network, setup, 1).step()
     forget_all()
-    return max(0, torch.cuda.memory_allocated(setup.device) - library_bytes(setup.device))
-
-
-def setup_on(device: torch.device) -> Setup:
-    """The setup for a device; on a GPU, the bytes that libraries keep there are measured, and reserved."""
-    setup = Setup(device=device)
-    return replace(setup, reserve=_uncounted_bytes(setup)) if setup.large else setup
+    return replace(setup, reserve=max(0, torch.cuda.memory_allocated(device) - library_bytes(device)))

@@ -13,12 +13,11 @@ from math import prod
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from checkmate_torch.selfcheck.answers import Setup
 from checkmate_torch.tools.demo import Block
 
-__all__ = ["NETWORKS", "Network", "checkpoint_blocks", "networks"]
+__all__ = ["NETWORKS", "Network", "networks"]
 
 _CLASSES = 10
 _DROPOUT = 0.1
@@ -80,24 +79,6 @@ class _WithLoss(nn.Module):
             if logits.ndim == 4:  # as rows of pixels: on a GPU the loss of images adds up in any order
                 logits = logits.movedim(1, -1)
             return functional.cross_entropy(logits.flatten(0, -2), target)
-
-
-class _Blocks(nn.ModuleList):
-    """Layers in a row; if ``checkpointed``, each is computed again in the backward pass."""
-
-    checkpointed = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self:
-            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
-        return x
-
-
-def checkpoint_blocks(model: nn.Module) -> None:
-    """Let ``torch.utils.checkpoint`` compute each block of a network again in the backward pass."""
-    for module in model.modules():
-        if isinstance(module, _Blocks):
-            module.checkpointed = True
 
 
 class _Residual(nn.Sequential):
@@ -177,15 +158,15 @@ def _convolutions(before: int, after: int) -> nn.Sequential:
 
 def _mlp(large: bool) -> nn.Module:
     width = 1024 if large else 64
-    return nn.Sequential(_Blocks(_dense(width) for _ in range(6)), nn.Linear(width, _CLASSES))
+    return nn.Sequential(*(_dense(width) for _ in range(6)), nn.Linear(width, _CLASSES))
 
 
 def _cnn(large: bool) -> nn.Module:
     width = 64 if large else 8
     stem = nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
     sizes = ((1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 4, 2), (4, 4, 1))
-    blocks = _Blocks(Block(before * width, after * width, stride) for before, after, stride in sizes)
-    return nn.Sequential(stem, blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, _CLASSES))
+    blocks = (Block(before * width, after * width, stride) for before, after, stride in sizes)
+    return nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, _CLASSES))
 
 
 def _unet(large: bool) -> nn.Module:
@@ -196,9 +177,9 @@ def _unet(large: bool) -> nn.Module:
 def _gpt(large: bool) -> nn.Module:
     words, length, width, layers = (16384, 1024, 768, 6) if large else (256, 64, 64, 3)
     attention = (_Residual(nn.LayerNorm(width), _Attention(width)) for _ in range(layers))
-    blocks = _Blocks(nn.Sequential(mixing, _dense(width)) for mixing in attention)
+    blocks = (layer for mixing in attention for layer in (mixing, _dense(width)))
     head = nn.Linear(width, words, bias=False)
-    return nn.Sequential(_Embedding(words, length, width), blocks, nn.LayerNorm(width), head)
+    return nn.Sequential(_Embedding(words, length, width), *blocks, nn.LayerNorm(width), head)
 
 
 def _lstm(large: bool) -> nn.Module:

@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 import torch
 
 from checkmate import InfeasibleBudgetError
-from checkmate_torch.selfcheck import bits, largest, times, tools, truth
+from checkmate_torch.selfcheck import bits, tools, truth
 from checkmate_torch.selfcheck.answers import FAILED, LATE, Answer, Check, Setup
 from checkmate_torch.selfcheck.loop import forget_all, setup_on
 
@@ -30,8 +30,6 @@ SLICES: Mapping[str, Callable[[Setup], Iterator[Check]]] = {
     "bits": bits.checks,
     "truth": truth.checks,
     "tools": tools.checks,
-    "times": times.checks,
-    "largest": largest.checks,
 }
 """By name, in the order in which they run."""
 COMMAND = (sys.executable, "-m", "checkmate_torch.selfcheck")

@@ -1,9 +1,8 @@
 """The largest batch within a budget: the greatest n for which a training step over n examples can be planned.
 
-A step over more examples never needs less memory, so doubling and bisection find n. Sizes are tried with
-counted costs, because timing the ops of each new shape would take most of the search; two traced sizes tell
-where to start. A size that passes is planned with the caller's settings. The costs and workspaces that a plan
-measured correct the sizes that are tried after it, and the size above the answer is planned, too.
+A step over more examples never needs less memory, so doubling and bisection find n: first with counted costs,
+because timing the ops of each new shape would take most of the search, then with plans as the caller wants
+them. Two traced sizes stand for all others where bytes are linear in n.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ import torch
 from torch import nn
 
 from checkmate import Budget, BudgetError, DFGraph, Progress, Solution, floor, keep_all_peak
-from checkmate.framework import AUTO, decide
+from checkmate.framework import decide
 from checkmate.heuristics import FirstFit
-from checkmate.units import format_bytes, parse_bytes
-from checkmate_torch.api.trace import budget_in_bytes, options_for, plan, trace
+from checkmate.units import format_bytes
+from checkmate_torch.api.trace import allocated_for, options_for, plan, trace
 from checkmate_torch.capture.arguments import Loss
 from checkmate_torch.ops.device import Target
+from checkmate_torch.planning.decide import budget_bytes
 from checkmate_torch.planning.options import ModelSettings, Options
 from checkmate_torch.private import fake_mode
 
@@ -81,9 +81,8 @@ def max_batch_size(
         most: the largest size to try.
         loss: as in :func:`trace`; must take the output for any number of examples.
         device: the device to plan for, as in :func:`trace`.
-        **settings: as in :func:`plan`, for the plans of sizes that pass a trial with counted costs. But
-            ``time_limit`` is in seconds for the whole search, default 300: afterwards no larger size is
-            tried, the largest one that is known to fit is planned, and a warning is logged.
+        **settings: as in :func:`plan`. But ``time_limit`` is in seconds for the whole search, default 300:
+            afterwards no larger size is tried, and a warning is logged.
 
     Raises:
         BudgetError: if the budget can't be read, or is a share.
@@ -104,7 +103,12 @@ def max_batch_size(
         raise ValueError(f"most is {most!r}, must be a number of examples ≥ 1")
     time_limit = settings.pop("time_limit", _TIME_S)
     options = options_for(Target.parse(device), budget=budget, **settings)
-    options = replace(options, budget=_in_bytes(options.budget, model))
+    if options.is_share:
+        raise BudgetError(
+            f"budget {budget!r} is a share of the plain step's peak, which is another one for each batch: "
+            f"write bytes, as {format_bytes(2**33)!r}, or 'auto'"
+        )
+    options = replace(options, budget=budget_bytes(options, allocated_for(model, ()), 0))
 
     def inputs(n: int) -> object:
         with fake_mode():
@@ -120,7 +124,8 @@ def max_batch_size(
         return plan(model, inputs(n), options.budget, loss=loss, device=device, **asked)
 
     with options.planning("largest batch: tracing"):
-        return _Search(traced, planned, options, max_overhead, time_limit).found(most)
+        allowed = math.inf if max_overhead is None else max_overhead
+        return _Search(traced, planned, options, allowed, time_limit).found(most)
 
 
 def largest(fits: Callable[[int], bool], most: int, start: int) -> int:
@@ -149,9 +154,8 @@ class _Search:
     """The state of a search.
 
     Attributes:
-        graphs: the graph with counted costs of each size that was traced.
         plans: the plan of each size that was planned.
-        tried: for each size that was tried, whether it fits.
+        tried: for each of these sizes, whether it fits.
     """
 
     def __init__(
@@ -159,32 +163,27 @@ class _Search:
         traced: Callable[[int], DFGraph],
         planned: Callable[[int, float], Solution],
         options: Options,
-        max_overhead: float | None,
+        max_overhead: float,
         time_limit: float,
     ) -> None:
         """Search with two functions of the size: its counted graph, and its plan within some seconds."""
         self._trace, self._plan = traced, planned
         self.options, self.time_limit, self.started = options, time_limit, time.monotonic()
-        self.budget = int(options.budget)
-        self.most_overhead = math.inf if max_overhead is None else max_overhead
-        self._is_counted = options.cost_model == "flops" and not options.workspaces
-        self.graphs: dict[int, DFGraph] = {}
+        self.budget, self.max_overhead = int(options.budget), max_overhead
         self.plans: dict[int, Solution] = {}
         self.tried: dict[int, bool] = {}
 
     def found(self, most: int) -> LargestBatch:
         """The largest of 1 … ``most`` that fits."""
-        size = largest(self._fits, most, max(self._guess(most), 1))
-        # What a trial with corrected costs refused may have a plan.
-        if not self._is_counted and not self.is_late:
-            size = largest(self._has_plan, most, size + 1)
+        guess = max(self._guess(most), 1)
+        size = largest(lambda n: not self.is_late and self._fits(n), most, guess)
         if self.is_late:
             if size == 0:
-                size = next((n for n in (self._largest_plain(), 1) if self._is_planned(n)), 0)
+                size = next((n for n in (guess, 1) if self._fits(n)), 0)
             _log.warning(
                 "the time limit of %g s ended the search: more than %d may fit", self.time_limit, size
             )
-        self._is_planned(size or 1)
+        self._fits(size or 1)
         return LargestBatch(size=size, solution=self.plans[size or 1], tried=self.tried)
 
     @property
@@ -207,64 +206,15 @@ class _Search:
 
         return largest(fits, most, b)
 
-    def _largest_plain(self) -> int:
-        """The largest traced size that fits without recomputation; 1 if none does."""
-        return max((n for n, graph in self.graphs.items() if keep_all_peak(graph) <= self.budget), default=1)
-
-    def _fits(self, n: int) -> bool:
-        """Whether a size passes its trial and can be planned; after the time limit, whether that is known."""
-        if self.is_late and (self.plans or n not in self.graphs):
-            return False
-        if self._is_solved(self._corrected(self._traced(n), n)):
-            return self._has_plan(n)
-        return self._noted(n, False)
-
-    def _has_plan(self, n: int) -> bool:
-        """Whether the plan with the caller's settings is good; after the time limit, whether one is known."""
-        if self.is_late and self.plans and n not in self.plans:
-            return False
-        return self._is_planned(n)
-
-    def _is_planned(self, n: int) -> bool:
-        """Whether the plan with the caller's settings is within the budget and the overhead."""
-        if n not in self.plans:
-            self._report(f"planning for {n} examples")
-            self.plans[n] = self._plan(n, sorted([*_PLAN_S, self.time_limit / 2])[1])
-            text = repr(self.plans[n])  # handlers may keep the record: it must not hold the plan
-            _log.info("%d examples: %s", n, text)
-            self._noted(n, self._is_good(self.plans[n]))
-        return self.tried[n]
-
-    def _noted(self, n: int, fits: bool) -> bool:
-        self.tried[n] = fits
-        self._report(f"{n} examples {'fit' if fits else 'do not fit'}")
-        return fits
-
     def _traced(self, n: int) -> DFGraph:
-        if n not in self.graphs:
-            self._report(f"tracing a step over {n} examples")
-            self.graphs[n] = self._trace(n)
-        return self.graphs[n]
-
-    def _corrected(self, graph: DFGraph, n: int) -> DFGraph:
-        """The graph with costs and workspaces of the last plan, in proportion to n; or unchanged."""
-        if self._is_counted or not self.plans:
-            return graph
-        at, plan = list(self.plans.items())[-1]
-        twin = plan.problem.graph
-        if not _have_same_ops(graph, twin):
-            return graph
-        ops = tuple(
-            replace(op, cost=other.cost * n / at, workspace=max(op.workspace, other.workspace * n // at))
-            for op, other in zip(graph.ops, twin.ops, strict=True)
-        )
-        return replace(graph, ops=ops, cost_unit=twin.cost_unit)
+        self._report(f"tracing a step over {n} examples")
+        return self._trace(n)
 
     def _is_solved(self, graph: DFGraph) -> bool:
         """Whether a schedule within the budget and the overhead is found soon."""
         if keep_all_peak(graph) <= self.budget:
             return True
-        if floor(graph).size > self.budget or self.is_late:
+        if floor(graph).size > self.budget:
             return False
         seconds = min(_TRIAL_S, self.time_limit / 10, _TRIAL_OP_S * graph.n_ops)
         asked = replace(self.options, cache=False, time_limit=seconds, progress=False, on_progress=None)
@@ -272,8 +222,19 @@ class _Search:
         solutions = (decide(graph, self.budget, each, fixed_order=True, throw=False) for each in tries)
         return any(map(self._is_good, solutions))
 
+    def _fits(self, n: int) -> bool:
+        """Whether the plan with the caller's settings is within the budget and the overhead."""
+        if n not in self.plans:
+            self._report(f"planning for {n} examples")
+            self.plans[n] = self._plan(n, sorted([*_PLAN_S, self.time_limit / 2])[1])
+            self.tried[n] = self._is_good(self.plans[n])
+            text = repr(self.plans[n])  # handlers may keep the record: it must not hold the plan
+            _log.info("%d examples: %s", n, text)
+            self._report(f"{n} examples {'fit' if self.tried[n] else 'do not fit'}")
+        return self.tried[n]
+
     def _is_good(self, solution: Solution) -> bool:
-        return solution.timeline is not None and solution.overhead <= self.most_overhead
+        return solution.timeline is not None and solution.overhead <= self.max_overhead
 
     def _report(self, step: str) -> None:
         _log.debug("%s", step)
@@ -307,19 +268,3 @@ def _on_line(one: DFGraph, two: DFGraph, share: float) -> DFGraph:
     )
     fixed = round(on_line(one.fixed_size, two.fixed_size))
     return replace(one, tensors=tensors, ops=ops, fixed_size=fixed)
-
-
-def _in_bytes(budget: Budget, model: nn.Module) -> int:
-    """The budget in bytes, read once.
-
-    Raises:
-        BudgetError: if it can't be read, or is a share.
-    """
-    if budget == AUTO:
-        return int(budget_in_bytes(budget, model))
-    if isinstance(budget, float) or (isinstance(budget, str) and "%" in budget):
-        raise BudgetError(
-            f"budget {budget!r} is a share of the plain step's peak, which is another one for each batch: "
-            f"write bytes, as {format_bytes(2**33)!r}, or 'auto'"
-        )
-    return parse_bytes(budget)

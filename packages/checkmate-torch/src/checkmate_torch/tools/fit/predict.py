@@ -49,6 +49,8 @@ Factory = Callable[..., Sequence[object]]
 """Maps a batch size, and a sequence length where there are any, to ``(model, example_inputs)`` or
 ``(model, example_inputs, loss)``."""
 
+_Made = tuple[nn.Module, object, Loss | None]
+"""What a factory makes: model, example inputs, and the loss if the model does not return it."""
 _TIME_S = 2.0
 
 
@@ -148,15 +150,14 @@ class FitRequest:
 
     def answer(self, batch: int, sequence: int | None) -> tuple[Fit, tuple[str, str]]:
         """Predict one cell; returns it with a description of the model and the name of the optimizer."""
-        model, example_inputs, loss = self._made(batch, sequence)
+        made = model, _, _ = self._made(batch, sequence)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = self.optimizer(trained) if self.optimizer is not None and trained else None
-        captured = self._captured(model, example_inputs, loss, optimizer)
-        traced = captured if isinstance(captured, TracedModel) else None
-        plain, updating = self._peaks(captured, model, example_inputs, loss, optimizer)
+        captured = self._captured(made, optimizer)
+        plain, updating = self._peaks(made, captured, optimizer)
         least, lowest = None, None
-        if traced is not None:
-            least = minimum_budget(traced.graph, fixed_order=True, time_limit=self.time_limit)
+        if isinstance(captured, TracedModel):
+            least = minimum_budget(captured.graph, fixed_order=True, time_limit=self.time_limit)
             lowest = min(max(least.peak or plain, updating), plain)
         cell = Fit(
             batch=batch,
@@ -171,24 +172,20 @@ class FitRequest:
         return cell, (_described(model), "" if optimizer is None else type(optimizer).__name__)
 
     def _peaks(
-        self,
-        captured: TracedModel | UnsupportedModelError,
-        model: nn.Module,
-        example_inputs: object,
-        loss: Loss | None,
-        optimizer: Optimizer | None,
+        self, made: _Made, captured: TracedModel | UnsupportedModelError, optimizer: Optimizer | None
     ) -> tuple[int, int]:
         """The peak of the plain step and the peak of its update, in bytes.
 
         Raises:
             UnsupportedModelError: if the model's code can neither be followed nor captured.
         """
-        places = [p.device for p in model.parameters()] or [torch.device("cpu")]
+        model, example_inputs, loss = made
+        place = next((p.device for p in model.parameters()), torch.device("cpu"))
         traced = captured if isinstance(captured, TracedModel) else None
         step = None if traced is None else traced.plain
         with for_target(self.target):
             update = UpdateBytes() if optimizer is None else update_bytes(optimizer)
-            libraries = library_bytes(places[0] if self.target is None else self.target.device)
+            libraries = library_bytes(place if self.target is None else self.target.device)
             if step is None:
                 step = plain_step_of_code(model, example_inputs, loss)
         if step is not None:
@@ -197,10 +194,9 @@ class FitRequest:
             raise captured
         return _peaks_of_graph(captured, update)
 
-    def _captured(
-        self, model: nn.Module, example_inputs: object, loss: Loss | None, optimizer: Optimizer | None
-    ) -> TracedModel | UnsupportedModelError:
+    def _captured(self, made: _Made, optimizer: Optimizer | None) -> TracedModel | UnsupportedModelError:
         """The traced step, or the reason why it can't be captured."""
+        model, example_inputs, loss = made
         settings = {"progress": False} | self.settings
         if self.target is None or self.target.name is None:
             settings = {"cost_model": "flops"} | settings
@@ -210,7 +206,7 @@ class FitRequest:
         except UnsupportedModelError as error:
             return error
 
-    def _made(self, batch: int, sequence: int | None) -> tuple[nn.Module, object, Loss | None]:
+    def _made(self, batch: int, sequence: int | None) -> _Made:
         """Call the factory, and cast what it makes to the requested dtype."""
         sizes = (batch,) if sequence is None else (batch, sequence)
         try:

@@ -101,7 +101,11 @@ class FitTable:
     def __str__(self) -> str:
         """The table as text."""
         head = ("batch", "sequence", "plain peak", "least peak", "verdict")
-        rows = [head, *self.rows()]
+        rows = [head]
+        for cell in self.cells:
+            sequence = "" if cell.sequence is None else str(cell.sequence)
+            least = "unknown" if cell.least_peak is None else format_bytes(cell.least_peak)
+            rows.append((str(cell.batch), sequence, format_bytes(cell.plain_peak), least, cell.verdict))
         widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
         lines = ["  ".join(cell.rjust(n) for cell, n in zip(row, widths, strict=True)) for row in rows]
         return "\n".join([self.title(), *lines])
@@ -111,19 +115,6 @@ class FitTable:
         budgets = {cell.budget for cell in self.cells if cell.budget is not None}
         within = f"within {format_bytes(min(budgets))}" if budgets else ""
         return ", ".join(filter(None, (self.model, self.optimizer, self.device, within)))
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """Batch, sequence, plain peak, least peak and verdict of each cell, as text."""
-        return [
-            (
-                str(cell.batch),
-                "" if cell.sequence is None else str(cell.sequence),
-                format_bytes(cell.plain_peak),
-                "unknown" if cell.least_peak is None else format_bytes(cell.least_peak),
-                cell.verdict,
-            )
-            for cell in self.cells
-        ]
 
     def to_json(self) -> bytes:
         """The table as a JSON object; bytes are integers. A cell has its verdict besides its attributes."""
