@@ -20,7 +20,7 @@ from checkmate.plugins import CostModel
 from checkmate_tf.costs.flops import flops_of, number_format
 from checkmate_tf.costs.profile import NoRoomError, NotMeasurableError, constant_inputs, profile_in_turn
 from checkmate_tf.ops.device import device_of_this_machine, machine_of, memory_limit
-from checkmate_tf.ops.storages import calls_functions, is_compiled, lender
+from checkmate_tf.ops.storages import calls_functions, is_compiled, lender, nbytes
 from checkmate_tf.private import called_code, is_stateful
 
 __all__ = ["price", "profile_ops"]
@@ -177,6 +177,4 @@ def _shape(tensor: tf.Tensor) -> object:
 def _by_bytes(op: tf.Operation) -> OpProfile:
     if op.type in _SOURCES:
         return _FREE
-    tensors = [t for t in (*op.inputs, *op.outputs) if t.dtype not in _OPAQUE]
-    size = sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors)
-    return by_bytes(size)
+    return by_bytes(sum(nbytes(t) for t in (*op.inputs, *op.outputs) if t.dtype not in _OPAQUE))

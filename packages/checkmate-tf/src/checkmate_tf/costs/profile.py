@@ -24,7 +24,7 @@ import tensorflow as tf
 from checkmate.cost import OpProfile
 from checkmate_tf.costs.events import Execution, Trace, TraceRecorder
 from checkmate_tf.ops.storages import is_compiled, lender, nbytes
-from checkmate_tf.private import FuncGraph, copy_functions, emit_op, grappler_off, resource_spec, runnable
+from checkmate_tf.private import FuncGraph, copy_functions, emit_op, grappler_off, resource_specs, runnable
 
 __all__ = ["NoRoomError", "NotMeasurableError", "constant_inputs", "profile_in_turn"]
 
@@ -277,10 +277,10 @@ def _real(tensor: tf.Tensor | tf.TensorSpec) -> tf.Tensor:
 
 def _variable(handle: tf.Tensor) -> tf.Variable:
     """A variable like the one behind a handle, with made-up values."""
-    spec = resource_spec(handle)
-    if spec is None or not spec.shape.is_fully_defined():
+    specs = resource_specs(handle)
+    if len(specs) != 1 or not specs[0].shape.is_fully_defined():
         raise NotMeasurableError("the shape of a variable is not known")
-    return tf.Variable(_real(spec))
+    return tf.Variable(_real(specs[0]))
 
 
 @cache

@@ -155,7 +155,7 @@ class Needs:
         self._roots[op.name] = {}
         if output.dtype == tf.resource:
             self._handle[op.name, 0] = op.name
-            self.variables[op.name] = private.resource_bytes(output)
+            self.variables[op.name] = sum(map(nbytes, private.resource_specs(output)))
         elif op.type != "Const":
             self._roots[op.name] = {Buffer(op.name, "output", 0): None}
 
