@@ -150,11 +150,8 @@ def optimized(graph: Any, keep: Iterable[str]) -> Any:
 
     ``If`` and ``While`` stay whole: as dataflow of dead and living tensors they could not be scheduled. The
     inputs become ``_Arg`` nodes, as in the functions that TensorFlow runs: Grappler does not know the shape
-    of a variable behind a placeholder, and would leave x · 1, another buffer, in the graph.
-
-    Args:
-        graph: a :data:`FuncGraph`.
-        keep: names of ops that must stay.
+    of a variable behind a placeholder, and would leave x · 1, another buffer, in the graph. The ops in
+    ``keep`` stay, by name.
     """
     exported = saver.export_meta_graph(graph_def=graph.as_graph_def(), graph=graph)
     arguments = {t.op.name: (k, t) for k, t in enumerate(graph.inputs)}
@@ -227,9 +224,7 @@ def runnable(graph: Any) -> Callable[..., Sequence[tf.Tensor]]:
 def nodes_of(function: Any, graph: Any) -> tuple[Any, dict[str, str]]:
     """The body of a ``FunctionDef`` as a ``GraphDef``, placeholders first, and its tensors' names there.
 
-    Args:
-        function: the function.
-        graph: a :data:`FuncGraph` with the functions that it calls.
+    The ``graph`` has the functions that it calls.
     """
     with graph.as_default():
         definition, names = function_def_to_graph.function_def_to_graph_def(function)

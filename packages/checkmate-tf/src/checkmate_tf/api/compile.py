@@ -102,7 +102,7 @@ class CompiledIteration(PlannedFunction):
         if not applied.built:
             applied.build(model.trainable_variables)
         step = tf.autograph.experimental.do_not_convert(iteration(model, scalar, applied))  # as Keras' own
-        super().__init__(step, options, optimizer=lambda: _variables(applied))
+        super().__init__(step, options, optimizer=lambda: [v.value for v in applied.variables])
         self.model, self.optimizer = model, applied
 
 
@@ -169,8 +169,3 @@ def _optimizer(optimizer: Any, model: keras.Model) -> keras.optimizers.Optimizer
     if model.dtype_policy.name == "mixed_float16" and not scales:
         return keras.optimizers.LossScaleOptimizer(found, name="loss_scale_optimizer")
     return found
-
-
-def _variables(optimizer: keras.optimizers.Optimizer) -> list[tf.Variable]:
-    """TensorFlow's variables of an optimizer."""
-    return [v.value if not isinstance(v, tf.Variable) else v for v in optimizer.variables]

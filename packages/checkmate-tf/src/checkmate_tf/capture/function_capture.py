@@ -83,10 +83,7 @@ class Captured:
 
 
 def capture(function: Any) -> Captured:
-    """Read a ``ConcreteFunction``.
-
-    Args:
-        function: with arguments of known shapes.
+    """Read a ``ConcreteFunction`` whose arguments have known shapes.
 
     Raises:
         UnsupportedFunctionError: if an op belongs to the control flow of TensorFlow 1.

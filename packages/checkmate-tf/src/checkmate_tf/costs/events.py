@@ -180,11 +180,7 @@ def _quiet() -> Iterator[None]:
 
     File descriptor 2 belongs to the whole process, so keep the block short.
     """
-    try:
-        saved = os.dup(2)
-    except OSError:  # a program without a console
-        yield
-        return
+    saved = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)

@@ -52,7 +52,7 @@ class NoRoomError(NotMeasurableError):
 def profile_in_turn(
     ops: Iterable[tf.Operation], device: str = "CPU:0"
 ) -> list[OpProfile | NotMeasurableError]:
-    """Run each op of a function's graph a few times and measure it, in one trace; return errors as such.
+    """Run each op a few times and measure it, in one trace; an op that can't run alone gives its error.
 
     Floating-point inputs are repeated random numbers. Integers and booleans are zero, so that indices stay in
     range, except a few whose values the graph knows, such as shapes, axes and paddings. The first run of an
@@ -64,9 +64,6 @@ def profile_in_turn(
         ops: with static shapes; without state, resources and functions. Each is taken from the iterable when
             the one before has run.
         device: ``"CPU:0"`` or ``"GPU:k"``.
-
-    Returns:
-        A profile for each op; or an error, if it can't run on such inputs, or its outputs have other shapes.
 
     Raises:
         ProfilerBusyError: inside another profiler or memory meter.
@@ -177,10 +174,7 @@ def _emitted(op: tf.Operation, inputs: Mapping[str, tf.Tensor], name: str) -> Se
 def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile]:
     """Number of an op → its profile, from a trace; an op that TensorFlow did not run has none.
 
-    Args:
-        trace: the events of all runs.
-        device: the device of the runs.
-        made: bytes of the outputs of each op.
+    ``made`` has the bytes of the outputs of each op.
     """
     runs: dict[int, list[Execution]] = {}
     for run in trace.executions:
@@ -206,10 +200,7 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
 def _run_compiled(run: Callable[[], object], device: str, made: int) -> OpProfile:
     """The profile of a function that XLA compiles, on a CPU: TensorFlow's trace does not name its kernels.
 
-    Args:
-        run: runs it.
-        device: the device of the runs.
-        made: bytes of its outputs.
+    ``made`` is the bytes of its outputs.
     """
     with tf.init_scope(), tf.device(device):
         seconds = [_seconds(run) for _ in range(_LEAST_RUNS)]

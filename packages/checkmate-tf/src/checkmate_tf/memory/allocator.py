@@ -71,9 +71,7 @@ def expected_bytes(
 def _least_limit(fits: Callable[[int], bool], live: int) -> int:
     """The memory within which the allocator finds room for all requests, with a margin.
 
-    Args:
-        fits: whether the allocator of a device with that many bytes does.
-        live: the most bytes that are live at once.
+    ``live`` is the most bytes that are live at once.
     """
     low, high = live, 2 * live
     while not fits(high):
@@ -87,12 +85,8 @@ def _least_limit(fits: Callable[[int], bool], live: int) -> int:
 def _fits(changes: Sequence[Changes], ahead: Set[int], base: int, gap: int, limit: int) -> bool:
     """Whether the allocator of a device with ``limit`` bytes finds room for all requests.
 
-    Args:
-        changes: what each copy requests and releases.
-        ahead: the copies whose workspace is requested before their outputs.
-        base: bytes that are resident from the start.
-        gap: bytes free before these.
-        limit: bytes of the device.
+    Copies in ``ahead`` request their workspace before their outputs; ``base`` bytes are resident from the
+    start, behind a gap.
     """
     allocator = Allocator(limit)
     sizes: dict[Value, int] = {}

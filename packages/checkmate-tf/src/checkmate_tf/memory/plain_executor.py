@@ -145,12 +145,7 @@ def plain_peak(
 ) -> int:
     """The bytes that a step will need at its peak as TensorFlow runs it without a plan, on this device.
 
-    Args:
-        traced: the step.
-        graph: its graph, which says what is resident from the start.
-        workspaces: bytes that an op needs only while it runs.
-        profiles: run times; those of other ops are estimated.
-        counts: the bytes to count, as in :func:`~checkmate_tf.memory.allocator.expected_bytes`.
+    Arguments as in :func:`plain_program` and :func:`~checkmate_tf.memory.allocator.expected_bytes`.
     """
     program, needs = plain_program(traced, workspaces, profiles, device_of_this_machine())
     return expected_bytes(program, needs, graph, counts)

@@ -61,11 +61,7 @@ class Options(CommonOptions):
         return super(Options, cls).parse(counts=counts, **settings)  # explicit: slots make a new class
 
     def usual_s(self, graph: DFGraph) -> float:
-        """Seconds in which the solver usually finds its best schedule, or the time limit that the user gave.
-
-        Args:
-            graph: the priced step.
-        """
+        """Seconds in which the solver usually finds its best schedule, or the user's own time limit."""
         if self.time_limit != Options().time_limit:
             return self.time_limit
         step_s = graph.ideal_cost if graph.cost_unit == "s" else 0.0

@@ -87,13 +87,7 @@ class PricedStep:
 
 
 def price_step(traced: TracedGraph, options: Options, optimizer: Collection[int] = ()) -> PricedStep:
-    """Price a traced step.
-
-    Args:
-        traced: the step.
-        options: the cost model, and whether workspaces are measured.
-        optimizer: ids of the handles of an optimizer's variables.
-    """
+    """Price a traced step; ``optimizer`` has the ids of the handles of an optimizer's variables."""
     profiles = _profiles(traced, options)
     options.report("counting bytes")
     workspaces = workspaces_of(traced, profiles)

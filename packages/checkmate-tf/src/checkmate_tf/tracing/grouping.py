@@ -21,12 +21,7 @@ _CLOSE = 4
 
 
 def groups_of(heavy: Sequence[Heavy], returned: Set[Buffer]) -> list[list[Heavy]]:
-    """The groups, each at the place of its last op.
-
-    Args:
-        heavy: the heavy ops of a step, in order.
-        returned: the buffers that the step returns.
-    """
+    """The groups of the heavy ops of a step, each at the place of its last op."""
     grouping = _Grouping(heavy=heavy, returned=returned)
     for k in range(len(heavy)):
         grouping.grow(k)
@@ -113,10 +108,6 @@ def results_first(groups: Sequence[list[Heavy]], returned: Set[Buffer]) -> list[
 
     Metrics may be traced after the updates. A metric reads results of the model, which a schedule may compute
     again; the updates would have to wait for that, with all gradients held.
-
-    Args:
-        groups: in the order of the step.
-        returned: the buffers that the step returns.
     """
     maker = {b: k for k, group in enumerate(groups) for h in group for b in h.makes}
     needs = [{maker[b] for h in group for b in h.reads if b in maker} - {k} for k, group in enumerate(groups)]

@@ -84,7 +84,7 @@ class TracedGraph:
                 yield from branch.heavy
 
 
-def trace(captured: Captured, *, name: str = "") -> TracedGraph:
+def trace(captured: Captured) -> TracedGraph:
     """The graph of a captured step, its costs 0, its updates where they were traced."""
     lists = tensor_lists_of(captured)
     needs = needs_of(captured.ops, captured.outputs, lists)
@@ -103,7 +103,6 @@ def trace(captured: Captured, *, name: str = "") -> TracedGraph:
         inputs=tuple(inputs),
         outputs=tuple(builder.outputs),
         fixed_size=captured.constants,
-        name=name,
     )
     return TracedGraph(
         captured=captured,
