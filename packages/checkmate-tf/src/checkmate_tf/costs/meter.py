@@ -20,7 +20,7 @@ from checkmate.errors import CheckmateError
 from checkmate_tf.costs.events import Allocation, TraceRecorder
 from checkmate_tf.ops.storages import nbytes
 
-__all__ = ["MemoryMeter", "NoStatisticsError", "memory_meter", "resident_bytes"]
+__all__ = ["MemoryMeter", "NoStatisticsError", "memory_meter"]
 
 
 class NoStatisticsError(CheckmateError, RuntimeError):
@@ -88,16 +88,6 @@ def memory_meter(*resident: object, device: str = "CPU:0") -> Iterator[MemoryMet
     with _meter_cpu(kind, resident) if kind.startswith("CPU") else _meter_gpu(kind) as meter:
         del resident  # the block may release them: keep nothing alive
         yield meter
-
-
-def resident_bytes(*resident: object) -> int:
-    """Bytes of the buffers of models, optimizers, variables, tensors and containers of these, each once.
-
-    >>> x = tf.zeros([256])
-    >>> resident_bytes(x, [tf.identity(x), {"weight": tf.Variable(tf.zeros([2]))}])
-    1032
-    """
-    return sum(_buffers_of(resident).values())
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from itertools import pairwise
 
-from checkmate_tf.ops.storages import calls_functions, is_elementwise, takes_over
+from checkmate_tf.ops.storages import TAKE_OVER, calls_functions, takes_over
 from checkmate_tf.tracing.needs import SMALL, Buffer, Heavy
 
 __all__ = ["groups_of", "in_sequence", "results_first"]
@@ -92,7 +92,7 @@ class _Grouping:
         the gradient does not: it reads activations. Nor does another update: the momenta need the gradient,
         the ops after them do not. An op that calls functions is not one update but many.
         """
-        prepares = all(is_elementwise(self.heavy[i].op) for i in self.groups[j])
+        prepares = all(self.heavy[i].op.type in TAKE_OVER for i in self.groups[j])
         update = bool(self.heavy[k].overwrites) and not calls_functions(self.heavy[k].op)
         return update and prepares and j + 1 == self.groups[k][0]
 
