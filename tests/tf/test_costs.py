@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import checkmate
 from checkmate.cost import DEVICES, OpProfile
-from checkmate.framework import measuring
+from checkmate.framework import pricing
 from checkmate_tf.capture.function_capture import capture
 from checkmate_tf.costs import price as costs
 from checkmate_tf.costs import profile
@@ -60,7 +60,7 @@ def bare(groups: list[tuple[tf.Operation, ...]]) -> checkmate.DFGraph:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty disk and an empty memory."""
     monkeypatch.setenv("CHECKMATE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(measuring, "_memory", {})
+    monkeypatch.setattr(pricing, "_memory", {})
     return tmp_path
 
 
@@ -89,7 +89,7 @@ def test_the_next_process_reads_measured_costs_from_disk(
     monkeypatch.setattr(OpProfile, "to_repeat", False)  # however busy this machine is
     first = priced(bare, groups)
     assert len(list(cache.rglob("*.json"))) == 1
-    measuring._memory.clear()
+    pricing._memory.clear()
     assert timed([op for group in groups for op in group]) == []
     assert priced(bare, groups).digest == first.digest
     assert first.cost_unit == "s"
@@ -210,7 +210,7 @@ def test_an_op_that_finds_no_room_to_be_measured_is_warned_of(
     def exhausted(op: tf.Operation, name: str) -> object:
         raise tf.errors.ResourceExhaustedError(None, None, "no memory is left")
 
-    monkeypatch.setattr(measuring, "_memory", {})
+    monkeypatch.setattr(pricing, "_memory", {})
     monkeypatch.setattr(profile, "_ready", exhausted)
     found = profile_ops([op for op in ops if op.type == "MatMul"][:1], on_disk=False)
     assert [known.workspace for known in found.values()] == [0]
