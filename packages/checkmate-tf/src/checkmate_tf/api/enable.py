@@ -111,12 +111,7 @@ class PlannedTraining(HasPlans[StepPlan]):
         """The plan for a batch. Only single ops are run.
 
         ``fit`` uses this plan for batches of the same shapes and dtypes. Keras converts floating-point arrays
-        to its own floating-point type.
-
-        Args:
-            x: inputs; each tensor may be a ``tf.TensorSpec``, here and below.
-            y: labels.
-            sample_weight: weights of the examples.
+        to its own floating-point type. Each tensor may be a ``tf.TensorSpec``.
 
         Raises:
             UnsupportedModelError: if the model runs eagerly, or is not enabled any more.
@@ -162,18 +157,14 @@ def _logs(model: keras.Model, data: Any) -> Any:
     enough only if it was built before; where we can't build it, TensorFlow traces once more.
     """
     optimizer = model.optimizer
-    if type(model).train_step is not keras.Model.train_step or optimizer is None or not _is_built(model):
+    built = model.built and all(layer.built for layer in model.layers)
+    if type(model).train_step is not keras.Model.train_step or optimizer is None or not built:
         return model.train_step(data)
     with made_at_once():
         if not optimizer.built and model.trainable_variables:
             with tf.init_scope(), keras.name_scope(optimizer.name):
                 optimizer.build(model.trainable_variables)
         return model.train_step(data)
-
-
-def _is_built(model: keras.Model) -> bool:
-    """Whether all variables of a model exist."""
-    return bool(model.built and all(layer.built for layer in model.layers))
 
 
 def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iterator[Any]], Any]:

@@ -132,18 +132,13 @@ class PlannedFunction(HasPlans[StepPlan]):
     def plan(self, *args: Any, **kwargs: Any) -> StepPlan:
         """The plan for these arguments; a ``tf.TensorSpec`` may replace a tensor. Only single ops are run.
 
-        Raises:
-            UnsupportedFunctionError, InfeasibleBudgetError: as by a call.
+        Raises as a call does.
         """
         return self._step(Signature.of(args, kwargs)[0]).plan
 
     @as_written
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
-        """The step that a plan for these arguments would be made for, to run by another schedule.
-
-        Raises:
-            UnsupportedFunctionError: as by a call.
-        """
+        """The step that a plan for these arguments would be made for, to run by another schedule."""
         with self._options.planning("tracing"):
             signature, _ = Signature.of(args, kwargs)
             function = self._concrete(signature)
@@ -218,7 +213,6 @@ class _Step:
     """A plan, and the step that runs by it.
 
     Attributes:
-        options: the settings, for progress reports.
         provisional: whether it was planned without measuring its ops.
         started: whether it has run eagerly.
         used: the number of its last use, counted over all steps of the function.

@@ -37,9 +37,7 @@ def trace(
     ``cost_model`` may name a device that this machine lacks.
 
     Raises:
-        CostError: if the cost model can't price the step.
-        UnsupportedModelError, UnsupportedKerasError, UnsupportedFunctionError, LossError, TypeError: as
-            :func:`~checkmate_tf.compile`.
+        CostError: if the cost model can't price the step; other errors as :func:`~checkmate_tf.compile`.
 
     >>> import tensorflow as tf
     >>> model = keras.Sequential([keras.Input([64]), keras.layers.Dense(256, "relu"), keras.layers.Dense(1)])
@@ -69,10 +67,7 @@ def plan(
 
     Raises:
         BudgetError: if the budget can't be read.
-        InfeasibleBudgetError: if no schedule was found; names a budget that works.
-        CostError, UnsupportedModelError, UnsupportedKerasError, UnsupportedFunctionError, LossError,
-            TypeError: as :func:`trace`.
+        InfeasibleBudgetError: if no schedule was found; names a budget that works. Others as :func:`trace`.
     """
-    options = Options.parse(budget=budget, **settings)
-    step = CompiledIteration(model, loss, optimizer, input_spec, options)
+    step = CompiledIteration(model, loss, optimizer, input_spec, Options.parse(budget=budget, **settings))
     return step.plan(specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))

@@ -102,10 +102,9 @@ class Trace:
 
     def on(self, device: str) -> tuple[Allocation, ...]:
         """The allocations in the memory of one device, ``"CPU:0"`` or ``"GPU:k"``."""
-        prefix = device.replace(":", "_") + "_" if device.startswith("GPU") else ""
-        if prefix:
-            return tuple(a for a in self.allocations if a.allocator.startswith(prefix))
-        return tuple(a for a in self.allocations if not a.allocator.startswith("GPU_"))
+        on_gpu = device.startswith("GPU")
+        prefix = device.replace(":", "_") + "_" if on_gpu else "GPU_"
+        return tuple(a for a in self.allocations if a.allocator.startswith(prefix) == on_gpu)
 
 
 class TraceRecorder:

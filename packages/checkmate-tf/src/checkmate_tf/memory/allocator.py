@@ -46,14 +46,7 @@ _WORKSPACE_FIRST = frozenset({"MaxPoolGrad"})
 def expected_bytes(
     program: Program, workspaces: Mapping[tf.Operation, int], graph: DFGraph, counts: Counts = "live"
 ) -> int:
-    """The bytes that a program needs at its peak.
-
-    Args:
-        program: the copies that run.
-        workspaces: bytes that an op needs only while it runs.
-        graph: the graph of the step, which says what is resident from the start.
-        counts: ``"live"`` or ``"allocator"``, as in :class:`~checkmate_tf.planning.options.Settings`.
-    """
+    """The bytes that a program needs at its peak; the graph says what is resident from the start."""
     live = graph.base_size + int(resident_bytes(program, workspaces).max(initial=0))
     if counts == "live":
         return live + min(_EARLIEST * SMALL, int(_EARLY * live))

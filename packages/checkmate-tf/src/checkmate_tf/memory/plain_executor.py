@@ -160,13 +160,8 @@ def plain_program(
     """The program of a step as TensorFlow runs it without a plan, and the workspaces of its ops.
 
     Where ops run side by side, what the earlier one reads and makes is held until the last one that starts
-    before its end, and its workspace is among the workspaces of the ops that start meanwhile.
-
-    Args:
-        traced: the step.
-        workspaces: bytes that an op needs only while it runs.
-        profiles: run times; those of other ops are estimated.
-        device: ``"CPU:0"`` or ``"GPU:k"``.
+    before its end, and its workspace is among the workspaces of the ops that start meanwhile. Run times of
+    ops without a profile are estimated.
     """
     ops = traced.captured.ops
     inputs = [list(op.inputs) for op in ops]  # TensorFlow takes time to list them

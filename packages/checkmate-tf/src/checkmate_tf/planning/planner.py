@@ -37,11 +37,7 @@ class Planner:
     optimizer: Collection[int] = ()
 
     def price(self, function: Any) -> PricedStep:
-        """The step that a plan of a ``ConcreteFunction`` would be made for.
-
-        Raises:
-            UnsupportedFunctionError: if the function can't be planned.
-        """
+        """The step that a plan of a ``ConcreteFunction`` would be made for; raises as :meth:`plan`."""
         return price_step(self._trace(function), self.options, self.optimizer)
 
     def plan(self, function: Any, like: StepPlan | None = None) -> StepPlan:

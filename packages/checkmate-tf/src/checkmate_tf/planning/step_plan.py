@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from checkmate import DFGraph, Schedule, Solution
 from checkmate.report import Account, HasPlans
@@ -61,10 +62,8 @@ class StepPlan(HasPlans["StepPlan"]):
         """The graph that was solved: the priced step with the bytes that are reserved."""
         return self.solution.problem.graph
 
-    @property
-    def modules(self) -> Sequence[str]:
-        """Empty: the names of TensorFlow's ops say where they come from."""
-        return ()
+    modules: ClassVar[Sequence[str]] = ()
+    """Empty: the names of TensorFlow's ops say where they come from."""
 
     @property
     def remarks(self) -> Sequence[str]:

@@ -196,7 +196,8 @@ class _Machine:
             if going.numbers is None and not condition.is_limited and len(sizes) > _SETTLED:
                 if len(set(sizes[-_SETTLED:])) > 1:
                     raise NotCountedError
-                return LoopRun(ops, peak), state.without_numbers()
+                unknown = [v._replace(numbers=None) if isinstance(v, Item) else v for v in state.values]
+                return LoopRun(ops, peak), unknown
             if going.numbers is not None and not going.numbers:
                 return LoopRun(ops, max(peak, state.size[0])), state.values
             made = len(self.buffers.sizes)
@@ -226,10 +227,6 @@ class _State:
     def size(self) -> tuple[int, int]:
         """Bytes held, and items in lists."""
         return self.held, sum(len(v.items) for v in self.values if isinstance(v, TensorList))
-
-    def without_numbers(self) -> list[Operand]:
-        """The values, where it is not known how often the loop runs."""
-        return [v._replace(numbers=None) if isinstance(v, Item) else v for v in self.values]
 
     def become(self, values: Sequence[Operand]) -> None:
         """Go on to the next iteration, whose values may be lists of this one, changed in their place."""
