@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import tensorflow as tf
@@ -149,9 +148,7 @@ class TraceRecorder:
         TraceRecorder.running = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stop, and read the recording."""
         TraceRecorder.running = False
         self._started.close()

@@ -48,7 +48,7 @@ def price(
         graph: without costs.
         groups: the TensorFlow ops behind each op, with static shapes.
         cost_model: a name, or a cost model.
-        profiles: of all ops, by :func:`profile_ops`, for the cost model ``"profiled"``.
+        profiles: of all ops, for the cost model ``"profiled"``.
         loops: loop → the ops that it runs, and how often.
         on_disk: whether the measured roofline of this CPU is kept on disk.
 

@@ -12,6 +12,7 @@ input as workspace, such as the gradient of max pooling without oneDNN, needs le
 from __future__ import annotations
 
 import time
+import timeit
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -203,18 +204,12 @@ def _run_compiled(run: Callable[[], object], device: str, made: int) -> OpProfil
     ``made`` is the bytes of its outputs.
     """
     with tf.init_scope(), tf.device(device):
-        seconds = [_seconds(run) for _ in range(_LEAST_RUNS)]
+        seconds = [timeit.timeit(run, number=1) for _ in range(_LEAST_RUNS)]
         with TraceRecorder() as recorder:
             outputs = run()
             del outputs
     live = np.cumsum([0, *(a.delta for a in recorder.trace.on(device) if not a.older)])
     return OpProfile.of_runs(seconds, int(max(live.max() - made, 0)))
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def _run_on_gpu(run: Callable[[], object], device: str) -> OpProfile:

@@ -1,4 +1,4 @@
-"""Simulate TensorFlow's own executor, and count the plain peak: the bytes of a step that runs without a plan.
+"""Simulate TensorFlow's own executor: the program of a step that runs without a plan.
 
     op ↦ (thread, start, end):      each op once, after those that it reads or waits for
 
@@ -23,15 +23,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from checkmate import DFGraph
 from checkmate.cost import OpProfile
-from checkmate_tf.memory.allocator import Counts, expected_bytes
-from checkmate_tf.ops.device import device_of_this_machine
 from checkmate_tf.ops.storages import ALIASES, is_source, lender, nbytes, takes_over
 from checkmate_tf.running.program import Copy, Hold, Program, Value, branch_programs, roots_of
 from checkmate_tf.tracing.step_graph import TracedGraph
 
-__all__ = ["Run", "executed", "plain_peak", "plain_program", "threads_of"]
+__all__ = ["Run", "executed", "plain_program", "threads_of"]
 
 _CHEAP = ALIASES | {
     *("NoOp", "Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"),
@@ -71,11 +68,7 @@ def executed(
 ) -> list[Run]:
     """The runs of ops by the rule of TensorFlow's executor, in the order in which they start.
 
-    Args:
-        before: op → the ops that it waits for.
-        seconds: run time of each op, positive.
-        cheap: ops that never go to another thread.
-        threads: at least 1.
+    ``before`` has the ops that each op waits for; ``cheap`` ops never go to another thread.
 
     >>> [run.op for run in executed([[], [0], [0], [1], [2]], [1.0] * 5, cheap={0}, threads=1)]
     [0, 2, 4, 1, 3]
@@ -134,21 +127,6 @@ def _next(threads: Sequence[_Thread]) -> int | None:
     if own.inline or own.queue:
         return (own.inline or own.queue).popleft()
     return next((other.queue.pop() for other in others if other.queue), None)
-
-
-def plain_peak(
-    traced: TracedGraph,
-    graph: DFGraph,
-    workspaces: Mapping[tf.Operation, int],
-    profiles: Mapping[tf.Operation, OpProfile],
-    counts: Counts,
-) -> int:
-    """The bytes that a step will need at its peak as TensorFlow runs it without a plan, on this device.
-
-    Arguments as in :func:`plain_program` and :func:`~checkmate_tf.memory.allocator.expected_bytes`.
-    """
-    program, needs = plain_program(traced, workspaces, profiles, device_of_this_machine())
-    return expected_bytes(program, needs, graph, counts)
 
 
 def plain_program(

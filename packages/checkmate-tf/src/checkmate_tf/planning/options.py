@@ -41,11 +41,7 @@ class Settings(CommonSettings, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(CommonOptions):
-    """The settings of one entry point, read and checked.
-
-    Attributes:
-        counts: as in :class:`Settings`.
-    """
+    """The settings of one entry point, read and checked; ``counts`` as in :class:`Settings`."""
 
     counts: Counts | None = None
 

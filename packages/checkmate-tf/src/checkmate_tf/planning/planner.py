@@ -41,12 +41,10 @@ class Planner:
         return price_step(self._trace(function), self.options, self.optimizer)
 
     def plan(self, function: Any, like: StepPlan | None = None) -> StepPlan:
-        """The plan of a ``ConcreteFunction``.
+        """The plan of a ``ConcreteFunction`` whose arguments have known shapes.
 
-        Args:
-            function: with arguments of known shapes.
-            like: an earlier plan. It is used again if the step is the same on smaller tensors: the last batch
-                of an epoch needs no solver. A budget that is a share is never smaller than it was there.
+        A plan ``like`` it is used again if the step is the same on smaller tensors: the last batch of an
+        epoch needs no solver. A budget that is a share is never smaller than it was there.
 
         Raises:
             BudgetError: if the budget can't be read, or the free memory of the device is unknown.
