@@ -43,8 +43,8 @@ class Planner:
     def plan(self, function: Any, like: StepPlan | None = None) -> StepPlan:
         """The plan of a ``ConcreteFunction`` whose arguments have known shapes.
 
-        A plan ``like`` it is used again if the step is the same on smaller tensors: the last batch of an
-        epoch needs no solver. A budget that is a share is never smaller than it was there.
+        The earlier plan ``like`` is used again if the step is the same on smaller tensors: the last batch of
+        an epoch needs no solver. A budget that is a share is never smaller than it was there.
 
         Raises:
             BudgetError: if the budget can't be read, or the free memory of the device is unknown.

@@ -225,14 +225,15 @@ def _length(op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: b
     return [buffers.new(_known(op.sizes[0]), np.asarray(len(_list(inputs[0]).items)))]
 
 
-def _fresh(buffers: Buffers, held: TensorList) -> TensorList:
-    """A list like another one, in buffers of its own."""
-    return TensorList(
-        [
-            _fresh(buffers, item) if isinstance(item, TensorList) else item and buffers.new(item.size)
-            for item in held.items
-        ]
-    )
+def _zeros(_op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
+    return [TensorList([_fresh(buffers, item) for item in _list(inputs[0]).items])]
+
+
+def _fresh(buffers: Buffers, held: Operand | None) -> Operand | None:
+    """A value like another one, in buffers of its own."""
+    if isinstance(held, TensorList):
+        return TensorList([_fresh(buffers, item) for item in held.items])
+    return None if held is None else buffers.new(held.size)
 
 
 def _sum(_op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
@@ -259,7 +260,7 @@ _ON_LISTS: Mapping[str, Callable[[FollowedOp, Buffers, Sequence[Operand], bool],
     "TensorListConcatV2": _together,
     "TensorListLength": _length,
     "TensorListElementShape": lambda op, buffers, _inputs, _own: [buffers.new(op.sizes[0] or 0)],
-    "ZerosLike": lambda _op, buffers, inputs, _own: [_fresh(buffers, _list(inputs[0]))],
+    "ZerosLike": _zeros,
     "AddN": _sum,
     "AddV2": _sum,
 }
