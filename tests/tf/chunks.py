@@ -14,12 +14,36 @@ import tensorflow as tf
 
 import checkmate.tf2
 from checkmate_tf.costs.events import Allocation, TraceRecorder
-from checkmate_tf.memory.bfc import Allocator
+from checkmate_tf.memory.bfc import Allocator, OutOfMemoryError
 from zoo.small_keras import CASES
 
 LIMIT = 3 * 2**30
+FIRST_REGION = 2**21
 MOST_BYTES = 2**30
 """Live at once in a random sequence."""
+
+
+class Growing(Allocator):
+    """Reserves regions when they are needed, each twice as large as the last, as TensorFlow on a CPU."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.next_region, self.left = FIRST_REGION, LIMIT
+
+    def allocate_at(self, size: int, address: int) -> int:
+        """As :meth:`allocate`; a region that is needed begins at an address."""
+        try:
+            return self.allocate(size)
+        except OutOfMemoryError:
+            doubled = self.next_region < size
+            while self.next_region < size:
+                self.next_region *= 2
+            reserved = min(self.next_region, self.left)
+            self.add_region(address, reserved)
+            self.left -= reserved
+            if not doubled:
+                self.next_region *= 2
+            return self.allocate(size)
 
 
 def random_sequences(count: int) -> None:
@@ -54,13 +78,11 @@ def compared(events: list[Allocation]) -> tuple[int, int]:
 
     The simulated one learns only where a new region begins, from the first allocation in it.
     """
-    first = [0]
-    simulated = Allocator(LIMIT, grows=True, place=first.pop)
+    simulated = Growing()
     differences = 0
     for event in events:
         if event.delta > 0:
-            first[:] = [event.address]
-            address = simulated.allocate(event.delta)
+            address = simulated.allocate_at(event.delta, event.address)
             differences += address != event.address or simulated.in_use != event.held
         else:
             simulated.release(event.address)

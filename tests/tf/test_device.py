@@ -46,7 +46,7 @@ def test_chunks_count_where_the_allocator_has_a_limit(monkeypatch: pytest.Monkey
         step = checkmate.tf2.function(
             lambda x: tf.reduce_sum(x @ x), budget="1MiB", cost_model="flops", workspaces=False, **settings
         )
-        return str(step.plan(x).counts)
+        return str(step.plan(x).step.counts)
 
     assert is_limited("GPU:1")
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")

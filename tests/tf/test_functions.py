@@ -151,7 +151,7 @@ def test_inside_another_profiler_a_step_is_planned_for_the_time_being(
 ) -> None:
     network = Network()
     x, y = network.batch
-    step = checkmate.tf2.function(network.step, budget="100%", cache=False)
+    step = checkmate.tf2.function(network.step, budget="100%", cost_model="profiled", cache=False)
     with tf.profiler.experimental.Profile(str(tmp_path)):
         first = step.plan(x[:7], y[:7])
         assert step.plan(x[:7], y[:7]) is first

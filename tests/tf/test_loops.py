@@ -182,7 +182,8 @@ def test_a_loop_is_computed_again() -> None:
     """Under the least budget the lists of the first layer are dropped after the forward pass."""
     step, x = STEPS_OF["bidirectional"](), tf.zeros([STEPS, 32, WIDTH])
     plan = planned(step, least(step, x)).plan(x)
-    runs = [op.type for v in plan.sequence for op in plan.traced.groups[v]]
+    ran = [plan.step.ordered.order[v] for v in plan.schedule.sequence.tolist()]
+    runs = [op.type for v in ran for op in plan.traced.groups[v]]
     assert runs.count("While") > sum(op.type == "While" for op in plan.traced.heavy)
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from checkmate import ProfilerBusyError
 from checkmate_tf.costs.events import TraceRecorder
-from checkmate_tf.costs.meter import memory_meter, resident_bytes
+from checkmate_tf.costs.meter import memory_meter
 
 MIB = 2**20
 ROWS = MIB // 1024  # of 1 KiB
@@ -95,6 +95,11 @@ def test_an_assignment_does_not_change_the_size_of_a_variable() -> None:
         variable.assign(tf.nn.softmax(variable))
     assert meter.bytes[-1] == meter.base == MIB
     assert meter.peak == 2 * MIB
+
+
+def resident_bytes(*resident: object) -> int:
+    with memory_meter(*resident) as meter:
+        return meter.base
 
 
 def test_each_buffer_counts_once() -> None:

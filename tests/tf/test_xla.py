@@ -66,7 +66,7 @@ def test_grouped_convolutions_train_as_in_keras_within_the_budget(budget: str) -
     assert meter.peak <= plan.solution.problem.budget
     assert meter.peak >= 0.95 * plan.expected
     assert not list(plan.traced.uncounted)
-    assert max(plan.workspaces[op] for op in plan.traced.heavy if is_compiled(op)) > 400_000
+    assert max(plan.step.workspaces[op] for op in plan.traced.heavy if is_compiled(op)) > 400_000
 
 
 def test_a_compiled_function_that_writes_runs_once_and_is_not_counted() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
-from checkmate.plugins import Executor, ExecutorSpec, Frontend, FrontendSpec, Trial, hookimpl
+from checkmate.plugins import ExecutorSpec, FrontendSpec, Trial, hookimpl
 
 __all__ = ["checkmate_register_executors", "checkmate_register_frontends"]
 
@@ -20,7 +20,7 @@ def checkmate_register_frontends() -> list[FrontendSpec]:
         FrontendSpec(
             name="tf",
             summary="a factory of (model, loss, optimizer, input_spec, label_spec) or (function, arguments)",
-            load=_frontend,
+            load=lambda: _module("adapters.frontend").Frontend(),
         )
     ]
 
@@ -32,21 +32,11 @@ def checkmate_register_executors() -> list[ExecutorSpec]:
         ExecutorSpec(
             name="tf",
             summary="steps traced by the frontend of the same name",
-            load=_executor,
+            load=lambda: _module("adapters.executor").Executor(),
             features=frozenset({"reorders"}),
             trials=_trials,
         )
     ]
-
-
-def _frontend() -> Frontend:
-    frontend: Frontend = _module("adapters.frontend").Frontend()
-    return frontend
-
-
-def _executor() -> Executor:
-    executor: Executor = _module("adapters.executor").Executor()
-    return executor
 
 
 def _trials() -> Sequence[Trial]:

@@ -51,8 +51,7 @@ __all__ = [
     "must_run",
     "nodes_of",
     "optimized",
-    "resource_bytes",
-    "resource_spec",
+    "resource_specs",
     "resources",
     "runnable",
     "with_autograph",
@@ -151,11 +150,8 @@ def optimized(graph: Any, keep: Iterable[str]) -> Any:
 
     ``If`` and ``While`` stay whole: as dataflow of dead and living tensors they could not be scheduled. The
     inputs become ``_Arg`` nodes, as in the functions that TensorFlow runs: Grappler does not know the shape
-    of a variable behind a placeholder, and would leave x · 1, another buffer, in the graph.
-
-    Args:
-        graph: a :data:`FuncGraph`.
-        keep: names of ops that must stay.
+    of a variable behind a placeholder, and would leave x · 1, another buffer, in the graph. The ops in
+    ``keep`` stay, by name.
     """
     exported = saver.export_meta_graph(graph_def=graph.as_graph_def(), graph=graph)
     arguments = {t.op.name: (k, t) for k, t in enumerate(graph.inputs)}
@@ -185,11 +181,9 @@ def _make_argument(node: Any, number: int, tensor: tf.Tensor) -> None:
     node.attr["index"].i = number
     node.attr["T"].type = tensor.dtype.as_datatype_enum
     node.attr["_output_shapes"].list.shape.append(tensor.shape.as_proto())
-    held = handle_data_util.get_handle_data(tensor)
-    if held is not None and held.is_set:
-        for part in held.shape_and_type:
-            node.attr["_handle_dtypes"].list.type.append(part.dtype)
-            node.attr["_handle_shapes"].list.shape.append(part.shape)
+    for part in _behind(tensor):
+        node.attr["_handle_dtypes"].list.type.append(part.dtype)
+        node.attr["_handle_shapes"].list.shape.append(part.shape)
 
 
 def _name_uniquely(definition: Any) -> None:
@@ -230,9 +224,7 @@ def runnable(graph: Any) -> Callable[..., Sequence[tf.Tensor]]:
 def nodes_of(function: Any, graph: Any) -> tuple[Any, dict[str, str]]:
     """The body of a ``FunctionDef`` as a ``GraphDef``, placeholders first, and its tensors' names there.
 
-    Args:
-        function: the function.
-        graph: a :data:`FuncGraph` with the functions that it calls.
+    The ``graph`` has the functions that it calls.
     """
     with graph.as_default():
         definition, names = function_def_to_graph.function_def_to_graph_def(function)
@@ -312,22 +304,14 @@ def called_code(op: tf.Operation) -> str:
     return hashlib.sha256(copied.SerializeToString(deterministic=True)).hexdigest()
 
 
-def resource_bytes(handle: tf.Tensor) -> int:
-    """Bytes of the resource behind a handle, as far as its shape is known; else 0."""
-    held = handle_data_util.get_handle_data(handle)
-    if held is None or not held.is_set:
-        return 0
-    parts = [(tf.TensorShape(part.shape), tf.as_dtype(part.dtype)) for part in held.shape_and_type]
-    return sum((shape.num_elements() or 0) * dtype.size for shape, dtype in parts)
+def resource_specs(handle: tf.Tensor) -> list[tf.TensorSpec]:
+    """Shapes and dtypes of the values behind a resource handle: one for a variable; none if not known."""
+    return [tf.TensorSpec(part.shape, tf.as_dtype(part.dtype)) for part in _behind(handle)]
 
 
-def resource_spec(handle: tf.Tensor) -> tf.TensorSpec | None:
-    """Shape and dtype of the value behind a resource handle, such as a variable's; None if it is not one."""
+def _behind(handle: tf.Tensor) -> Sequence[Any]:
     held = handle_data_util.get_handle_data(handle)
-    if held is None or not held.is_set or len(held.shape_and_type) != 1:
-        return None
-    (part,) = held.shape_and_type
-    return tf.TensorSpec(part.shape, tf.as_dtype(part.dtype))
+    return held.shape_and_type if held is not None and held.is_set else ()
 
 
 @contextmanager

@@ -57,9 +57,6 @@ def check_model(model: object) -> None:
     Keras reads its backend once, from the variable ``KERAS_BACKEND`` or its file of settings, when it is
     first imported. Nothing is imported here: a model can only come from a Keras that was.
 
-    Args:
-        model: the object that the user passed as a model.
-
     Raises:
         TypeError: if it is not a Keras model.
         UnsupportedKerasError: if it is of Keras 2, or runs on another backend; names the way out.

@@ -34,11 +34,9 @@ class Executor:
     def prepare(self, program: Any, /, **options: Any) -> RunnableStep:
         """Trace a step, and make data for it.
 
-        Floating-point inputs are random numbers, integers are 0 or 1, all from a fixed seed.
-
-        Args:
-            program: as :meth:`Frontend.trace` takes it. Samples among the arguments of a function are used.
-            options: as in :func:`~checkmate_tf.trace`; but workspaces are measured by default.
+        Floating-point inputs are random numbers, integers are 0 or 1, all from a fixed seed; samples among
+        the arguments of a function are used. Program and options are those of :meth:`Frontend.trace`, but
+        workspaces are measured by default.
 
         Raises:
             ProgramError: if it is not such a program, or values can't be made up for an argument.

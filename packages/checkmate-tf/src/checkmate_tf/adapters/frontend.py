@@ -12,7 +12,7 @@ import keras
 
 from checkmate.framework import ProgramError
 from checkmate_tf.api.bind import TracedFunction
-from checkmate_tf.api.compile import CompiledIteration, iteration
+from checkmate_tf.api.compile import CompiledIteration
 from checkmate_tf.api.function import PlannedFunction
 from checkmate_tf.capture.specs import specs_of
 from checkmate_tf.planning.options import Options
@@ -42,20 +42,12 @@ class Frontend:
 
 
 def step_of(program: Any, /, **options: Any) -> tuple[PlannedFunction, tuple[Any, ...]]:
-    """The step that a program names or makes, and its arguments, with specs in place of tensors.
-
-    Args:
-        program: as :meth:`Frontend.trace` takes it.
-        options: as in :func:`trace`.
-
-    Raises:
-        ProgramError: if it is not such a program.
-    """
+    """The step that a program names or makes, and its arguments; raises as :meth:`Frontend.trace`."""
     made: Any = program() if callable(program) else program
     parsed = Options.parse(**{"workspaces": None, **options})
     if isinstance(made, tuple) and len(made) == 5 and isinstance(made[0], keras.Model):
         model, loss, optimizer, input_spec, label_spec = made
-        step = CompiledIteration(iteration(model, loss, optimizer, input_spec), parsed)
+        step = CompiledIteration(model, loss, optimizer, input_spec, parsed)
         return step, (specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]) and isinstance(made[1], tuple):
         return PlannedFunction(made[0], parsed), made[1]

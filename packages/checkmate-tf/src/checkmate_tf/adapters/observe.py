@@ -58,10 +58,10 @@ def observe(
     the outputs of all light ops.
 
     Args:
-        bound: the step. It must have run once: TensorFlow now holds what it keeps between calls.
+        bound: has run once, so that TensorFlow holds what it keeps between calls.
         restore: sets the variables of the step to their values at the start.
         call: runs the step.
-        read: (results of the step) ↦ copies of all results.
+        read: results ↦ copies of them and of the variables.
     """
     if not sees_every_buffer():
         return None

@@ -208,8 +208,10 @@ def _adam() -> _Call:
     model = keras.Sequential(
         [keras.Input([_SIDE]), dense(_SIDE, "tanh"), dense(_SIDE, "sigmoid"), dense(_SIDE)]
     )
-    step = iteration(model, lambda y, z: tf.reduce_sum((y - z) ** 2), keras.optimizers.Adam(0.01))
-    return step.__call__, (_numbers(_SIDE, _SIDE), _numbers(_SIDE, _SIDE, seed=1))
+    adam = keras.optimizers.Adam(0.01)
+    adam.build(model.trainable_variables)
+    step = iteration(model, lambda y, z: tf.reduce_sum((y - z) ** 2), adam)
+    return step, (_numbers(_SIDE, _SIDE), _numbers(_SIDE, _SIDE, seed=1))
 
 
 TRIALS = tuple(

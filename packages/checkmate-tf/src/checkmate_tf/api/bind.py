@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -19,7 +20,7 @@ from checkmate_tf.running.emit import Replay, emit
 from checkmate_tf.running.ordered_step import OrderedStep
 from checkmate_tf.running.program import Program
 
-__all__ = ["BoundStep", "Source", "TracedFunction", "as_written", "bind"]
+__all__ = ["BoundStep", "TracedFunction", "as_written", "bind"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -30,32 +31,21 @@ def as_written(method: _Method) -> _Method:
     return kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Source:
-    """The function that was traced.
-
-    Attributes:
-        signature: the arguments that it was traced for.
-        function: TensorFlow's ``ConcreteFunction``, which gives the structure of the results.
-        keep: an object that must live as long.
-    """
-
-    signature: Signature
-    function: Any
-    keep: object
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TracedFunction(TracedStep):
     """A training step that was traced and not run; :func:`bind` makes it run by a schedule of ``graph``.
 
     Attributes:
         ordered: TensorFlow's ops, and their relation to ``graph``.
-        source: the function that was traced.
+        signature: the arguments that it was traced for.
+        function: TensorFlow's ``ConcreteFunction``, which gives the structure of the results.
+        keep: the Python function: what it refers to, as lookup tables, must live as long.
     """
 
     ordered: OrderedStep
-    source: Source
+    signature: Signature
+    function: Any
+    keep: object
 
     @property
     def variables(self) -> tuple[tf.Variable, ...]:
@@ -67,14 +57,8 @@ def bind(traced: TracedFunction, schedule: Schedule) -> BoundStep:
     """Let a traced step run by a schedule, of a solver or from a file, to the letter.
 
     Every compute runs, in this order, also one whose results nothing reads. A tensor that is freed later than
-    its last reader is held until there. All valid schedules can run.
-
-    Args:
-        traced: from :func:`trace`.
-        schedule: for ``traced.graph``.
-
-    Returns:
-        A callable of the step's arguments, which changes the variables of the step as the step itself does.
+    its last reader is held until there. All valid schedules can run. The bound step takes the arguments of
+    the step, and changes its variables as the step itself does.
 
     Raises:
         InvalidScheduleError: if the simulator rejects the schedule for ``traced.graph``.
@@ -93,23 +77,17 @@ def bind(traced: TracedFunction, schedule: Schedule) -> BoundStep:
     return BoundStep(traced, traced.ordered.program(schedule))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class BoundStep:
     """A step that runs by a schedule; made by :func:`bind`.
 
     Attributes:
         traced: the step.
         program: the copies of TensorFlow's ops that run, in order.
-
-    Args:
-        traced: the step.
-        program: the program of one of its schedules.
     """
 
-    def __init__(self, traced: TracedFunction, program: Program) -> None:
-        """Keep the program; TensorFlow's function of it is made at the first run."""
-        self.traced = traced
-        self.program = program
-        self._replay: Replay | None = None
+    traced: TracedFunction
+    program: Program
 
     @as_written
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -119,7 +97,7 @@ class BoundStep:
             UnsupportedFunctionError: if the step was traced for arguments of another kind.
         """
         signature, tensors = Signature.of(args, kwargs)
-        traced = self.traced.source.signature
+        traced = self.traced.signature
         if signature.key != traced.key:
             raise UnsupportedFunctionError(
                 f"the step was traced for {traced}, and is called with {signature}: trace it for these "
@@ -134,15 +112,13 @@ class BoundStep:
             tensors: the tensors among the arguments, in the order of ``tf.nest.flatten``.
         """
         made = iter(self.replay(*tensors))
-        structure = self.traced.source.function.structured_outputs
+        structure = self.traced.function.structured_outputs
         leaves = tf.nest.flatten(structure, expand_composites=True)
         found = [None if leaf is None else next(made) for leaf in leaves]
         return tf.nest.pack_sequence_as(structure, found, expand_composites=True)
 
-    @property
+    @cached_property
     def replay(self) -> Replay:
         """TensorFlow's function of the program, made at its first use."""
-        if self._replay is None:
-            with tf.init_scope():
-                self._replay = emit(self.traced.ordered.traced.captured, self.program)
-        return self._replay
+        with tf.init_scope():
+            return emit(self.traced.ordered.traced.captured, self.program)

@@ -18,15 +18,8 @@ class Budget(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     """Enable the model that is trained: ``model.fit(x, y, callbacks=[Budget("60%")])``.
 
     The model stays enabled after training, as by :func:`enable`, and the next ``fit`` with the same callback
-    uses the same plans. :func:`disable` restores the model's own training.
-
-    Args:
-        budget: as in :func:`enable`.
-        **settings: :class:`~checkmate_tf.planning.options.Settings`.
-
-    Raises:
-        BudgetError: if the budget can't be read.
-        TypeError: if a setting does not exist, or has a wrong type.
+    uses the same plans. :func:`disable` restores the model's own training. Budget, settings and their errors
+    are those of :func:`enable`.
 
     Attributes:
         training: the plans of the model; None before training starts.
@@ -47,13 +40,6 @@ class Budget(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self._budget, self._settings = budget, settings
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Enable the model, unless it is enabled by this callback.
-
-        Args:
-            logs: not used.
-
-        Raises:
-            UnsupportedModelError, UnsupportedKerasError: as :func:`enable`.
-        """
+        """Enable the model, unless it is enabled by this callback; raises as :func:`enable`."""
         if self.training is None or planned_training(self.model) is not self.training:
             self.training = enable(self.model, self._budget, **self._settings)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import keras
@@ -20,7 +20,7 @@ from checkmate_tf.ops.device import device_of_this_machine
 from checkmate_tf.planning.options import Options, Settings
 from checkmate_tf.releases import check_model
 
-__all__ = ["CompiledIteration", "Iteration", "compile", "iteration"]
+__all__ = ["CompiledIteration", "compile", "iteration", "refuse_xla"]
 
 
 def compile(
@@ -77,8 +77,7 @@ def compile(
     True
     """
     options = Options.parse(budget=budget, **settings)
-    made = iteration(model, loss, optimizer, input_spec)
-    compiled = CompiledIteration(made, options)
+    compiled = CompiledIteration(model, loss, optimizer, input_spec, options)
     if input_spec is not None and label_spec is not None:
         compiled.plan(specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
     return compiled
@@ -92,64 +91,54 @@ class CompiledIteration(PlannedFunction):
         optimizer: the optimizer that is applied.
     """
 
-    def __init__(self, made: Iteration, options: Options) -> None:
-        """Keep the iteration; it is traced at its first use."""
-        as_written = tf.autograph.experimental.do_not_convert(made.__call__)  # as Keras' own step is traced
-        super().__init__(as_written, options, optimizer=lambda: _variables(made.optimizer))
-        self.model = made.model
-        self.optimizer = made.optimizer
+    def __init__(
+        self, model: keras.Model, loss: Loss, optimizer: Any, input_spec: Any, options: Options
+    ) -> None:
+        """Build the model and the optimizer's state, if they are not yet; raises as :func:`compile`."""
+        check_model(model)
+        refuse_xla(model)
+        _build(model, input_spec)
+        scalar, applied = scalar_loss(model, loss), _optimizer(optimizer, model)
+        if not applied.built:
+            applied.build(model.trainable_variables)
+        step = tf.autograph.experimental.do_not_convert(iteration(model, scalar, applied))  # as Keras' own
+        super().__init__(step, options, optimizer=lambda: [v.value for v in applied.variables])
+        self.model, self.optimizer = model, applied
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Iteration:
-    """One training iteration; TensorFlow traces a call of it.
+def iteration(
+    model: keras.Model, loss: Callable[[Any, Any], tf.Tensor], optimizer: keras.optimizers.Optimizer
+) -> Callable[[Any, Any], tuple[Any, tf.Tensor]]:
+    """The function (image, label) ↦ (prediction, loss), which applies the optimizer.
 
-    Attributes:
-        model: the model, called with ``training=True``.
+    Args:
+        model: built.
         loss: (label, prediction) ↦ scalar.
-        optimizer: the optimizer, which is applied.
+        optimizer: built.
     """
 
-    model: keras.Model
-    loss: Any
-    optimizer: keras.optimizers.Optimizer
-
-    def __call__(self, image: Any, label: Any) -> tuple[Any, tf.Tensor]:
-        """The prediction and the loss."""
-        trained = self.model.trainable_variables
+    def step(image: Any, label: Any) -> tuple[Any, tf.Tensor]:
+        trained = model.trainable_variables
         with tf.GradientTape() as tape:
-            prediction = self.model(image, training=True)
-            loss = self.loss(label, prediction)
-            scaled = self.optimizer.scale_loss(loss)
+            prediction = model(image, training=True)
+            value = loss(label, prediction)
+            scaled = optimizer.scale_loss(value)
         gradients = tape.gradient(scaled, trained)
-        self.optimizer.apply_gradients(zip(gradients, trained, strict=True))
-        return prediction, loss
+        optimizer.apply_gradients(zip(gradients, trained, strict=True))
+        return prediction, value
+
+    return step
 
 
-def iteration(model: keras.Model, loss: Loss, optimizer: Any, input_spec: Any = None) -> Iteration:
-    """The training iteration of a model; the model and the optimizer's state are built if they are not yet.
+def refuse_xla(model: keras.Model) -> None:
+    """Raise :class:`UnsupportedModelError` if the user compiled a model by XLA.
 
-    Raises:
-        UnsupportedModelError, UnsupportedKerasError, UnsupportedFunctionError, TypeError, ValueError: as
-            :func:`compile`.
+    On a GPU Keras sets ``jit_compile`` unasked, so it is ignored there.
     """
-    _check_model(model)
-    _build(model, input_spec)
-    of_outputs = scalar_loss(model, loss)
-    optimizer = _optimizer(optimizer, model)
-    if not optimizer.built:
-        optimizer.build(model.trainable_variables)
-    return Iteration(model=model, loss=of_outputs, optimizer=optimizer)
-
-
-def _check_model(model: keras.Model) -> None:
-    check_model(model)
-    settings = getattr(getattr(model, "_compile_config", None), "config", {})
-    on_cpu = device_of_this_machine() == "CPU:0"  # elsewhere Keras chooses XLA unasked, and it is left out
-    if settings.get("jit_compile") is True and on_cpu:
+    if device_of_this_machine().startswith("CPU") and model.jit_compile:
         raise UnsupportedModelError(
-            f"{model.name!r} was compiled with jit_compile=True, and XLA orders and frees in its own way: "
-            "leave that out of model.compile(...)"
+            f"model {model.name!r} is compiled by XLA, which orders and frees in its own way: leave out "
+            "jit_compile=True in model.compile(...)"
         )
 
 
@@ -180,8 +169,3 @@ def _optimizer(optimizer: Any, model: keras.Model) -> keras.optimizers.Optimizer
     if model.dtype_policy.name == "mixed_float16" and not scales:
         return keras.optimizers.LossScaleOptimizer(found, name="loss_scale_optimizer")
     return found
-
-
-def _variables(optimizer: keras.optimizers.Optimizer) -> list[tf.Variable]:
-    """TensorFlow's variables of an optimizer."""
-    return [v.value if not isinstance(v, tf.Variable) else v for v in optimizer.variables]

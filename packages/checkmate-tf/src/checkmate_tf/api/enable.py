@@ -18,6 +18,7 @@ import tensorflow as tf
 from checkmate import Budget, UnsupportedModelError
 from checkmate.framework import AUTO
 from checkmate.report import HasPlans
+from checkmate_tf.api.compile import refuse_xla
 from checkmate_tf.api.function import PlannedFunction
 from checkmate_tf.capture.variables import made_at_once
 from checkmate_tf.planning.options import Options, Settings
@@ -31,11 +32,7 @@ _HOOK = "make_train_function"
 _log = logging.getLogger(__name__)
 
 
-def enable(
-    model: keras.Model,
-    budget: Budget = AUTO,
-    **settings: Unpack[Settings],
-) -> PlannedTraining:
+def enable(model: keras.Model, budget: Budget = AUTO, **settings: Unpack[Settings]) -> PlannedTraining:
     """Let ``fit`` and ``train_on_batch`` of a compiled Keras model train within a byte budget.
 
     Everything that Keras does around its training step stays as it is. Compiling the model again keeps it
@@ -76,10 +73,7 @@ def enable(
 
 
 def disable(model: keras.Model) -> None:
-    """Restore a model's own training.
-
-    Args:
-        model: one that is not enabled stays as it is.
+    """Restore a model's own training; one that is not enabled stays as it is.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
@@ -94,27 +88,17 @@ def disable(model: keras.Model) -> None:
 
 
 def planned_training(model: keras.Model) -> PlannedTraining | None:
-    """The object that :func:`enable` returned for a model.
-
-    Args:
-        model: one that is not enabled gives None.
-    """
+    """The object that :func:`enable` returned for a model; None if it is not enabled."""
     owner = getattr(vars(model).get(_HOOK), "__self__", None)
     return owner if isinstance(owner, PlannedTraining) else None
 
 
 class PlannedTraining(HasPlans[StepPlan]):
-    """The plans of an enabled model; made by :func:`enable`.
-
-    Args:
-        model: compiled.
-        options: how to plan.
-    """
+    """The plans of an enabled model; made by :func:`enable`."""
 
     def __init__(self, model: keras.Model, options: Options) -> None:
         """Keep the settings; the step is traced when the model is first trained or planned."""
-        self._model = model
-        self._options = options
+        self._model, self._options = model, options
         self._step: PlannedFunction | None = None
         self._train_function: Callable[[Iterator[Any]], Any] | None = None
 
@@ -127,12 +111,7 @@ class PlannedTraining(HasPlans[StepPlan]):
         """The plan for a batch. Only single ops are run.
 
         ``fit`` uses this plan for batches of the same shapes and dtypes. Keras converts floating-point arrays
-        to its own floating-point type.
-
-        Args:
-            x: inputs; each tensor may be a ``tf.TensorSpec``, here and below.
-            y: labels.
-            sample_weight: weights of the examples.
+        to its own floating-point type. Each tensor may be a ``tf.TensorSpec``.
 
         Raises:
             UnsupportedModelError: if the model runs eagerly, or is not enabled any more.
@@ -178,18 +157,14 @@ def _logs(model: keras.Model, data: Any) -> Any:
     enough only if it was built before; where we can't build it, TensorFlow traces once more.
     """
     optimizer = model.optimizer
-    if type(model).train_step is not keras.Model.train_step or optimizer is None or not _is_built(model):
+    built = model.built and all(layer.built for layer in model.layers)
+    if type(model).train_step is not keras.Model.train_step or optimizer is None or not built:
         return model.train_step(data)
     with made_at_once():
         if not optimizer.built and model.trainable_variables:
             with tf.init_scope(), keras.name_scope(optimizer.name):
                 optimizer.build(model.trainable_variables)
         return model.train_step(data)
-
-
-def _is_built(model: keras.Model) -> bool:
-    """Whether all variables of a model exist."""
-    return bool(model.built and all(layer.built for layer in model.layers))
 
 
 def _train_function(model: keras.Model, step: PlannedFunction) -> Callable[[Iterator[Any]], Any]:
@@ -230,13 +205,4 @@ def _check(model: keras.Model) -> None:
             f"model {model.name!r} trains under {strategy}, and a plan is for one device: build and train it "
             "outside of strategy.scope(), or leave it without a budget"
         )
-    if model.jit_compile and not _has_accelerator():
-        raise UnsupportedModelError(
-            f"model {model.name!r} is compiled by XLA, which orders and frees in its own way: leave out "
-            "jit_compile=True in model.compile(...)"
-        )
-
-
-def _has_accelerator() -> bool:
-    """Whether there is an accelerator. Keras then sets ``jit_compile`` unasked, so the setting is ignored."""
-    return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())
+    refuse_xla(model)

@@ -21,7 +21,7 @@ from checkmate.framework import AUTO
 from checkmate.report import Account, HasPlans
 from checkmate.units import format_bytes
 from checkmate_tf import private
-from checkmate_tf.api.bind import BoundStep, Source, TracedFunction, as_written
+from checkmate_tf.api.bind import BoundStep, TracedFunction, as_written
 from checkmate_tf.capture.arguments import Signature
 from checkmate_tf.capture.function_capture import UnsupportedFunctionError
 from checkmate_tf.costs.events import other_profiler_runs
@@ -84,21 +84,15 @@ def function(
 
 
 class PlannedFunction(HasPlans[StepPlan]):
-    """A function that runs within a budget; made by :func:`function`.
-
-    Args:
-        fn: the function.
-        options: how to plan.
-        optimizer: gives the variables that are an optimizer's state, once they exist; for reports.
-
-    Raises:
-        TypeError, UnsupportedFunctionError: as :func:`function`.
-    """
+    """A function that runs within a budget; made by :func:`function`."""
 
     def __init__(
         self, fn: Callable[..., Any], options: Options, optimizer: Callable[[], Iterable[tf.Variable]] = tuple
     ) -> None:
-        """Keep the settings; the function is traced at its first use."""
+        """Keep the settings; the function is traced at its first use.
+
+        ``optimizer`` gives the variables that are an optimizer's state, once they exist; reports name them.
+        """
         if isinstance(fn, type) or not callable(fn):
             raise TypeError(
                 f"fn is {fn!r:.80}, must be a function that computes a training step: "
@@ -138,23 +132,19 @@ class PlannedFunction(HasPlans[StepPlan]):
     def plan(self, *args: Any, **kwargs: Any) -> StepPlan:
         """The plan for these arguments; a ``tf.TensorSpec`` may replace a tensor. Only single ops are run.
 
-        Raises:
-            UnsupportedFunctionError, InfeasibleBudgetError: as by a call.
+        Raises as a call does.
         """
         return self._step(Signature.of(args, kwargs)[0]).plan
 
     @as_written
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
-        """The step that a plan for these arguments would be made for, to run by another schedule.
-
-        Raises:
-            UnsupportedFunctionError: as by a call.
-        """
+        """The step that a plan for these arguments would be made for, to run by another schedule."""
         with self._options.planning("tracing"):
-            source = self._concrete(Signature.of(args, kwargs)[0])
+            signature, _ = Signature.of(args, kwargs)
+            function = self._concrete(signature)
             with tf.init_scope():
-                step = self._planner().price(source.function)
-        return _traced(source, step, step.account())
+                step = self._planner().price(function)
+        return self._traced(signature, function, step, step.account())
 
     def _step(self, signature: Signature) -> _Step:
         with self._lock:
@@ -173,12 +163,12 @@ class PlannedFunction(HasPlans[StepPlan]):
                 f"{type(tf.distribute.get_strategy()).__name__} runs a step on several devices, and a plan "
                 "is for one: build and train the model outside of strategy.scope()"
             )
-        source = self._concrete(signature)
+        function = self._concrete(signature)
         with tf.init_scope():  # measured ops run now, even if the caller is being traced
-            plan, provisional = self._new_plan(source.function)
+            plan, provisional = self._new_plan(function)
         text = repr(plan.solution)  # handlers may keep the record: it must not hold the plan
         _log.info("planned for %s: %s", signature, text)
-        bound = BoundStep(_traced(source, plan.step, plan.account), plan.program)
+        bound = BoundStep(self._traced(signature, function, plan.step, plan.account), plan.program)
         return _Step(plan=plan, bound=bound, options=self._options, provisional=provisional)
 
     def _new_plan(self, function: Any) -> tuple[StepPlan, bool]:
@@ -200,14 +190,22 @@ class PlannedFunction(HasPlans[StepPlan]):
         handles = {id(v.handle) for v in self._optimizer()}
         return Planner(options=replace(self._options, **settings), optimizer=handles)
 
-    def _concrete(self, signature: Signature) -> Source:
+    def _concrete(self, signature: Signature) -> Any:
+        """The ``ConcreteFunction`` for a kind of arguments."""
         traced = tf.function(lambda *tensors: signature.apply(self._fn, tensors), autograph=False)
-        function = traced.get_concrete_function(*signature.specs)
-        return Source(signature=signature, function=function, keep=traced)
+        return traced.get_concrete_function(*signature.specs)
 
-
-def _traced(source: Source, step: PricedStep, account: Account) -> TracedFunction:
-    return TracedFunction(graph=step.graph, account=account, ordered=step.ordered, source=source)
+    def _traced(
+        self, signature: Signature, function: Any, step: PricedStep, account: Account
+    ) -> TracedFunction:
+        return TracedFunction(
+            graph=step.graph,
+            account=account,
+            ordered=step.ordered,
+            signature=signature,
+            function=function,
+            keep=self._fn,
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -215,7 +213,6 @@ class _Step:
     """A plan, and the step that runs by it.
 
     Attributes:
-        options: the settings, for progress reports.
         provisional: whether it was planned without measuring its ops.
         started: whether it has run eagerly.
         used: the number of its last use, counted over all steps of the function.
@@ -244,13 +241,7 @@ class _Step:
 def _measured_run(
     plan: StepPlan, run: Callable[[Sequence[tf.Tensor]], Any], tensors: Sequence[tf.Tensor]
 ) -> Any:
-    """Run a step whose bytes are not all counted under the memory meter, and warn of its peak.
-
-    Args:
-        plan: the plan of the step.
-        run: runs the step.
-        tensors: the arguments.
-    """
+    """Run a step whose bytes are not all counted under the memory meter, and warn of its peak."""
     names = [op.name for op in plan.traced.uncounted]
     text = f"the bytes of {len(names)} ops depend on data and are not counted, the first is {names[0]!r}"
     measuring = memory_meter(plan.traced.captured.variables, tensors, device=device_of_this_machine())

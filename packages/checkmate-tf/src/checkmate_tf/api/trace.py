@@ -12,12 +12,11 @@ import keras
 from checkmate import Budget
 from checkmate.framework import AUTO, TracingSettings
 from checkmate_tf.api.bind import TracedFunction
-from checkmate_tf.api.compile import CompiledIteration, iteration
+from checkmate_tf.api.compile import CompiledIteration
 from checkmate_tf.capture.losses import Loss
 from checkmate_tf.capture.specs import specs_of
 from checkmate_tf.planning.options import Options, Settings
 from checkmate_tf.planning.step_plan import StepPlan
-from checkmate_tf.releases import check_model
 
 __all__ = ["plan", "trace"]
 
@@ -32,21 +31,13 @@ def trace(
 ) -> TracedFunction:
     """Trace one training iteration of a Keras model without running it.
 
-    The variables of the model and of the optimizer are created if they do not exist, and not changed.
-
-    Args:
-        model: as in :func:`~checkmate_tf.compile`.
-        loss: as in :func:`~checkmate_tf.compile`.
-        optimizer: as in :func:`~checkmate_tf.compile`.
-        input_spec: ``tf.TensorSpec`` or a sample, nested as the model's inputs are.
-        label_spec: the same for the labels.
-        **settings: :class:`~checkmate.framework.TracingSettings`. The default of ``workspaces`` is None here,
-            and ``cost_model`` may name a device that this machine lacks.
+    The variables of the model and of the optimizer are created if they do not exist, and not changed. The
+    arguments are those of :func:`~checkmate_tf.compile`, with both specs; the settings are
+    :class:`~checkmate.framework.TracingSettings`. The default of ``workspaces`` is None here, and
+    ``cost_model`` may name a device that this machine lacks.
 
     Raises:
-        CostError: if the cost model can't price the step.
-        UnsupportedModelError, UnsupportedKerasError, UnsupportedFunctionError, LossError, TypeError: as
-            :func:`~checkmate_tf.compile`.
+        CostError: if the cost model can't price the step; other errors as :func:`~checkmate_tf.compile`.
 
     >>> import tensorflow as tf
     >>> model = keras.Sequential([keras.Input([64]), keras.layers.Dense(256, "relu"), keras.layers.Dense(1)])
@@ -55,9 +46,8 @@ def trace(
     >>> traced.graph.cost_unit, traced.graph.base_size > 3 * 4 * model.count_params()
     ('flop', True)
     """
-    check_model(model)
     settings.setdefault("workspaces", None)
-    step = CompiledIteration(iteration(model, loss, optimizer, input_spec), Options.parse(**settings))
+    step = CompiledIteration(model, loss, optimizer, input_spec, Options.parse(**settings))
     return step.trace(specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
 
 
@@ -70,26 +60,14 @@ def plan(
     budget: Budget = AUTO,
     **settings: Unpack[Settings],
 ) -> StepPlan:
-    """Plan a training iteration without running it: the plan that :func:`compile` would train with.
+    """Plan a training iteration without running it, as :func:`~checkmate_tf.compile` would.
 
-    Args:
-        model: as in :func:`~checkmate_tf.compile`.
-        loss: as in :func:`~checkmate_tf.compile`.
-        optimizer: as in :func:`~checkmate_tf.compile`.
-        input_spec: as in :func:`trace`.
-        label_spec: as in :func:`trace`.
-        budget: as in :func:`~checkmate_tf.compile`.
-        **settings: :class:`~checkmate_tf.planning.options.Settings`.
-
-    Returns:
-        The plan, with ``solution``, ``graph``, ``report()``, ``explain()`` and ``save_report(path)``.
+    The arguments are those of :func:`~checkmate_tf.compile`, with both specs. The plan has ``solution``,
+    ``graph``, ``report()``, ``explain()`` and ``save_report(path)``.
 
     Raises:
         BudgetError: if the budget can't be read.
-        InfeasibleBudgetError: if no schedule was found; names a budget that works.
-        CostError, UnsupportedModelError, UnsupportedKerasError, UnsupportedFunctionError, LossError,
-            TypeError: as :func:`trace`.
+        InfeasibleBudgetError: if no schedule was found; names a budget that works. Others as :func:`trace`.
     """
-    options = Options.parse(budget=budget, **settings)
-    made = CompiledIteration(iteration(model, loss, optimizer, input_spec), options)
-    return made.plan(specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))
+    step = CompiledIteration(model, loss, optimizer, input_spec, Options.parse(budget=budget, **settings))
+    return step.plan(specs_of("input_spec", input_spec), specs_of("label_spec", label_spec))

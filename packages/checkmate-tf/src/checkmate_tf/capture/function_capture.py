@@ -83,10 +83,7 @@ class Captured:
 
 
 def capture(function: Any) -> Captured:
-    """Read a ``ConcreteFunction``.
-
-    Args:
-        function: with arguments of known shapes.
+    """Read a ``ConcreteFunction`` whose arguments have known shapes.
 
     Raises:
         UnsupportedFunctionError: if an op belongs to the control flow of TensorFlow 1.
@@ -257,8 +254,7 @@ def _shape(base: Any, node: Any, tensors: Mapping[str, tf.Tensor]) -> list[tf.Op
     """Constants that replace an op that reads only known shapes, so that no tensor is held for it."""
     read = [tensors[_tensor(text)] for text in node.input if not text.startswith("^")]
     if node.op == "VariableShape":
-        specs = [private.resource_spec(t) for t in read]
-        shapes = [tf.TensorShape(None) if spec is None else spec.shape for spec in specs]
+        shapes = [spec.shape for spec in private.resource_specs(read[0])] or [tf.TensorShape(None)]
     elif node.op in ("Shape", "ShapeN"):
         shapes = [t.shape for t in read]
     else:

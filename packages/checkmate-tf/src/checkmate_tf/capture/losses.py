@@ -31,10 +31,6 @@ def scalar_loss(model: keras.Model, loss: Loss) -> Callable[[Any, Any], tf.Tenso
     unchanged, and the mean of its result is taken. In both cases the losses that layers add, such as
     regularisers, are added, so call the function right after the model.
 
-    Args:
-        model: gives the names of its outputs, and the losses that its layers add.
-        loss: as described above.
-
     Raises:
         ValueError: if Keras knows no loss of this name.
         TypeError: if ``loss`` is not of these kinds.
@@ -68,10 +64,7 @@ def _is_of_keras(loss: Callable[..., Any]) -> bool:
 
 
 def _mean_of(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], tf.Tensor]:
-    def mean(label: Any, prediction: Any) -> tf.Tensor:
-        return tf.reduce_mean(tf.convert_to_tensor(loss(label, prediction)))
-
-    return mean
+    return lambda label, prediction: tf.reduce_mean(loss(label, prediction))
 
 
 def _of_keras(loss: Loss, output_names: object) -> Callable[[Any, Any], tf.Tensor]:

@@ -23,9 +23,7 @@ _EXAMPLE = 32
 def specs_of(name: str, given: Any) -> Any:
     """The specs of a sample: tensors, arrays, numbers or specs, nested in tuples, lists and dicts.
 
-    Args:
-        name: the name of the argument, for errors.
-        given: the sample or the specs.
+    Errors call it by its ``name``.
 
     Raises:
         UnsupportedFunctionError: if a shape is not known, or a tensor is sparse or ragged.

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import tensorflow as tf
@@ -102,10 +101,9 @@ class Trace:
 
     def on(self, device: str) -> tuple[Allocation, ...]:
         """The allocations in the memory of one device, ``"CPU:0"`` or ``"GPU:k"``."""
-        prefix = device.replace(":", "_") + "_" if device.startswith("GPU") else ""
-        if prefix:
-            return tuple(a for a in self.allocations if a.allocator.startswith(prefix))
-        return tuple(a for a in self.allocations if not a.allocator.startswith("GPU_"))
+        on_gpu = device.startswith("GPU")
+        prefix = device.replace(":", "_") + "_" if on_gpu else "GPU_"
+        return tuple(a for a in self.allocations if a.allocator.startswith(prefix) == on_gpu)
 
 
 class TraceRecorder:
@@ -150,9 +148,7 @@ class TraceRecorder:
         TraceRecorder.running = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stop, and read the recording."""
         TraceRecorder.running = False
         self._started.close()
@@ -180,11 +176,7 @@ def _quiet() -> Iterator[None]:
 
     File descriptor 2 belongs to the whole process, so keep the block short.
     """
-    try:
-        saved = os.dup(2)
-    except OSError:  # a program without a console
-        yield
-        return
+    saved = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)

@@ -41,12 +41,8 @@ def number_format(op: tf.Operation) -> str:
     floating = [t.dtype for t in (*op.inputs, *op.outputs) if t.dtype.is_floating]
     if not floating or floating[0] in _FORMATS:
         return _FORMATS[floating[0]] if floating else "fp32"
-    return "tf32" if _on_tensor_cores() else "fp32"
-
-
-def _on_tensor_cores() -> bool:
     allowed = tf.config.experimental.tensor_float_32_execution_enabled()
-    return bool(allowed and tf.config.list_physical_devices("GPU"))
+    return "tf32" if allowed and tf.config.list_physical_devices("GPU") else "fp32"
 
 
 def _product(op: tf.Operation) -> int:

@@ -18,8 +18,9 @@ import tensorflow as tf
 
 from checkmate.errors import CheckmateError
 from checkmate_tf.costs.events import Allocation, TraceRecorder
+from checkmate_tf.ops.storages import nbytes
 
-__all__ = ["MemoryMeter", "NoStatisticsError", "memory_meter", "resident_bytes"]
+__all__ = ["MemoryMeter", "NoStatisticsError", "memory_meter"]
 
 
 class NoStatisticsError(CheckmateError, RuntimeError):
@@ -79,23 +80,14 @@ def memory_meter(*resident: object, device: str = "CPU:0") -> Iterator[MemoryMet
     (524288, 1048576, array([ 524288, 1048576]))
     """
     kind = device.removeprefix("/").removeprefix("device:").upper()
-    if kind not in {f"{d.device_type}:{k}" for t in ("CPU", "GPU") for k, d in enumerate(_devices(t))}:
+    known = {f"{t}:{k}" for t in ("CPU", "GPU") for k, _ in enumerate(tf.config.list_logical_devices(t))}
+    if kind not in known:
         raise ValueError(
             f"can't measure memory on {device!r}: only on 'CPU:0', and on 'GPU:0' if there is one"
         )
     with _meter_cpu(kind, resident) if kind.startswith("CPU") else _meter_gpu(kind) as meter:
         del resident  # the block may release them: keep nothing alive
         yield meter
-
-
-def resident_bytes(*resident: object) -> int:
-    """Bytes of the buffers of models, optimizers, variables, tensors and containers of these, each once.
-
-    >>> x = tf.zeros([256])
-    >>> resident_bytes(x, [tf.identity(x), {"weight": tf.Variable(tf.zeros([2]))}])
-    1032
-    """
-    return sum(_buffers_of(resident).values())
 
 
 @contextmanager
@@ -142,10 +134,6 @@ def _before(event: Allocation) -> int:
     return max(event.held, event.held - event.delta) if event.held else 0
 
 
-def _devices(kind: str) -> list[tf.config.LogicalDevice]:
-    return list(tf.config.list_logical_devices(kind))
-
-
 def _statistics(device: str) -> Mapping[str, int]:
     """The statistics of an allocator, ``current`` and ``peak``; empty if it keeps none."""
     try:
@@ -159,7 +147,7 @@ def _buffers_of(resident: object) -> dict[int, int]:
     sizes = {}
     for tensor in _tensors(resident):
         address = _address(tensor)
-        sizes[-1 - id(tensor) if address is None else address] = _bytes(tensor)
+        sizes[-1 - id(tensor) if address is None else address] = nbytes(tensor)
     return sizes
 
 
@@ -178,10 +166,6 @@ def _tensors(value: object) -> Iterator[tf.Tensor | tf.Variable]:
     elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
         for item in value:
             yield from _tensors(item)
-
-
-def _bytes(tensor: tf.Tensor | tf.Variable) -> int:
-    return int(tensor.shape.num_elements()) * int(tensor.dtype.size)
 
 
 def _address(tensor: tf.Tensor | tf.Variable) -> int | None:

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import tee
 
 import tensorflow as tf
 
@@ -20,7 +21,7 @@ from checkmate.plugins import CostModel
 from checkmate_tf.costs.flops import flops_of, number_format
 from checkmate_tf.costs.profile import NoRoomError, NotMeasurableError, constant_inputs, profile_in_turn
 from checkmate_tf.ops.device import device_of_this_machine, machine_of, memory_limit
-from checkmate_tf.ops.storages import calls_functions, is_compiled, lender
+from checkmate_tf.ops.storages import calls_functions, is_compiled, lender, nbytes
 from checkmate_tf.private import called_code, is_stateful
 
 __all__ = ["price", "profile_ops"]
@@ -45,11 +46,11 @@ def price(
 
     Args:
         graph: without costs.
-        groups: the TensorFlow ops behind each op, of a function's graph and with static shapes.
+        groups: the TensorFlow ops behind each op, with static shapes.
         cost_model: a name, or a cost model.
-        profiles: measured seconds of all ops, by :func:`profile_ops`, for the cost model ``"profiled"``.
+        profiles: of all ops, for the cost model ``"profiled"``.
         loops: loop → the ops that it runs, and how often.
-        on_disk: whether the measured roofline of this CPU is read from disk and kept there.
+        on_disk: whether the measured roofline of this CPU is kept on disk.
 
     Raises:
         CostError: if the model can't price this graph, e.g. for a device that is in no table.
@@ -77,12 +78,8 @@ def profile_ops(
     """Seconds and workspace bytes of each op, on this machine's device; measured once.
 
     An op that can't run alone is charged by the bytes that it touches, with no workspace; sources, such as
-    constants and reads of variables, cost nothing.
-
-    Args:
-        ops: ops of a function's graph.
-        on_disk: whether measured costs are read from disk and kept there.
-        on_progress: called before each distinct op that is measured.
+    constants and reads of variables, cost nothing. ``on_progress`` is called before each distinct op that is
+    measured.
 
     Raises:
         ProfilerBusyError: inside a profiler or a memory meter.
@@ -106,15 +103,8 @@ def profile_ops(
 
 def _profiled(ops: Iterable[tf.Operation], device: str) -> Iterator[OpProfile]:
     """The profile of each op; one that can't run on made-up inputs is charged by its bytes."""
-    taken: list[tf.Operation] = []
-
-    def taking() -> Iterator[tf.Operation]:
-        for op in ops:
-            taken.append(op)
-            yield op
-
-    found = profile_in_turn(taking(), device)
-    for op, profile in zip(taken, found, strict=True):
+    ops, again = tee(ops)
+    for op, profile in zip(again, profile_in_turn(ops, device), strict=True):
         if isinstance(profile, NotMeasurableError):
             level = logging.WARNING if isinstance(profile, NoRoomError) else logging.INFO
             _log.log(level, "%s is charged for its bytes, without a workspace: %s", op.name, profile)
@@ -177,6 +167,4 @@ def _shape(tensor: tf.Tensor) -> object:
 def _by_bytes(op: tf.Operation) -> OpProfile:
     if op.type in _SOURCES:
         return _FREE
-    tensors = [t for t in (*op.inputs, *op.outputs) if t.dtype not in _OPAQUE]
-    size = sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors)
-    return by_bytes(size)
+    return by_bytes(sum(nbytes(t) for t in (*op.inputs, *op.outputs) if t.dtype not in _OPAQUE))

@@ -12,6 +12,7 @@ input as workspace, such as the gradient of max pooling without oneDNN, needs le
 from __future__ import annotations
 
 import time
+import timeit
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -24,7 +25,7 @@ import tensorflow as tf
 from checkmate.cost import OpProfile
 from checkmate_tf.costs.events import Execution, Trace, TraceRecorder
 from checkmate_tf.ops.storages import is_compiled, lender, nbytes
-from checkmate_tf.private import FuncGraph, copy_functions, emit_op, grappler_off, resource_spec, runnable
+from checkmate_tf.private import FuncGraph, copy_functions, emit_op, grappler_off, resource_specs, runnable
 
 __all__ = ["NoRoomError", "NotMeasurableError", "constant_inputs", "profile_in_turn"]
 
@@ -52,7 +53,7 @@ class NoRoomError(NotMeasurableError):
 def profile_in_turn(
     ops: Iterable[tf.Operation], device: str = "CPU:0"
 ) -> list[OpProfile | NotMeasurableError]:
-    """Run each op of a function's graph a few times and measure it, in one trace; return errors as such.
+    """Run each op a few times and measure it, in one trace; an op that can't run alone gives its error.
 
     Floating-point inputs are repeated random numbers. Integers and booleans are zero, so that indices stay in
     range, except a few whose values the graph knows, such as shapes, axes and paddings. The first run of an
@@ -64,9 +65,6 @@ def profile_in_turn(
         ops: with static shapes; without state, resources and functions. Each is taken from the iterable when
             the one before has run.
         device: ``"CPU:0"`` or ``"GPU:k"``.
-
-    Returns:
-        A profile for each op; or an error, if it can't run on such inputs, or its outputs have other shapes.
 
     Raises:
         ProfilerBusyError: inside another profiler or memory meter.
@@ -177,10 +175,7 @@ def _emitted(op: tf.Operation, inputs: Mapping[str, tf.Tensor], name: str) -> Se
 def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile]:
     """Number of an op → its profile, from a trace; an op that TensorFlow did not run has none.
 
-    Args:
-        trace: the events of all runs.
-        device: the device of the runs.
-        made: bytes of the outputs of each op.
+    ``made`` has the bytes of the outputs of each op.
     """
     runs: dict[int, list[Execution]] = {}
     for run in trace.executions:
@@ -206,24 +201,15 @@ def _read(trace: Trace, device: str, made: Sequence[int]) -> dict[int, OpProfile
 def _run_compiled(run: Callable[[], object], device: str, made: int) -> OpProfile:
     """The profile of a function that XLA compiles, on a CPU: TensorFlow's trace does not name its kernels.
 
-    Args:
-        run: runs it.
-        device: the device of the runs.
-        made: bytes of its outputs.
+    ``made`` is the bytes of its outputs.
     """
     with tf.init_scope(), tf.device(device):
-        seconds = [_seconds(run) for _ in range(_LEAST_RUNS)]
+        seconds = [timeit.timeit(run, number=1) for _ in range(_LEAST_RUNS)]
         with TraceRecorder() as recorder:
             outputs = run()
             del outputs
     live = np.cumsum([0, *(a.delta for a in recorder.trace.on(device) if not a.older)])
     return OpProfile.of_runs(seconds, int(max(live.max() - made, 0)))
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def _run_on_gpu(run: Callable[[], object], device: str) -> OpProfile:
@@ -277,10 +263,10 @@ def _real(tensor: tf.Tensor | tf.TensorSpec) -> tf.Tensor:
 
 def _variable(handle: tf.Tensor) -> tf.Variable:
     """A variable like the one behind a handle, with made-up values."""
-    spec = resource_spec(handle)
-    if spec is None or not spec.shape.is_fully_defined():
+    specs = resource_specs(handle)
+    if len(specs) != 1 or not specs[0].shape.is_fully_defined():
         raise NotMeasurableError("the shape of a variable is not known")
-    return tf.Variable(_real(spec))
+    return tf.Variable(_real(specs[0]))
 
 
 @cache

@@ -16,10 +16,8 @@ __all__ = ["kinds_of"]
 def kinds_of(traced: TracedGraph, graph: DFGraph, optimizer: Collection[int] = ()) -> tuple[Kind, ...]:
     """The kind of each tensor of a step.
 
-    Args:
-        traced: the step.
-        graph: its graph, possibly with further tensors of 0 bytes.
-        optimizer: ids of the handles of an optimizer's variables.
+    Its ``graph`` may have further tensors of 0 bytes; ``optimizer`` has the ids of the handles of an
+    optimizer's variables.
     """
     kinds = [Kind.UPDATES] * graph.n_tensors
     for op in traced.graph.ops:

@@ -46,14 +46,7 @@ _WORKSPACE_FIRST = frozenset({"MaxPoolGrad"})
 def expected_bytes(
     program: Program, workspaces: Mapping[tf.Operation, int], graph: DFGraph, counts: Counts = "live"
 ) -> int:
-    """The bytes that a program needs at its peak.
-
-    Args:
-        program: the copies that run.
-        workspaces: bytes that an op needs only while it runs.
-        graph: the graph of the step, which says what is resident from the start.
-        counts: ``"live"`` or ``"allocator"``, as in :class:`~checkmate_tf.planning.options.Settings`.
-    """
+    """The bytes that a program needs at its peak; the graph says what is resident from the start."""
     live = graph.base_size + int(resident_bytes(program, workspaces).max(initial=0))
     if counts == "live":
         return live + min(_EARLIEST * SMALL, int(_EARLY * live))
@@ -71,9 +64,7 @@ def expected_bytes(
 def _least_limit(fits: Callable[[int], bool], live: int) -> int:
     """The memory within which the allocator finds room for all requests, with a margin.
 
-    Args:
-        fits: whether the allocator of a device with that many bytes does.
-        live: the most bytes that are live at once.
+    ``live`` is the most bytes that are live at once.
     """
     low, high = live, 2 * live
     while not fits(high):
@@ -87,12 +78,8 @@ def _least_limit(fits: Callable[[int], bool], live: int) -> int:
 def _fits(changes: Sequence[Changes], ahead: Set[int], base: int, gap: int, limit: int) -> bool:
     """Whether the allocator of a device with ``limit`` bytes finds room for all requests.
 
-    Args:
-        changes: what each copy requests and releases.
-        ahead: the copies whose workspace is requested before their outputs.
-        base: bytes that are resident from the start.
-        gap: bytes free before these.
-        limit: bytes of the device.
+    Copies in ``ahead`` request their workspace before their outputs; ``base`` bytes are resident from the
+    start, behind a gap.
     """
     allocator = Allocator(limit)
     sizes: dict[Value, int] = {}

@@ -5,7 +5,7 @@
                chunks of 256 · 2ᵏ … 256 · 2ᵏ⁺¹ − 1 bytes
     split      if the rest of the chunk is as large as the request, or 128 MiB
     release    joins the chunk with free neighbours in its region
-    region     memory of the device: all of it at once, or, if it grows, twice the size of the last one
+    region     memory of the device, reserved at once
 
 So a tensor may occupy nearly twice its bytes, and free bytes between tensors may be of no use. Source: the
 documented behaviour of TensorFlow's ``BFCAllocator``; equal to it chunk by chunk (``tests/tf/test_bfc.py``).
@@ -14,7 +14,6 @@ documented behaviour of TensorFlow's ``BFCAllocator``; equal to it chunk by chun
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 __all__ = ["Allocator", "OutOfMemoryError"]
@@ -24,13 +23,10 @@ GRANULE = 256
 _BINS = 21
 _LARGEST_REST = 2**27
 """Bytes that a chunk may have beyond a request."""
-_FIRST_REGION = 2**21
-_APART = 2**48
-"""Distance of the made-up addresses of two regions."""
 
 
 class OutOfMemoryError(Exception):
-    """No chunk is large enough, and the limit allows no region that is."""
+    """No chunk is large enough."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,10 +44,8 @@ class Allocator:
     """A simulated allocator.
 
     Attributes:
-        limit: bytes of all regions.
-        reserved: bytes of the regions so far.
         in_use: bytes of the chunks that are given out.
-        peak: the most of these.
+        chunks: address → chunk, free or not.
 
     >>> allocator = Allocator(2**20)
     >>> a, b = allocator.allocate(1000), allocator.allocate(5000)
@@ -59,22 +53,18 @@ class Allocator:
     (0, 1024, 6144)
     """
 
-    def __init__(self, limit: int, *, grows: bool = False, place: Callable[[], int] | None = None) -> None:
-        """Nothing is reserved before the first request.
-
-        Args:
-            limit: bytes of all regions.
-            grows: whether regions are reserved when they are needed, from 2 MiB on, as on a CPU, and on a GPU
-                with ``set_memory_growth``.
-            place: the address of the next region; by default made up.
-        """
-        self.limit = limit
-        self.reserved = self.in_use = self.peak = 0
-        self._next_region = _rounded(min(limit, _FIRST_REGION) if grows else limit)
-        self._regions = 0
-        self._place = place or (lambda: self._regions * _APART)
+    def __init__(self, limit: int) -> None:
+        """Reserve one region of ``limit`` bytes, rounded down to whole granules."""
+        self.in_use = 0
+        self.chunks: dict[int, _Chunk] = {}
         self._free: list[list[tuple[int, int]]] = [[] for _ in range(_BINS)]
-        self._chunks: dict[int, _Chunk] = {}
+        if size := limit // GRANULE * GRANULE:
+            self.add_region(0, size)
+
+    def add_region(self, address: int, size: int) -> None:
+        """Reserve one more region; its chunks are never joined with those of others."""
+        self.chunks[address] = _Chunk(address, size)
+        self._add_free(self.chunks[address])
 
     def allocate(self, size: int) -> int:
         """The address of a chunk for a request of ``size`` bytes, more than 0.
@@ -85,20 +75,17 @@ class Allocator:
         needed = _rounded(size)
         chunk = self._best_fit(needed)
         if chunk is None:
-            self._extend(needed)
-            chunk = self._best_fit(needed)
-            assert chunk is not None
+            raise OutOfMemoryError(f"no chunk of {needed} bytes")
         self._free[_bin(chunk.size)].remove((chunk.size, chunk.address))
         if chunk.size >= 2 * needed or chunk.size - needed >= _LARGEST_REST:
             self._split(chunk, needed)
         chunk.used = True
         self.in_use += chunk.size
-        self.peak = max(self.peak, self.in_use)
         return chunk.address
 
     def release(self, address: int) -> None:
         """Take back the chunk at an address."""
-        chunk = self._chunks[address]
+        chunk = self.chunks[address]
         chunk.used = False
         self.in_use -= chunk.size
         for first, second in ((chunk, chunk.after), (chunk.before, chunk)):
@@ -106,40 +93,19 @@ class Allocator:
                 chunk = self._joined(first, second, chunk)
         self._add_free(chunk)
 
-    def size_of(self, address: int) -> int:
-        """Bytes of the chunk at an address."""
-        return self._chunks[address].size
-
     def _best_fit(self, needed: int) -> _Chunk | None:
         for free in self._free[_bin(needed) :]:
             k = bisect_left(free, (needed, -1))
             if k < len(free):
-                return self._chunks[free[k][1]]
+                return self.chunks[free[k][1]]
         return None
-
-    def _extend(self, needed: int) -> None:
-        """Reserve one more region, large enough for a request."""
-        available = (self.limit - self.reserved) // GRANULE * GRANULE
-        if needed > available:
-            raise OutOfMemoryError(f"no chunk of {needed} bytes, and {available} bytes left to reserve")
-        doubled = self._next_region < needed
-        while self._next_region < needed:
-            self._next_region *= 2
-        size = min(self._next_region, available)
-        if not doubled:
-            self._next_region *= 2
-        chunk = _Chunk(self._place(), size)
-        self._regions += 1
-        self.reserved += size
-        self._chunks[chunk.address] = chunk
-        self._add_free(chunk)
 
     def _split(self, chunk: _Chunk, needed: int) -> None:
         rest = _Chunk(chunk.address + needed, chunk.size - needed, before=chunk, after=chunk.after)
         if rest.after is not None:
             rest.after.before = rest
         chunk.size, chunk.after = needed, rest
-        self._chunks[rest.address] = rest
+        self.chunks[rest.address] = rest
         self._add_free(rest)
 
     def _joined(self, first: _Chunk, second: _Chunk, released: _Chunk) -> _Chunk:
@@ -150,7 +116,7 @@ class Allocator:
         first.after = second.after
         if first.after is not None:
             first.after.before = first
-        del self._chunks[second.address]
+        del self.chunks[second.address]
         return first
 
     def _add_free(self, chunk: _Chunk) -> None:

@@ -1,4 +1,4 @@
-"""Simulate TensorFlow's own executor, and count the plain peak: the bytes of a step that runs without a plan.
+"""Simulate TensorFlow's own executor: the program of a step that runs without a plan.
 
     op ↦ (thread, start, end):      each op once, after those that it reads or waits for
 
@@ -23,15 +23,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from checkmate import DFGraph
 from checkmate.cost import OpProfile
-from checkmate_tf.memory.allocator import Counts, expected_bytes
-from checkmate_tf.ops.device import device_of_this_machine
 from checkmate_tf.ops.storages import ALIASES, is_source, lender, nbytes, takes_over
 from checkmate_tf.running.program import Copy, Hold, Program, Value, branch_programs, roots_of
 from checkmate_tf.tracing.step_graph import TracedGraph
 
-__all__ = ["Run", "executed", "plain_peak", "plain_program", "threads_of"]
+__all__ = ["Run", "executed", "plain_program", "threads_of"]
 
 _CHEAP = ALIASES | {
     *("NoOp", "Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"),
@@ -71,11 +68,7 @@ def executed(
 ) -> list[Run]:
     """The runs of ops by the rule of TensorFlow's executor, in the order in which they start.
 
-    Args:
-        before: op → the ops that it waits for.
-        seconds: run time of each op, positive.
-        cheap: ops that never go to another thread.
-        threads: at least 1.
+    ``before`` has the ops that each op waits for; ``cheap`` ops never go to another thread.
 
     >>> [run.op for run in executed([[], [0], [0], [1], [2]], [1.0] * 5, cheap={0}, threads=1)]
     [0, 2, 4, 1, 3]
@@ -136,26 +129,6 @@ def _next(threads: Sequence[_Thread]) -> int | None:
     return next((other.queue.pop() for other in others if other.queue), None)
 
 
-def plain_peak(
-    traced: TracedGraph,
-    graph: DFGraph,
-    workspaces: Mapping[tf.Operation, int],
-    profiles: Mapping[tf.Operation, OpProfile],
-    counts: Counts,
-) -> int:
-    """The bytes that a step will need at its peak as TensorFlow runs it without a plan, on this device.
-
-    Args:
-        traced: the step.
-        graph: its graph, which says what is resident from the start.
-        workspaces: bytes that an op needs only while it runs.
-        profiles: run times; those of other ops are estimated.
-        counts: the bytes to count, as in :func:`~checkmate_tf.memory.allocator.expected_bytes`.
-    """
-    program, needs = plain_program(traced, workspaces, profiles, device_of_this_machine())
-    return expected_bytes(program, needs, graph, counts)
-
-
 def plain_program(
     traced: TracedGraph,
     workspaces: Mapping[tf.Operation, int],
@@ -165,13 +138,8 @@ def plain_program(
     """The program of a step as TensorFlow runs it without a plan, and the workspaces of its ops.
 
     Where ops run side by side, what the earlier one reads and makes is held until the last one that starts
-    before its end, and its workspace is among the workspaces of the ops that start meanwhile.
-
-    Args:
-        traced: the step.
-        workspaces: bytes that an op needs only while it runs.
-        profiles: run times; those of other ops are estimated.
-        device: ``"CPU:0"`` or ``"GPU:k"``.
+    before its end, and its workspace is among the workspaces of the ops that start meanwhile. Run times of
+    ops without a profile are estimated.
     """
     ops = traced.captured.ops
     inputs = [list(op.inputs) for op in ops]  # TensorFlow takes time to list them

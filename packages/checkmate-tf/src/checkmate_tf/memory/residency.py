@@ -143,10 +143,6 @@ def with_reuses(ordered: OrderedStep, workspaces: Mapping[tf.Operation, int]) ->
 
     Op v reuses tensor t if the group of v holds no more with t dying in it than without t. A group reuses one
     tensor at most: the kernel of a sum writes over one of its two inputs.
-
-    Args:
-        ordered: the step.
-        workspaces: bytes that each op needs only while it runs.
     """
     graph = ordered.graph
     ops = list(graph.ops)

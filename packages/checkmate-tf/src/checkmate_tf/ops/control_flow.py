@@ -37,14 +37,13 @@ _BRANCHES = {
 """Type of an op with branches → the attributes that name them."""
 
 _T = TypeVar("_T")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class Loop(NamedTuple, Generic[T_co]):
+class Loop(NamedTuple, Generic[_T]):
     """The functions of a loop."""
 
-    condition: T_co
-    body: T_co
+    condition: _T
+    body: _T
 
 
 def has_branches(op_type: str) -> bool:

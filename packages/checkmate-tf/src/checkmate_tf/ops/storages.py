@@ -27,7 +27,6 @@ __all__ = [
     "aliased_input",
     "calls_functions",
     "is_compiled",
-    "is_elementwise",
     "is_source",
     "lender",
     "nbytes",
@@ -60,7 +59,7 @@ TAKE_OVER = frozenset((
     "LogicalAnd", "LogicalOr", "LogicalNot", "ClipByValue", "SelectV2",
 ))
 # fmt: on
-"""Types of ops that write their output over an input of the same size."""
+"""Types of ops, mostly element-wise, that write their output over an input of the same size."""
 TAKE_OVER_SECOND = frozenset({"SparseSoftmaxCrossEntropyWithLogits"})
 """Ops that write their second output over their first input; with dense labels, not in TensorFlow 2.16."""
 
@@ -112,11 +111,6 @@ def aliased_input(op: tf.Operation, output: int) -> int | None:
     if op.type in ALIASES:
         return output if op.type == "IdentityN" else 0
     return _rows_of(op)
-
-
-def is_elementwise(op: tf.Operation) -> bool:
-    """Whether an op computes each element of its output from one element of each input."""
-    return op.type in TAKE_OVER
 
 
 @_once

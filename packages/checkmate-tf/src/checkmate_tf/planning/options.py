@@ -41,11 +41,7 @@ class Settings(CommonSettings, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(CommonOptions):
-    """The settings of one entry point, read and checked.
-
-    Attributes:
-        counts: as in :class:`Settings`.
-    """
+    """The settings of one entry point, read and checked; ``counts`` as in :class:`Settings`."""
 
     counts: Counts | None = None
 
@@ -61,11 +57,7 @@ class Options(CommonOptions):
         return super(Options, cls).parse(counts=counts, **settings)  # explicit: slots make a new class
 
     def usual_s(self, graph: DFGraph) -> float:
-        """Seconds in which the solver usually finds its best schedule, or the time limit that the user gave.
-
-        Args:
-            graph: the priced step.
-        """
+        """Seconds in which the solver usually finds its best schedule, or the user's own time limit."""
         if self.time_limit != Options().time_limit:
             return self.time_limit
         step_s = graph.ideal_cost if graph.cost_unit == "s" else 0.0

@@ -16,7 +16,7 @@ from checkmate.report import Account, Kind
 from checkmate_tf.costs.price import price, profile_ops
 from checkmate_tf.memory.account import kinds_of
 from checkmate_tf.memory.allocator import Counts, expected_bytes
-from checkmate_tf.memory.plain_executor import plain_peak
+from checkmate_tf.memory.plain_executor import plain_program
 from checkmate_tf.memory.residency import held_by_group, with_lent, with_reuses, workspaces_of
 from checkmate_tf.ops.device import device_of_this_machine, is_limited
 from checkmate_tf.planning.options import Options
@@ -63,7 +63,9 @@ class PricedStep:
     @property
     def plain_peak(self) -> int:
         """Predicted bytes of the step at its peak as TensorFlow runs it without a plan."""
-        return plain_peak(self.traced, self.graph, self.workspaces, self.profiles, self.counts)
+        device = device_of_this_machine()
+        program, needs = plain_program(self.traced, self.workspaces, self.profiles, device)
+        return expected_bytes(program, needs, self.graph, self.counts)
 
     def emit(self, schedule: Schedule) -> tuple[Program, int]:
         """The program of a schedule, and the bytes that it is expected to need at its peak."""
@@ -87,13 +89,7 @@ class PricedStep:
 
 
 def price_step(traced: TracedGraph, options: Options, optimizer: Collection[int] = ()) -> PricedStep:
-    """Price a traced step.
-
-    Args:
-        traced: the step.
-        options: the cost model, and whether workspaces are measured.
-        optimizer: ids of the handles of an optimizer's variables.
-    """
+    """Price a traced step; ``optimizer`` has the ids of the handles of an optimizer's variables."""
     profiles = _profiles(traced, options)
     options.report("counting bytes")
     workspaces = workspaces_of(traced, profiles)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import tensorflow as tf
+from typing import ClassVar
 
 from checkmate import DFGraph, Schedule, Solution
 from checkmate.report import Account, HasPlans
@@ -59,34 +58,17 @@ class StepPlan(HasPlans["StepPlan"]):
         return self.step.traced
 
     @property
-    def counts(self) -> Counts:
-        """The bytes that the budget bounds, as in :class:`~checkmate_tf.planning.options.Settings`."""
-        return self.step.counts
-
-    @property
-    def workspaces(self) -> Mapping[tf.Operation, int]:
-        """Bytes that each op needs only while it runs."""
-        return self.step.workspaces
-
-    @property
-    def sequence(self) -> Sequence[int]:
-        """The ops of ``traced.graph`` that run, in order."""
-        return [self.step.ordered.order[v] for v in self.schedule.sequence.tolist()]
-
-    @property
     def graph(self) -> DFGraph:
         """The graph that was solved: the priced step with the bytes that are reserved."""
         return self.solution.problem.graph
 
-    @property
-    def modules(self) -> Sequence[str]:
-        """Empty: the names of TensorFlow's ops say where they come from."""
-        return ()
+    modules: ClassVar[Sequence[str]] = ()
+    """Empty: the names of TensorFlow's ops say where they come from."""
 
     @property
     def remarks(self) -> Sequence[str]:
         """The expected peak beside the bounded one, and the ops whose bytes are not counted."""
-        remark = f"{format_bytes(self.expected)} are expected: {_EXPECTED[self.counts]}"
+        remark = f"{format_bytes(self.expected)} are expected: {_EXPECTED[self.step.counts]}"
         unknown = [op.name for op in self.traced.uncounted]
         if not unknown:
             return (remark,)

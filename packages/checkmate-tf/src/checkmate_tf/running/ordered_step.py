@@ -41,12 +41,7 @@ class OrderedStep:
 
     @classmethod
     def of(cls, traced: TracedGraph, priced: DFGraph) -> OrderedStep:
-        """Move the updates of a step to where they are as early as is safe.
-
-        Args:
-            traced: the step.
-            priced: its graph with costs and workspaces.
-        """
+        """Move the updates of a step, whose graph is ``priced``, to where they are as early as is safe."""
         graph, order = with_writes_settled(priced, traced.writes, traced.in_sequence)
         return cls(traced=traced, graph=graph, order=order, starts=addn_starts(traced))
 

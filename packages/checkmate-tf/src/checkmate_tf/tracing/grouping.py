@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from itertools import pairwise
 
-from checkmate_tf.ops.storages import calls_functions, is_elementwise, takes_over
+from checkmate_tf.ops.storages import TAKE_OVER, calls_functions, takes_over
 from checkmate_tf.tracing.needs import SMALL, Buffer, Heavy
 
 __all__ = ["groups_of", "in_sequence", "results_first"]
@@ -21,12 +21,7 @@ _CLOSE = 4
 
 
 def groups_of(heavy: Sequence[Heavy], returned: Set[Buffer]) -> list[list[Heavy]]:
-    """The groups, each at the place of its last op.
-
-    Args:
-        heavy: the heavy ops of a step, in order.
-        returned: the buffers that the step returns.
-    """
+    """The groups of the heavy ops of a step, each at the place of its last op."""
     grouping = _Grouping(heavy=heavy, returned=returned)
     for k in range(len(heavy)):
         grouping.grow(k)
@@ -97,7 +92,7 @@ class _Grouping:
         the gradient does not: it reads activations. Nor does another update: the momenta need the gradient,
         the ops after them do not. An op that calls functions is not one update but many.
         """
-        prepares = all(is_elementwise(self.heavy[i].op) for i in self.groups[j])
+        prepares = all(self.heavy[i].op.type in TAKE_OVER for i in self.groups[j])
         update = bool(self.heavy[k].overwrites) and not calls_functions(self.heavy[k].op)
         return update and prepares and j + 1 == self.groups[k][0]
 
@@ -113,10 +108,6 @@ def results_first(groups: Sequence[list[Heavy]], returned: Set[Buffer]) -> list[
 
     Metrics may be traced after the updates. A metric reads results of the model, which a schedule may compute
     again; the updates would have to wait for that, with all gradients held.
-
-    Args:
-        groups: in the order of the step.
-        returned: the buffers that the step returns.
     """
     maker = {b: k for k, group in enumerate(groups) for h in group for b in h.makes}
     needs = [{maker[b] for h in group for b in h.reads if b in maker} - {k} for k, group in enumerate(groups)]

@@ -116,9 +116,6 @@ class Buffers:
 class FollowedOp:
     """An op that is followed on names of buffers; it is neither a loop nor a branch.
 
-    Args:
-        op: the op of TensorFlow.
-
     Attributes:
         type: the type of the op.
         constant: the value of a constant of few integers.
@@ -146,13 +143,7 @@ class FollowedOp:
         return bool(self._shared) and None not in self._shared
 
     def run(self, buffers: Buffers, inputs: Sequence[Operand], own: bool) -> list[Operand]:
-        """The outputs.
-
-        Args:
-            buffers: receives the buffers that the op makes.
-            inputs: the values of the inputs.
-            own: whether no other op reads the first input: a list is then changed in its place.
-        """
+        """The outputs; a list that no other op reads is the op's ``own``, and is changed in its place."""
         if self._source:
             size = 0 if self.type == "Const" else self.sizes[0]
             return [buffers.new(size or 0, self.constant)]
@@ -188,11 +179,10 @@ def _reserve(_op: FollowedOp, _buffers: Buffers, inputs: Sequence[Operand], _own
 
 
 def _from_tensor(op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
-    count = op.length
-    if not count:
+    if not op.length:
         raise NotCountedError
-    size = _item(inputs[0]).size // count
-    return [TensorList([buffers.new(size) for _ in range(count)])]
+    size = _item(inputs[0]).size // op.length
+    return [TensorList([buffers.new(size) for _ in range(op.length)])]
 
 
 def _push_back(_op: FollowedOp, _buffers: Buffers, inputs: Sequence[Operand], own: bool) -> list[Operand]:
@@ -235,23 +225,15 @@ def _length(op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: b
     return [buffers.new(_known(op.sizes[0]), np.asarray(len(_list(inputs[0]).items)))]
 
 
-def _shape(op: FollowedOp, buffers: Buffers, _inputs: Sequence[Operand], _own: bool) -> list[Operand]:
-    return [buffers.new(op.sizes[0] or 0)]
-
-
 def _zeros(_op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
-    return [_fresh(buffers, _list(inputs[0]))]
+    return [TensorList([_fresh(buffers, item) for item in _list(inputs[0]).items])]
 
 
-def _fresh(buffers: Buffers, held: TensorList) -> TensorList:
-    """A list like another one, in buffers of its own."""
-    items: list[Item | TensorList | None] = []
-    for item in held.items:
-        if isinstance(item, TensorList):
-            items.append(_fresh(buffers, item))
-        else:
-            items.append(None if item is None else buffers.new(item.size))
-    return TensorList(items)
+def _fresh(buffers: Buffers, held: Operand | None) -> Operand | None:
+    """A value like another one, in buffers of its own."""
+    if isinstance(held, TensorList):
+        return TensorList([_fresh(buffers, item) for item in held.items])
+    return None if held is None else buffers.new(held.size)
 
 
 def _sum(_op: FollowedOp, buffers: Buffers, inputs: Sequence[Operand], _own: bool) -> list[Operand]:
@@ -277,7 +259,7 @@ _ON_LISTS: Mapping[str, Callable[[FollowedOp, Buffers, Sequence[Operand], bool],
     "TensorListStack": _together,
     "TensorListConcatV2": _together,
     "TensorListLength": _length,
-    "TensorListElementShape": _shape,
+    "TensorListElementShape": lambda op, buffers, _inputs, _own: [buffers.new(op.sizes[0] or 0)],
     "ZerosLike": _zeros,
     "AddN": _sum,
     "AddV2": _sum,
@@ -330,9 +312,6 @@ def _known(size: int | None) -> int:
 
 def _static(op: tf.Operation) -> _Numbers:
     output = op.outputs[0]
-    if (
-        not (output.dtype.is_integer or output.dtype.is_bool)
-        or (output.shape.num_elements() or 0) > _MOST_NUMBERS
-    ):
-        return None
-    return tf.get_static_value(output)
+    followed = output.dtype.is_integer or output.dtype.is_bool
+    few = (output.shape.num_elements() or 0) <= _MOST_NUMBERS
+    return tf.get_static_value(output) if followed and few else None

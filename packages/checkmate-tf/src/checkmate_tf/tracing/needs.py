@@ -155,7 +155,7 @@ class Needs:
         self._roots[op.name] = {}
         if output.dtype == tf.resource:
             self._handle[op.name, 0] = op.name
-            self.variables[op.name] = private.resource_bytes(output)
+            self.variables[op.name] = sum(map(nbytes, private.resource_specs(output)))
         elif op.type != "Const":
             self._roots[op.name] = {Buffer(op.name, "output", 0): None}
 
@@ -232,17 +232,8 @@ class Needs:
         return Buffer(handle, "version", self._version.get(handle, 0))
 
 
-def needs_of(
-    ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor] = (), lists: TensorLists | None = None
-) -> Needs:
-    """The needs of every op of a step.
-
-    Args:
-        ops: in an order in which they can run.
-        outputs: the tensors that the step returns.
-        lists: the tensor lists of the step; none by default.
-    """
-    lists = lists or TensorLists()
+def needs_of(ops: Sequence[tf.Operation], outputs: Sequence[tf.Tensor], lists: TensorLists) -> Needs:
+    """The needs of every op of a step, whose ops are in an order in which they can run."""
     needs = Needs(lists=lists)
     while True:
         for op in ops:

@@ -51,40 +51,32 @@ class TracedGraph:
     @property
     def loop_runs(self) -> Mapping[tf.Operation, LoopRun]:
         """How loops run; a loop whose bytes are not known is left out."""
-        found = {op: run for op in self._own if (run := self.lists.runs.get(op.name)) is not None}
-        for branch in self._all_branches:
-            found |= branch.loop_runs
-        return found
+        return {op: run for step, op in self._parts if (run := step.lists.runs.get(op.name)) is not None}
 
     @property
     def uncounted(self) -> Iterator[tf.Operation]:
         """The heavy ops, also in branches, that may hold bytes which are not counted."""
-        for op in self._own:
-            followed = op.name in self.lists.runs or op.name in self.branches or is_compiled(op)
+        for step, op in self._parts:
+            followed = op.name in step.lists.runs or op.name in step.branches or is_compiled(op)
             unknown = any(not t.shape.is_fully_defined() for t in op.outputs)
-            if op.name in self.lists.uncounted or unknown or (calls_functions(op) and not followed):
+            if op.name in step.lists.uncounted or unknown or (calls_functions(op) and not followed):
                 yield op
-        for branch in self._all_branches:
-            yield from branch.uncounted
-
-    @property
-    def _own(self) -> Iterator[tf.Operation]:
-        return (op for group in self.groups for op in group)
-
-    @property
-    def _all_branches(self) -> Iterator[TracedGraph]:
-        return (branch for op in self._own for branch in self.branches.get(op.name, ()))
 
     @property
     def heavy(self) -> Iterator[tf.Operation]:
         """The heavy ops, each followed by the heavy ops of its branches."""
-        for op in self._own:
-            yield op
+        return (op for _, op in self._parts)
+
+    @property
+    def _parts(self) -> Iterator[tuple[TracedGraph, tf.Operation]]:
+        """The heavy ops, each with the step or branch that it belongs to."""
+        for op in (op for group in self.groups for op in group):
+            yield self, op
             for branch in self.branches.get(op.name, ()):
-                yield from branch.heavy
+                yield from branch._parts
 
 
-def trace(captured: Captured, *, name: str = "") -> TracedGraph:
+def trace(captured: Captured) -> TracedGraph:
     """The graph of a captured step, its costs 0, its updates where they were traced."""
     lists = tensor_lists_of(captured)
     needs = needs_of(captured.ops, captured.outputs, lists)
@@ -103,7 +95,6 @@ def trace(captured: Captured, *, name: str = "") -> TracedGraph:
         inputs=tuple(inputs),
         outputs=tuple(builder.outputs),
         fixed_size=captured.constants,
-        name=name,
     )
     return TracedGraph(
         captured=captured,

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
+from checkmate_tf.capture.function_capture import Captured
 from checkmate_tf.ops.control_flow import LOOPS, Loop
 from checkmate_tf.ops.storages import nbytes
 from checkmate_tf.tracing.list_ops import (
@@ -40,19 +41,6 @@ _SETTLED = 2
 """A loop that holds the same after this many iterations in a row holds no more after others."""
 Key: TypeAlias = tuple[str, int]
 """Name of an op, and number of its output."""
-
-
-class _Function(Protocol):
-    """A step, or a function that it calls (:class:`~checkmate_tf.capture.function_capture.Captured`)."""
-
-    @property
-    def ops(self) -> Sequence[tf.Operation]: ...
-    @property
-    def inputs(self) -> Sequence[tf.Tensor]: ...
-    @property
-    def outputs(self) -> Sequence[tf.Tensor]: ...
-    @property
-    def loops(self) -> Mapping[str, Loop[_Function]]: ...
 
 
 class LoopRun(NamedTuple):
@@ -100,7 +88,7 @@ class TensorLists:
         return sum(self.sizes.get(key, 0) for key in (*outputs, *self.shared(op)))
 
 
-def tensor_lists_of(step: _Function) -> TensorLists:
+def tensor_lists_of(step: Captured) -> TensorLists:
     """Find the bytes of all lists and loops of a step."""
     finder = _Finder()
     if step.loops or any(t.dtype == tf.variant for op in step.ops for t in op.outputs):
@@ -124,7 +112,7 @@ class _Finder:
         self.values: dict[Key, Operand] = {}
         self.owner: dict[int, Key] = {}
 
-    def add(self, op: tf.Operation, loops: Mapping[str, Loop[_Function]]) -> None:
+    def add(self, op: tf.Operation, loops: Mapping[str, Loop[Captured]]) -> None:
         """Follow the next op."""
         first = len(self.machine.buffers.sizes)
         try:
@@ -195,7 +183,7 @@ class _Machine:
         self.buffers, self.left = Buffers(), _MOST_STEPS
         self._bodies: dict[int, _Body] = {}
 
-    def loop(self, loop: Loop[_Function], inputs: Sequence[Operand]) -> tuple[LoopRun, list[Operand]]:
+    def loop(self, loop: Loop[Captured], inputs: Sequence[Operand]) -> tuple[LoopRun, list[Operand]]:
         """How a loop runs, and its outputs."""
         condition, body = self._body(loop.condition), self._body(loop.body)
         state = _State(self.buffers.sizes, inputs)
@@ -208,7 +196,8 @@ class _Machine:
             if going.numbers is None and not condition.is_limited and len(sizes) > _SETTLED:
                 if len(set(sizes[-_SETTLED:])) > 1:
                     raise NotCountedError
-                return LoopRun(ops, peak), state.without_numbers()
+                unknown = [v._replace(numbers=None) if isinstance(v, Item) else v for v in state.values]
+                return LoopRun(ops, peak), unknown
             if going.numbers is not None and not going.numbers:
                 return LoopRun(ops, max(peak, state.size[0])), state.values
             made = len(self.buffers.sizes)
@@ -216,7 +205,7 @@ class _Machine:
             peak = max(peak, sizes[-1][0] + sum(self.buffers.sizes[made:]))
             sizes.append(state.size)
 
-    def _body(self, function: _Function) -> _Body:
+    def _body(self, function: Captured) -> _Body:
         return self._bodies.setdefault(id(function), _Body(function))
 
 
@@ -238,10 +227,6 @@ class _State:
     def size(self) -> tuple[int, int]:
         """Bytes held, and items in lists."""
         return self.held, sum(len(v.items) for v in self.values if isinstance(v, TensorList))
-
-    def without_numbers(self) -> list[Operand]:
-        """The values, where it is not known how often the loop runs."""
-        return [v._replace(numbers=None) if isinstance(v, Item) else v for v in self.values]
 
     def become(self, values: Sequence[Operand]) -> None:
         """Go on to the next iteration, whose values may be lists of this one, changed in their place."""
@@ -278,7 +263,7 @@ class _Body:
         is_limited: whether its result may be false although one of its parts is not known.
     """
 
-    def __init__(self, function: _Function) -> None:
+    def __init__(self, function: Captured) -> None:
         self.ops = [op for op in function.ops if op.outputs]
         self.is_limited = any(op.type == "LogicalAnd" for op in self.ops)
         self._loops = function.loops
