@@ -183,18 +183,8 @@ def _plugins() -> Iterator[Finding]:
 
 def _loading() -> Iterator[Finding]:
     """Libraries, and the solvers of each plugin, that are installed but fail to load."""
-    code = {
-        f"import {name}": f"import {name}"
-        for name in _LIBRARIES
-        if find_spec(name.partition(".")[0]) is not None
-    }
-    usable = {spec.name for spec in SOLVERS.specs()}
-    for plugin in installed_plugins():
-        names = [s.name for s in plugin.offers if isinstance(s, SolverSpec) and s.name in usable]
-        if names and plugin.distribution != "checkmate-core":  # which is running
-            code[f"solvers of {plugin.name!r}"] = _LOAD_SOLVERS.format(names=names)
     working = []
-    for subject, program in code.items():
+    for subject, program in _programs().items():
         errors = load_errors(program)
         working += [] if errors else [subject]
         for error in errors:
@@ -204,6 +194,18 @@ def _loading() -> Iterator[Finding]:
             yield Finding(level, subject, f"fails to load: {error}", "" if absent else advice)
     if working:
         yield Finding("ok", "loading", ", ".join(working))
+
+
+def _programs() -> dict[str, str]:
+    """Subject → the program that loads it, for each library and the solvers of each plugin."""
+    found = (name for name in _LIBRARIES if find_spec(name.partition(".")[0]) is not None)
+    programs = {f"import {name}": f"import {name}" for name in found}
+    usable = {spec.name for spec in SOLVERS.specs()}
+    for plugin in installed_plugins():
+        names = [s.name for s in plugin.offers if isinstance(s, SolverSpec) and s.name in usable]
+        if names and plugin.distribution != "checkmate-core":  # which is running
+            programs[f"solvers of {plugin.name!r}"] = _LOAD_SOLVERS.format(names=names)
+    return programs
 
 
 def load_errors(program: str, time_limit: float = _TIME_LIMIT_S) -> list[str]:

@@ -158,12 +158,16 @@ class _Machine:
         if self.held > target:
             victims = sorted((self._rank(t, due), t) for t in set(movable).difference(unread))
             self._evict_until(target, [t for _, t in victims])
-        if self.held > target:  # keys that nothing needs after the other evictions
-            due = self._due(stack)
-            for t in keys:
-                if t not in due:
-                    self._evict(t)
+        if self.held > target:
+            self._evict_keys(keys, stack)
         return self.held <= target
+
+    def _evict_keys(self, keys: Sequence[int], stack: list[int]) -> None:
+        """Evict the keys that nothing needs after the other evictions."""
+        due = self._due(stack)
+        for t in keys:
+            if t not in due:
+                self._evict(t)
 
     def _evict_dying(self, stack: list[int]) -> None:
         """Evict the inputs that the op on top of the stack reuses, and that nothing reads after it."""

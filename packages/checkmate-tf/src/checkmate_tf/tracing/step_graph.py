@@ -146,8 +146,7 @@ class _Builder:
                 self.outputs.append(made[-1])
         inside = {b for h in group for b in h.makes}
         if any(b.kind == "version" for b in inside):
-            overwritten = [self.tensor_of[b] for h in group for b in h.overwrites]
-            self.writes[len(self.ops)] = tuple(t for t in overwritten if t not in made)
+            self.writes[len(self.ops)] = self._overwritten(group, made)
         self.ops.append(
             Op(  # inputs are sorted: TensorFlow lists those of a loop in another order in each trace
                 name=self.labels(group[-1].op),
@@ -157,6 +156,11 @@ class _Builder:
                 recomputable=not any(h.once for h in group),
             )
         )
+
+    def _overwritten(self, group: Sequence[Heavy], made: Sequence[int]) -> tuple[int, ...]:
+        """The tensors that a group writes over, except those that it makes."""
+        overwritten = (self.tensor_of[b] for h in group for b in h.overwrites)
+        return tuple(t for t in overwritten if t not in made)
 
     def _label(self, b: Buffer, op: tf.Operation) -> str:
         """The name that messages use for a tensor, or an effect, that ``op`` makes."""

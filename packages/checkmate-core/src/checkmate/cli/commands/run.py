@@ -96,9 +96,7 @@ def run(
         reports = _run(name, executor, runnable, order, steps)
     beyond = max((r.peak - peak - r.over for r in reports if r.peak is not None), default=None)
     if as_json:
-        rows = [{"loss": r.loss, "peak": r.peak, "seconds": r.seconds, "over": r.over} for r in reports]
-        within = None if beyond is None else beyond <= 0
-        print_json({"executor": name, "simulated_peak": peak, "within": within, "steps": rows})
+        print_json({"executor": name, **_facts(reports, peak, beyond)})
     else:
         _print(reports, peak, beyond)
     if beyond is not None and beyond > 0:
@@ -143,6 +141,12 @@ def _run(
             reports.append(report)
             tell(k + 1, steps, f"loss {_loss(report)}")
     return reports
+
+
+def _facts(reports: Sequence[StepReport], peak: int, beyond: int | None) -> dict[str, object]:
+    """The steps and the verdict for programs; None if no memory was measured."""
+    rows = [{"loss": r.loss, "peak": r.peak, "seconds": r.seconds, "over": r.over} for r in reports]
+    return {"simulated_peak": peak, "within": None if beyond is None else beyond <= 0, "steps": rows}
 
 
 def _print(reports: Sequence[StepReport], peak: int, beyond: int | None) -> None:
