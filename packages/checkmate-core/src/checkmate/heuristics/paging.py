@@ -162,7 +162,7 @@ class _Machine:
             self._evict_keys(keys, stack)
         return self.held <= target
 
-    def _evict_keys(self, keys: Sequence[int], stack: list[int]) -> None:
+    def _evict_keys(self, keys: list[int], stack: list[int]) -> None:
         """Evict the keys that nothing needs after the other evictions."""
         due = self._due(stack)
         for t in keys:
