@@ -149,7 +149,7 @@ def laws(session: nox.Session) -> None:
     Hypothesis prints a failing example, and repeats it in the next run. ``nox -s conformance`` has executors.
     """
     many = ("--hypothesis-profile=nightly", "-p", "checkmate.testing.plugin", "--checkmate-examples=150")
-    elsewhere = "--ignore=tests/torch/test_executor.py"
+    elsewhere = "--ignore=tests/torch/adapters/test_executor.py"
     session.run(
         str(DEV / "pytest"), *PARALLEL, "--timeout=14400", "-m", "law", *many, elsewhere, *session.posargs
     )
@@ -237,7 +237,7 @@ def conformance(session: nox.Session) -> None:
     session.run(str(TF / "pytest"), *suite, "--checkmate-executor=tf", *session.posargs)
     networks = ("vgg", "resnet", "densenet", "efficientnet", "unet", "transformer")
     own = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "3072", "PYTHONPATH": "benchmarks"}
-    session.run(str(TF / "python"), "tests/tf/chunks.py", "10000", *networks, env=own)
+    session.run(str(TF / "python"), "tests/tf/memory/chunks.py", "10000", *networks, env=own)
 
 
 @nox.session(reuse_venv=True)

@@ -8,7 +8,7 @@ python3 -m checkmate_torch.selfcheck --output selfcheck.json "$@"
 checked=$?
 log=$PWD/gpu-tests.txt
 cd "$here/source" || exit
-python3 -m pytest -p pytest_timeout --timeout=300 -p no:cacheprovider -m gpu $(grep -l mark.gpu tests/torch/*.py tests/trainers/*.py) >"$log" 2>&1
+python3 -m pytest -p pytest_timeout --timeout=300 -p no:cacheprovider -m gpu $(grep -rl --include='*.py' mark.gpu tests/torch tests/trainers) >"$log" 2>&1
 tested=$?
 tail -n 15 "$log"
 [ $checked = 0 ] && [ $tested = 0 ]

@@ -18,7 +18,7 @@ from checkmate.testing.strategies import graphs, schedules
 
 pytestmark = pytest.mark.slow
 
-SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
+SCHEMAS = Path(__file__).parents[3] / "docs" / "reference" / "schemas"
 ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
 GRAPH = DFGraph.from_nodes(
     cost=[1.5, 2], size=[4, 8], deps=[[], [0]], name="tiny", cost_unit="s", fixed_size=3
