@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from tests.core.graphs import CHAIN
 
 from checkmate import (
     DFGraph,
@@ -31,8 +32,6 @@ from checkmate.files.cache import identity_of
 from checkmate.files.serialize import schedule_bytes
 from checkmate.heuristics import BestHeuristic, KeepAll, StaticEviction
 from checkmate.testing.strategies import graphs
-
-from .graphs import CHAIN
 
 
 @dataclass(frozen=True)

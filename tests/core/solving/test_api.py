@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from tests.core.graphs import CHAIN, DIAMOND, Says
 
 from checkmate import (
     BudgetError,
@@ -32,8 +33,6 @@ from checkmate import (
 )
 from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.testing.strategies import graphs
-
-from .graphs import CHAIN, DIAMOND, Says
 
 
 def everything(graph: DFGraph) -> Schedule:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.graphs import CHAIN
 
 from checkmate import (
     DFGraph,
@@ -27,8 +28,6 @@ from checkmate.generators import chain
 from checkmate.heuristics import FirstFit
 from checkmate.solving.api import infeasible_error
 from checkmate.testing.strategies import graphs
-
-from .graphs import CHAIN
 
 
 @given(graph=graphs())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.core.graphs import CHAIN, DIAMOND, Says
 
 from checkmate import (
     InvalidScheduleError,
@@ -15,8 +16,6 @@ from checkmate import (
     Solution,
     solve,
 )
-
-from .graphs import CHAIN, DIAMOND, Says
 
 
 def test_the_answer_costs_no_more_than_a_start_within_the_budget() -> None:

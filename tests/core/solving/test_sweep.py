@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.graphs import CHAIN
 
 from checkmate import (
     BudgetError,
@@ -30,8 +31,6 @@ from checkmate import (
 from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.solving.sweep import SweepInterrupted
 from checkmate.testing.strategies import graphs, valid_schedules
-
-from .graphs import CHAIN
 
 TWICE = [0, 0, *range(1, 8)]
 UNSEEN = replace(CHAIN, ops=tuple(replace(op, cost=2.0) for op in CHAIN.ops))

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.core.graphs import CHAIN
 
 from checkmate import Frontier, Problem, Schedule, ScheduleCache, Solution, SolverError, sweep
 from checkmate.files.serialize import schedule_bytes
 from checkmate.heuristics import BestHeuristic, KeepAll
 from checkmate.solving.sweep import Failure
-
-from .graphs import CHAIN
 
 
 @dataclass(frozen=True)

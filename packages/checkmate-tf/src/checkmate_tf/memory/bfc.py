@@ -8,7 +8,8 @@
     region     memory of the device, reserved at once
 
 So a tensor may occupy nearly twice its bytes, and free bytes between tensors may be of no use. Source: the
-documented behaviour of TensorFlow's ``BFCAllocator``; equal to it chunk by chunk (``tests/tf/memory/test_bfc.py``).
+documented behaviour of TensorFlow's ``BFCAllocator``; equal to it chunk by chunk
+(``tests/tf/memory/test_bfc.py``).
 """
 
 from __future__ import annotations
