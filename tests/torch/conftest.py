@@ -11,7 +11,7 @@ import torch
 
 from checkmate import Problem, Schedule, Solution
 from checkmate.model.lower import lazy_sequence
-from checkmate_torch.planning.calls import n_outstanding
+from checkmate_torch.planning.nested_calls.calls import n_outstanding
 
 torch.set_num_threads(1)
 

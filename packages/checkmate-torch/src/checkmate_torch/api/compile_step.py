@@ -18,7 +18,7 @@ from checkmate_torch.optimizer.updates import settings_of
 from checkmate_torch.planning.options import Options, TrainingStepSettings, split_settings
 from checkmate_torch.planning.planner import Planner
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable
-from checkmate_torch.planning.unbroken_step import UnbrokenStep, WholeStep
+from checkmate_torch.planning.steps.unbroken_step import UnbrokenStep, WholeStep
 
 __all__ = ["CompiledStep", "compile_step"]
 

@@ -29,8 +29,8 @@ from checkmate_torch.ops.device import Target, for_target
 from checkmate_torch.planning.decide import decide_step
 from checkmate_torch.planning.options import ModelSettings, Options, TracingModelSettings
 from checkmate_torch.planning.planner import Tracer
-from checkmate_torch.planning.split_step import SplitStep
-from checkmate_torch.planning.stages import PricedStep
+from checkmate_torch.planning.steps.split_step import SplitStep
+from checkmate_torch.planning.steps.stages import PricedStep
 from checkmate_torch.private import FakeTensor, plain_call, tree_leaves
 from checkmate_torch.tracing.traced_graph import TracedGraph
 

@@ -32,8 +32,8 @@ from checkmate_torch.planning.options import (
     split_settings,
 )
 from checkmate_torch.planning.planner import Tracer
-from checkmate_torch.planning.stages import PricedStep
-from checkmate_torch.planning.unbroken_step import UnbrokenStep, WholeStep
+from checkmate_torch.planning.steps.stages import PricedStep
+from checkmate_torch.planning.steps.unbroken_step import UnbrokenStep, WholeStep
 from checkmate_torch.private import FakeTensorMode, fake_mode, fake_mode_of, tree_leaves, tree_map
 
 __all__ = ["TracedTraining", "plan_step", "trace_step"]

@@ -20,8 +20,8 @@ from checkmate_torch.capture.recurrent_ops import with_recurrent_ops
 from checkmate_torch.capture.target_kernels import with_kernels_of_target
 from checkmate_torch.planning.fusing import Fusing, fused_or_not
 from checkmate_torch.planning.options import Options
-from checkmate_torch.planning.stages import Captured, PricedStep, Step
 from checkmate_torch.planning.step_plan import StepPlan
+from checkmate_torch.planning.steps.stages import Captured, PricedStep, Step
 from checkmate_torch.private import Halves, Joint, compile_joint
 from checkmate_torch.running.fusing import fused
 

@@ -22,12 +22,12 @@ from checkmate.units import format_bytes
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError
 from checkmate_torch.ops.sizes import Sizes, are_within, covers, planned_sizes, planning_for
 from checkmate_torch.optimizer.state import States, calls_the_model
-from checkmate_torch.planning.calls import NestedCalls
-from checkmate_torch.planning.joint_budget import decide_together
+from checkmate_torch.planning.nested_calls.calls import NestedCalls
+from checkmate_torch.planning.nested_calls.joint_budget import decide_together
 from checkmate_torch.planning.options import Options, Warnings
 from checkmate_torch.planning.planner import Planner
-from checkmate_torch.planning.split_step import SplitStep
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan
+from checkmate_torch.planning.steps.split_step import SplitStep
 from checkmate_torch.planning.trace_loss import trace_loss
 from checkmate_torch.running.emit import refusing_double_backward
 

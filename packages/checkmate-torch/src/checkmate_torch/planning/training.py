@@ -23,7 +23,7 @@ from checkmate.units import format_bytes
 from checkmate_torch.capture.dynamo_capture import NotOneGraphError, TooManyPlansError, captured
 from checkmate_torch.distributed.wrappers import inside_of, refuse_wrappers, run_inside
 from checkmate_torch.optimizer.state import on_steps
-from checkmate_torch.planning.calls import n_outstanding
+from checkmate_torch.planning.nested_calls.calls import n_outstanding
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.session import Generation, Session
 from checkmate_torch.planning.step_plan import GivenSchedule, StepPlan, Viewable

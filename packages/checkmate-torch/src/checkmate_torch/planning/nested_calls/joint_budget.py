@@ -17,8 +17,8 @@ from checkmate import DFGraph, Problem, Schedule, Solution, Timeline, keep_all_p
 from checkmate.framework import decide, schedule_of
 from checkmate.units import format_bytes, parse_budget
 from checkmate_torch.distributed.ranks import Ranks, decided_together
-from checkmate_torch.planning.calls import Decision, Nest, PlannedCall
 from checkmate_torch.planning.decide import LEAST_S, least_memory
+from checkmate_torch.planning.nested_calls.calls import Decision, Nest, PlannedCall
 from checkmate_torch.planning.options import Options, Warnings
 
 __all__ = ["decide_together"]

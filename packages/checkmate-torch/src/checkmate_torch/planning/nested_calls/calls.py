@@ -3,8 +3,8 @@
     call 1 ↦ call 2 ↦ … ↦ call k ↦ loss ↦ backward of k ↦ … ↦ backward of 2 ↦ backward of 1
 
 A step has several calls if it calls models several times, or if Dynamo captures a model in pieces. Such a
-*nest* of calls is noted while the first step runs; :mod:`~checkmate_torch.planning.joint_budget` then decides
-the schedules of its calls together.
+*nest* of calls is noted while the first step runs; :mod:`~checkmate_torch.planning.nested_calls.joint_budget`
+then decides the schedules of its calls together.
 """
 
 from __future__ import annotations

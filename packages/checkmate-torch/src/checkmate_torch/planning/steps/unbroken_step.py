@@ -34,8 +34,8 @@ from checkmate_torch.planning.decide import decide_step
 from checkmate_torch.planning.fusing import Fusing
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.planner import Planner
-from checkmate_torch.planning.stages import Captured, PricedStep, Step
 from checkmate_torch.planning.step_plan import GivenSchedule
+from checkmate_torch.planning.steps.stages import Captured, PricedStep, Step
 from checkmate_torch.private import Boxed, Halves, Joint, mark_boxed, tree_map_only
 from checkmate_torch.running.emit import emit_unbroken
 from checkmate_torch.running.fusing import Fusion

@@ -17,11 +17,11 @@ from checkmate.units import format_bytes
 from checkmate_torch.distributed.wrappers import bucket_bytes
 from checkmate_torch.memory.account import ResidentBytes, named
 from checkmate_torch.memory.plain_step import plain_step_of_graph
-from checkmate_torch.planning.calls import Earlier, NestedCalls, PlannedCall
 from checkmate_torch.planning.decide import LEAST_S, budget_bytes, decide_step, least_memory
 from checkmate_torch.planning.fusing import Fusing
+from checkmate_torch.planning.nested_calls.calls import Earlier, NestedCalls, PlannedCall
 from checkmate_torch.planning.retain_graph import decide_for_repeats
-from checkmate_torch.planning.stages import Captured, PricedStep, Step
+from checkmate_torch.planning.steps.stages import Captured, PricedStep, Step
 from checkmate_torch.private import Halves, Joint, graph_break
 from checkmate_torch.running.emit import emit
 from checkmate_torch.running.fusing import Fusion

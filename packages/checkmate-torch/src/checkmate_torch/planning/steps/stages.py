@@ -20,8 +20,8 @@ from checkmate.report import Account
 from checkmate_torch.memory.account import ResidentBytes
 from checkmate_torch.memory.plain_step import PlainStep
 from checkmate_torch.optimizer.whole_step import StepGraph, without_late_reads
-from checkmate_torch.planning.calls import Decision, Earlier
 from checkmate_torch.planning.fusing import Fusing, priced_with_chains
+from checkmate_torch.planning.nested_calls.calls import Decision, Earlier
 from checkmate_torch.planning.options import Options
 from checkmate_torch.planning.step_plan import GivenSchedule
 from checkmate_torch.private import Halves, Joint
