@@ -127,7 +127,7 @@ class InfeasibleBudgetError(CheckmateError, ValueError):
         budget: the budget asked for, in bytes.
         minimum: the least budget, in bytes, for which a schedule is known; None if none is known.
         floor: a proved lower limit, in bytes, of every schedule.
-        bottleneck: name of the op whose working set is that floor; None if the graph outputs are.
+        bottleneck: name of the op whose working set is that floor; None if the graph outputs set it.
         proved: True = infeasibility is proved; False = only no schedule was found.
         reason: why the solver found no schedule, if it gave a reason.
         whole: the peak without recomputation, in bytes, of which a budget may be a share; None if unknown.

@@ -69,7 +69,7 @@ class Timeline:
         return int(self.schedule.codes[self.peak_step]) if len(self.memory) else None
 
     def reused_at(self, step: int) -> frozenset[int]:
-        """The inputs in whose place the op that runs at ``step`` allocates: those not held while it runs."""
+        """The inputs that are not held while the op at ``step`` runs, because it allocates in their place."""
         codes = self.schedule.codes
         runs = 0 <= step < len(codes) and codes[step] >= 0
         return frozenset(_reused(self.graph, codes, step) if runs else ())
@@ -119,7 +119,7 @@ def simulate(graph: DFGraph, schedule: Schedule) -> Timeline:  # noqa: C901 - on
     runs = [0] * graph.n_ops
     held = graph.base_size
     memory: list[int] = []
-    reused: list[int] = []  # inputs of the latest compute that it allocated in place of
+    reused: list[int] = []  # inputs in whose place the latest compute allocated
     codes = schedule.codes.tolist()
 
     for step, code in enumerate(codes):

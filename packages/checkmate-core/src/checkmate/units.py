@@ -24,7 +24,7 @@ _FACTORS = {"": 1, "b": 1} | {
     for power, prefix in enumerate("kmgtp")
     for suffix, base in (("", 1024), ("ib", 1024), ("b", 1000))
 }
-_NUMBER = r"\s*(\d{1,999}(?:\.\d{1,999})?|\.\d{1,999})\s*"  # a bound on the time that parsing takes
+_NUMBER = r"\s*(\d{1,999}(?:\.\d{1,999})?|\.\d{1,999})\s*"  # at most 999 digits, so that parsing is fast
 _SIZE = re.compile(rf"{_NUMBER}([a-zA-Z]*)\s*")
 _PERCENT = re.compile(rf"{_NUMBER}%\s*")
 _LARGEST_SHARE = 10
@@ -32,7 +32,7 @@ _LARGEST_SIZE = 2**63 - 1  # the judge counts bytes in int64
 _UNCLEAR = 100
 """A text that is a bare number up to this one may be meant as a percentage or in another unit."""
 _TINY = 4096
-"""Bytes of a step that may be planned within ``_UNCLEAR`` bytes: of a toy graph."""
+"""Largest peak of a toy step, in bytes: for it a budget of ``_UNCLEAR`` bytes may be meant."""
 _ADVICE = "write bytes (8589934592), a size ('8GiB', '512 MB') or a share ('60%', 0.6)"
 
 

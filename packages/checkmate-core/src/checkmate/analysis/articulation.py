@@ -18,13 +18,13 @@ __all__ = ["articulation_points"]
 def articulation_points(graph: DFGraph) -> tuple[int, ...]:
     """The articulation points of the forward pass, ascending.
 
-    A depth-first search gives every op v the lowest time low(v) at which an op was entered that is next to a
-    descendant of v; then u, not a root, is an articulation point if and only if some child v has low(v) ≥ the
-    time at which u was entered, and a root if and only if it has several children (Hopcroft and Tarjan 1973,
-    "Algorithm 447"). Time and memory are linear in the reads of the graph; there is no recursion.
+    In a depth-first search, low(v) is the earliest entry time of all ops next to a descendant of op v. An op
+    u that is not a root is an articulation point if and only if some child v has low(v) ≥ the entry time of
+    u; a root, if and only if it has several children (Hopcroft and Tarjan 1973, "Algorithm 447"). Time and
+    memory are linear in the reads of the graph; there is no recursion.
 
-    Before keeping only their outputs, note that the two ends of a chain are not articulation points, since
-    nothing lies behind them, and that the only reader of a side branch is one, at any place.
+    Caution if you keep only the outputs of these ops: the two ends of a chain are not articulation points,
+    since nothing lies behind them; an op that alone reads a side branch is one, wherever it is.
 
     >>> articulation_points(DFGraph.from_nodes(cost=[1] * 5, size=[1] * 5, deps=[[], [0], [1], [2, 1], [3]]))
     (1, 3)

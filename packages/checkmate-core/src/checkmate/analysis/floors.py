@@ -1,6 +1,6 @@
 """Proved lower limits for budgets: the bytes that every valid schedule holds while an op runs.
 
-The *working set* of op v is resident whenever v runs: everything that can't be freed, its inputs without
+The *working set* of op v is resident whenever v runs: all bytes that can't be freed, the inputs of v except
 those that it reuses, its outputs and its workspace. At the **first** run of v further tensors must be
 resident. Let tensor t be made by an op u that may run only once, u an ancestor of v, and let t be a graph
 output or be read by a needed descendant w of v. Then u ran before v; every run of w comes after the first run
@@ -20,7 +20,7 @@ from checkmate.model.graph import CSR, DFGraph, derived
 
 __all__ = ["Floor", "first_run_sets", "floor", "needed_ops", "working_sets"]
 
-_MOST_TRACKED = 1024  # tensors made only once; leaving some out only lowers the floor
+_MOST_TRACKED = 1024  # most run-once tensors that are tracked; leaving some out only lowers the floor
 
 
 class Floor(NamedTuple):
@@ -82,9 +82,9 @@ def working_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
 def first_run_sets(graph: DFGraph) -> npt.NDArray[np.int64]:
     """Bytes that every valid schedule holds while each op runs for the first time; shape ``[n_ops]``.
 
-    They are the working sets, and tensors made by ops that run only once that are still needed; of these, the
-    1024 largest count, so that time stays linear in the graph. The figures of ops that no schedule must run
-    are meaningless.
+    An op's bytes are its working set and the tensors of run-once ops that are still needed; only the 1024
+    largest of these tensors count, so that time stays linear in the graph. The figures of ops that no
+    schedule must run are meaningless.
     """
     sets = working_sets(graph)
     every = [t for op in graph.ops if not op.recomputable for t in op.outputs]

@@ -2,8 +2,8 @@
 
 A run of an op makes a new copy of each of its outputs. A read uses the latest copy. A copy lives from the run
 that makes it to its last read; the last copy of a graph output lives to the end. During run k, memory is
-``base_size`` + the sizes of all copies that live at k, without those that it reuses because they live no
-longer, + the workspace of its op.
+``base_size`` + the sizes of all copies that live at k + the workspace of the run's op. A copy that ends with
+run k doesn't count if the op of run k reuses it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Liveness:
     Attributes:
         first: the run that first makes each tensor, −1 for graph inputs, ``n_runs`` if none does; shape
             ``[n_tensors]``.
-        last: the last run that reads each tensor (that makes it, if none reads its last copy), ``n_runs`` for
-            graph inputs, graph outputs and tensors that are never made; shape ``[n_tensors]``.
+        last: the last run that reads each tensor, or that makes it if no run reads its last copy; ``n_runs``
+            for graph inputs, graph outputs and tensors that are never made; shape ``[n_tensors]``.
         memory: bytes held during each run, shape ``[n_runs]``.
         peak: the largest of ``memory`` and ``base_size``.
     """
@@ -62,8 +62,8 @@ def liveness(graph: DFGraph, order: Sequence[int] | None = None) -> Liveness:
     first = [n_runs] * graph.n_tensors
     for t in graph.inputs:
         first[t] = -1
-    last = [n_runs] * graph.n_tensors  # of the latest copy
-    change = [0] * (n_runs + 1)  # of the bytes held, on entering a run
+    last = [n_runs] * graph.n_tensors  # the last run so far of the latest copy
+    change = [0] * (n_runs + 1)  # bytes held during run k, minus those during run k − 1
 
     def end(t: int) -> None:
         """Let the latest copy of a tensor end: after its last run, or before that if this reuses it."""

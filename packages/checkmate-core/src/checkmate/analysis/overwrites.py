@@ -139,7 +139,7 @@ def sequence_to_run(
 
     Args:
         graph: from :func:`with_writes_settled`.
-        sequence: of a valid schedule.
+        sequence: the ops that a valid schedule computes, in order.
         writes: op → the tensors that it overwrites.
 
     Raises:
@@ -185,13 +185,13 @@ def _free_to_run_again(
     Args:
         graph: the step.
         readers: write → the other readers of the tensors that it overwrites; the writes in base order.
-        behind: write → these, and the producers of the tensors that it reads or overwrites.
+        behind: write → those readers, and the producers of the tensors that it reads or overwrites.
     """
     free = [op.recomputable for op in graph.ops]
     made_once = {*graph.outputs, *(t for u in readers for t in graph.ops[u].inputs)}
     for v in (*readers, *_makers(graph, made_once)):
         free[v] = False
-    until = [graph.n_ops] * graph.n_ops  # D(v) must end before
+    until = [graph.n_ops] * graph.n_ops  # the first op that D(v) may not reach
     for u, (soonest, latest) in _room(graph, behind).items():
         for r in readers[u]:
             until[r] = min(until[r], soonest + 1 if graph.ops[r].backward else latest)
@@ -229,7 +229,7 @@ def _ancestors(graph: DFGraph) -> list[int]:
 
 
 def _last_of(wanted: int, ancestors: list[int], v: int) -> list[int]:
-    """Of the ops wanted before v, those that are no ancestors of v or of another one of them."""
+    """The ops wanted before v, without the ancestors of v and without ancestors of other wanted ops."""
     last: list[int] = []
     wanted &= ~ancestors[v]
     while wanted:

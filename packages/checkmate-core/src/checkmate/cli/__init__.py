@@ -34,7 +34,7 @@ def main() -> None:
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # the flush at exit must not fail again
         raise SystemExit(_BROKEN_PIPE) from None
-    except KeyboardInterrupt:  # while modules load; from then on click's
+    except KeyboardInterrupt:  # only while modules load; afterwards click handles it
         sys.stderr.write("Interrupted.\n")
         raise SystemExit(exit_code(_INTERRUPTED)) from None
 
@@ -43,7 +43,7 @@ def _app() -> None:
     try:
         for needed in ("click", "rich.console"):
             import_module(needed)
-    except ANYTHING as error:  # not there, or broken
+    except ANYTHING as error:  # click or rich is missing, or broken
         hint = install_hint("checkmate-core[cli]")
         why = f"the command line needs click and rich ({one_line(error)}): {hint}"
         if sys.argv[1:] not in (["--version"], ["doctor"]):
@@ -60,7 +60,7 @@ def _app() -> None:
 
 
 def _plain(command: str, finding: str) -> int:
-    """Print the version, or the findings of the doctor and one more; return the exit code."""
+    """Print the version, or ``finding`` and the doctor's findings; return the exit code."""
     if command == "--version":
         sys.stdout.write(f"checkmate, version {metadata.version('checkmate-core')}\n")
         return 0

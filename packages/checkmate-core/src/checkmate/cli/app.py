@@ -115,7 +115,7 @@ class App(click.Group):
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """Errors quote names, paths and arguments; make each message one printable line."""
+    """Make the message of each click error one printable line: messages quote names, paths and arguments."""
     try:
         yield
     except click.ClickException as error:

@@ -61,7 +61,7 @@ def clean_exits() -> Iterator[None]:
     except InvalidScheduleError as error:
         raise NotValid(str(error)) from error
     except BrokenPipeError as error:
-        raise BrokenPipeError from error  # without a number, for click answers EPIPE with exit code 1
+        raise BrokenPipeError from error  # without an errno: click would turn EPIPE into exit code 1
     except (CheckmateError, OSError) as error:
         raise BadInput(str(error)) from error
     except MemoryError as error:

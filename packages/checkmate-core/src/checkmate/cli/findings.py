@@ -1,8 +1,8 @@
 """Checks of an installation: each finding is ok, a note or a problem, with advice.
 
 This module needs neither click nor rich. Versions come from the metadata of the installed distributions.
-Whether an import raises, ends its process or never returns is seen only by trying: libraries, and the solvers
-of each plugin, are loaded in processes of their own.
+An import may raise, end its process or never return, and only trying shows it: libraries, and the solvers of
+each plugin, are loaded in processes of their own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Clash", "Finding", "clashes", "distribution_versions", "failure", "f
 
 _OTHERS = (
     *("numpy", "scipy", "ortools", "highspy", "torch", "tensorflow", "tensorflow-cpu", "keras"),
-    *("click", "rich", "matplotlib", "hypothesis", "pytest"),  # of the extras of checkmate-core
+    *("click", "rich", "matplotlib", "hypothesis", "pytest"),  # needed by the extras of checkmate-core
 )
 _LIBRARIES = ("matplotlib.figure", "ortools.sat.python.cp_model", "scipy.optimize")
 """Modules of optional libraries that solvers and pictures need; frameworks would take too long to load."""
@@ -203,15 +203,15 @@ def _programs() -> dict[str, str]:
     usable = {spec.name for spec in SOLVERS.specs()}
     for plugin in installed_plugins():
         names = [s.name for s in plugin.offers if isinstance(s, SolverSpec) and s.name in usable]
-        if names and plugin.distribution != "checkmate-core":  # which is running
+        if names and plugin.distribution != "checkmate-core":  # core itself is running
             programs[f"solvers of {plugin.name!r}"] = _LOAD_SOLVERS.format(names=names)
     return programs
 
 
 def load_errors(program: str, time_limit: float = _TIME_LIMIT_S) -> list[str]:
-    """The errors of a Python program, each on one line, in a process outside of the current folder.
+    """Run a Python program in a process outside of the current folder; return its errors, one line each.
 
-    They are the lines ``failed: …`` that it prints, and the reason if it ends early. The limit is in seconds.
+    Errors are lines ``failed: …`` that it prints, and the reason if it ends early. The limit is in seconds.
     """
     end = f"\nimport os\nos.write(1, b'\\n{_LOADED}')\nos._exit(0)"  # waits for no thread of foreign code
     paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

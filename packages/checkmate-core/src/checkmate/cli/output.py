@@ -92,7 +92,7 @@ def print_json(facts: Mapping[str, object]) -> None:
 
 
 def json_bytes(facts: Mapping[str, object]) -> bytes:
-    """As :func:`print_json`, with a line break at the end."""
+    """The text of :func:`print_json`, with a line break at the end, as bytes."""
     text = msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
     return _OTHER.sub(_seen, text).encode() + b"\n"
 
@@ -103,19 +103,19 @@ def _seen(found: re.Match[str]) -> str:
 
 
 def say(text: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     click.echo(excerpt(text), err=True)
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Lines of styled pieces, never wrapped."""
+    """Print lines of styled pieces, never wrapped."""
     console = terminal()
     for line in lines:
         console.print(Text.assemble(*((printable(text), style) for text, style in line)), soft_wrap=True)
 
 
 def print_table(title: str, rows: Iterable[Sequence[str | Lines]], *, header: Sequence[str] = ()) -> None:
-    """Rows of cells under a title; nothing without rows. A cell is one line, or several."""
+    """Print rows under a title, and nothing if there are no rows. A cell is one line, or several."""
     table = Table(*header, title=clipped(title), title_justify="left", show_header=bool(header))
     for row in rows:
         table.add_row(*map(_cell, row))

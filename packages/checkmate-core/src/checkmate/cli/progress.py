@@ -34,7 +34,7 @@ def report_text(report: Progress, unit: str) -> str:
 
 @contextmanager
 def watching(unit: str, console: Console | None = None) -> Iterator[Callable[[Progress], None]]:
-    """Show the reports of a solver, with costs in ``unit``, while it works; on Ctrl-C, the last one.
+    """Show a solver's reports while it works, costs in ``unit``; on Ctrl-C, raise with the last report.
 
     Raises:
         Interrupted: in place of KeyboardInterrupt.
@@ -77,7 +77,7 @@ def counting(what: str, console: Console | None = None) -> Iterator[Callable[[in
 def _bar(
     *columns: SpinnerColumn | TextColumn | BarColumn | MofNCompleteColumn, console: Console | None
 ) -> Iterator[Bar]:
-    """The display, in the place of the line that planning writes on its own."""
+    """The display; it replaces the line that planning would write."""
     where = console or terminal(stderr=True)
     disable = not where.is_terminal
     with (

@@ -1,7 +1,7 @@
 """Signals that end a command: Ctrl-C, SIGTERM (``kill``, a cluster's queue) and SIGHUP (a closed terminal).
 
 The first signal raises KeyboardInterrupt: a search returns its best schedule, which is written, and the exit
-code is 128 + the signal's number. Another one ends the process at once, unless it comes within a second:
+code is 128 + the signal's number. A second signal ends the process at once, unless it comes within a second:
 ``timeout`` and some queues send each signal twice, to a process and to its group.
 """
 

@@ -4,7 +4,7 @@ Figures are dense: datasheets often print twice the value, for matrices with 2:4
 ordinary arithmetic; ``tf32``, ``bf16`` and ``fp16`` are the tensor cores'. Which of ``fp32`` and ``tf32`` a
 matmul or convolution of float32 tensors uses is a setting of the framework.
 
-A driver keeps a part of the memory on the label. Bytes of memory are the total that PyTorch states in its
+A driver keeps a part of the memory that the label states. Our bytes of memory are the total in PyTorch's
 out-of-memory messages ("GPU 0 has a total capacity of 79.11 GiB"): the lowest found in public reports of each
 device (November 2026), rounded down to a tenth of a GiB. Drivers differ by half a GiB.
 """
@@ -28,7 +28,7 @@ class Device:
     Attributes:
         flops_per_s: number format → dense FLOP/s.
         bytes_per_s: memory bandwidth.
-        memory_bytes: capacity, as a driver reports it; other processes and the CUDA context take theirs.
+        memory_bytes: capacity, as a driver reports it; other processes and the CUDA context use a part.
         capability: CUDA compute capability, (major, minor); it decides which kernels a framework picks.
         source: the datasheet with the figures.
     """
@@ -82,8 +82,8 @@ def device_named(name: str, *, otherwise: str) -> str:
     """The spelling of a name in the table, whatever its case.
 
     Args:
-        name: of a device.
-        otherwise: what to do for a device that the table lacks; a part of the error.
+        name: a device's name, in any case.
+        otherwise: advice for a device that the table lacks; a part of the error.
 
     Raises:
         CostError: if the table lacks the device; names the nearest.
@@ -100,7 +100,7 @@ def device_named(name: str, *, otherwise: str) -> str:
 
 
 def device_in_table(name: str, gigabytes: float) -> str:
-    """The entry of the table for a device name of the driver; of several, the nearest in memory.
+    """The table's name of a device that the driver names; of several entries, the nearest in memory.
 
     >>> device_in_table("NVIDIA A100-SXM4-80GB", 79.3), device_in_table("NVIDIA H200", 139.8)
     ('A100-80GB', 'H200-141GB')

@@ -30,11 +30,11 @@ _FORMAT = "checkmate.op-profiles"
 _VERSION = 1
 """Version of the file and of the method of measuring: figures of another version are not comparable."""
 _SPREAD = 1.5
-"""A median of the runs above this multiple of the fastest means that something else was running."""
+"""If the median run is slower than the fastest by more than this factor, something else was running."""
 _NOISE_S = 20e-6
-"""Seconds by which the median may exceed the fastest run in any case."""
+"""Seconds by which the median may always exceed the fastest run, whatever the factor."""
 _MOST_TIMES = 3
-"""Measurements of an op whose runs differ each time; then the fastest of all runs counts."""
+"""Most measurements of an op whose runs differ each time; then the fastest of all runs counts."""
 _CPUINFO = Path("/proc/cpuinfo")
 _log = logging.getLogger(__name__)
 
@@ -43,10 +43,10 @@ class OpProfile(NamedTuple):
     """The cost of one op.
 
     Attributes:
-        seconds: of the fastest run.
+        seconds: time of the fastest run.
         workspace: bytes allocated at most at once while it runs, minus those alive at its end.
-        unsteady: times that it was measured, if the runs differed much each time, as on a busy machine; 0 =
-            they agreed.
+        unsteady: how often the op was measured, if the runs differed much each time, as on a busy machine; 0
+            = they agreed.
     """
 
     seconds: float
@@ -70,7 +70,7 @@ class OpProfile(NamedTuple):
         return 0 < self.unsteady < _MOST_TIMES
 
     def after(self, earlier: OpProfile | None) -> OpProfile:
-        """This profile, measured because the runs of an earlier one differed; None = this is the first."""
+        """This profile merged with an earlier one, whose runs differed; None = this is the first."""
         if earlier is None or not self.unsteady:
             return self
         return OpProfile(min(self.seconds, earlier.seconds), self.workspace, earlier.unsteady + 1)
@@ -91,7 +91,7 @@ class MeasuredOps:
     Args:
         machine: what decides how long an op takes, besides the op: the device (:func:`processor`), the
             framework's release, the number of threads, further settings of the framework.
-        directory: of the files; None = :func:`profiles_directory`.
+        directory: the folder of the files; None = :func:`profiles_directory`.
 
     The file is read at each look-up. A file that can't be read is reported, and its ops are measured again; a
     file that can't be written is reported, and nothing else happens.

@@ -38,8 +38,8 @@ def with_costs(graph: DFGraph, costs: Iterable[float], unit: str) -> DFGraph:
 class UnitCost:
     """Every op costs 1, so that the cost of a schedule is its number of computes; the unit is ``"1"``.
 
-    Much of the literature uses it, and it is the assumption without measurements. A convolution costs the
-    same as a bias.
+    Much of the literature uses this model, and it needs no measurements. A convolution costs the same as a
+    bias.
 
     >>> UnitCost().annotate(DFGraph.from_nodes(cost=[5, 7], size=[4, 4], deps=[[], [0]]))
     <DFGraph '': 2 ops, 2 tensors, cost in 1>
@@ -56,7 +56,7 @@ class TableCost:
 
     Attributes:
         costs: op name → cost of one run, in ``unit``.
-        unit: of the costs; None = the unit of the graph.
+        unit: the unit of the costs; None = the unit of the graph.
 
     >>> graph = DFGraph.from_nodes(cost=[5, 7], size=[4, 4], deps=[[], [0]], names=["conv", "relu"])
     >>> [op.cost for op in TableCost(costs={"relu": 2}).annotate(graph).ops]

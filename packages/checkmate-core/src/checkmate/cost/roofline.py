@@ -7,9 +7,9 @@ Waterman and Patterson, "Roofline: An Insightful Visual Performance Model for Mu
 Communications of the ACM 52(4), 2009.
 
 It is optimistic: no kernel reaches the peaks, a kernel may read an operand several times, workspace isn't
-counted, and an op may be several kernels. It overestimates only ops that read a part of their operands, as an
-embedding does of its table, or find them in a cache. The *ratio* of the costs of two schedules is more
-accurate than the costs.
+counted, and an op may be several kernels. It overestimates only ops that read a part of an operand (an
+embedding reads some rows of its table) or find it in a cache. The *ratio* of the costs of two schedules is
+more accurate than the costs.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def measured_roofline(
 
     Args:
         table: the measurements of this machine.
-        moving: the name in the table of the pass over memory.
+        moving: the words for the pass over memory in the table's keys.
         ready: (rows, numbers) ↦ two functions that are timed: a product of two ``rows`` × ``rows`` matrices,
             and a pass over ``numbers`` numbers.
         on_disk: read the table from disk, and add new measurements to it.

@@ -45,11 +45,10 @@ class ScheduleCache:
     """Schedules on disk; several processes may share a directory.
 
     Args:
-        directory: of the files; it is made with the first one. None = :func:`default_directory`.
+        directory: the folder of the files, made with the first file. None = :func:`default_directory`.
 
-    The question holds versions, so a new version of a solver gets new entries; after changing the code of a
-    solver without a new version, call :meth:`clear`. Failures of the disk are logged as warnings and fail no
-    solve.
+    A question holds the version of the solver's code: a new version gets new entries. After a change of the
+    code without a new version, call :meth:`clear`. A failing disk is logged as a warning; the solve goes on.
 
     >>> import tempfile
     >>> from checkmate import DFGraph, solve
@@ -76,7 +75,7 @@ class ScheduleCache:
             judge: makes a solution of a claim, or raises ``SolverError``.
 
         Returns:
-            the judged solution; ``origin["cache"]`` names the file, ``seconds`` is that of the first solve.
+            the judged solution; ``origin["cache"]`` names the file, ``seconds`` is the first solve's time.
         """
         question = _question(problem, solver)
         file = self._file(question)
@@ -139,9 +138,9 @@ def default_directory() -> Path:
 def identity_of(solver: object) -> Identity | None:
     """The identity of a solver in any process, or None if it has none.
 
-    Only a frozen dataclass has one, whose fields are plain values (numbers, texts, enums, tuples and frozen
-    dataclasses of them), and whose classes can be imported: code in ``__main__`` or within a function has no
-    version and often changes.
+    A solver has one if it is a frozen dataclass, its fields are plain values (numbers, texts, enums, tuples
+    and frozen dataclasses of them), and its classes can be imported: code in ``__main__`` or within a
+    function has no version and often changes.
 
     >>> from checkmate.heuristics import KeepAll
     >>> identity_of(KeepAll())["class"]

@@ -42,7 +42,7 @@ _STALE_S = 3600.0
 _DIGITS = frozenset("0123456789abcdef")
 _AT_ONCE = 2**20
 _PIPE = "pipe it to the command, and call it '-'"
-_BINARY: int = getattr(os, "O_BINARY", 0)  # of Windows
+_BINARY: int = getattr(os, "O_BINARY", 0)  # exists on Windows only
 _WITHOUT_WAITING: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)  # pipes and terminals block
 
 
@@ -204,7 +204,7 @@ def _write_beside(target: str, content: bytes, *, follow: bool) -> None:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
-    with contextlib.suppress(OSError):  # some systems can't; the file is whole with or without
+    with contextlib.suppress(OSError):  # not on every system; the file is whole either way
         _flush_folder(folder or os.curdir)
 
 

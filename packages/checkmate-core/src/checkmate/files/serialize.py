@@ -199,7 +199,7 @@ def _encoding_of(path: str | os.PathLike[str]) -> Encoding:
 
 
 def _content(source: Source, max_size: int) -> tuple[bytes, str]:
-    """The bytes, and their name in messages."""
+    """The bytes of a source, and its name in messages."""
     if isinstance(source, bytes):
         return source, "<bytes>"
     if isinstance(source, str | os.PathLike):

@@ -223,7 +223,7 @@ _LIST = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def _twice_packed(content: bytes) -> str | None:
-    """The same for msgpack, where a map declares its number of keys; hints are not checked."""
+    """The place of a map with a repeated key in msgpack, or None; ``meta`` is not searched."""
     top = _OBJECT.decode(content)
     if len(top) < _declared(content):
         return "$"

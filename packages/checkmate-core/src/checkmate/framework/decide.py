@@ -100,10 +100,10 @@ def in_bytes(options: _Options, device: object, resident: int, obtainable: Calla
     """The options with the budget ``"auto"`` replaced by bytes; other budgets are unchanged.
 
     Args:
-        options: of the step.
-        device: that the step runs on, for the log.
-        resident: bytes.
-        obtainable: gives bytes; called for ``"auto"`` only.
+        options: the options of the step.
+        device: the device that the step runs on, for the log.
+        resident: bytes that the step holds already.
+        obtainable: returns the bytes that the process can still allocate; called for ``"auto"`` only.
 
     Raises:
         BudgetError: if the free memory of the device is unknown.
@@ -137,8 +137,8 @@ def decide(
         graph: priced.
         budget: bytes.
         options: the solver, its time limit, the cache, progress reports.
-        plain: the framework's own order, if it is not the base order. Where it fits, no recomputation is
-            needed, and it is taken although the base order may not fit.
+        plain: the framework's own order, if it is not the base order. If it fits the budget it is taken, as
+            it recomputes nothing, even where the base order does not fit.
         fixed_order: whether first runs keep the base order.
         start: as in :func:`~checkmate.solve`.
         throw: False = without a schedule return a solution that says so, instead of raising.

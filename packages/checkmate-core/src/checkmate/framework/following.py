@@ -94,10 +94,9 @@ def late_frees(graph: DFGraph, schedule: Schedule) -> dict[int, list[int]]:
     """The copies that must be held until a run is over, although no op reads them so late.
 
     Returns:
-        Number of a run → the tensors whose copies, made by an earlier run and not read by this one, are
-        resident until it is over: because they are freed after it and before the next run, or because it
-        makes the next copy. Number of all runs → the tensors that are never freed although they are no
-        outputs.
+        Index of a run → the tensors whose copy is resident until the run is over, although an earlier run
+        made the copy and this one doesn't read it: it is freed right after this run, or this run makes the
+        next copy. Number of all runs → the tensors that are never freed although they are not graph outputs.
 
     >>> graph = DFGraph.from_nodes(cost=[1, 1, 1], size=[4, 4, 4], deps=[[], [0], [1]])
     >>> late_frees(graph, Schedule.from_sequence(graph, [0, 1, 2]))

@@ -20,7 +20,7 @@ __all__ = ["AUTO", "Options", "Settings", "TracingSettings"]
 AUTO = "auto"
 """The budget that stands for the memory that the device has left."""
 _LARGEST = 2**62
-"""Replaces the peak without recomputation, unknown before tracing, when a share is checked."""
+"""The peak that a share is checked against before tracing, when the real peak is unknown."""
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +35,7 @@ class TracingSettings(TypedDict, total=False):
         workspaces: whether the workspace of each distinct op is measured, which runs each of them once on
             made-up inputs. Without workspaces the peak is not bounded. None = only if the cost model is
             ``"profiled"``, which runs the ops anyway.
-        reserve: bytes, or a size (``"1GiB"``), that the step holds besides; default 0.
+        reserve: further bytes that the step holds, or a size (``"1GiB"``); default 0.
         cache: whether measured costs and schedules are read from disk and kept there, in
             ``$CHECKMATE_CACHE_DIR`` or the user's cache directory; default True.
         on_progress: called with a :class:`~checkmate.Progress` when a stage of planning begins, before each
@@ -86,9 +86,9 @@ class Options:
     progress: bool | None = field(default=None, repr=False)
     default_cost_model: ClassVar[str] = "profiled"
     default_time_limit: ClassVar[float] = 10.0
-    """Where a user sets none; tests replace both: most are not about the time of ops or the best schedule."""
+    """Both defaults apply where the user sets none; tests replace them: few are about timing."""
     _spelled: ClassVar[Mapping[str, str]] = {}
-    """Field → the user's name of the setting that it is read from, where they differ."""
+    """Field → the name of its setting as users write it, where the two differ."""
 
     @classmethod
     def refuse_unknown(cls, names: Iterable[str]) -> None:
@@ -120,7 +120,7 @@ class Options:
         """
         cls.refuse_unknown(name for name in settings if name not in cls._spelled)
         budget = settings.get("budget", AUTO)
-        if budget != AUTO:  # no step fits into a few bytes: an int is read as the text is, which asks
+        if budget != AUTO:  # an int is read like its text: 60 may mean a percentage
             parse_budget(str(budget) if type(budget) is int else budget, whole=_LARGEST)
         check_time_limit(time_limit := settings.get("time_limit", cls.default_time_limit))
         if (solver := settings.get("solver", "auto")) != "auto":
@@ -137,7 +137,7 @@ class Options:
         return cls(**settings | read)
 
     def listener(self, stage: str = "") -> OnProgress | None:
-        """Passes reports to ``on_progress`` and, after ``stage``, to the line on stderr; None = to none."""
+        """A function: reports go to ``on_progress`` and, after ``stage``, to the line; None if both are off."""
         on_line = wanted(self.progress)
         if self.on_progress is None and not on_line:
             return None
@@ -151,7 +151,7 @@ class Options:
         return listener
 
     def report(self, step: str) -> None:
-        """Report that a stage, such as ``"counting bytes"``, begins inside of the block of a longer one."""
+        """Report that a stage, such as ``"counting bytes"``, begins within a longer stage."""
         if (listener := self.listener()) is not None:
             listener(Progress(None, 0.0, 0.0, step))
 

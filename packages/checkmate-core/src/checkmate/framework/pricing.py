@@ -34,9 +34,9 @@ __all__ = ["Prices", "by_bytes", "measured_ops", "price"]
 
 _Op = TypeVar("_Op")
 _BYTES_PER_SECOND = 1e10
-"""Replaces the memory bandwidth for ops that can't be run on made-up inputs."""
+"""Assumed bytes/s of memory for ops that can't be run on made-up inputs."""
 _SAVED_EVERY = 32
-"""Measured ops between two writes to disk, so that a killed process loses little."""
+"""Ops measured between two writes to disk: a killed process loses at most this number."""
 _BUSY = (
     "a new plan times its ops, which is impossible inside a profiler or memory meter: run one step of the "
     "compiled model before measuring it"
@@ -114,7 +114,7 @@ def measured_ops(
         machine: what decides how long an op takes, besides the op; see :class:`checkmate.cost.MeasuredOps`.
         distinct: layout → an op of that layout.
         profile: measures a few ops, in order; it takes each one from the iterable when it is about to run it.
-        name: of an op, for progress reports.
+        name: gives the name of an op, for progress reports.
         on_disk: whether profiles are read from disk and kept there.
         on_progress: called before each op that is measured.
 
@@ -149,7 +149,7 @@ def measured_ops(
         except ProfilerBusyError as error:
             if new.keys() - fresh.keys() - known.keys():
                 raise ProfilerBusyError(_BUSY) from error
-            break  # the earlier measurements do until the next process
+            break  # keep the earlier measurements; the next process measures again
         finally:
             known |= fresh
             if table is not None and fresh:
@@ -161,5 +161,5 @@ def measured_ops(
 
 
 def _to_measure(ops: Mapping[str, _Op], kept: Mapping[str, OpProfile]) -> dict[str, _Op]:
-    """The ops whose profiles are not on disk, or are there from runs that differed."""
+    """The ops without a profile in ``kept``, and those whose profile should be measured again."""
     return {layout: op for layout, op in ops.items() if layout not in kept or kept[layout].to_repeat}

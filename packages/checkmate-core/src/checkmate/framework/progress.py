@@ -30,7 +30,7 @@ _COLUMNS = 100
 
 
 def wanted(progress: bool | None) -> bool:
-    """Whether the line is written: by the setting; for None, on a terminal or in a notebook, by one rank.
+    """Whether to write the line: by ``progress``; None = on a terminal or in a notebook, on one rank only.
 
     ``CHECKMATE_PROGRESS=0`` in the environment overrides the setting.
     """
@@ -59,7 +59,7 @@ def showing(allowed: bool = True) -> Iterator[None]:
 
 
 def show(report: Progress, stage: str = "") -> None:
-    """Replace the line by a stage and a report, where the line is allowed; many a report names its stage."""
+    """Replace the line, if it is allowed, by ``stage`` and a report; a report often names its stage."""
     _line.replace(_text(report, stage))
 
 
@@ -86,7 +86,7 @@ class _Line:
         self._at_s = -math.inf
 
     def replace(self, text: str) -> None:
-        """Replace the line; a stage that goes on is written again only after a tenth of a second."""
+        """Replace the line; while the stage is the same, at most once in a tenth of a second."""
         now = time.monotonic()
         same_stage = text.split(" ")[:2] == self._shown.split(" ")[:2]
         if not self.blocks or not all(self.blocks) or (same_stage and now < self._at_s + _PERIOD_S):

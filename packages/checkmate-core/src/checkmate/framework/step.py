@@ -33,10 +33,10 @@ class TracedStep:
         """Write the graph in the wire format.
 
         Args:
-            path: of the file; msgpack if its name ends in ``.msgpack``, else JSON.
+            path: the file; msgpack if its name ends in ``.msgpack``, else JSON.
         """
         write_graph(path, self.graph)
 
     def __repr__(self) -> str:
-        """That of the graph."""
+        """The repr of the graph."""
         return f"<{type(self).__name__} of {self.graph!r}>"

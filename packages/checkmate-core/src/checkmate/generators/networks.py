@@ -45,7 +45,7 @@ class _ImageNet:
         return _Image(self.net.data("image", self.size(channels, side)), channels, side)
 
     def conv(self, name: str, x: _Image, channels: int, kernel: int = 3) -> _Image:
-        """Stride 1; side kept."""
+        """Convolution with stride 1, which keeps the side."""
         taps = kernel * kernel * x.channels * channels
         weight = self.net.parameter(f"{name}.weight", FLOAT * taps)
         flops = 2 * self.batch * x.side**2 * taps
@@ -129,8 +129,8 @@ def unet(depth: int, *, batch: int = 8, channels: int = 64, side: int = 256, cla
     """A U-Net (Ronneberger et al., 2015): ``depth`` levels down and up, joined by skip connections.
 
     Every level has two convolutions with relu; each level down has half the side and twice the channels. The
-    first has ``side`` pixels, divisible by 2^depth, and ``channels``; the image has 3 channels, the
-    prediction, for each pixel, ``classes``.
+    first level is ``side`` pixels wide, divisible by 2^depth, and has ``channels`` channels; the image has 3
+    channels, the prediction has ``classes`` numbers for each pixel.
 
     Raises:
         GraphError: on a number that is too small, or a side not divisible by 2^depth.
@@ -166,10 +166,10 @@ def densenet(
 ) -> DFGraph:
     """One dense block (Huang et al., "Densely connected convolutional networks", 2017).
 
-    Layer i joins the stem and the outputs of all layers before it (a copy), then norm, relu, convolution to
+    Layer i copies the stem and all earlier layers' outputs into one tensor, then norm, relu, convolution to
     ``growth`` channels. The bytes of the copies grow with the square of ``layers``; recomputing them is the
-    method of Pleiss et al., "Memory-efficient implementation of DenseNets" (2017). The stem has ``channels``,
-    the image 3, the prediction ``classes``; all but the last are ``side`` pixels wide.
+    method of Pleiss et al., "Memory-efficient implementation of DenseNets" (2017). The image has 3 channels,
+    the stem ``channels``, both are ``side`` pixels wide; the prediction has ``classes`` numbers.
 
     Raises:
         GraphError: on a number that is too small.

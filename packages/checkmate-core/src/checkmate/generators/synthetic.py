@@ -1,8 +1,8 @@
 """Classic graphs, one op = one tensor: chains, and random graphs in layers, with a mirrored backward pass.
 
-The mirror of a forward graph (Jain et al., MLSys 2020, section 4.1) is a loss, which reads the ends, and for
-every forward node v, in reverse, a node that reads v and the backward nodes of all readers of v (the loss, if
-v is an end).
+The mirror of a forward graph (Jain et al., MLSys 2020, section 4.1) is a loss, which reads the ends of the
+graph, and one backward node for each forward node v, in reverse order. Each reads v and the backward nodes of
+all readers of v; or the loss, if v is an end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def chain(layers: int, *, cost: Literal["unit", "random"] = "unit", size: int = 
         cost: ``"unit"`` = 1 for every op; ``"random"`` = a whole number from 1 to 100 for each forward op,
             evenly distributed, and twice that for its backward op.
         size: bytes of each tensor.
-        seed: of the random costs.
+        seed: the seed of the random costs.
 
     Raises:
         GraphError: on an invalid argument.
@@ -89,7 +89,7 @@ def random_layered(
 
     Args:
         n: number of ops, ≥ 3; with ``training``, of forward ops.
-        seed: of all random choices.
+        seed: the seed of all random choices.
         width: mean number of ops in a layer, ≥ 1; default √n / 2.
         density: probability from 0 to 1.
         skips: share of reads that skip layers, from 0 to ½.

@@ -1,8 +1,8 @@
 """From a forward network to its training step: the reverse sweep of automatic differentiation, as a graph.
 
 Each forward op y = f(x₁ … xₖ) gets one backward op. It reads the gradient of y and the tensors that the
-derivative of f needs (``saves``), makes the gradient of every xᵢ that has one, and costs the flops of f once
-for each of them: the backward op of a matrix product computes two. Gradients of a tensor with several readers
+derivative of f needs (``saves``), and makes a gradient for every xᵢ that has one. It costs the flops of f for
+each gradient: the backward op of a matrix product computes two. Gradients of a tensor with several readers
 are summed in pairs, in the order in which they are made. The graph's outputs are the loss and the gradients
 of all parameters.
 """
@@ -72,8 +72,8 @@ class ForwardNet:
     ) -> int:
         """A forward op that makes one tensor of ``size`` bytes, and costs ``flops``.
 
-        Beside the incoming gradient, its backward op reads the tensors ``saves``, with ``saves_output`` the
-        output, and a by-product of ``extra`` bytes, unless these are 0.
+        Its backward op reads the incoming gradient and the tensors ``saves``; with ``saves_output`` also the
+        output, and unless ``extra`` is 0 a by-product of ``extra`` bytes.
         """
         output = self._tensor(name, size)
         by_product = [self._tensor(f"{name}.saved", extra)] if extra else []
@@ -83,7 +83,7 @@ class ForwardNet:
         return output
 
     def add(self, name: str, first: int, second: int) -> int:
-        """The sum of two tensors of one size; it has no backward op, since its gradient is also theirs."""
+        """The sum of two tensors of one size; its gradient is also theirs, so it needs no backward op."""
         output = self._tensor(name, self._tensors[first].size)
         self._ops.append(
             Op(name=name, inputs=(first, second), outputs=(output,), cost=float(self._elements(output)))

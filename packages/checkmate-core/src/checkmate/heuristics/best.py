@@ -1,7 +1,7 @@
 """The best of the built-in rules, and the first that fits.
 
-``solver="auto"`` falls back on the best without ``checkmate-solvers``. First-fit answers whether there is any
-schedule within the budget: quickly, at any cost; bisections over budgets run it a dozen times.
+``solver="auto"`` falls back on the best without ``checkmate-solvers``. First-fit quickly finds some schedule
+within the budget, at any cost: bisections over budgets run it a dozen times.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = ["BestHeuristic", "FirstFit"]
 
 _WEIGHTS = (Weights(1, 1, 0.5), Weights(0.5, 1, 0), Weights(1, 1, 1, stale=True))
 _MORE_PERCENT = (2, 5, 9, 14, 19, 26)
-"""By these percentages the budget of a rule is raised when it finds no schedule within the real one.
+"""If a rule finds no schedule, run it again with budgets that are larger by these percentages.
 
-Rules are not monotone: with a larger budget they sometimes evict better, and stay within the real one.
+Rules are not monotone: with a larger budget they may evict better, and stay within the real budget.
 """
 
 
@@ -74,7 +74,7 @@ class BestHeuristic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFit:
-    """The first schedule that fits, of keep-all, three eviction rules, recompute-all, and the rules again.
+    """The first schedule that fits: of keep-all, three eviction rules, recompute-all, and the rules again.
 
     The second time, the rules run with a larger budget.
     """

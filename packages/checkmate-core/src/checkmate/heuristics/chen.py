@@ -63,8 +63,8 @@ class ChenSqrtN:
     Attributes:
         candidates: the possible cuts, ``"linearized"`` or ``"articulation"``.
         segment: k; None tries ⌈√(number of candidates)⌉ first and then up to 32 lengths.
-        sweep: False = without ``segment``, only that length and the next, which repeats of equal blocks do
-            not share, and the first schedule that fits.
+        sweep: False = without ``segment``, try only that length and the next, one of which is out of step
+            with equal blocks, and return the first schedule that fits.
 
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
     >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps, backward=[False] * 4 + [True] * 4)
@@ -101,7 +101,7 @@ class ChenGreedy:
 
     Attributes:
         candidates: the possible cuts, ``"linearized"`` or ``"articulation"``.
-        threshold: b, in bytes; None tries 0, and up to 32 values from the mean per candidate to the sum.
+        threshold: b, in bytes; None tries 0, and up to 32 values from the candidates' mean bytes to their sum.
 
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
     >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps, backward=[False] * 4 + [True] * 4)
@@ -190,7 +190,7 @@ def _sequences(
 
 
 def _moments(graph: DFGraph, cuts: Sequence[int], turn: int) -> Iterator[dict[int, npt.NDArray[np.bool_]]]:
-    """The three versions of the module, each as backward op → the tensors kept before it."""
+    """The three versions (see the module), each as a map: backward op → the tensors kept before it."""
     kept = graph.producer >= turn
     for v in cuts:
         kept[graph.makes.row(v)] = True

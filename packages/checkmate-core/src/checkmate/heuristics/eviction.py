@@ -41,7 +41,7 @@ _WEIGHTS: Mapping[Rule, tuple[Weights, ...]] = {
     ),
 }
 _STARTING = 2
-"""Setting up a run takes about as long as judging this many schedules."""
+"""Setting up a run takes as long as judging about this number of schedules."""
 _WORSE = 1.3
 """Give a run up when its cost, before pruning, exceeds the best cost by this factor."""
 

@@ -216,7 +216,7 @@ class _Machine:
         return unlocked > self.sizes[t]
 
     def _rank(self, t: int, due: dict[int, int]) -> tuple[int, float, int]:
-        """Sort key of a victim: by score, graph outputs behind the others, last those that are read now."""
+        """Sort key of a victim: its score; graph outputs after other tensors, tensors read right now last."""
         moment = min(due.get(t, _NEVER), self._next_use(t))
         if moment <= self.now:
             return (2, -self.sizes[t], t)

@@ -127,7 +127,7 @@ def _is_waste(graph: DFGraph, sequence: list[int], copies: _Copies, i: int, budg
     memory = copies.memory[before + 1 : i].copy()
     outputs = graph.ops[sequence[i]].outputs
     for t, death, gone in zip(outputs, copies.last_read[i], copies.last_read[before], strict=True):
-        if death > i:  # the copy before stays: from its last read on, which may reuse it no longer
+        if death > i:  # the previous copy now lives past its last read, so this read can't reuse it
             reused = t in graph.ops[sequence[gone]].reuses
             memory[gone - before - reused :] += graph.tensors[t].size
     return len(memory) == 0 or int(memory.max()) <= budget

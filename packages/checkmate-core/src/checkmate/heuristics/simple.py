@@ -30,7 +30,7 @@ __all__ = ["CheckpointLast", "KeepAll", "PlainOrder", "cheapest"]
 
 
 _MOST_COMPUTES = 2_000_000
-"""The longest schedule that is built: a chain of 2000 ops has one of this length."""
+"""Longest schedule that is built, in computes: the schedule of a chain of 2000 ops is about this long."""
 _WRITING = 0.25
 """Share of the time limit for building the schedule; the rest is for judging it."""
 
@@ -82,9 +82,8 @@ class PlainOrder:
     """One order of one graph's ops, without recomputation: optimal if it fits.
 
     A base order with updates of parameters as early as possible
-    (:func:`~checkmate.analysis.with_writes_settled`) may need more memory than the program. If it exceeds a
-    budget for that reason, and the order of the program does not, the latter is optimal. Budgets given as
-    shares are shares of its peak.
+    (:func:`~checkmate.analysis.with_writes_settled`) may need more memory than the program. If only the base
+    order exceeds a budget, the program's order is optimal. Budgets given as shares are shares of its peak.
 
     Attributes:
         order: every op of the graph once.
@@ -106,7 +105,7 @@ class PlainOrder:
         return simulate(graph, Schedule.from_sequence(graph, self.order)).peak
 
     def solve(self, problem: Problem) -> Solution:
-        """That order if its peak is within the budget, else unknown (infeasible below the floor)."""
+        """This order if its peak is within the budget, else unknown (infeasible below the floor)."""
         return cheapest(problem, [self.order])
 
 

@@ -35,7 +35,7 @@ class GraphBuilder:
     the base order; otherwise they are sorted, keeping the order of declaration wherever there is a choice.
 
     Args:
-        name: of the graph, for people.
+        name: the graph's name, for people.
         cost_unit: unit of every cost, for example ``"s"``.
         fixed_size: further bytes that are always resident; an int, or a size such as ``"4MiB"``.
 
@@ -85,11 +85,11 @@ class GraphBuilder:
             name: a unique name.
             reads: names of the tensors that it reads; they may be declared later.
             makes: the tensors that it makes, each with its size: bytes, or a size such as ``"4MiB"``.
-            cost: of one run, ≥ 0, in the graph's ``cost_unit``.
+            cost: cost of one run, ≥ 0, in the graph's ``cost_unit``.
             workspace: bytes, or a size, needed only while it runs.
             recomputable: False = runs at most once.
             backward: belongs to the backward pass.
-            reuses: tensors among ``reads`` whose memory its outputs take over, where the op reads them last.
+            reuses: tensors among ``reads`` whose memory its outputs take over, if this op reads them last.
 
         Raises:
             GraphError: if the name is taken, a tensor has another producer, the op reads its own output, or
@@ -184,7 +184,7 @@ class GraphBuilder:
             raise GraphError(f"{place} the unknown tensor {name!r}: {hint}")
 
     def _sorted(self) -> list[str]:
-        """The names of the ops in execution order: of the ready ones, always the first declared."""
+        """The names of the ops in execution order; of several ready ops, the first declared goes first."""
         rank = {name: i for i, name in enumerate(self._ops)}
         names = list(self._ops)
         sorter: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()

@@ -51,14 +51,14 @@ class Op:
         name: for people; need not be unique.
         inputs: indices of the tensors that it reads, each once.
         outputs: indices of the tensors that it makes, each once.
-        cost: of one run, ≥ 0, in the graph's ``cost_unit``.
+        cost: cost of one run, ≥ 0, in the graph's ``cost_unit``.
         workspace: bytes that it needs only while it runs.
         recomputable: False = runs at most once (randomness that can't be replayed, side effects,
             collectives, the loss boundary).
         backward: belongs to the backward pass; for pictures and heuristics.
-        reuses: inputs whose memory it needs no longer when it allocates its outputs and its workspace, such
-            as the one that an in-place kernel writes its output over. Such an input does not count while the
-            op runs, if the schedule frees it right after this run. Indices of tensors, each once.
+        reuses: inputs, as tensor indices, each once, in whose memory the op may allocate its outputs and
+            workspace; an in-place kernel writes its output over such an input. The input does not count while
+            the op runs, if the schedule frees it right after this run.
     """
 
     name: str
@@ -136,7 +136,7 @@ class DFGraph:
             cost: cost of each node.
             size: bytes of the tensor that each node makes.
             deps: ``deps[i]`` are the nodes that node i reads, all < i.
-            names: of the nodes; default ``"0"``, ``"1"``, ….
+            names: names of the nodes; default ``"0"``, ``"1"``, ….
             backward: which nodes belong to the backward pass; default none.
             outputs: nodes that must be resident at the end; default those that no node reads.
             fixed_size: bytes that are always resident.
@@ -386,7 +386,7 @@ class CSR(NamedTuple):
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """The row of each of ``indices``, in the same shape."""
+        """The row to which each entry of ``indices`` belongs, in the same shape."""
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
     @classmethod
@@ -404,7 +404,7 @@ def frozen(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
 
 
 def derived(function: Callable[[DFGraph], _Fact]) -> Callable[[DFGraph], _Fact]:
-    """Keep the result of ``function`` with the graph, which is immutable; the result must be, too."""
+    """Cache the result of ``function`` on the graph; the result must be immutable, as the graph is."""
     name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)

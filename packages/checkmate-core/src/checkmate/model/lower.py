@@ -7,9 +7,9 @@ There are two descriptions of the kept tensors:
 - A *moment* is a position in the base order with a set of tensors. Run the base order. At a moment, just
   before its op first runs, recompute the tensors that the set has gained since the moment before, and drop
   every other tensor made so far. Afterwards recompute missing tensors as late as possible: just before the op
-  that reads them, with missing ancestors, in base order. Between two moments no op is recomputed twice. So
-  the cost is that of the base order plus, for each moment, that of the closure of the tensors missed after
-  it. No matrix of ops × tensors is built, which is why solvers use moments.
+  that reads them, with missing ancestors, in base order. Between two moments no op is recomputed twice. The
+  cost is the cost of the base order plus, for each moment, the cost of the ops that recompute the tensors
+  missed after it. No matrix of ops × tensors is built, which is why solvers use moments.
 """
 
 from __future__ import annotations

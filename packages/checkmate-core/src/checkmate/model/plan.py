@@ -1,7 +1,7 @@
 """A plan: two boolean matrices over stages, R (ops computed) and S (tensors retained).
 
-Time is cut into stages. R[t, v] = 1: stage t computes op v, all its ops in base order. S[t, u] = 1: tensor u
-is held from stage t − 1 into stage t. A plan can be executed if
+Time is cut into stages. R[t, v] = 1: stage t computes op v. S[t, u] = 1: tensor u is held from stage t − 1
+into stage t. A stage computes its ops in base order. A plan can be executed if
 
     R[t, v] ≤ R[t, producer(u)] + S[t, u]         for every tensor u that v reads            (1b)
     S[t, u] ≤ R[t − 1, producer(u)] + S[t − 1, u],  S[0, u] = 0                           (1c, 1d)
@@ -27,7 +27,7 @@ from checkmate.model.schedule import Schedule
 
 __all__ = ["Plan"]
 
-_MOST_CELLS = 2**30  # of both matrices together; one byte each
+_MOST_CELLS = 2**30  # entries of both matrices together; one byte each
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -103,10 +103,10 @@ class Plan:
     def from_retained(cls, graph: DFGraph, retain: npt.NDArray[np.bool_]) -> Self:
         """The cheapest plan that retains exactly these tensors: R from S, as after rounding S in the paper.
 
-        The number of stages equals the number of ops. Stage t computes op t (R[t, t] = 1), and before it the
-        missing tensors: those that S gains at stage t + 1, after the last stage the graph outputs, and the
-        inputs of these computations. Each tensor has one producer, so this R is the unique least one: without
-        any of its entries, the plan could not be executed.
+        The number of stages equals the number of ops. Stage t computes op t (R[t, t] = 1), and before it
+        whatever is missing: the tensors that S gains at stage t + 1 (in the last stage: the graph outputs),
+        and the inputs of these computations. Each tensor has one producer, so this R is the unique least one:
+        without any of its entries, the plan could not be executed.
 
         Source: section 5 of the paper, the second phase of two-phase rounding. ``retain`` is S, of shape
         ``[n_ops, n_tensors]``.

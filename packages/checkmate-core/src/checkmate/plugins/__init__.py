@@ -154,8 +154,8 @@ def exporter_for(path: str | os.PathLike[str]) -> ExporterSpec:
     So ``run.perfetto.json`` goes to an exporter of ``.perfetto.json`` before one of ``.json``.
 
     Raises:
-        PluginError: if no suffix matches (the message lists the installed ones), or if several exporters have
-            the longest.
+        PluginError: if no suffix matches (the message lists the installed ones), or if several exporters
+            share the longest match.
     """
     file = os.path.basename(os.fspath(path)).lower()
     fitting = [spec for spec in EXPORTERS.specs() if file.endswith(spec.suffix.lower())]

@@ -56,8 +56,8 @@ class LoadedPlugin:
     """One plugin, working or broken.
 
     Attributes:
-        name: of its entry point.
-        distribution: of the plugin, e.g. ``"checkmate-solvers 0.1.0"``.
+        name: the name of its entry point.
+        distribution: the plugin's distribution and version, e.g. ``"checkmate-solvers 0.1.0"``.
         offers: every spec that it registered; empty if it failed.
         error: why it failed, on one line; None if it works.
     """
@@ -179,7 +179,7 @@ def _isolated(manager: pluggy.PluginManager, candidate: _Candidate, key: str) ->
         offers = tuple(_offers(manager, manager.get_plugin(key)))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - a skipped test, a panic of another language
+    except BaseException as error:  # noqa: BLE001 - e.g. a skipped test, or a panic in another language
         if manager.get_plugin(key) is not None:
             manager.unregister(name=key)
         return replace(plugin, error=one_line(error))
@@ -201,7 +201,7 @@ def _offers(manager: pluggy.PluginManager, plugin: object) -> Iterator[Spec]:
 
 
 def _slip(spec: object, expected: type[Spec], names: Set[str]) -> str | None:
-    """What is wrong with an offer of a hook that has offered other names; None if nothing is."""
+    """Why a hook's offer is refused (``names`` are its earlier offers); None if it is accepted."""
     if not isinstance(spec, expected):
         return f"{spec!r}, which is not of the class {expected.__name__}"
     texts: tuple[object, ...] = (spec.name, spec.summary)

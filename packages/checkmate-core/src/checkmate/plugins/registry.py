@@ -30,8 +30,8 @@ class Registry(Generic[_Spec, _Thing]):
 
     Attributes:
         kind: its name in messages, e.g. ``"solver"``.
-        spec_type: class of its specs.
-        method: that a loaded object must have, e.g. ``"solve"``.
+        spec_type: the class of its specs.
+        method: the method that a loaded object must have, e.g. ``"solve"``.
     """
 
     kind: str

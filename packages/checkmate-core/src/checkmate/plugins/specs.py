@@ -104,7 +104,7 @@ class ProgramExecutor(Executor, Protocol):
 
         Args:
             program: as the frontend of the same name takes it.
-            options: of the frontend's ``trace``.
+            options: keyword arguments of the frontend's ``trace``.
         """
         ...
 
@@ -127,10 +127,10 @@ class StepReport:
     """One training step as it was measured.
 
     Attributes:
-        loss: before the update; None if the program has none.
+        loss: the loss before the update; None if the program has none.
         peak: the most bytes held during the step, parameters and inputs included; None if not measured.
         seconds: the time of the step.
-        over: bytes by which ``peak`` may be above the simulator's: tensors that the graph omits.
+        over: bytes by which ``peak`` may be above the simulator's count: tensors that the graph omits.
     """
 
     loss: float | None
@@ -146,10 +146,10 @@ class Observed:
     All bytes are counted beyond those that were allocated right before the call.
 
     Attributes:
-        results: of the call, as :meth:`Trial.run` returns them.
+        results: the results of the call, as :meth:`Trial.run` returns them.
         ops: the ops that ran, in order.
-        peaks: the most bytes held while each of these ran, in bytes, with its workspace.
-        held: bytes held after each of these, once the tensors are freed that the schedule frees before the
+        peaks: the most bytes held while each of ``ops`` ran, its workspace included.
+        held: bytes held after each of ``ops``, once the tensors are freed that the schedule frees before the
             next op.
         left: bytes still held when the call is over and its results are dropped.
         under: bytes by which ``held`` may be below the simulator's count: tensors that the graph charges
@@ -175,7 +175,7 @@ class Trial(Protocol):
 
     @property
     def name(self) -> str:
-        """For reports."""
+        """The program's name, for reports."""
         ...
 
     def traced(self) -> Traced:
@@ -187,11 +187,11 @@ class Trial(Protocol):
         ...
 
     def run(self, bound: Callable[..., Any]) -> Sequence[Any]:
-        """Call what the executor's ``bind`` returned, once; the results."""
+        """Call what the executor's ``bind`` returned, once; return the results."""
         ...
 
     def observe(self, executor: Any, traced: Any, schedule: Schedule) -> Observed | None:
-        """Bind and call under the allocator's eye; None if it can't be seen on this machine."""
+        """Bind, call, and record the allocator; None if it can't be observed on this machine."""
         ...
 
 
@@ -260,7 +260,7 @@ class ExecutorSpec:
     """One executor that a plugin offers; fields as in :class:`SolverSpec`.
 
     Attributes:
-        name: of the frontend whose programs it runs.
+        name: the name of the frontend whose programs it runs.
         features: ``"reorders"``: it runs schedules in which the first runs of the ops are not in base order,
             as far as the program allows.
         trials: makes the programs on which the conformance kit tests it.
@@ -279,7 +279,7 @@ class ExporterSpec:
     """One exporter that a plugin offers; fields as in :class:`SolverSpec`.
 
     Attributes:
-        suffix: of the files that it writes, with its dots: ``".html"``, ``".perfetto.json"``.
+        suffix: suffix of the files that it writes, with its dots: ``".html"``, ``".perfetto.json"``.
     """
 
     name: str

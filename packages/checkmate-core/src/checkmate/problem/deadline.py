@@ -23,7 +23,7 @@ class Deadline:
         """Start now.
 
         Args:
-            seconds: of wall time; may be infinite.
+            seconds: wall time in seconds; may be infinite.
             patient: True = the calling thread must also have used this much CPU time.
         """
         self._end = time.monotonic() + seconds

@@ -31,17 +31,17 @@ class Recomputed:
     """One op that runs more than once, and why.
 
     Attributes:
-        index: of the op.
+        index: the op's index.
         op: its name.
         module: the part of the model that it comes from, as far as the framework knows; else empty.
         again: number of runs after the first.
         paid: extra cost: the cost of the runs after the first, in the graph's unit.
-        size: bytes saved: the most of its outputs that were freed at one time and recomputed.
+        size: bytes saved: the largest sum of its freed outputs that one run recomputed.
         average: bytes saved on average over the whole step.
         saved: bytes of its outputs that are freed at the peak.
         without: peak in bytes if its outputs had been kept instead, during the worst of their absences; 0
             without absences.
-        reason: that in words.
+        reason: what recomputing the op achieves, in words.
     """
 
     index: int
@@ -62,7 +62,7 @@ class Explanation:
 
     Attributes:
         rows: one for each op that runs more than once.
-        cost_unit: of ``paid``.
+        cost_unit: the unit of ``paid``.
     """
 
     HEAD = ("recomputed", "times", "bytes saved", "extra cost", "why")
@@ -124,7 +124,7 @@ def explanation(
     """The ops that a judged schedule recomputes and why, the most expensive first.
 
     ``modules`` names the part of the model that each op of the graph comes from. Without a budget in bytes,
-    reasons name none.
+    reasons don't mention a budget.
     """
     reading = reading if isinstance(reading, Reading) else Reading(reading)
     timeline, away, memory = reading.timeline, _absences(reading), _Highest(reading.memory)
@@ -193,7 +193,7 @@ def _reason(saved: int, without: int, budget: int | None) -> str:
 
 
 class _Highest:
-    """The largest of any stretch of numbers, from a table of doubling windows."""
+    """Finds the largest number of any range, from a table of windows of doubling length."""
 
     def __init__(self, numbers: npt.NDArray[np.int64]) -> None:
         self._windows = [numbers]  # [i][k] = the largest of numbers[k : k + 2**i]

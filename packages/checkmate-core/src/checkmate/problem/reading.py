@@ -6,7 +6,7 @@ every run k whose op has workspace w::
 
     memory[k] = fixed_size + Σ inputs + Σ {|t| : a stay of t contains k} + w
 
-A copy that the op of its last run reuses is held up to the run before that.
+If the op of a copy's last run reuses the copy, the stay ends before that run.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class Solution:
             ``{"schedule": "min-cut", "bound": "cut-milp"}``. Further keys: ``"interrupted"``: an interrupt
             ended the search; ``"provisional"``: why the same solver may soon do better; ``"reason"``: why it
             has no schedule.
-        lowest: without a schedule, the valid one of least peak, above the budget, that the solver met; None
-            if it met none.
+        lowest: without a schedule, the valid schedule of least peak that the solver met, though above the
+            budget; None if it met none.
     """
 
     problem: Problem

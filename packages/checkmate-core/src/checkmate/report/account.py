@@ -52,7 +52,7 @@ class Account:
     """The kinds of a traced step's bytes.
 
     Attributes:
-        kinds: of each tensor of the graph.
+        kinds: the kind of each tensor of the graph.
         fixed: bytes that are resident throughout beside the graph's tensors, by kind; together they are
             ``graph.fixed_size``.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HtmlReport", "html_report"]
 
-_TENSORS = 5  # named for each run
+_TENSORS = 5  # largest tensors that are named for each run
 _PHASES = ("forward", "backward", "recomputed")
 _KIND_NAMES = ("inputs and fixed", "activations", "gradients", "workspace")
 _ROWS = 50

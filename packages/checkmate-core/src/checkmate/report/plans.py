@@ -37,8 +37,8 @@ class PeakReport:
         op: name of the op that runs at the peak.
         by_kind: bytes of each kind at the peak, largest first; together they are ``peak``.
         largest: name, kind and bytes of the largest tensors held at the peak, largest first.
-        status: of the schedule.
-        remarks: on the prediction, a sentence each.
+        status: the status of the schedule.
+        remarks: remarks on the prediction, a sentence each.
     """
 
     budget: int
@@ -89,9 +89,9 @@ def peak_report(
     plain_peak: int | None = None,
     remarks: Sequence[str] = (),
 ) -> PeakReport:
-    """The bytes of a solution's peak, by kind and tensor; attributes of the report are taken over.
+    """The bytes of a solution's peak, by kind and tensor; other arguments become attributes of the report.
 
-    Without ``plain_peak``, the peak without recomputation is that of the base order.
+    The default of ``plain_peak`` is the peak of the base order.
 
     Raises:
         ValueError: if the solution has no schedule.
@@ -154,7 +154,7 @@ class PlanLike(Protocol):
 
 
 class Measured(Protocol):
-    """A meter that was around one step."""
+    """A memory meter that measured one step."""
 
     @property
     def peak(self) -> int:
@@ -167,8 +167,8 @@ _Plan = TypeVar("_Plan", bound=PlanLike)
 class HasPlans(Generic[_Plan]):
     """An object with :attr:`plans` that can be reported, explained and exported.
 
-    ``plan=`` says which of the plans, by default the last. Before the first call with gradients there is
-    none, and methods raise :class:`~checkmate.NoPlanError`.
+    ``plan=`` is the index of a plan, by default the last. Before the first call with gradients there are no
+    plans, and methods raise :class:`~checkmate.NoPlanError`.
     """
 
     @property

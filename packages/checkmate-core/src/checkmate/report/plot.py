@@ -61,7 +61,7 @@ _PHASES = {
 }
 _BASE = "#b8b8b8"
 _MARKERS = "osD^vP*X"
-_MOST_CELLS = 260  # along one side of a matrix picture, so that a single one is visible
+_MOST_CELLS = 260  # most cells along a side of a picture of a matrix; a single cell stays visible
 
 
 def blank_figure(width: float, height: float) -> Figure:
@@ -156,8 +156,8 @@ def plot_timeline(
 
     The horizontal axis is cumulative cost, or the number of runs if all costs are 0. First runs of forward
     ops, first runs of backward ops and recomputations have a colour each. Graph inputs and fixed bytes, which
-    no schedule can free, are a grey band. The peak is marked with the op that runs then. The title is the
-    graph's name by default; ``kind``, ``"png"``, ``"svg"`` or ``"pdf"``, the suffix of ``path``, else PNG.
+    no schedule can free, are a grey band. The peak is marked with the op that runs then. The default title is
+    the graph's name. ``kind`` is ``"png"``, ``"svg"`` or ``"pdf"``; default the suffix of ``path``, else PNG.
 
     Raises:
         MissingDistributionError: if matplotlib is not installed.
@@ -261,7 +261,7 @@ def plot_frontier(frontier: Frontier, path: str | os.PathLike[str], *, title: st
     """Draw the least overhead that each solver found against the budget, and the gap to the proved bound.
 
     It is proved that no schedule lies below the shaded area. Where the line of a solver ends, it has no
-    schedule for smaller budgets. Files are as of :func:`save_figure`.
+    schedule for smaller budgets. Formats are as in :func:`save_figure`.
 
     Raises:
         MissingDistributionError: if matplotlib is not installed.

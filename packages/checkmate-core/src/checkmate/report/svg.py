@@ -67,7 +67,7 @@ class MemoryDrawing:
     """Memory while each op runs, by kind, with the budget; a ribbon below shows the phase of each run.
 
     Attributes:
-        reading: of the judged schedule; it must run something.
+        reading: the reading of the judged schedule; it must run something.
         budget: bytes, or None.
     """
 
@@ -142,7 +142,7 @@ class MemoryDrawing:
         return f"M{self.edges[0]:.1f} {_BOTTOM}{''.join(corners)}V{_BOTTOM}Z"
 
     def _ribbon(self) -> Iterable[str]:
-        """Forward and backward, and before it the recomputed share of each group, from below."""
+        """The phases of the runs: forward or backward; over it, from below, each group's recomputed share."""
         ops = self.reading.timeline.graph.ops
         backward = [ops[v].backward for v in self.reading.ops[self.shown].tolist()]
         starts = np.flatnonzero(np.diff(backward, prepend=not backward[0])).tolist()

@@ -41,7 +41,7 @@ _MINIMUM_TIME_S = 5.0
 _ADVICE_SHARE = 0.3
 """Share of the time limit that an error may spend on naming the least budget."""
 _LEAST_ADVICE_SHARE = 0.05
-"""The same share, where the solver has used up its time limit."""
+"""The same share if the solver has used up its time limit."""
 _BUDGET_SHARE = 0.2
 """Share of the remaining time that a bisection may spend on one budget: at a budget that is too small, a
 solver often takes 100 times as long as at one that it meets."""
@@ -134,7 +134,7 @@ def solve(
 
 
 def _start_within(problem: Problem) -> Timeline | None:
-    """The timeline of the schedule that is known before; None if that does not answer the problem."""
+    """The timeline of ``problem.start``; None without a start, or if it does not answer the problem."""
     if problem.start is None:
         return None
     known = simulate(problem.graph, problem.start)

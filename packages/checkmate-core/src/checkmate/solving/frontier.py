@@ -30,7 +30,7 @@ class Failure:
     """A solve without a usable answer, and the reason.
 
     Attributes:
-        budget: of the solve, in bytes.
+        budget: the budget of the solve, in bytes.
         solver: name of the solver.
         error: the error.
     """
@@ -93,7 +93,7 @@ class Frontier:
     def at(self, budget: Budget) -> Solution | None:
         """The cheapest schedule known whose peak is within ``budget``, or None.
 
-        The budget is as in :func:`checkmate.solve`. The bound is the best proved for it or a larger one.
+        The budget is as in :func:`checkmate.solve`. The bound is the best proved for it or a larger budget.
 
         Raises:
             BudgetError: if the budget can't be read or is not positive.

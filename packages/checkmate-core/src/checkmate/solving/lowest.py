@@ -1,7 +1,7 @@
 """The schedules of least peak that this process knows: a budget named in an error can be met again.
 
-A search for the least peak that depends on time may reach less the next time. So the best result so far is
-kept, for each of the last graphs and each rule of order, and offered to solvers as ``Problem.start``.
+A search that depends on time may end at a higher peak the next time. So the schedule of least peak is kept,
+for each of the last graphs and each rule of order, and offered to solvers as ``Problem.start``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST = 64
 
 
 class Lowest:
-    """The schedule that needs the fewest bytes, for each of the last keys; used by several threads."""
+    """The schedule that needs the fewest bytes, for each of the latest keys; used by several threads."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, tuple[int, Schedule]] = OrderedDict()
@@ -31,7 +31,7 @@ class Lowest:
         return bool(self._known)
 
     def remember(self, key: Hashable, size: int, schedule: Schedule) -> Schedule:
-        """Keep a schedule of ``size`` bytes if it needs fewer than the one known; the kept one."""
+        """Keep a schedule of ``size`` bytes if it needs fewer than the known one; return the kept one."""
         with self._lock:
             if key not in self._known or size < self._known[key][0]:
                 self._known[key] = size, schedule

@@ -37,7 +37,7 @@ class SweepInterrupted(KeyboardInterrupt):
     """Ctrl-C ended a sweep; the answers until then are kept.
 
     Attributes:
-        frontier: of the answers and failures until then.
+        frontier: the frontier of the answers and failures until then.
         total: number of solves, finished or not.
     """
 
@@ -64,7 +64,7 @@ def sweep(
 
     Args:
         graph: the training step.
-        budgets: each as in :func:`checkmate.solve`; those of the same bytes are solved once.
+        budgets: each as in :func:`checkmate.solve`; budgets of the same bytes are solved once.
         solvers: names of installed solvers, or solvers themselves. Worker processes must be able to unpickle
             the latter: a failure to do so breaks the pool.
         executor: runs the solves: a pool of threads or processes, or any executor with futures as in
@@ -73,10 +73,10 @@ def sweep(
             loses, as when a worker dies, are submitted once more, which a broken ``ProcessPoolExecutor``
             refuses.
         time_limit: seconds for each solve. A solver with the attribute ``uses_start`` (``"auto"``) gets them
-            a second time for budgets where an answer for a smaller one is cheaper, and starts from that.
+            a second time for each budget that a smaller budget's answer beats, and starts from that answer.
         fixed_order: as in :func:`checkmate.solve`.
-        threads: for each solve.
-        seed: for each solve.
+        threads: threads of each solve.
+        seed: seed of each solve.
         cache: as in :func:`checkmate.solve`; shared by all workers.
         on_progress: called in this process with ``(done, total, answer)`` after each answer or failure; the
             total grows when the second round begins. If it raises, or on Ctrl-C, solves that have not started
@@ -145,7 +145,7 @@ def sweep(
 def _beaten(
     jobs: Sequence[_Job], results: Mapping[int, Solution | Failure], frontier: Frontier
 ) -> dict[int, _Job]:
-    """Jobs whose answer costs more than the best known for their budget, with that as their start."""
+    """Jobs whose answer costs more than the best known for their budget; they start from that schedule."""
     again: dict[int, _Job] = {}
     for k, job in enumerate(jobs):
         result = results[k]
@@ -162,7 +162,7 @@ def _beaten(
 def _better(result: Solution | Failure, before: Solution | Failure | None) -> Solution | Failure:
     """The cheaper of two answers to one question, with the higher bound; a failure only without an answer.
 
-    If the later one disproves the earlier one's bound, that one stays, so that the frontier calls it wrong.
+    If the later answer disproves the earlier bound, the earlier one stays: the frontier reports it as wrong.
     """
     if before is None or isinstance(result, Failure):
         return before or result
@@ -191,7 +191,7 @@ def _frontier(graph: DFGraph, results: Mapping[int, Solution | Failure]) -> Fron
 class _Job:
     problem: Problem
     engine: Engine
-    arguments: dict[str, Any]  # of _answered: all that is sent
+    arguments: dict[str, Any]  # arguments of _answered: everything that is sent
 
     @property
     def uses_start(self) -> bool:

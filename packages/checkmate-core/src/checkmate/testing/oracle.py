@@ -43,7 +43,7 @@ def optimum(problem: Problem) -> float:
 
 
 def cheapest_schedule(problem: Problem) -> Schedule | None:
-    """A schedule of that cost; None if there is none.
+    """A cheapest schedule within the budget; None if there is none.
 
     >>> graph = DFGraph.from_nodes(cost=[5, 1, 1], size=[1, 1, 1], deps=[[], [0], [0, 1]])
     >>> cheapest_schedule(Problem(graph=graph, budget=3)).sequence.tolist()
@@ -54,7 +54,7 @@ def cheapest_schedule(problem: Problem) -> Schedule | None:
 
 
 _State = tuple[int, int]
-"""Bits of the resident tensors; bits of the once-only ops that ran (with a fixed order, all that ran)."""
+"""Bits of the resident tensors; bits of the ops that ran: run-once ops, or with a fixed order all ops."""
 
 
 @lru_cache(maxsize=4096)
@@ -167,7 +167,7 @@ def _minimal(movable: list[int], sizes: list[int], excess: int) -> Iterator[int]
     rest = [0, *itertools.accumulate(sizes[t] for t in reversed(order))][::-1]
 
     def extend(k: int, chosen: int, lacking: int) -> Iterator[int]:
-        """Largest first: then a set is minimal if it lacks something without its last, smallest member."""
+        """Largest tensors first: a set is minimal if it is too small without its last, smallest member."""
         if lacking <= 0:
             yield chosen
         elif rest[k] >= lacking:

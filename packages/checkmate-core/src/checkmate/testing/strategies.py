@@ -191,11 +191,10 @@ def problems(
 
     Args:
         draw: given by Hypothesis.
-        source: of the graphs; the default are tiny graphs of every kind, training steps and branches,
-            with traits as in :func:`dressed`, costs and sizes as in :func:`spread`: small enough for the
-            oracle.
-        fixed_order: of the problems; None draws it.
-        time_limit: of the problems.
+        source: strategy of the graphs; default: tiny graphs of every kind, training steps and branches, with
+            traits as in :func:`dressed`, costs and sizes as in :func:`spread`: small enough for the oracle.
+        fixed_order: ``fixed_order`` of the problems; None = drawn.
+        time_limit: ``time_limit`` of the problems.
     """
     graph = draw(_tiny() if source is None else source)
     return Problem(

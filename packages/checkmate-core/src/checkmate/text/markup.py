@@ -17,7 +17,7 @@ from checkmate.text.printable import printable
 __all__ = ["escaped", "figure", "outline", "table"]
 
 _GROUPS = 400
-"""The most numbers that are drawn; more are drawn in groups of equal size."""
+"""The most steps of an outline; more numbers are drawn in groups of equal size."""
 _WIDTH, _HEIGHT = 800, 140
 _INK = "#4a80b8"
 _LIMIT = "#d0453a"
@@ -51,8 +51,8 @@ def outline(
 ) -> str:
     """A sequence of numbers ≥ 0 as steps, from left to right, with a dashed line at ``limit``.
 
-    Numbers that are drawn as one show the largest of them, or with ``lowest`` the smallest. Without numbers
-    there is no picture.
+    Where several numbers share a step, it shows the largest of them, or with ``lowest`` the smallest. Without
+    numbers there is no picture.
 
     >>> outline(np.array([], dtype=np.int64), "nothing")
     ''

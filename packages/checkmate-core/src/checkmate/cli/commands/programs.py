@@ -56,7 +56,7 @@ class Program(NamedTuple):
 
 
 class ProgramCommand(click.Command):
-    """A command whose argument ``program`` is the one option of a plugin that was given.
+    """A command whose ``program`` comes from the one option ``--NAME MODULE:FACTORY`` that the user gave.
 
     Listing the options loads the plugins.
     """
@@ -68,7 +68,7 @@ class ProgramCommand(click.Command):
         kind: str,
         **kwargs: Any,
     ) -> None:
-        """Take the specs of the plugins, and their kind: for messages."""
+        """Store the lister of the plugins' specs, and the word for their kind in messages."""
         super().__init__(*args, **kwargs)
         self._offered, self._kind = offered, kind
 
@@ -88,7 +88,7 @@ class ProgramCommand(click.Command):
         """Run the command with its program.
 
         Raises:
-            BadInput: if there is not exactly one.
+            BadInput: if the user gave no program, or several; if no plugin is installed.
         """
         asked = {spec.name: ctx.params.pop(f"program_{k}") for k, spec in enumerate(self._offered())}
         given = [Program(name, text) for name, text in asked.items() if text is not None]

@@ -104,7 +104,7 @@ def run(
 
 
 def _of_traced(schedule: options.Input, here: DFGraph, max_size: int) -> Schedule:
-    """The schedule, if it is of the graph as traced now, costs included."""
+    """Read a schedule; refuse it unless its graph is the graph as traced now, costs included."""
     try:
         return read_schedule(schedule, here, max_size=max_size)
     except FormatError as error:
@@ -144,7 +144,7 @@ def _run(
 
 
 def _facts(reports: Sequence[StepReport], peak: int, beyond: int | None) -> dict[str, object]:
-    """The steps and the verdict for programs; None if no memory was measured."""
+    """The steps and the verdict as plain values; the verdict is None if no memory was measured."""
     rows = [{"loss": r.loss, "peak": r.peak, "seconds": r.seconds, "over": r.over} for r in reports]
     return {"simulated_peak": peak, "within": None if beyond is None else beyond <= 0, "steps": rows}
 

@@ -1,8 +1,8 @@
 """Memory over time as lines of text: blocks on an axis, one column for each run or for several.
 
-Of the n runs of a schedule, column c of w shows those from ⌊c·n/w⌋ to ⌊(c+1)·n/w⌋, at least one: the most
-memory among them, so that no peak is lost, and their most frequent phase. Memory is rounded up to the next
-part of a cell. This module is independent of terminals and colours.
+With n runs and w columns, column c shows the runs from ⌊c·n/w⌋ to ⌊(c+1)·n/w⌋, at least one: their largest
+memory, so that no peak is lost, and their most frequent phase. Memory is rounded up to the next part of a
+cell. This module is independent of terminals and colours.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Line = list[tuple[str, str]]
 
 _PHASES = ("forward", "backward", "recompute")
 _LETTERS = "fbr"
-_WIDEST = 8  # columns of one run
-_NARROWEST = 12  # columns of all
+_WIDEST = 8  # most columns of one run
+_NARROWEST = 12  # fewest columns of all runs together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ def picture(
 def _columns(
     memory: npt.NDArray[np.int64], phases: npt.NDArray[np.int64], width: int
 ) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """The most memory and the most frequent phase of each column; among equals the later phase."""
+    """The most memory and the most frequent phase of each column; of equally frequent ones, the later."""
     n = len(memory)
     count = min(width, n * _WIDEST)
     starts = np.arange(count) * n // count

@@ -28,7 +28,7 @@ from checkmate.testing.oracle import cheapest_schedule, optimum
 __all__ = ["LAWS", "Answer", "Truth", "ask", "exceeds", "report", "truth_about"]
 
 _TOLERANCE = 1e-9
-"""Relative: costs are floats, summed in any order."""
+"""Relative rounding error of costs, which are floats summed in any order."""
 _MOST_OPS = 12
 """The oracle is asked about graphs of at most this number of needed ops: there it takes milliseconds."""
 
@@ -38,8 +38,8 @@ class Truth:
     """What is known about a problem without the solver under test.
 
     Attributes:
-        cost: of a schedule within the budget; infinite if none is known.
-        schedule: the schedule; None if none is known.
+        cost: cost of the cheapest known schedule within the budget; infinite if none is known.
+        schedule: this schedule; None if none is known.
         exact: whether no schedule is cheaper.
     """
 
@@ -64,7 +64,7 @@ class Answer:
     Attributes:
         problem: the problem.
         raw: the value that ``solve`` returned.
-        failure: why that is not a valid answer; None if it is.
+        failure: why ``raw`` is not a valid answer; None if it is.
         judged: the judge's replay of the schedule; None without one, or if it is invalid.
         invalid: why the judge rejects the schedule.
     """
@@ -108,7 +108,7 @@ def ask(solver: Solver, problem: Problem, *, slack_s: float) -> Answer:
     """Run the solver, and judge its answer.
 
     Raises:
-        NoAnswerInTime: if it takes longer than the time limit and ``slack_s``.
+        NoAnswerInTime: if it takes longer than the time limit plus ``slack_s``.
     """
     allowed_s = problem.time_limit + slack_s
     try:

@@ -25,7 +25,7 @@ class CostModelConformance(ManyExamples):
     A model may refuse a graph with a ``CostError``; a check then skips that graph.
 
     Attributes:
-        cost_model_name: of an installed cost model.
+        cost_model_name: name of an installed cost model.
         examples: number of graphs that a check tries; ``--checkmate-examples`` overrides it.
     """
 

@@ -1,9 +1,9 @@
 """The problems that the laws of solvers are tried on, from tiny graphs to one of 300 ops.
 
 At most budgets of tiny graphs a simple rule is optimal, and a solver that claims so without a proof is right.
-Hard problems have long tensors, near ties and outliers among the costs, and every trait of ops; and each is
-asked about at one of the budgets where the built-in heuristics fail, or at the tightest: there a wrong proof
-is rarely true by chance.
+Hard problems have long tensors, near ties and outliers among the costs, and every trait of ops. Their budget
+is one at which the built-in heuristics miss the optimum, or the tightest: there a wrong proof is rarely true
+by chance.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ OPS = (300, 100, 40)
 
 
 _BUDGETS = 8
-"""How many budgets of a graph are tried."""
+"""Number of budgets of a graph that are tried."""
 _COSTS: tuple[Sequence[int], ...] = (range(1, 5), range(200, 204), (1, 1, 1, 30), range(1, 1000))
-"""Small numbers, near ties, a few outliers, and no ties."""
+"""Ranges to draw costs from: small numbers, near ties, a few outliers, and no ties."""
 
 
 def larger_problems(*, fixed_order: bool | None = None) -> st.SearchStrategy[Problem]:
@@ -61,7 +61,7 @@ def of_every_size(*, fixed_order: bool | None = None) -> list[tuple[st.SearchStr
     """Tiny graphs, hard ones, graphs of up to 20 ops and of up to 60, with several seeds and 1 or 2 threads.
 
     Returns:
-        strategies, and how many examples of each should be drawn, relative to those of a check.
+        each strategy, and its number of examples as a multiple of a check's number.
     """
     tiny = problems(fixed_order=fixed_order, time_limit=TIME_LIMIT_S)
     hard = hard_problems(fixed_order=fixed_order, time_limit=TIME_LIMIT_S)
@@ -96,7 +96,7 @@ def large_step(n_ops: int) -> DFGraph:
 def hard_problems(draw: st.DrawFn, *, fixed_order: bool | None = None, time_limit: float = 10.0) -> Problem:
     """Graphs of 7 to 12 ops, small enough for the oracle.
 
-    The budget is that, of eight, where heuristics miss the optimum by most, or by least, or the tightest.
+    The budget is one of eight: where heuristics miss the optimum by most, or by least, or the tightest.
     """
     steps = training_steps(min_layers=4, max_layers=6)
     graph = draw(_priced(st.one_of(steps, dressed(steps), dressed(branches()), *[_local_graphs()] * 2)))
@@ -137,8 +137,8 @@ def _priced(draw: st.DrawFn, source: st.SearchStrategy[DFGraph]) -> DFGraph:
 def _local_graphs(draw: st.DrawFn) -> DFGraph:
     """Graphs of 7 to 12 ops, each of which reads one of the last three tensors, and perhaps an older one.
 
-    Each trait of ops occurs in a third of the graphs. What no op reads is an output, except if some ops are
-    needless.
+    Each trait of ops occurs in a third of the graphs. A tensor that no op reads is a graph output, except in
+    graphs with needless ops.
     """
     several, works, once, reuses, needless = (draw(st.integers(0, 2)) == 0 for _ in range(5))
     n_ops = draw(st.integers(7, 12))

@@ -1,8 +1,8 @@
 """The laws of executors: what the simulator says of a schedule is what the machine does, step by step.
 
-Let σ be a valid schedule of a traced program, M the simulator's count. Under σ the results are those of the
-program, to the bit; the ops run in the order of σ; after each op M bytes are held; while it runs, no more
-than M; and nothing is left at the end. Schedules are drawn: they recompute, free early and late, and change
+Let σ be a valid schedule of a traced program, M the simulator's count. Under σ the results equal the
+program's, to the bit; the ops run in the order of σ; after each op M bytes are held, and while it runs at
+most M; nothing is left at the end. Schedules are drawn: they recompute, free early and late, and change
 the order where the executor says that it can.
 """
 
@@ -33,7 +33,7 @@ __all__ = ["ExecutorConformance"]
 _Found = TypeVar("_Found")
 _SHARES = (0.0, 0.25, 0.5, 0.75)
 _memory: dict[object, dict[object, Any]] = {}
-"""Facts of the trial under test that many checks share, calls of its programs above all; of one at a time."""
+"""Facts of the trial under test that many checks share, such as calls of its programs; one trial only."""
 
 
 class ExecutorConformance(ManyExamples):
@@ -44,7 +44,7 @@ class ExecutorConformance(ManyExamples):
     :meth:`plain`, and :meth:`observe` or :meth:`ran`.
 
     Attributes:
-        executor_name: of an installed executor.
+        executor_name: name of an installed executor.
         examples: the number of schedules that a check draws for each trial; ``--checkmate-examples``
             overrides it.
         reorders: as the feature in ``ExecutorSpec``: schedules with another order are drawn too. None = as in
@@ -96,13 +96,13 @@ class ExecutorConformance(ManyExamples):
         return self._trial.run(bound)
 
     def plain(self) -> Sequence[Any]:
-        """The results of the program alone; without a trial, those of the schedule without repeats."""
+        """The results of the program alone; without a trial, the results of the schedule without repeats."""
         if self.trial is not None:
             return self.trial.plain()
         return self._results(self._everything())
 
     def observe(self, executor: Executor, traced: Traced, schedule: Schedule) -> Observed | None:
-        """Bind and call under the allocator's eye; None if it can't be seen on this machine."""
+        """Bind, call, and record the allocator; None if it can't be observed on this machine."""
         return self.trial.observe(executor, traced, schedule) if self.trial is not None else None
 
     def ran(self, bound: Callable[..., Any]) -> Sequence[int] | None:
@@ -144,7 +144,7 @@ class ExecutorConformance(ManyExamples):
         self._for_all(check, share=8)
 
     def test_runs_the_schedule(self) -> None:
-        """The ops that run are those of the schedule, in its order."""
+        """The ops run in the order of the schedule, and no others run."""
 
         def ran(schedule: Schedule) -> Sequence[int] | None:
             seen = self._observed(schedule)
@@ -247,7 +247,7 @@ class ExecutorConformance(ManyExamples):
         return Schedule.from_sequence(self._graph, range(self._graph.n_ops))
 
     def _schedules(self) -> st.SearchStrategy[Schedule]:
-        """Schedules with frees anywhere, and such as free right after the last read."""
+        """Schedules that free anywhere, and schedules that free right after the last read."""
         graph = self._graph
         drawn = valid_schedules(graph, reorder=self._reorders)
         lean = drawn.map(lambda schedule: Schedule.from_sequence(graph, schedule.sequence.tolist()))

@@ -24,8 +24,8 @@ class ExporterConformance(ManyExamples):
     """Override :meth:`exporter`, or set ``exporter_name``; and ``suffix``, unless a spec has it.
 
     Attributes:
-        exporter_name: of an installed exporter.
-        suffix: of the names of its files.
+        exporter_name: name of an installed exporter.
+        suffix: suffix of the names of its files.
         examples: number of timelines that a check tries; ``--checkmate-examples`` overrides it.
     """
 

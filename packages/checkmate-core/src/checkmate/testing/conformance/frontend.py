@@ -19,7 +19,7 @@ class FrontendConformance:
     """Override :meth:`programs`; and :meth:`frontend`, or set ``frontend_name``.
 
     Attributes:
-        frontend_name: of an installed frontend.
+        frontend_name: name of an installed frontend.
     """
 
     frontend_name: str | None = None

@@ -57,19 +57,19 @@ __all__ = ["SolverConformance"]
 _TRIES, _LATE_S = 3, 1.5
 """A solver is late if each of ``_TRIES`` answers comes more than ``_LATE_S`` seconds after its time limit."""
 _memory: dict[object, dict[Problem, Answer]] = {}
-"""Answers of the solver under test, which many checks share; of one solver at a time."""
+"""Answers of the solver under test, which many checks share; cleared for the next solver."""
 
 
 class SolverConformance(ManyExamples):
     """Override :meth:`solver`, or set ``solver_name``; every check explains itself when it fails.
 
     Attributes:
-        solver_name: of an installed solver.
+        solver_name: name of an installed solver.
         guarantee: as in ``SolverSpec``: ``"exact"`` solvers must answer with proofs. None = the spec's.
         features: as in ``SolverSpec``: with ``"monotone"``, a larger budget never costs more. None = the
             spec's.
-        examples: number of problems of a check; most draw fewer, those of a single answer 2.35 times that
-            number. ``--checkmate-examples`` overrides it.
+        examples: number of problems of a check. Most checks draw fewer; a check of single answers draws 2.35
+            times this number. ``--checkmate-examples`` overrides it.
         slack_s: seconds after the time limit within which an answer must come.
     """
 
@@ -152,8 +152,8 @@ class SolverConformance(ManyExamples):
     def test_budgets_agree(self) -> None:
         """The bound for a larger budget is at most the cost found for a smaller one.
 
-        The graphs are less tiny. With the feature ``"monotone"``, the cost found for the larger budget is not
-        higher either; other solvers may do worse.
+        The graphs are less tiny. With the feature ``"monotone"``, the larger budget's cost is not higher
+        either; other solvers may do worse.
         """
 
         def check(pair: tuple[Problem, int]) -> None:

@@ -51,7 +51,7 @@ def scaled(problem: Problem, factor: int) -> Problem:
 
 
 def asked_in_turn(problem: Problem) -> Iterator[Problem]:
-    """A problem, and similar ones that a solver may confuse with it: a sibling, and the other rule of order.
+    """A problem, and similar ones that a solver may confuse with it: a sibling, and one in a free order.
 
     The latter only if the problem fixes the order.
     """
