@@ -10,7 +10,7 @@ in every valid schedule. Let writes run once, and also the producers of graph ou
 writes read, tokens included. Then in every valid schedule without computes in vain, no run of a reader r ≠ u
 of s comes after u. Proof: suppose that one does. It is not the first run of r. It is not in vain, so a later
 run of some w ∈ D(r) reads its output. If that were the first run of w, it would come before u. So w may run
-again, and the argument repeats with this run of w in place of that of r, with D(w) ⊆ D(r). A schedule is
+again, and the argument repeats with this run of w in place of the run of r, with D(w) ⊆ D(r). A schedule is
 finite, so this ends. ∎
 
 The tensor s may be a graph input, for example a parameter, or a *version*: a tensor of 0 bytes made by an

@@ -88,7 +88,7 @@ def new_file(_context: click.Context, option: click.Parameter, path: Path | None
         return None
     if not path.parent.is_dir():
         raise click.BadParameter(f"{path}: there is no folder {str(path.parent)!r}.", param=option)
-    if path.is_dir():  # an empty name, too
+    if path.is_dir():  # an empty name counts as the current folder
         raise click.BadParameter(f"{str(path)!r} is a folder.", param=option)
     if path.exists() and not os.access(path, os.W_OK):
         raise click.BadParameter(f"{path} may not be written.", param=option)

@@ -44,7 +44,7 @@ class OpProfile(NamedTuple):
 
     Attributes:
         seconds: time of the fastest run.
-        workspace: bytes allocated at most at once while it runs, minus those alive at its end.
+        workspace: the most bytes allocated at once while the op runs, minus those alive at its end.
         unsteady: how often the op was measured, if the runs differed much each time, as on a busy machine; 0
             = they agreed.
     """

@@ -137,7 +137,7 @@ class Options:
         return cls(**settings | read)
 
     def listener(self, stage: str = "") -> OnProgress | None:
-        """A function: reports go to ``on_progress`` and, after ``stage``, to the line; None if both are off."""
+        """Sends each report to ``on_progress`` and, after ``stage``, to the line; None if both are off."""
         on_line = wanted(self.progress)
         if self.on_progress is None and not on_line:
             return None

@@ -115,7 +115,7 @@ _line = _Line()
 def _on_terminal() -> bool:
     try:
         return sys.stderr.isatty()
-    except (AttributeError, ValueError):  # there is none, or it is closed
+    except (AttributeError, ValueError):  # stderr is missing, or closed
         return False
 
 

@@ -101,7 +101,7 @@ class ChenGreedy:
 
     Attributes:
         candidates: the possible cuts, ``"linearized"`` or ``"articulation"``.
-        threshold: b, in bytes; None tries 0, and up to 32 values from the candidates' mean bytes to their sum.
+        threshold: b, in bytes; None tries 0, and up to 32 values from a candidate's mean bytes to the sum.
 
     >>> deps = [[], [0], [1], [2], [3], [2, 4], [1, 5], [0, 6]]
     >>> chain = DFGraph.from_nodes(cost=[1] * 8, size=[8] * 8, deps=deps, backward=[False] * 4 + [True] * 4)

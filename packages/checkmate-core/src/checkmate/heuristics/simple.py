@@ -9,8 +9,8 @@ one value of op t − 1, S[t, t − 1] = 1 and nothing else, and R is the least 
 by all of its ancestors that are missing. On a chain that is the least memory, at quadratic cost; with skip
 edges, a recomputation holds several tensors at once, and other rules may need less.
 
-*Ours*: graph outputs, and the outputs of ops that may run only once, are kept from when they are made: the
-former are needed at the end, the latter can't be recomputed. Of an op with several outputs, all are kept.
+*Ours*: graph outputs are kept from when they are made, as they are needed at the end; so are outputs of ops
+that may run only once, as they can't be recomputed. Of an op with several outputs, all are kept.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class DFGraph:
             outputs: nodes that must be resident at the end; default those that no node reads.
             fixed_size: bytes that are always resident.
             cost_unit: unit of ``cost``.
-            name: of the graph.
+            name: the graph's name.
         """
         n = len(cost)
         columns = {"sizes": size, "deps": deps, "names": names, "backward flags": backward}

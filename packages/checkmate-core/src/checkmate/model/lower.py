@@ -30,7 +30,7 @@ __all__ = ["chunks_from_moments", "lazy_sequence", "lower", "sequence_from_momen
 def lower(plan: Plan) -> Schedule:
     """The schedule of a plan: its stages one after the other, and every free as early as legal.
 
-    A retained tensor that no later op reads is freed all the same, so the peak is the least of all schedules
+    A retained tensor that no later op reads is freed anyway, so the peak is the least of all schedules
     with these computes in this order. ``lower(Plan.of(graph, schedule))`` has the computes
     of ``schedule``, in its order.
 

@@ -60,7 +60,7 @@ def html_report(
         answer: a solution, or a timeline. A solution without a schedule gives a page that says so.
         file: the path to write.
         budget: bytes, for a timeline; a solution has its own.
-        title: of the page; default the graph's name.
+        title: title of the page; default the graph's name.
 
     >>> import checkmate, tempfile
     >>> chain = checkmate.DFGraph.from_nodes(cost=[1, 1], size=[4, 2], deps=[[], [0]], name="chain")

@@ -65,8 +65,8 @@ def sweep(
     Args:
         graph: the training step.
         budgets: each as in :func:`checkmate.solve`; budgets of the same bytes are solved once.
-        solvers: names of installed solvers, or solvers themselves. Worker processes must be able to unpickle
-            the latter: a failure to do so breaks the pool.
+        solvers: names of installed solvers, or solver objects, which worker processes must be able to
+            unpickle: a failure to do so breaks the pool.
         executor: runs the solves: a pool of threads or processes, or any executor with futures as in
             ``concurrent.futures``; None = this process, one after the other. Graphs and answers are sent as
             wire-format bytes, and answers are judged again here. The executor stays open. Solves that it

@@ -80,7 +80,7 @@ class ExecutorConformance(ManyExamples):
         return EXECUTORS.load(self.executor_name)
 
     def trials(self) -> Sequence[Trial]:
-        """The programs to run; by default those of the spec."""
+        """The programs to run; by default the trials of the spec."""
         return EXECUTORS.spec(self.executor_name).trials() if self.executor_name is not None else ()
 
     def traced(self) -> Traced:
@@ -124,7 +124,7 @@ class ExecutorConformance(ManyExamples):
         required(check)
 
     def test_results_are_those_of_the_program(self) -> None:
-        """Under every valid schedule the results are those of the program alone, to the bit."""
+        """Under every valid schedule the results equal the results of the program alone, to the bit."""
         expected = self._known("plain", self.plain)
 
         def check(schedule: Schedule) -> None:
@@ -254,7 +254,7 @@ class ExecutorConformance(ManyExamples):
         return st.one_of(lean, drawn, drawn)
 
     def _solved(self) -> list[Schedule]:
-        """The schedule without repeats, and those of the heuristics for a few budgets."""
+        """The schedule without repeats, and the heuristics' schedules for a few budgets."""
         graph, order = self._graph, not self._reorders
         most = keep_all_peak(graph)
         least = minimum_budget(graph, fixed_order=order).peak or most
