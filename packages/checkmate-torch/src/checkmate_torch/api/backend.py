@@ -62,7 +62,7 @@ def checkmate_backend(
 
     Raises:
         ValueError: if there is a mode, or no budget.
-        TypeError: if an option is no setting.
+        TypeError: if an option is unknown.
         InfeasibleBudgetError, UnsupportedModelError, …: where the model is called, as from the first call of
             a compiled module.
     """

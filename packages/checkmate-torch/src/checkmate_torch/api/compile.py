@@ -100,7 +100,7 @@ class CompiledModule(nn.Module, Viewable):
         self._original.training = mode
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set it on the original. ``forward``, and the class, which ``fully_shard`` extends, are its own."""
+        """Set it on the original; ``forward``, and ``__class__`` (for ``fully_shard``), on this module."""
         if name in ("__class__", "forward"):
             object.__setattr__(self, name, value)
             return

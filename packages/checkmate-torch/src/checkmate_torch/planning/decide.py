@@ -101,5 +101,5 @@ def budget_bytes(options: Options, allocated: tuple[torch.device, int], plain_pe
 
 
 def least_memory(graph: DFGraph, time_limit: float = LEAST_S) -> Solution:
-    """The schedule of the least known peak that keeps the base order; its budget is that peak."""
+    """The schedule with the least peak found that keeps the base order; the peak is the solution's budget."""
     return minimum_budget(graph, fixed_order=True, time_limit=time_limit)

@@ -124,7 +124,7 @@ class PlanningStepSettings(StepSettings, Settings, total=False):
 
 
 class TrainingStepSettings(PlanningStepSettings, total=False):
-    """Keyword settings of the entry point that trains by whole steps; those above, and these.
+    """Keyword settings of the entry point that trains by whole steps: all to plan a step, and these.
 
     Attributes:
         max_plans: as in :class:`TrainingSettings`, and likewise below.

@@ -2,8 +2,8 @@
 
     saved tensors S ↦ first backward pass ↦ … ↦ last backward pass ↦ S is freed
 
-Autograd then keeps what forward saved to the end. A smaller budget saves less, so the budget that a schedule
-is made for is lowered until its peak, with S held to the end, is within the budget of the step.
+Autograd then holds S to the end of the step. A smaller budget makes S smaller. So we lower the solver's
+budget until the schedule's peak, with S held to the end, is within the budget of the step.
 """
 
 from __future__ import annotations

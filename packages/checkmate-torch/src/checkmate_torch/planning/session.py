@@ -130,7 +130,7 @@ class Session:
         self.options, self.plans, self.n_outgrown = generation
 
     def drop_outgrown(self) -> bool:
-        """Restart if many plans are covered by later ones; False if sizes have not grown meanwhile."""
+        """Restart if sizes have grown and later plans cover at least half of all plans; else return False."""
         before = self.sizes_before
         grown = any(not any(are_within(sizes, known) for known in before) for sizes in self.sizes)
         if not grown or 2 * self.n_outgrown < len(self.plans):
