@@ -4,8 +4,8 @@
 >>> model = checkmate_torch.compile(torch.nn.Linear(8, 8), budget="100%")
 >>> model(torch.ones(2, 8)).sum().backward()
 
-Importing this package does not import PyTorch; the first use of a name does. So the plugin that it holds
-can be listed at no cost.
+Importing this package does not import PyTorch; the first use of a name does. So listing plugins, which
+imports this package, stays fast.
 """
 
 from __future__ import annotations

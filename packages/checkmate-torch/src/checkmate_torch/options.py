@@ -1,3 +1,3 @@
-"""The settings of the entry points, under the name that their module had before 0.2."""
+"""The name before 0.2 of the module :mod:`checkmate_torch.planning.options`."""
 
 from checkmate_torch.planning.options import *  # noqa: F403

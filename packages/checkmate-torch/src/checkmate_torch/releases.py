@@ -1,7 +1,7 @@
 """The releases of PyTorch that this package works with.
 
-Plans are made and run through names that PyTorch keeps private (:mod:`checkmate_torch.private`) and that
-change between releases.
+Plans are made and run through private names of PyTorch (:mod:`checkmate_torch.private`), which change
+between releases.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class RunnableModel:
 
     Attributes:
         traced: the model.
-        inputs: of every step.
+        inputs: the inputs of every step.
     """
 
     traced: TracedModel
@@ -67,7 +67,7 @@ class RunnableModel:
     def step(self, bound: CompiledModule) -> StepReport:
         """One forward and backward pass; the gradients are dropped.
 
-        Before the first one, a pass that is not measured captures the model.
+        Before the first step, an unmeasured step captures the model.
 
         Raises:
             ProgramError: if the model returns no loss.
@@ -81,7 +81,7 @@ class RunnableModel:
         return StepReport(loss=loss, peak=meter.peak, seconds=time.perf_counter() - start_s)
 
     def _pass(self, bound: CompiledModule, args: tuple[object, ...], kwargs: dict[str, object]) -> float:
-        """The loss."""
+        """Run both passes; returns the loss."""
         loss = bound(*args, **kwargs)
         if not (isinstance(loss, Tensor) and loss.dim() == 0):
             raise ProgramError(

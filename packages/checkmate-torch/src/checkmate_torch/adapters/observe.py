@@ -1,8 +1,8 @@
-"""One call of a bound step under the allocator's eye: the bytes held between the starts of its ops.
+"""Observe one call of a bound step: the bytes held between the starts of its ops.
 
 On the CPU the profiler records every allocation of PyTorch, in order, and the bytes that were asked for. A
-*mark*, an allocation of a size that no program uses, separates the ops. On CUDA the allocator is asked at
-each mark; its blocks are rounded as the graph's tensors are.
+*mark*, an allocation of a size that no program uses, separates the ops. On CUDA each mark reads the
+allocator's counters; its blocks are rounded as the graph's tensors are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from checkmate_torch.ops.storages import allocated_bytes
 __all__ = ["CpuMemory", "CudaMemory", "slack"]
 
 _MARK = 13
-"""Bytes of a mark: no size of float32."""
+"""Bytes of a mark; not a multiple of 4, so that no float32 tensor has this size."""
 
 
 class CpuMemory:
@@ -75,9 +75,9 @@ class CudaMemory:
 
 
 def slack(traced: TracedModel | TracedTraining) -> tuple[int, int]:
-    """Bytes by which the memory held may be below and above the simulator's count.
+    """Bytes by which the measured memory may be below, and above, the simulator's count.
 
-    Below: what the graph charges for the loss, an estimate where the caller computes it. Either way: new
+    Below: the graph's charge for the loss, an estimate where the caller computes it. Below and above: new
     values of inputs, such as running statistics, which are held from their first run to the end of forward,
     whatever the schedule says. Above: random states for replays, which the graph charges throughout as fixed
     bytes.

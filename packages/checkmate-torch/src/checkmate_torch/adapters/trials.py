@@ -32,7 +32,7 @@ class ModelTrial:
     Attributes:
         name: for reports.
         make: a new model.
-        shape: of its input, a float32 tensor.
+        shape: shape of the model's input, a float32 tensor.
         loss: from the model's output to a scalar.
         loss_in_graph: whether the loss is traced; otherwise it runs outside of the schedule.
     """
@@ -45,7 +45,7 @@ class ModelTrial:
 
     @cached_property
     def model(self) -> nn.Module:
-        """On the device of the trial."""
+        """The model, on the trial's device."""
         torch.manual_seed(1)
         return self.make().to(self.device)
 
@@ -75,13 +75,13 @@ class ModelTrial:
         return self._step(lambda x: self.loss(self.model(x)))
 
     def run(self, bound: Callable[..., Any]) -> Sequence[npt.NDArray[Any]]:
-        """The same after one step of a bound model."""
+        """Loss, gradients and buffers after one step of a bound model."""
         return self._step(bound if self.loss_in_graph else lambda x: self.loss(bound(x)))
 
     def observe(
         self, executor: Executor, traced: TracedModel | TracedTraining, schedule: Schedule
     ) -> Observed:
-        """The second step of a bound model: the first one compiles it."""
+        """Observe the second step of a bound model; the first one compiles it."""
         memory = CudaMemory() if self.device.type == "cuda" else CpuMemory()
         ops: list[int] = []
 
@@ -106,7 +106,7 @@ class ModelTrial:
         )
 
     def _step(self, loss_of: Callable[[Tensor], Tensor]) -> list[npt.NDArray[Any]]:
-        """The results on the host; nothing else of the step is left."""
+        """Train one step; returns its results on the host, and frees everything else."""
         self.restore()
         loss = loss_of(self._input)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -128,7 +128,7 @@ class StepTrial(ModelTrial):
 
     @cached_property
     def optimizer(self) -> torch.optim.Adam:
-        """Of all parameters; its state is made by the first step."""
+        """Adam for all parameters; the first step makes its state."""
         return torch.optim.Adam(self.model.parameters(), lr=0.01)
 
     def traced(self) -> TracedTraining:  # type: ignore[override]
@@ -149,7 +149,7 @@ class StepTrial(ModelTrial):
         return self.run(step)
 
     def run(self, bound: Callable[..., Any]) -> Sequence[npt.NDArray[Any]]:
-        """The same after one call of a bound step."""
+        """Loss, parameters, buffers and optimizer state after one call of a bound step."""
         self.restore()
         loss = bound(self._input)
         state = [value for held in self.optimizer.state.values() for value in held.values()]
@@ -159,7 +159,7 @@ class StepTrial(ModelTrial):
         return self.loss(model(x))
 
     def restore(self) -> None:
-        """The optimizer's state, too."""
+        """Restore the model, the random generator, and the optimizer's state."""
         super().restore()
         for held in self.optimizer.state.values():
             for value in held.values():
@@ -275,4 +275,4 @@ TRIALS = (
     StepTrial(name="updates-convolution", make=_Residual, shape=(4, 4, 16, 16), loss=_mean),
     ModelTrial(name="loss-outside", make=_tower, shape=(128, 64), loss=_mean, loss_in_graph=False),
 )
-"""On the GPU if there is one."""
+"""The trials; they run on the GPU if there is one."""

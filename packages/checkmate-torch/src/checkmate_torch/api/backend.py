@@ -35,9 +35,9 @@ __all__ = ["checkmate_backend", "last_plan"]
 
 _log = logging.getLogger(__name__)
 _MOST = 16
-"""Calls of ``torch.compile`` whose plans are known, the latest ones."""
+"""The number of latest ``torch.compile`` calls whose plans are remembered."""
 _OF_TORCH_COMPILE = ("dynamic", "loss", "max_plans")
-"""Settings of :func:`compile` that are arguments of ``torch.compile``, or that a graph can't use."""
+"""Settings that this backend refuses: arguments of ``torch.compile``, or of no use for a single graph."""
 _known: OrderedDict[int, tuple[Mapping[str, Any], _Compiled]] = OrderedDict()
 
 
@@ -62,9 +62,9 @@ def checkmate_backend(
 
     Raises:
         ValueError: if there is a mode, or no budget.
-        TypeError: if there is no setting of an option's name.
-        InfeasibleBudgetError, UnsupportedModelError, …: as the first call of a compiled module; they reach
-            the caller of the model.
+        TypeError: if an option is unknown.
+        InfeasibleBudgetError, UnsupportedModelError, …: where the model is called, as from the first call of
+            a compiled module.
     """
     try:
         shared = _compiled(options, mode)
@@ -94,7 +94,7 @@ class _Compiled:
     """The graphs of one call of ``torch.compile``, which share a budget."""
 
     latest: Sequence[StepPlan] = ()
-    """The plans that the latest one is the last of."""
+    """The plans of the call of ``torch.compile`` that planned last; the last item is the latest plan."""
 
     def __init__(self, options: Options) -> None:
         self.session = Session(options=options)
@@ -103,7 +103,7 @@ class _Compiled:
         on_steps(self.count_state_of)
 
     def graph(self, gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
-        """Plan a graph; the call that runs it."""
+        """Plan a graph; returns the function that runs it."""
         session = self.session
         trained = [k for k, x in enumerate(example_inputs) if isinstance(x, nn.Parameter) and x.requires_grad]
         n_plans = len(session.plans)
@@ -159,7 +159,7 @@ class _Compiled:
 
 
 def _compiled(options: Mapping[str, Any] | None, mode: str | None) -> _Compiled:
-    """The graphs of one call of ``torch.compile``, which passes the same options each time."""
+    """The graphs of one call of ``torch.compile``, found by the options object that it passes each time."""
     if mode is not None:
         raise ValueError(f"backend 'checkmate' has no modes, got {mode!r}")
     known = _known.get(id(options))
@@ -174,14 +174,14 @@ def _compiled(options: Mapping[str, Any] | None, mode: str | None) -> _Compiled:
     if "budget" not in given:
         raise ValueError("backend 'checkmate' needs a budget: options={'budget': '8GiB'}")
     compiled = _Compiled(parsed)
-    _known[id(options)] = options or {}, compiled  # holds the options, so that the number stays theirs
+    _known[id(options)] = options or {}, compiled  # keeps the options alive: their id is not reused
     while len(_known) > _MOST:
         _known.popitem(last=False)
     return compiled
 
 
 class _NotCaptured:
-    """Warns of what Dynamo never hands over, which runs as plain PyTorch."""
+    """Warns of code that Dynamo does not capture, which runs as plain PyTorch."""
 
     def __init__(self) -> None:
         self.n_steps = 0
@@ -189,7 +189,7 @@ class _NotCaptured:
         on_recompile_limit(self.warn_of_limit)
 
     def count_step(self, _: Optimizer) -> None:
-        """Warn if a model is compiled for this backend and optimizers step, and there is no graph."""
+        """Warn at the second optimizer step if a model is compiled for this backend and no graph came."""
         if not _known and is_chosen("checkmate"):
             self.n_steps += 1
             if self.n_steps == 2:

@@ -34,18 +34,18 @@ def bind(
     """Make a module, or a whole step, that trains by a given schedule, from a file or from any solver.
 
     The module is called as the traced model is, and returns the loss if a loss was traced; the backward pass
-    of the result follows the schedule too. A whole step is called as that of :func:`compile_step`. The model
-    is captured again at the first call, and must then be as it was traced.
+    of the result follows the schedule too. A whole step is called as the result of :func:`compile_step` is.
+    The model is captured again at the first call, and must then be as it was traced.
 
     Args:
         traced: from :func:`trace`, of a model with real parameters; or from :func:`trace_step`.
-        schedule: of ``traced.graph``.
+        schedule: a schedule of ``traced.graph``.
         watch: called with each op right before it runs, and with the number of ops at the end.
 
     Raises:
         InvalidScheduleError: if the simulator rejects the schedule.
-        UnsupportedScheduleError: if it changes the order of ops that must keep it, such as random ones; if an
-            op that is recomputed in vain reads a parameter after its update.
+        UnsupportedScheduleError: if it reorders ops that must keep their order, such as random ones; if an
+            op whose recomputed result nothing reads takes a parameter after the parameter's update.
         UnsupportedModelError: if the model has no memory, because it is on the device ``meta`` or fake; at
             the first call, if the model or its inputs are not as they were traced.
 
@@ -71,7 +71,7 @@ def bind(
 
 
 def _refuse_late_reads(step: StepGraph, schedule: Schedule) -> None:
-    """Raise if an op, which can only be one recomputed in vain, reads a parameter after its update."""
+    """Raise if an op reads a parameter after its update; only an op whose result nothing reads can do so."""
     graph, sequence = step.traced.graph, schedule.sequence.tolist()
     for k, u in late_reads(graph, sequence, step.writes):
         raise UnsupportedScheduleError(

@@ -36,7 +36,7 @@ def compile(model: nn.Module, budget: Budget, **settings: Unpack[TrainingSetting
             memory that the device has left when the plan is made.
         **settings: :class:`~checkmate_torch.planning.options.TrainingSettings`. Gradients that are
             accumulated over several backward passes, or set to zero instead of to None, need no ``reserve``:
-            a call that finds some has a plan of its own, in which they are charged.
+            a call that finds gradients has a plan of its own, which counts them.
 
     Returns:
         The compiled module; it shares parameters, buffers and submodules with ``model``.
@@ -44,11 +44,11 @@ def compile(model: nn.Module, budget: Budget, **settings: Unpack[TrainingSetting
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
             be predicted; at the first call, if the free memory of the device is unknown.
-        TypeError: if there is no such setting, or the value of one has the wrong type.
+        TypeError: if a setting is unknown, or its value has the wrong type.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
         UnsupportedModelError: at the first call, if the model can't be captured or planned.
-        TooManyPlansError: with ``strict=True``, at the call that would need one plan too many.
+        TooManyPlansError: with ``strict=True``, at the call that would need more than ``max_plans`` plans.
         RankError: at the first call, if the ranks that plan together meet different kinds of inputs.
     """
     check_module(model)
@@ -58,10 +58,10 @@ def compile(model: nn.Module, budget: Budget, **settings: Unpack[TrainingSetting
 class CompiledModule(nn.Module, Viewable):
     """A module whose forward and backward pass follow a schedule; made by :func:`compile` or :func:`bind`.
 
-    Parameters, buffers, submodules, mode and attributes are those of the original: ``state_dict``,
-    ``parameters``, ``to``, ``train``, indices and assignments act on both. A copy of it, deep or pickled, has
-    a copy of the original and plans again. With its last reference all is freed: plans, compiled graphs, and
-    the original unless it is held elsewhere.
+    It shares parameters, buffers, submodules, mode and attributes with the original: ``state_dict``,
+    ``parameters``, ``to``, ``train``, indices and assignments act on both. A deep or pickled copy has a copy
+    of the original and plans again. When the last reference to it goes, plans and compiled graphs are freed,
+    and the original unless it is held elsewhere.
     """
 
     _original: nn.Module
@@ -100,7 +100,7 @@ class CompiledModule(nn.Module, Viewable):
         self._original.training = mode
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set it on the original. ``forward``, and the class, which ``fully_shard`` extends, are its own."""
+        """Set it on the original; ``forward``, and ``__class__`` (for ``fully_shard``), on this module."""
         if name in ("__class__", "forward"):
             object.__setattr__(self, name, value)
             return
@@ -114,11 +114,11 @@ class CompiledModule(nn.Module, Viewable):
             return getattr(self._original, name)
 
     def __bool__(self) -> bool:
-        """As the original; so a model that has no length is true, though this class has one."""
+        """The truth of the original: a model without a length is true, although this class defines one."""
         return bool(self._original)
 
     def __len__(self) -> int:
-        """Of a container, as ``nn.Sequential``; TypeError for other models, and likewise below."""
+        """The length of a container such as ``nn.Sequential``; TypeError for other models, also below."""
         return len(self._container)
 
     def __iter__(self) -> Iterator[Any]:
@@ -141,5 +141,5 @@ class CompiledModule(nn.Module, Viewable):
         return self._original
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle as the original and the settings."""
+        """Copy and pickle only the original and the settings."""
         return type(self), (self._original, self._training.options, self._training.given)

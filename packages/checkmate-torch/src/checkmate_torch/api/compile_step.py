@@ -49,9 +49,9 @@ def compile_step(
     Args:
         model: any module that Dynamo can capture in one graph; not one in DDP.
         loss_fn: called as ``loss_fn(model, …)`` with the arguments of the step; returns a scalar tensor.
-        optimizer: any that treats each parameter alone, PyTorch's or another, as a trial on small tensors
-            shows (:mod:`checkmate_torch.optimizer.separable`). State, groups, schedulers and hooks work as
-            ever. What it does not hold is not trained, nor are gradients computed for it.
+        optimizer: any optimizer that updates each parameter alone, which a trial on small tensors checks
+            (:mod:`checkmate_torch.optimizer.separable`). State, groups, schedulers and hooks work as ever.
+            Parameters that it does not hold are not trained, and no gradients are computed for them.
         budget: bytes (``8 * 2**30``, ``"8GiB"``), or a share of the peak of the same step without
             recomputation and with all updates at the end (``"60%"``, ``0.6``), or ``"auto"``.
         **settings: :class:`~checkmate_torch.planning.options.TrainingStepSettings`: ``has_aux``,
@@ -61,8 +61,8 @@ def compile_step(
         BudgetError: if the budget, or another number of bytes, can't be read.
         UnsupportedOptimizerError: if the optimizer can't update one parameter at a time, or holds parameters
             that are not the model's.
-        TypeError: unless these are a model, a function of the model, and an optimizer; if there is no such
-            setting, or the loss function is one of PyTorch's, which take no model.
+        TypeError: unless these are a model, a function of the model, and an optimizer; if a setting is
+            unknown; if the loss function is one of PyTorch's, which take no model.
         ValueError: if ``accumulate`` or ``max_plans`` is below 1.
         CostError: at the first call, if the cost model can't price the step.
         InfeasibleBudgetError: at the first call, if no schedule within the budget was found.
@@ -99,11 +99,11 @@ class CompiledStep(Viewable):
         self._run: Callable[..., Any]
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        """Train one step; plan first if inputs of this kind are new, or the optimizer has other settings.
+        """Train one step; plan first if inputs of this kind are new, or the optimizer's settings changed.
 
         Args:
-            *args: of the loss function, after the model.
-            **kwargs: of the loss function.
+            *args: arguments of the loss function, after the model.
+            **kwargs: keyword arguments of the loss function.
 
         Returns:
             the loss before the update, detached; with ``has_aux``, ``(loss, aux)``.

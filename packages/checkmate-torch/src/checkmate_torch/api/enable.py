@@ -1,4 +1,4 @@
-"""A model that trains within a byte budget as it is: :func:`enable`, and :func:`disable` to undo it."""
+"""Train a model within a byte budget, in place: :func:`enable`, and :func:`disable` to undo it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
 
     The model keeps its class, the signature of ``forward``, its methods, and what it saves; so trainers see
     the model that they expect. Calls of the model with gradients follow the plan; calls of ``forward`` and of
-    parts of the model don't. A deep copy is enabled too, with plans of its own; a saved model does not know
-    that it was. Enabling a model again replaces the settings.
+    parts of the model don't. A deep copy is enabled too, with plans of its own; a model that was saved and
+    loaded is not. Enabling a model again replaces the settings.
 
     Args:
         model: any module. Of a ``DistributedDataParallel`` module, the module inside is enabled.
@@ -38,8 +38,8 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
             and the optimizer's state; a share of the peak of the same step without recomputation (``"60%"``,
             ``0.6``); or ``"auto"``: the bytes that the step holds already, and nine tenths of the memory that
             the device has left when the plan is made.
-        **settings: :class:`~checkmate_torch.planning.options.TrainingSettings`. Pass ``optimizer=``; one that
-            is not passed is noticed at its first step, and counted from the next call on.
+        **settings: :class:`~checkmate_torch.planning.options.TrainingSettings`. Pass ``optimizer=``; else the
+            optimizer is noticed at its first step, and its state counted from the next call on.
 
     Returns:
         The plans of the model; :func:`planned_training` returns them again.
@@ -47,7 +47,7 @@ def enable(model: nn.Module, budget: Budget = AUTO, **settings: Unpack[TrainingS
     Raises:
         BudgetError: if the budget, or another number of bytes, can't be read; if the optimizer's state can't
             be predicted.
-        TypeError: unless the model is a module that is not compiled yet; if there is no such setting.
+        TypeError: unless the model is a module that is not compiled yet; if a setting is unknown.
 
     The first call raises what the first call of a compiled module does; see :func:`compile`.
 
@@ -68,7 +68,7 @@ def disable(model: nn.Module) -> None:
     """Restore a model's own calls.
 
     Args:
-        model: one that is not enabled stays as it is.
+        model: any model; one that is not enabled is left unchanged.
 
     >>> model = nn.Linear(8, 1)
     >>> training = enable(model, "8GiB")
@@ -87,7 +87,7 @@ def planned_training(model: nn.Module) -> PlannedTraining | None:
     """The object that :func:`enable` returned for a model.
 
     Args:
-        model: one that is not enabled gives None.
+        model: any model; the result is None if it is not enabled.
     """
     found = in_place(inside_of(model))
     return found if isinstance(found, PlannedTraining) else None
@@ -123,7 +123,7 @@ def _target(model: nn.Module) -> nn.Module:
     """The module to enable.
 
     Raises:
-        TypeError: if it is none, or calls of it are compiled already.
+        TypeError: if ``model`` is no module, or its calls are compiled already.
     """
     check_module(model)
     model = inside_of(model)

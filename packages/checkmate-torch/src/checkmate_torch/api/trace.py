@@ -70,17 +70,17 @@ def trace(
     """Trace one training step of a model without running it, and without memory for it.
 
     Args:
-        model: is not changed. Its parameters may be real, fake, or on the device ``meta``, which represents
-            the CPU then: a model of any size fits.
+        model: the model, left unchanged. Its parameters may be real, fake, or on the device ``meta``, which
+            then represents the CPU: a model of any size fits.
         example_inputs: a tensor, a tuple or list of positional arguments, or a mapping of keyword arguments;
             real, fake or on ``meta``. Only shapes and dtypes matter.
         loss: from the model's output to a scalar, traced with the model and exact. Without it the loss is one
             op that reads the outputs and makes their gradients, charged as the setting ``loss_bytes`` says; a
             model that returns its loss needs none.
         device: the device to trace for, wherever the model is; default the model's. ``"cuda:H100-80GB"``
-            names one of the table :data:`checkmate.cost.DEVICES`, which need not be here: costs are then its
-            roofline's by default, and bytes are those that CUDA's allocator gives out. Without a
-            GPU, tensors of the CPU represent its tensors.
+            names a device of the table :data:`checkmate.cost.DEVICES`, which this machine need not have:
+            costs then come from the device's roofline by default, and bytes are rounded as CUDA's allocator
+            does. Without a GPU, CPU tensors represent the device's tensors.
         **settings: :class:`~checkmate_torch.planning.options.TracingModelSettings`. The default of
             ``workspaces`` is None here, and ``cost_model`` may name a device that this machine lacks.
 
@@ -117,7 +117,7 @@ def plan(
             is the memory that tensors can have there.
         loss: as in :func:`trace`.
         device: as in :func:`trace`.
-        throw: False = without a schedule return a solution that says so, instead of raising.
+        throw: False = if no schedule is found, return a solution without one instead of raising.
         **settings: :class:`~checkmate_torch.planning.options.ModelSettings`; the default of ``workspaces`` is
             None here. Without workspaces the peak may be too low, by the workspace of the largest op.
 
@@ -140,7 +140,7 @@ def plan(
 def options_for(target: Target | None, **settings: Any) -> Options:
     """The options for tracing for a device.
 
-    By default nothing is measured but what the cost model needs, and other ranks are not asked.
+    By default, measure only what the cost model needs, and plan without other ranks.
     """
     settings = {"workspaces": None, "process_group": "alone", **settings}
     if target is not None:
@@ -188,7 +188,7 @@ def _traced(
 
 
 def _plain_peak(step: PlainStep, done: PricedStep) -> int:
-    """The peak of the plain step, with what it holds besides model and batch."""
+    """The peak of the plain step in bytes, including reserve, optimizer state and libraries."""
     besides = (Kind.RESERVE, Kind.OPTIMIZER, Kind.LIBRARIES)
     fixed = sum(done.account.fixed.get(kind, 0) for kind in besides)
     return step.peak_beside(done.graph, done.traced.nodes, fixed)

@@ -1,4 +1,4 @@
-"""Whole steps ahead of time: traced, and planned, without running them.
+"""Trace and plan whole steps ahead of time, without running them.
 
     trace_step: (model, loss, optimizer, inputs) ↦ graph        plan_step: the same and a budget ↦ schedule
 
@@ -68,8 +68,8 @@ def trace_step(
     Args:
         model: as in :func:`compile_step`, and likewise below. Its parameters may be real, fake, or on the
             device ``meta``, which represents the CPU then: a model of any size fits.
-        loss_fn: is not called with real tensors.
-        optimizer: of the model's parameters, also where they have no memory; is not stepped.
+        loss_fn: never called with real tensors.
+        optimizer: holds the model's parameters, even if they have no memory; is not stepped.
         example_inputs: the arguments of the loss function after the model; real, fake or on ``meta``.
         device: the device to trace for, as in :func:`~checkmate_torch.trace`.
         **settings: :class:`~checkmate_torch.planning.options.TracingStepSettings`. The default of
@@ -111,7 +111,7 @@ def plan_step(
 
     That is :func:`trace_step`, then ``checkmate.solve``. Where parameters, gradients and optimizer state take
     most of the memory, as in large language models at batch 1, the least budget is far below that of
-    :func:`~checkmate_torch.plan`: no two gradients need to meet.
+    :func:`~checkmate_torch.plan`: no two gradients need to be held at once.
 
     Args:
         model: as in :func:`trace_step`, and likewise below.
@@ -120,7 +120,7 @@ def plan_step(
         example_inputs: the arguments of the loss function after the model.
         budget: as in :func:`compile_step`, and as in :func:`~checkmate_torch.plan` with a ``device``.
         device: the device to plan for, as in :func:`~checkmate_torch.trace`.
-        throw: False = without a schedule return a solution that says so, instead of raising.
+        throw: False = if no schedule is found, return a solution without one instead of raising.
         **settings: :class:`~checkmate_torch.planning.options.PlanningStepSettings`; the default of
             ``workspaces`` is None here.
 
@@ -160,7 +160,7 @@ def _traced(
     named: str | torch.device | None,
     settings: Mapping[str, Any],
 ) -> tuple[PricedStep, Options]:
-    """The traced step, of the model itself, or of a twin on fake tensors without memory or for a device."""
+    """Trace the step; on fake tensors if the model has no memory or a device is named."""
     target = Target.parse(named)
     options, updates = options_for(target, **settings), step.updates()
     device = None if target is None else target.device

@@ -22,8 +22,8 @@ class CheckmateCallback(Enabling, Callback):  # type: ignore[misc]  # skipped wh
 
     Args:
         budget: as in :func:`checkmate_torch.enable`.
-        module: name of the submodule that ``training_step`` calls; default the LightningModule if it defines
-            ``forward`` and no strategy wraps it, as DDP does; else its only child with parameters.
+        module: name of the submodule that ``training_step`` calls; default the LightningModule itself if it
+            defines ``forward`` and no strategy such as DDP wraps it, else its only child with parameters.
         **settings: further settings of :func:`checkmate_torch.enable`.
     """
 

@@ -43,7 +43,7 @@ class ResidentBytes:
 
     @classmethod
     def of(cls, module: nn.Module | None, inputs: Sequence[object], fixed: Mapping[Kind, int]) -> Self:
-        """The resident bytes of a module's step (None = unknown), with further bytes that it holds."""
+        """The resident bytes of a step of a module (None = unknown); ``fixed``: further bytes, by kind."""
         owned = _owned_by(module)
         given = {storage_key(x): x for x in inputs if isinstance(x, torch.Tensor)}
         device = next((x.device for x in given.values() if x.dim()), _CPU)
@@ -64,7 +64,7 @@ class ResidentBytes:
 
     @property
     def batch(self) -> list[torch.Tensor]:
-        """The tensors among the example inputs that are neither parameters nor the module's."""
+        """The tensors among the example inputs that are no parameters and not owned by the module."""
         items = self.given.items()
         return [x for key, x in items if key not in self.owned and not isinstance(x, nn.Parameter)]
 
@@ -83,11 +83,11 @@ class ResidentBytes:
         }
 
     def own_batch(self, of_others: int) -> int:
-        """Bytes of the batch, ``of_others`` excepted."""
+        """Bytes of the batch, less ``of_others``, the bytes of inputs that other calls keep."""
         return max(0, sum(map(allocated_bytes, self.batch)) - of_others)
 
     def allocated(self) -> tuple[torch.device, int]:
-        """The device of the step, and the bytes of it that are allocated there before it starts."""
+        """The device of the step, and the bytes that the step has allocated there before it starts."""
         device = next((x.device for x in self.given.values() if x.dim()), _CPU)
         later = (Kind.RESERVE, Kind.OPTIMIZER, Kind.LIBRARIES)
         besides = sum(size for kind, size in self.fixed.items() if kind not in later)
@@ -144,7 +144,7 @@ def _account(traced: TracedGraph, inputs: Mapping[Node, Kind], fixed: Mapping[Ki
 
 
 def _passed(traced: TracedGraph, inputs: Sequence[object]) -> Iterator[tuple[Node, torch.Tensor]]:
-    """The primals, each with the example input that it is, as AOTAutograd says, where that is a tensor."""
+    """Each primal whose example input is a tensor, with that tensor; AOTAutograd gives the input's index."""
     for node in traced.primals:
         index = getattr(node.meta.get("desc"), "idx", len(inputs))
         value = inputs[index] if index < len(inputs) else None
@@ -153,7 +153,7 @@ def _passed(traced: TracedGraph, inputs: Sequence[object]) -> Iterator[tuple[Nod
 
 
 def _tensors_of(traced: TracedGraph, values: Sequence[object]) -> set[int]:
-    """The graph's tensors that some outputs of the joint graph show."""
+    """The tensors of the DFGraph for some outputs of the joint graph."""
     nodes = (value for value in values if isinstance(value, Node))
     return {traced.tensor_of[node] for node in nodes if node in traced.tensor_of}
 

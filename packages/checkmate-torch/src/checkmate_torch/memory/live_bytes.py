@@ -2,9 +2,9 @@
 
     live after op k = bytes held before + Σ storages that were made by ops 1 … k and are not freed
 
-Run on tensors without memory, code allocates and frees in the order of eager PyTorch: on fake tensors with
-autograd on, or on the device ``meta``, as a step of an optimizer. Where autograd would overwrite a real
-gradient in place, the new storage replaces the old one.
+Code that runs on tensors without memory allocates and frees in the order of eager PyTorch: a model on fake
+tensors with autograd on, an optimizer's step on the device ``meta``. Where autograd would overwrite a real
+gradient in place, the new storage replaces the old one in the count.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _IN_PLACE = {
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of every storage from the op in its block that makes it until it is freed.
+    """A context manager that counts each storage's bytes from the op that makes it until it is freed.
 
     Args:
-        held: storage → bytes of those that live before; others from outside are counted once an op returns
-            them. None = only storages on the device ``meta`` are counted, and none from outside.
-        reads_ones: whether a number that code reads from a tensor without memory is 1; else that is an error.
+        held: storage → bytes, for storages that live before the block; others from outside are counted once
+            an op returns them. None = count only storages on the device ``meta``, and none from outside.
+        reads_ones: True = a number that code reads from a tensor without memory is 1; False = an error.
 
     Attributes:
         live: bytes now.
@@ -88,7 +88,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for x in tensors_in(result):
             size = max(x.untyped_storage().nbytes(), _reduced_bytes(func, args) if not x.dim() else 0)
             self._add(x, rounded(size, x.device))
-        if replaced is not None:  # the sum lies there
+        if replaced is not None:  # autograd would write the result there
             self.live -= self._sizes[replaced]
             self._sizes[replaced] = 0
         self.moments.append((self.live, call_key(func, args, kwargs)))
@@ -99,7 +99,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._sizes.get(storage_id(x.untyped_storage()), 0)
 
     def charge(self, kept: int, workspace: int) -> None:
-        """Count the bytes of code that has just run unseen: those that it keeps, and its temporaries."""
+        """Count code whose ops were not seen: ``kept`` bytes stay live, ``workspace`` bytes were freed."""
         self.live += kept
         self.moments.append((self.live + workspace, None))
 
@@ -116,7 +116,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _add(self, x: Tensor, size: int) -> None:
         """Count the storage of a tensor until it is freed, if it is not counted yet."""
         storage = x.untyped_storage()
-        key = storage_id(storage)  # that of a storage that is gone is used again
+        key = storage_id(storage)  # the id of a freed storage is used again
         if key not in self._sizes and (x.is_meta or not self._on_meta):
             self._sizes[key] = size
             self.live += size
@@ -126,7 +126,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.live -= self._sizes.pop(key)
 
     def _overwritten(self, func: OpOverload, args: Sequence[Any]) -> int | None:
-        """The storage that autograd overwrites by the result of an op, if it does.
+        """The storage that autograd would overwrite with the result of an op; None = it would not.
 
         Autograd adds gradients in place where nothing else reads one of them, and fills gradients of parts of
         a tensor in place. It does so for real tensors only, so that it has to be mimicked for fake ones.
@@ -144,7 +144,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _with_all_selected(func: OpOverload, args: Sequence[Any]) -> Sequence[Any]:
-    """The arguments of an op; a mask of elements selects all of them, the most that it may."""
+    """The arguments of an op, in which each boolean mask selects all elements, the most that it may."""
     if func is not torch.ops.aten.index.Tensor:
         return args
     indices: list[Tensor | None] = []
@@ -157,7 +157,7 @@ def _with_all_selected(func: OpOverload, args: Sequence[Any]) -> Sequence[Any]:
 
 
 def _reduced_bytes(func: OpOverload, args: Sequence[Any]) -> int:
-    """The bytes of the storage in which a loss leaves a single number, where that is larger."""
+    """Bytes of the storage in which a loss leaves its single number, if it is larger than that; else 0."""
     operands = tensors_in(args)
     shape = shape_before_sum(func, operands)
     return 0 if shape is None else math.prod(shape) * operands[0].element_size()

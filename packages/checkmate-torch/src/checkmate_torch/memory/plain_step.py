@@ -5,8 +5,8 @@ what the backward pass keeps, when it lets go, where gradients are added in plac
 planned, keeps other tensors in another order. There are two ways to run it:
 
     plain_step_of_graph    the graph that Dynamo captured, which calls PyTorch's own functions
-    plain_step_of_code     the model's own code: while they are captured, libraries take other branches, with
-                           other tensors
+    plain_step_of_code     the model's own code: libraries take other branches, with other tensors, while
+                           Dynamo captures them
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["PlainStep", "plain_step_of_code", "plain_step_of_graph"]
 _log = logging.getLogger(__name__)
 _PRECISION = 0.02
 _SMALL = 2**13
-"""Peaks that differ by less than this share, or these bytes, are taken as equal."""
+"""Bytes. Peaks that differ by at most this, or by the share ``_PRECISION``, are taken as equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class PlainStep:
     """The memory of a training step as eager PyTorch would run it.
 
     Attributes:
-        moments: for each op, the bytes that are live after it, inputs included, and its key: what
-            :func:`~checkmate_torch.costs.price.call_key` makes of the call.
+        moments: for each op, the bytes that are live after it, inputs included, and the op's
+            :func:`~checkmate_torch.costs.price.call_key`.
         loss: the bytes of the loss; None = it was not looked for.
     """
 
@@ -68,7 +68,7 @@ class PlainStep:
     loss: LossBytes | None = None
 
     def peak(self, workspaces: Mapping[Hashable, int] | None = None) -> int:
-        """The most bytes that the step's graph shows at once, with workspaces of ops if they are given."""
+        """The most bytes live at once in the step's graph, with the workspaces of ops if they are given."""
         known = workspaces or {}
         return max(live + known.get(op, 0) for live, op in self.moments)
 
@@ -87,7 +87,7 @@ class PlainStep:
         budget of 100 % needs no recomputation.
 
         Args:
-            graph: the joint graph, whose ops bring the workspaces.
+            graph: the joint graph, from which the workspaces of ops are taken.
             nodes: the FX node of each op.
             fixed: bytes that the step holds throughout.
             planned: peak of the joint graph without recomputation, in bytes; None = compute it for the base
@@ -109,24 +109,24 @@ def plain_step_of_graph(
 ) -> PlainStep | None:
     """Run a captured graph and its backward pass on fake tensors, and note the bytes that are live.
 
-    Sizes that may change are the largest that are planned for; no guard is added. Random states, caches and
-    the inputs don't change.
+    Sizes that may change are taken as the largest ones planned for; no guard is added. Random states, caches
+    and the inputs don't change.
 
     Args:
         gm: as Dynamo captured it, with PyTorch's own functions.
         example_inputs: of the graph; real or fake.
         loss: the bytes of the caller's loss, as far as known, see :mod:`checkmate_torch.tracing.loss_bytes`:
             it reads all outputs that need a gradient. 0 = the loss is among the outputs: the backward pass
-            starts at those that are numbers, or at all if none is.
-        returns_loss: whether the first output is a loss, and the others are what it was computed from; then
-            the backward pass starts there, and the bytes of the loss are found out.
+            starts at the scalar outputs, or at all outputs if none is a scalar.
+        returns_loss: True = the first output is a loss, computed from the other outputs: the backward pass
+            starts at the loss, and the bytes of the loss are found.
         accumulates: whether gradients of all inputs are held already; their bytes are not counted.
 
     Returns:
         None if the graph can't run in this way, e.g. because a size depends on data.
     """
     if any(parameter.requires_grad for parameter in gm.parameters()):
-        return None  # gradients would be written to it
+        return None  # the backward pass would write gradients of these parameters
     try:
         with untraced(), unfaked(), fake_mode(), torch.enable_grad(), _apart():
             inputs, held = _twins(gm, example_inputs, accumulates)
@@ -145,8 +145,8 @@ def plain_step_of_code(
     """Run forward and backward pass of a model on fake tensors, and note the bytes that are live.
 
     The model's output is dropped before the backward pass if there is a loss, as in
-    ``loss = loss_of(model(x))``. A number that the code reads from a tensor is taken as 1, as if masks select
-    everything. The model is left as it was.
+    ``loss = loss_of(model(x))``. A number that the code reads from a tensor is taken as 1, and a mask selects
+    all elements. The model is left as it was.
 
     Args:
         model: its parameters may be real, fake, or on the device ``meta``.
@@ -279,9 +279,9 @@ class _OuterLoss(torch.autograd.Function):
 def _twins(
     gm: GraphModule, values: Sequence[object], accumulates: bool
 ) -> tuple[list[object], dict[int, int]]:
-    """Fake tensors in the layout of a graph's inputs, sharing storages likewise; the bytes of each storage.
+    """Fake tensors with the layouts and shared storages of a graph's inputs; and the bytes of each storage.
 
-    Sizes that may change are in the graph, gradients that are held are in the values.
+    The graph's placeholders show which sizes may change; ``values`` show which gradients are held.
     """
     storages: dict[int, torch.UntypedStorage] = {}
     twins: list[object] = []
@@ -347,7 +347,7 @@ def _check_loss(found: object) -> None:
 
 
 def _taken_as_real() -> AbstractContextManager[object]:
-    """Let transformers run on fake tensors the code that it runs on real ones, which builds fewer masks."""
+    """Make the library transformers take fake tensors for real ones, for which it builds fewer masks."""
     module = sys.modules.get("transformers.utils.import_utils")
     if not hasattr(module, "is_fake_tensor"):
         return nullcontext()

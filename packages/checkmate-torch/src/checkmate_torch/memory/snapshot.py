@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["MemoryVizSnapshot", "measured_snapshot", "predicted_snapshot"]
 
 _PROTOCOL = 4
-"""Of pickles: the default of Python 3.8 to 3.13, in which PyTorch writes its own snapshots."""
+"""The pickle protocol: the default of Python 3.8 to 3.13, in which PyTorch writes its own snapshots."""
 
 _ALIGNED = 512
 _FIRST = 1 << 20
@@ -48,7 +48,7 @@ def predicted_snapshot(timeline: Timeline, kinds: Sequence[str] = ()) -> Snapsho
 
     Args:
         timeline: the simulator's result.
-        kinds: a kind for each tensor of the graph, which the viewer shows as a colour; default its pass.
+        kinds: a kind for each tensor, which the viewer shows as a colour; default inputs, forward, backward.
 
     Returns:
         A dictionary of plain values. ``torch.cuda._memory_viz.trace_plot(snapshot)`` makes a page of it,
@@ -94,7 +94,7 @@ def predicted_snapshot(timeline: Timeline, kinds: Sequence[str] = ()) -> Snapsho
 def measured_snapshot(meter: MemoryMeter) -> Snapshot:
     """The allocations and frees that a meter saw on the CPU.
 
-    For CUDA there is PyTorch's ``torch.cuda.memory._snapshot()``. The block of the meter has ended, and the
+    For CUDA there is PyTorch's ``torch.cuda.memory._snapshot()``. Call this after the meter's block; the
     result is as from :func:`predicted_snapshot`.
 
     Raises:
@@ -127,7 +127,7 @@ class _Arena:
         self.alive: dict[int, dict[str, Any]] = {}  # address → the event that allocated it
 
     def allocate(self, size: int, name: str, category: str) -> int:
-        """The address of ``size`` newly allocated bytes."""
+        """Allocate ``size`` bytes; returns their address."""
         room, address, index = max(-(-size // _ALIGNED), 1) * _ALIGNED, _FIRST, 0
         for index, (start, length) in enumerate([*self.blocks, (1 << 62, 0)]):  # noqa: B007 - used below
             if start - address >= room:

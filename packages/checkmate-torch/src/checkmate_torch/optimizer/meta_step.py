@@ -1,8 +1,8 @@
-"""Steps of optimizers on tensors that have shapes and no memory: the bytes that they would hold.
+"""Step an optimizer on tensors that have shapes and no memory, to count the bytes that a step would hold.
 
 A copy of the optimizer, on the device ``meta``, does what the optimizer would do, and
 :class:`~checkmate_torch.memory.live_bytes.LiveBytes` counts each storage from its op to its release. A number
-that the optimizer reads from a tensor, such as a norm, is 1 there.
+that the optimizer reads from a tensor, such as a norm, is taken as 1.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["on_meta", "optimizer_bytes"]
 def optimizer_bytes(optimizer: Optimizer) -> int:
     """Bytes of an optimizer's state after its first step.
 
-    A copy of it takes one step on tensors without memory, so that nothing is allocated or changed; for Adam,
-    two moments for each parameter. The temporaries of the step are not counted.
+    A copy of it takes one step on tensors without memory, so that nothing is allocated or changed. Adam's
+    state is two moments for each parameter. The temporaries of the step are not counted.
 
     Raises:
         BudgetError: if the optimizer can't take such a step, e.g. because it wants a closure.
@@ -55,7 +55,7 @@ def optimizer_bytes(optimizer: Optimizer) -> int:
 def on_meta(optimizer: Optimizer) -> Optimizer:
     """A copy of an optimizer, with its state, on the device ``meta``; each parameter has a gradient.
 
-    Counts of steps, which optimizers read, stay real: tensors of the state without dimensions.
+    State tensors without dimensions stay real: they count steps, and optimizers read them.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     twins = {id(p): nn.Parameter(_like(p), requires_grad=p.requires_grad) for p in parameters}

@@ -1,11 +1,11 @@
-"""Whether a step of an optimizer is a product of updates of one parameter each, decided by trying it.
+"""Find out by trial whether an optimizer's step is a product of updates of one parameter each.
 
     step(p₁, …, pₙ) = update(pₙ) ∘ … ∘ update(p₁) ∘ step()
 
 Each side runs three steps, on copies of the parameters with at most four numbers a dimension. The right side
 runs as a whole step does: the updates in reverse order, then the optimizer's ``step`` without any gradient,
-which moves on what it counts once a step. If parameters, state and settings are equal to the bit, the
-optimizer is separable. It is not if it mixes parameters (a common norm or learning rate), draws random
+which advances its counters of steps. If parameters, state and settings are equal to the bit, the optimizer
+is separable. It is not if it mixes parameters (a common norm or learning rate), draws random
 numbers, or counts the calls of ``step`` in a state of its own.
 """
 
@@ -36,10 +36,10 @@ __all__ = [
 
 _LARGEST = 4
 _GRADIENTS = (1.0, 1e4, 1e-4)
-"""Factors of the random gradients of the steps: a limit of their common norm acts in one of them."""
+"""Factor of the random gradients of each step: a limit of the gradients' common norm acts in some step."""
 
 _SCHEDULED_STEP = "step"
-"""The attribute in which a learning rate scheduler keeps the step of the original."""
+"""The instance attribute in which learning rate schedulers put a step bound to the original optimizer."""
 
 _WAY_OUT = "use checkmate.torch.compile(model, budget) and call optimizer.step() yourself"
 
@@ -85,7 +85,7 @@ def overwrites_gradients(optimizer: Optimizer) -> bool:
 def copied(optimizer: Optimizer, twins: Mapping[int, Tensor]) -> Optimizer:
     """A copy of an optimizer, without hooks and state; ``twins`` replace parameters, by their ``id``.
 
-    It shares nothing with the optimizer that a step changes, but parameters without a twin.
+    Of the objects that a step changes, both share only the parameters without a twin.
     """
     optimizer = _inside(optimizer)
     memo: dict[int, Any] = {id(p): twins.get(id(p), p) for p in _parameters(optimizer)}
@@ -145,7 +145,7 @@ class OneParameterStep:
 
 
 def without_kernels(optimizer: Optimizer) -> Optimizer:
-    """The optimizer, from now on with PyTorch's loop over parameters, which any device can run."""
+    """Switch an optimizer to PyTorch's loop over parameters, which any device can run; returns it."""
     for group in optimizer.param_groups:
         group.update({k: False for k in ("fused", "foreach", "capturable") if k in group})
     return optimizer
@@ -182,7 +182,7 @@ def _gpus(optimizer: Optimizer) -> list[torch.device]:
 
 
 def _seed(optimizer: Optimizer, seed: int) -> None:
-    """Seed the generators that the trial uses; ``torch.manual_seed`` would seed those of every GPU."""
+    """Seed the generators that the trial uses; ``torch.manual_seed`` would seed every GPU's, too."""
     torch.default_generator.manual_seed(seed)
     for device in _gpus(optimizer):
         with torch.cuda.device(device):
@@ -227,7 +227,7 @@ def _together(optimizer: Optimizer, gradients: Sequence[Tensor | None]) -> None:
 
 
 def _apart(optimizer: Optimizer, gradients: Sequence[Tensor | None]) -> None:
-    """As a compiled step does, where the backward pass reaches the last parameter first."""
+    """Update one parameter at a time, the last one first, in the order of a compiled step's backward pass."""
     update = OneParameterStep(optimizer)
     places = [(group, p) for group in optimizer.param_groups for p in group["params"]]
     for (group, parameter), gradient in reversed([*zip(places, gradients, strict=True)]):

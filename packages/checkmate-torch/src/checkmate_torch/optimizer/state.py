@@ -23,9 +23,9 @@ def state_bytes(optimizer: Optimizer) -> int:
 
 
 def calls_the_model(optimizer: Optimizer) -> bool:
-    """Whether the step of an optimizer runs forward and backward passes, as that of LBFGS does.
+    """Whether the step of an optimizer runs forward and backward passes itself, as LBFGS does.
 
-    Its ``closure`` has no default then. What it holds between the passes can't be seen from outside.
+    Such a step has a ``closure`` without a default. The bytes held between its passes are unknown.
     """
     closure = signature(type(optimizer).step).parameters.get("closure")
     return closure is not None and closure.default is Parameter.empty
@@ -38,7 +38,7 @@ class States:
         self._sizes: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
 
     def note(self, optimizer: Optimizer, parameters: Container[int]) -> bool:
-        """Note an optimizer's state as it is now, and whether it holds a parameter, given by its ``id``."""
+        """Note the bytes of an optimizer if it holds one of ``parameters``, given by ``id``; else False."""
         holds_any = any(id(p) in parameters for group in optimizer.param_groups for p in group["params"])
         if holds_any:
             self._sizes[optimizer] = max(state_bytes(optimizer), self._sizes.get(optimizer, 0))
@@ -46,14 +46,14 @@ class States:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of all noted states."""
         return sum(self._sizes.values())
 
 
 class _Watch:
     """Tells listeners about steps number 1, 2, 4, 8, … of each optimizer in this process.
 
-    Most optimizers make their state in the first step; that of LBFGS grows with its history.
+    Most optimizers make their state in the first step; LBFGS's state grows with its history.
     """
 
     def __init__(self) -> None:

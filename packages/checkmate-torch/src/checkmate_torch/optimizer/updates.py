@@ -43,11 +43,11 @@ class Updates:
         accumulate: the number of calls whose gradients are added up before an update.
         scaler: scales the loss, and skips updates with gradients that are not finite; None = no scaler.
         overwrites: whether the optimizer overwrites gradients; None = find out.
-        one_step: its step for one parameter.
+        one_step: the optimizer's step for one parameter.
 
     Raises:
         UnsupportedOptimizerError: if the optimizer can't be split.
-        ValueError: if no number of calls is one.
+        ValueError: if ``accumulate`` is less than 1.
     """
 
     optimizer: Optimizer
@@ -82,7 +82,7 @@ class Updates:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Those of the optimizer: a scaler takes these updates for an optimizer."""
+        """The optimizer's groups, for GradScaler: we pass it these updates in the place of an optimizer."""
         return self.optimizer.param_groups
 
     @property
@@ -148,7 +148,7 @@ class ParameterUpdate:
     """The update of one parameter: a function that generated code calls.
 
     Attributes:
-        updates: of the optimizer.
+        updates: the optimizer's updates.
         parameter: the parameter.
         place: where the optimizer holds it: index of the group, index within the group.
     """
@@ -215,7 +215,7 @@ class ParameterUpdate:
 
 
 def settings_of(optimizer: Optimizer) -> Hashable:
-    """The settings that decide the memory of an optimizer's updates: its parameters and its terms."""
+    """The settings that decide the memory of an optimizer's updates: parameters, and which options are on."""
     return tuple(
         (
             tuple(map(id, group["params"])),

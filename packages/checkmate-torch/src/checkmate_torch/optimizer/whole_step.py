@@ -2,7 +2,7 @@
 
 The loss is an op like any other, and its tangent, the number 1, is made in the graph. Each gradient is read
 by an op that updates its parameter, as soon as no op can read the old value any more. Updates that need all
-gradients, or those of several calls, follow the graph: then each gradient is read by an op that keeps it.
+gradients, or the gradients of several calls, run after the graph: then an op keeps each gradient.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from checkmate_torch.tracing.traced_graph import TracedGraph
 __all__ = ["StepGraph", "join_loss", "renamed", "with_updates", "without_late_reads"]
 
 _WORTH_IT = 0.99
-"""Backward ops run once if the peak without recomputation then falls below this share of it."""
+"""Backward ops run once if that lowers the peak without recomputation to less than this share of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,12 +39,12 @@ class StepGraph:
     Attributes:
         traced: the step, with each update as early as is sound.
         plain: the ops of ``traced.graph`` in the order of plain PyTorch: all updates at the end.
-        writes: op of ``traced.graph`` → the tensor that it overwrites, alone in a tuple: the parameter's, or
-            a version of that if another parameter in the same storage is updated before.
+        writes: op of ``traced.graph`` → a tuple of one, the tensor that it overwrites: the parameter's, or
+            the output of an earlier update if another parameter in the same storage is updated before.
         names: op of ``traced.graph`` → what it does, such as ``"update"``, and the tensor of its parameter.
         held: bytes of gradients that parameters will hold throughout, but don't hold yet.
         workspace: bytes of the largest workspace of an update.
-        parameters: index of an argument → the parameter that it must be, because the graph updates that one.
+        parameters: index of an argument → the parameter that must be passed, because the graph updates it.
     """
 
     traced: TracedGraph
@@ -66,10 +66,10 @@ class _Due:
 
 
 def join_loss(joint: Joint, parameters: Mapping[int, nn.Parameter], updates: Updates) -> None:
-    """Make a joint graph compute the gradients that are due from nothing but its primals, in place.
+    """Change a joint graph, in place: from its primals it computes the loss and the gradients for updates.
 
-    The loss is its only output with a gradient, whose tangent, the number 1, is made in the graph. Other
-    gradients are not computed. ``parameters``: index of a forward input → the parameter that it is.
+    The loss is its only output with a gradient; the loss's tangent, the number 1, is made in the graph.
+    ``parameters``: index of a forward input → the parameter that it is.
 
     Raises:
         UnsupportedModelError: if there is no scalar loss, or the graph holds something that can't be planned.
@@ -112,7 +112,7 @@ def with_updates(
 
 
 def renamed(step: StepGraph, graph: DFGraph) -> StepGraph:
-    """The step with the names of another graph; what is made of a parameter is named after it."""
+    """The step with the names of another graph; updates and kept gradients are named after parameters."""
     ops, tensors = list(graph.ops), list(graph.tensors)
     for v, (name, t) in step.names.items():
         name = f"{name} of {graph.tensors[t].name}"
@@ -124,7 +124,7 @@ def renamed(step: StepGraph, graph: DFGraph) -> StepGraph:
 
 
 def without_late_reads(step: StepGraph, schedule: Schedule) -> Schedule:
-    """A valid schedule of a step; computes in vain are left out if one reads a parameter after its update."""
+    """A valid schedule, without runs that nothing reads if one of them reads a parameter after its update."""
     graph, sequence = step.traced.graph, schedule.sequence.tolist()
     if late_reads(graph, sequence, step.writes):
         return Schedule.from_sequence(graph, sequence_to_run(graph, sequence, step.writes))
@@ -205,7 +205,7 @@ def _make_tangent(joint: GraphModule) -> None:
 def _settled(
     graph: DFGraph, writes: Mapping[int, tuple[int]], in_sequence: Sequence[int]
 ) -> tuple[DFGraph, list[int]]:
-    """As :func:`with_writes_settled`; backward ops run once if that lowers the peak.
+    """As :func:`with_writes_settled`, but backward ops are never recomputed if that lowers the peak.
 
     Updates wait for the end of a chain of backward ops that may all run again, such as the sums of gradients
     along a residual stream. Where gradients are most of the memory, that costs more than such ops save.
@@ -221,7 +221,7 @@ def _settled(
 
 
 def _after_the_graph(*_: object) -> None:
-    """Nothing: the updates run when the graph has returned, and are charged to its last op."""
+    """Do nothing: the updates run after the graph has returned, and are charged to this op, its last one."""
 
 
 class _Writer:
@@ -242,7 +242,7 @@ class _Writer:
     def add(
         self, due: Sequence[_Due], updates: Updates, profile: Callable[[ParameterUpdate], OpProfile]
     ) -> None:
-        """Append the updates, or what keeps the gradients for updates after the graph."""
+        """Append the updates, or ops that keep the gradients for updates after the graph."""
         layouts = {d.update.layout: d.update for d in due}
         profiles = {layout: profile(update) for layout, update in layouts.items()}
         self.workspace = max(p.workspace for p in profiles.values())
@@ -254,7 +254,7 @@ class _Writer:
             self.update(d, scale, profiles[d.update.layout])
 
     def graph(self, gradients: set[int]) -> DFGraph:
-        """The graph with all that was appended; of the gradients it returns those that forward returns."""
+        """The graph with the appended ops; it returns a gradient only if the forward pass returns it too."""
         traced = self.traced
         returned = {traced.tensor_of.get(n) for n in traced.forward_outputs if isinstance(n, Node)}
         gone = gradients - returned
@@ -280,8 +280,8 @@ class _Writer:
     def update(self, due: _Due, scale: tuple[Node, ...], profile: OpProfile) -> None:
         """Append the update of a parameter; its output, a tensor of no bytes, shows that it has run.
 
-        The output is the next version of the parameter's storage. Where parameters share a storage, as those
-        of a recurrent network on a GPU do, the next update overwrites that version.
+        The output is the next version of the parameter's storage. Where parameters share a storage, as in a
+        recurrent network on a GPU, the next update overwrites that version.
         """
         parameter, others = self.tensor_of[due.parameter], (due.gradient, *scale)
         version = self.versions.get(parameter, parameter)
@@ -297,7 +297,7 @@ class _Writer:
     def keep(self, due: Sequence[_Due], updates: Updates, profiles: Sequence[OpProfile]) -> None:
         """Append the ops that keep the gradients, and one that charges for the updates after the graph.
 
-        What one call keeps is a tensor of the graph. What several calls add up in is held throughout.
+        A gradient kept by one call is a tensor of the graph. A sum over several calls is held throughout.
         """
         for d in due:
             like = torch.empty_like(d.parameter.meta["val"])

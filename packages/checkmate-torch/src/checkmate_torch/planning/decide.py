@@ -1,4 +1,4 @@
-"""From a traced graph to its schedule, as all planners do it: prices, the budget in bytes, the decision."""
+"""The steps that all planners share: price a traced graph, read the budget in bytes, decide the schedule."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from checkmate_torch.tracing.traced_graph import TracedGraph
 __all__ = ["LEAST_S", "budget_bytes", "decide_step", "least_memory", "price_step"]
 
 LEAST_S = 2.0
-"""Seconds to look for the least peak, and that a solver has at least for one of several graphs."""
+"""Seconds to search for the least peak; also the shortest time limit for solving one of several graphs."""
 
 
 def price_step(options: Options, traced: TracedGraph, nodes: Sequence[Node | None]) -> TracedGraph:
-    """A traced step with the costs and workspaces of the options' cost model, the same on all ranks.
+    """Price a traced step by the options' cost model: costs and workspaces, the same on all ranks.
 
     Args:
         options: how to plan.
-        traced: without costs.
+        traced: the step without costs.
         nodes: the FX node to price for each op; None = it costs nothing.
 
     Raises:
@@ -66,18 +66,18 @@ def decide_step(
     Args:
         options: how to plan.
         graph: priced.
-        account: the uses of its bytes, for the error.
-        allocated: the device of the step, and the bytes of it that are allocated there already.
+        account: what the graph's bytes are used for, to explain the error.
+        allocated: the device of the step, and the bytes of the step that are allocated there already.
         plain: PyTorch's own order, if it is not the base order.
-        plain_peak: peak of plain PyTorch in bytes, of which a budget may be a share; None = that of
-            ``plain``, or of the base order.
+        plain_peak: peak of plain PyTorch in bytes, of which a budget may be a share; None = the peak of
+            ``plain``, or without ``plain``, of the base order.
         fixed_order: whether first runs keep the base order.
-        throw: False = without a schedule return a solution that says so, instead of raising.
+        throw: False = if no schedule is found, return a solution without one instead of raising.
 
     Raises:
-        InfeasibleBudgetError: if no schedule was found; where the budget is below the bytes of parameters,
-            gradients and other tensors that are no activations, it says so.
-        RankError: if not all ranks that plan together ask.
+        InfeasibleBudgetError: if no schedule was found; says so if the budget is below the bytes of
+            parameters, gradients and other tensors besides activations.
+        RankError: unless all ranks that plan together ask for this decision.
     """
     if plain_peak is None:
         plain_peak = keep_all_peak(graph) if plain is None else plain.peak(graph)
@@ -94,12 +94,12 @@ def decide_step(
 
 
 def budget_bytes(options: Options, allocated: tuple[torch.device, int], plain_peak: int) -> int:
-    """The budget in bytes; a share is one of plain PyTorch's peak."""
+    """The budget in bytes; a share is taken of ``plain_peak``, the peak of plain PyTorch in bytes."""
     device, resident = allocated
     options = in_bytes(options, device, resident, partial(obtainable_bytes, device))
     return parse_budget(options.budget, plain_peak)
 
 
 def least_memory(graph: DFGraph, time_limit: float = LEAST_S) -> Solution:
-    """The schedule of the least known peak that keeps the base order; its budget is that peak."""
+    """The schedule with the least peak found that keeps the base order; the peak is the solution's budget."""
     return minimum_budget(graph, fixed_order=True, time_limit=time_limit)

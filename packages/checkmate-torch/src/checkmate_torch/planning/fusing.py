@@ -1,4 +1,4 @@
-"""Fused kernels in a plan: chains of ops before the decision, windows of the schedule after it."""
+"""Fuse the ops of a plan: chains of ops before a schedule is decided, windows of the schedule afterwards."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Fusing:
     """How the ops of one captured graph are fused.
 
     Attributes:
-        measuring: of the kernels.
-        moved: nodes of the captured graph that give images another memory format than the model does.
+        measuring: how kernels are measured: cache, progress, ranks.
+        moved: nodes added to the captured graph, which change the memory format of images.
     """
 
     measuring: Measuring
@@ -43,17 +43,17 @@ class Fusing:
 
 
 def fused_or_not(gm: GraphModule, options: Options, compiled: Callable[[Fusing | None], _Call]) -> _Call:
-    """Compile a captured graph with fused ops, in the memory format that kernels are the fastest in.
+    """Compile a captured graph with fused ops, in the memory format in which kernels are fastest.
 
-    If no schedule of fused ops is within the budget, it is compiled once more as it is, with single ops.
+    If no schedule of fused ops is within the budget, compile the unchanged graph with single ops.
 
     Args:
         gm: what Dynamo captured.
         options: how to plan.
-        compiled: plans and compiles it; None = each op runs alone.
+        compiled: function that plans and compiles the graph; its argument None = each op runs alone.
 
     Raises:
-        InfeasibleBudgetError: if that fails, too: the error that names the smaller budget.
+        InfeasibleBudgetError: if single ops fail too; of both errors, the one that names the smaller budget.
     """
     ranks = Ranks.of(options.process_group)
     measuring = Measuring(on_disk=options.cache, on_progress=options.listener(), ranks=ranks)
@@ -75,8 +75,8 @@ def priced_with_chains(
     """The priced step to decide for, and the same step as plain PyTorch runs it, without fused ops.
 
     Args:
-        trace: traces the joint graph, whose chains are fused in between, and does not price it.
-        options: with the cost model.
+        trace: traces the joint graph without pricing it; called again once chains are fused.
+        options: how to price.
         fusing: None = each op runs alone.
     """
     unpriced = trace()

@@ -1,4 +1,4 @@
-"""The settings of the PyTorch entry points: those of every framework, and PyTorch's own."""
+"""The settings of the PyTorch entry points: settings common to all frameworks, and PyTorch's own."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ _log = logging.getLogger(__name__)
 
 
 class TracingModelSettings(TracingSettings, total=False):
-    """Keyword settings of the entry points that trace a model: those of every framework, and these.
+    """Keyword settings of the entry points that trace a model: settings common to all frameworks, and these.
 
     Attributes:
-        optimizer: its state is counted too, as it will be after the first step.
+        optimizer: the optimizer whose state is counted too, as large as it will be after the first step.
         loss_bytes: bytes, or a size, that a loss computed outside the model keeps to the end of the step,
             targets included; default twice the bytes of the model's outputs. While the loss runs, three times
             the outputs' bytes are charged besides. That covers the usual losses and is usually an
-            overestimate: where outputs are large, compute the loss in the model, which is traced and exact,
-            and say 0, for which nothing is charged.
+            overestimate: where outputs are large, compute the loss in the model, where it is traced exactly,
+            and pass 0, so that nothing is charged.
     """
 
     optimizer: Optimizer | None
@@ -58,7 +58,7 @@ class TracingModelSettings(TracingSettings, total=False):
 
 
 class ModelSettings(TracingModelSettings, Settings, total=False):
-    """Keyword settings of the entry points that plan for a model: all of the above."""
+    """Keyword settings of the entry points that plan for a model: settings for tracing and for planning."""
 
 
 class TrainingSettings(ModelSettings, total=False):
@@ -67,22 +67,22 @@ class TrainingSettings(ModelSettings, total=False):
     Attributes:
         max_plans: the number of kinds of inputs (shapes, dtypes, modes) to plan for; default 8. Calls with
             further kinds run unplanned, and one warning says so.
-        dynamic: whether sizes may change within a plan. None (the default) = the first shape has a plan of
-            its own, further ones share, as with :func:`torch.compile`; True = a plan holds for all sizes up
-            to those that it was made for, and larger ones get another; False = every shape has its own. A
+        dynamic: whether one plan may serve several sizes. None (the default) = the first shape has its own
+            plan, further shapes share one, as with :func:`torch.compile`; True = a plan serves all sizes up
+            to those that it was made for, a larger size gets a new plan; False = every shape has a plan. A
             declared maximum (``torch._dynamo.mark_dynamic(x, 0, min=2, max=64)``) is planned for at once.
-        strict: True = raise an error with the way out where the budget can't be kept, instead of a warning:
-            for example at a graph break, with too many kinds of inputs, or if the budget is too small for
-            the state of an optimizer that was not passed.
+        strict: True = where the budget can't be kept, raise an error that says what to do, instead of a
+            warning: for example at a graph break, with too many kinds of inputs, or if the budget is too
+            small for the state of an optimizer that was not passed.
         process_group: the ranks that plan together where ``torch.distributed`` runs: rank 0 of the group
-            times the ops, solves, and sends the answer to the others. ``"all"`` (the default) = those that
-            train together, ``"alone"`` = each rank plans for itself.
+            times the ops, solves, and sends the answer to the others. ``"all"`` (the default) = all ranks
+            that train together, ``"alone"`` = each rank plans for itself.
         lowering: ``"eager"`` (the default): each op is a kernel of PyTorch, with the same bits as without a
             budget. ``"inductor"``: neighbouring ops are fused into kernels that Inductor compiles, and
             convolutions on a CPU take images with the channels last; equal up to rounding. The budget bounds
             both. The first step takes longer by the time to compile.
-        loss: the loss, where it is computed outside the model: a function of the model's output to a scalar.
-            It is traced and not run; its bytes are then known, and charged in the place of ``loss_bytes``.
+        loss: the loss, if it is computed outside the model: a function from the model's output to a scalar.
+            It is traced and not run; the bytes found are charged instead of ``loss_bytes``.
     """
 
     max_plans: int
@@ -100,13 +100,13 @@ class StepSettings(TypedDict, total=False):
         has_aux: True = ``loss_fn`` returns ``(loss, aux)``, and so does the step. Tensors in ``aux`` come
             back detached, and are charged to the end of the step.
         max_norm: clip the gradients, all together, to this norm. No update can then start before the last
-            gradient is there, so that all of them are held at once.
+            gradient is computed, so that all gradients are held at once.
         accumulate: the number of calls that make one update, each with a micro-batch. Gradients are added up,
             as by ``loss.backward()``: divide the loss by this number for their mean. They are held between
             the calls, and charged to each call throughout, so that no update can run early.
-        scaler: for float16, as ``torch.amp.GradScaler`` does it in a loop: the loss is scaled, gradients are
-            unscaled, and an update with gradients that are not finite is skipped; the step calls ``update()``
-            of the scaler too. No update can then start before the last gradient has been checked.
+        scaler: a ``torch.amp.GradScaler``, for float16. The step scales the loss, unscales the gradients,
+            skips an update if its gradients are not finite, and calls the scaler's ``update()``. No update
+            can then start before the last gradient has been checked.
     """
 
     has_aux: bool
@@ -116,20 +116,20 @@ class StepSettings(TypedDict, total=False):
 
 
 class TracingStepSettings(StepSettings, TracingSettings, total=False):
-    """Keyword settings of the entry point that traces a whole step: all of the above."""
+    """Keyword settings of the entry point that traces a whole step: what it does, and how to trace it."""
 
 
 class PlanningStepSettings(StepSettings, Settings, total=False):
-    """Keyword settings of the entry point that plans a whole step: all of the above."""
+    """Keyword settings of the entry point that plans a whole step: what it does, and how to plan it."""
 
 
 class TrainingStepSettings(PlanningStepSettings, total=False):
-    """Keyword settings of the entry point that trains by whole steps; those above, and these.
+    """Keyword settings of the entry point that trains by whole steps: all to plan a step, and these.
 
     Attributes:
         max_plans: as in :class:`TrainingSettings`, and likewise below.
-        process_group: gradients are not averaged over the ranks that plan together.
-        lowering: the optimizer's updates run as they are.
+        process_group: the step does not average gradients over the ranks that plan together.
+        lowering: Inductor does not compile the optimizer's updates.
     """
 
     max_plans: int
@@ -219,18 +219,18 @@ class Options(CommonOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warnings:
-    """The setting ``strict`` where the budget may be exceeded: log one warning for each matter, or raise.
+    """Where the budget may be exceeded: log one warning for each matter, or raise if ``strict``.
 
     Attributes:
         strict: whether to raise.
-        logged: the matters that a warning was logged about.
+        logged: the matters that were warned about already.
     """
 
     strict: bool = False
     logged: set[str] = field(default_factory=set)
 
     def once(self, about: str, text: str) -> None:
-        """Log a warning, the first one about a matter.
+        """Log a warning, unless one about the same matter was logged before.
 
         Raises:
             UnsupportedModelError: with the text, if strict.

@@ -2,8 +2,8 @@
 
     gm ↦ captured ↦ joint graph ↦ priced step ↦ solution ↦ schedule of kernels ↦ forward and backward graph
 
-AOTAutograd traces the joint graph and asks how to split it; the plan is made there. Graphs without a backward
-pass run as they are.
+AOTAutograd traces the joint graph, then calls our function that splits it, which makes the plan. Graphs
+without a backward pass are not planned.
 """
 
 from __future__ import annotations

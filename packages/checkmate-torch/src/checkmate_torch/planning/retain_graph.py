@@ -2,8 +2,8 @@
 
     saved tensors S ↦ first backward pass ↦ … ↦ last backward pass ↦ S is freed
 
-Autograd then keeps what forward saved to the end. A smaller budget saves less, so the budget that a schedule
-is made for is lowered until its peak, with S held to the end, is within the budget of the step.
+Autograd then holds S to the end of the step. A smaller budget makes S smaller. So we lower the solver's
+budget until the schedule's peak, with S held to the end, is within the budget of the step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRIES = 6
 
 
 def retain_graph(graph: DFGraph, schedule: Schedule, boundary: int) -> Schedule:
-    """The schedule without frees, after the boundary, of the tensors that are resident there."""
+    """Remove the frees after the boundary, except of tensors that ops after the boundary make."""
     codes = schedule.codes
     after = np.arange(len(codes)) > np.flatnonzero(codes == boundary)[0]
     made = {t for v in codes[after & (codes >= 0)] for t in graph.ops[v].outputs}
@@ -38,12 +38,12 @@ def decide_for_repeats(
 
     Args:
         decide: solves the graph within a number of bytes; the solution may have no schedule.
-        graph: of a step whose backward pass runs more than once.
-        boundary: its op between forward and backward pass.
+        graph: the step's graph; its backward pass runs more than once.
+        boundary: the op between forward and backward pass.
         budget: of the step, in bytes.
 
     Returns:
-        If none is within the budget, the solution of the least known peak, whose budget is that peak.
+        The solution; if none is within the budget, the one with the least peak, which is then its budget.
     """
     room, found = budget, []
     for _ in range(_TRIES):

@@ -1,8 +1,8 @@
-"""The plans of one model or compilation, and what its training has shown so far: what each plan must count.
+"""The plans of one model or compilation, and the bytes besides a graph that the next plan must count.
 
     optimizers, gradients, calls of a step ↦ counts ↦ (a plan has no room for them: plan again)
 
-A session is the Dynamo backend that stays; it plans each graph by a :class:`Planner` with the counts of then.
+A session is a long-lived Dynamo backend. For each graph it makes a :class:`Planner` with the current counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Generation(NamedTuple):
-    """The plans between two restarts of a session, how they were made, and how many of them were outgrown."""
+    """The plans between two restarts of a session, their options, and how many of them later plans cover."""
 
     options: Options
     plans: list[StepPlan]
@@ -46,21 +46,21 @@ class Generation(NamedTuple):
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False)
 class Session:
-    """Plans with one budget, and the counts for the next ones.
+    """Plans that share one budget, and the bytes that the next plans must count.
 
     Attributes:
         options: how to plan from now on.
         module: the model; None = it is unknown.
         given: a schedule to follow instead of deciding.
         plans: one for each traced graph with a backward pass, in the order of tracing.
-        sizes: those that the plans were made for; where sizes may change, later plans cover them too.
+        sizes: the sizes of inputs that plans were made for; where sizes may change, later plans cover them.
         n_outgrown: the number of plans that a later plan covers.
-        sizes_before: those for which there were as many plans as are allowed before.
-        states: of optimizers.
+        sizes_before: ``sizes`` when the plans were last dropped because ``max_plans`` was reached.
+        states: the bytes of optimizers' states so far.
         gradient_bytes: bytes of gradients that are held while the graphs run, if the model is unknown.
-        ignores_gradients: whether no plan that counts them is within the budget.
+        ignores_gradients: whether held gradients are not counted, because no plan has room for them.
         warnings: about what exceeds the budget.
-        calls: the calls of each step that follow the plans.
+        calls: the planned calls of each step.
     """
 
     options: Options
@@ -104,7 +104,7 @@ class Session:
         self.sizes[:] = [known for known in self.sizes if known not in (sizes, *outgrown)] + [sizes]
 
     def find_loss_bytes(self, model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        """Find the bytes of ``loss=``, for later kinds of inputs too; else the rule of thumb holds."""
+        """Trace ``loss=`` once, to know its bytes for all kinds of inputs; else the rule of thumb is used."""
         options = self.options
         if options.loss is None or options.loss_bytes is not None:
             return
@@ -120,7 +120,7 @@ class Session:
             self.options = replace(options, loss_bytes=found)
 
     def restart(self, options: Options) -> Generation:
-        """Plan again, with these options; the generation of plans that ends."""
+        """Start a new generation of plans, with these options; returns the generation that ends."""
         ended = Generation(self.options, self.plans, self.n_outgrown)
         self.options, self.plans, self.n_outgrown = options, [], 0
         return ended
@@ -130,7 +130,7 @@ class Session:
         self.options, self.plans, self.n_outgrown = generation
 
     def drop_outgrown(self) -> bool:
-        """Restart if many plans are covered by later ones; False if sizes have not grown meanwhile."""
+        """Restart if sizes have grown and later plans cover at least half of all plans; else return False."""
         before = self.sizes_before
         grown = any(not any(are_within(sizes, known) for known in before) for sizes in self.sizes)
         if not grown or 2 * self.n_outgrown < len(self.plans):
@@ -140,7 +140,7 @@ class Session:
         return True
 
     def charge(self, kind: Kind, size: int, options: Options | None = None) -> bool:
-        """Charge ``size`` bytes of a kind in the plans so far, if all of them stay within the budget."""
+        """Charge ``size`` bytes of a kind in all plans so far; False if one would then exceed the budget."""
         options = options or self.options
         charged = [plan.charged(kind, size, options) for plan in self.plans]
         plans = [plan for plan in charged if plan is not None]
@@ -156,7 +156,7 @@ class Session:
             optimizer: the one whose state was noted last.
 
         Returns:
-            the options to plan again with, if the plans have no room.
+            the options to plan again with if the plans have no room, else None.
         """
         name, size = type(optimizer).__name__, self.states.size
         if self.given is None and calls_the_model(optimizer) and not self.options.reserve:
@@ -180,7 +180,7 @@ class Session:
         return options
 
     def held_gradients(self, parameters: Iterable[Tensor]) -> int:
-        """Bytes of the gradients that parameters hold, as far as they are counted."""
+        """Bytes of the gradients that parameters hold; 0 if held gradients are not counted."""
         if self.ignores_gradients:
             return 0
         return sum(p.grad.nbytes for p in parameters if p.grad is not None)
@@ -195,9 +195,9 @@ class Session:
         )
 
     def is_outdated(self) -> bool:
-        """Whether there are decisions for whole steps, this one's calls included, that no plan follows yet.
+        """Whether some plan ignores what was decided for all calls of a step together.
 
-        The last step's calls are decided together first, if they were not. True is said once.
+        First decides the calls of the last step together, if that is due. Returns True once per decision.
         """
         nest = self.calls.undecided()
         if nest is not None:

@@ -1,4 +1,4 @@
-"""The decision for one traced graph, and what is shown of it; and a schedule that is given instead."""
+"""The plan of one traced graph, with its reports; or a schedule that is given instead of decided."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class StepPlan:
         solution: the checked schedule; ``solution.peak`` is the predicted peak of the whole step in bytes.
         account: the use of each byte.
         fusion: the program of fused kernels that runs it; None = each op runs alone.
-        plain_peak: predicted peak of plain PyTorch, in bytes; None = it is unknown, and that of the graph's
-            base order takes its place.
-        loss_guess: bytes that are charged for a loss outside of the model by a rule of thumb.
-        in_pieces: whether it is one of several calls of a step.
+        plain_peak: predicted peak of plain PyTorch, in bytes; None = unknown: the peak of the graph's base
+            order is used instead.
+        loss_guess: bytes that a rule of thumb charges for a loss outside of the model.
+        in_pieces: whether the graph is one of several calls of a step.
     """
 
     traced: TracedGraph
@@ -79,7 +79,7 @@ class StepPlan:
         Args:
             kind: the use of the bytes.
             size: bytes.
-            options: as planned. If their budget is a share, it grows with the peak of plain PyTorch.
+            options: how it was planned. A budget that is a share grows with the peak of plain PyTorch.
         """
         fixed = dict(self.account.fixed)
         more = size - fixed.get(kind, 0)
@@ -151,7 +151,7 @@ class GivenSchedule:
 
     Attributes:
         graph: the priced graph that it is for.
-        schedule: valid.
+        schedule: a valid schedule of the graph.
         watch: called with each op right before it runs; None = nothing is called.
     """
 
@@ -160,10 +160,10 @@ class GivenSchedule:
     watch: Watch | None = None
 
     def priced(self, graph: DFGraph) -> DFGraph:
-        """The graph of a newly traced step with the costs of the known one.
+        """Check that a newly traced graph is the known one; returns it with the known costs.
 
         Raises:
-            UnsupportedModelError: if the schedule is of another step.
+            UnsupportedModelError: if the new graph is of another step.
         """
         if why := differences(graph, self.graph):
             raise UnsupportedModelError(
@@ -173,7 +173,7 @@ class GivenSchedule:
         return replace(self.graph, fixed_size=graph.fixed_size)
 
     def solution(self, graph: DFGraph) -> Solution:
-        """The schedule as the answer to a budget of its own peak."""
+        """The schedule as a solution whose budget is the schedule's own peak."""
         timeline = simulate(graph, self.schedule)
         problem = Problem(
             graph=graph, budget=max(1, timeline.peak), fixed_order=timeline.schedule.keeps_base_order

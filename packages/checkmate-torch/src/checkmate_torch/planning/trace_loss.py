@@ -1,4 +1,4 @@
-"""The bytes of a loss outside of the model, found by following the plain step with it, without memory."""
+"""Find the bytes of a loss outside of the model, by following a plain step on fake tensors."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def trace_loss(
     Args:
         model: the model.
         loss: from the model's output to a scalar.
-        args: of the model.
-        kwargs: of the model.
+        args: positional arguments of the model.
+        kwargs: keyword arguments of the model.
         options: how the step is planned.
 
     Returns:

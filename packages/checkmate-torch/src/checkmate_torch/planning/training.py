@@ -32,7 +32,7 @@ from checkmate_torch.private import OVERLOOKS_FREEZING, in_place, is_captured, i
 __all__ = ["PlannedTraining"]
 
 _Kind = tuple[bool, int, tuple[bool, ...]]
-"""Of a call: whether it is planned apart with held gradients, its depth, and which parameters are trained."""
+"""Of a call: whether held gradients give it its own plan, earlier backward passes due, parameters trained."""
 _Runs = dict[_Kind, Callable[..., object]]
 """The captured graphs that calls of each kind run."""
 torch.compiler.assume_constant_result(is_captured)  # type: ignore[no-untyped-call]
@@ -77,7 +77,7 @@ class PlannedTraining(Viewable):
             model: the module, or a DDP module around it.
             options: how to plan.
             given: a schedule to follow instead of deciding.
-            holds_model: False = the model holds this object, and must not be held by it.
+            holds_model: False = keep only a weak reference, because the model holds this object.
         """
         self._model: Callable[[], nn.Module | None] = (lambda: model) if holds_model else weakref.ref(model)
         module = model if holds_model else cast("nn.Module", weakref.proxy(model))
@@ -108,8 +108,8 @@ class PlannedTraining(Viewable):
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run the model's forward pass; plan first if inputs of this kind are new.
 
-        Without gradients there is nothing to plan. Where Checkmate captures this call as a part of something
-        larger, it plans for all of it.
+        A call without gradients is not planned. Where Checkmate captures this call as a part of a larger
+        graph, the plan is for the larger graph.
         """
         if not torch.is_grad_enabled() or (torch.compiler.is_compiling() and is_captured()):
             return plain_call(self._live_model(), *args, **kwargs)
@@ -205,11 +205,11 @@ class PlannedTraining(Viewable):
         return True
 
     def _captured(self, model: nn.Module) -> Callable[..., object]:
-        """The model under the planner.
+        """The function to call: the model, captured and planned for this kind of call.
 
         Gradients that are held while it runs are charged; if the plans so far have no room for them, calls
-        with held gradients have plans of their own. So have calls that run while the backward passes of
-        earlier calls are due.
+        with held gradients have plans of their own. Calls that run while the backward passes of earlier
+        calls are due have their own plans, too.
         """
         depth = min(n_outstanding(), _MOST_DEPTHS)
         if self._session.is_outdated():

@@ -25,7 +25,7 @@ __all__ = ["main"]
 
 _WEIGHTS = {"bits": 4, "truth": 6, "tools": 1}
 _GRACE_S = 60.0
-"""Seconds for the start of a slice, and for its last check after the time of the slice."""
+"""Extra seconds for each slice: to start, and to finish a check that began within the slice's time."""
 _PACKAGES = ("checkmate-core", "checkmate-solvers", "checkmate-torch", "triton", "numpy")
 
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: without the name of the program; None = those of this process.
+        arguments: the arguments after the program's name; None = this process's arguments.
 
     Returns:
         0 if no check failed and at least one passed, else 1.

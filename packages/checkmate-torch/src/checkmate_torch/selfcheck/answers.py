@@ -39,7 +39,7 @@ class Answer:
     """What a check found: a row of the table.
 
     Attributes:
-        passed: None = the check says nothing here.
+        passed: None = neither passed nor failed, for example because the check was not run.
         verdict: a word or two, which the table counts.
         text: numbers for the reader.
         facts: the same and more, for programs: bytes, seconds, differences.

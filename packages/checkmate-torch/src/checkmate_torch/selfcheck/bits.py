@@ -1,7 +1,7 @@
-"""Bits: three steps of a plan leave the losses, gradients, states and random numbers of plain PyTorch.
+"""Check bits: three planned steps give the losses, gradients, states and random numbers of plain PyTorch.
 
-Kernels may be nondeterministic, and the ops of a traced step may round otherwise than eager ones. So what
-differs is compared with two references: a second plain run, and the same model under
+Kernels may be nondeterministic, and the ops of a traced step may round otherwise than eager ones. So results
+that differ are compared with two references: a second plain run, and the same model under
 ``torch.compile(backend="aot_eager")``, which traces it without planning.
 """
 
@@ -28,7 +28,7 @@ _ROUNDS: tuple[tuple[str, Budget], ...] = (
     *(("enable", "100%"), ("compile_step", "100%")),
 )
 _NOISE = 4.0
-"""Results may differ from a reference by this many times what a second plain run differs from the first."""
+"""Results may differ from a reference by this factor times the difference between two plain runs."""
 
 
 def checks(setup: Setup) -> Iterator[Check]:

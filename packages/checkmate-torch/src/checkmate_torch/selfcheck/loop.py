@@ -1,4 +1,4 @@
-"""A training loop, plain, enabled, or as a compiled step, and what a few steps of it leave."""
+"""A training loop (plain, enabled, or a compiled step), and the values and bytes after a few steps."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ LEAST = "least"
 WITHIN, LIVE_WITHIN, OVER = "within", "live bytes within", "OVER"
 _STEPS = 3
 _LEAST_SCALE = 1e-3
-"""A share of the largest number among values of one kind: smaller numbers are rounding."""
+"""Numbers below this share of the largest number among values of their kind are taken as rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What a few steps leave.
+    """The values after a few training steps, and the bytes that the last step took.
 
     Attributes:
         values: by name, on the host: losses, gradients of the last step, parameters, buffers, states of
             the optimizer and of the random generators.
-        peak: bytes of the last step, on CUDA those of the blocks that the allocator gave out.
-        live: bytes that were asked for: the allocator gives out blocks that are up to 1 MiB larger.
+        peak: most bytes held in the last step; on CUDA, the bytes of the blocks that the allocator gave out.
+        live: the peak in bytes that were asked for; blocks of CUDA's allocator are up to 1 MiB larger.
         reserved: most bytes that the allocator had from the device in the last step; 0 on the CPU.
         device: where the steps ran.
     """
@@ -58,8 +58,8 @@ class Loop:
     """A network, a batch, an optimizer, and the lines of a training step.
 
     Attributes:
-        model: returns its loss.
-        inputs: of every step.
+        model: the model, which returns its loss.
+        inputs: the inputs of every step.
         optimizer: SGD with momentum, which keeps one state for each parameter.
     """
 
@@ -148,7 +148,7 @@ class Loop:
         return Outcome(values=host, peak=meter.peak, live=live, reserved=reserved, device=device)
 
     def _values_after_update(self) -> dict[str, Tensor]:
-        """Update the parameters; returns the gradients before, and what the step leaves."""
+        """Update the parameters; returns the gradients, and the parameters, buffers and states afterwards."""
         named = list(self.model.named_parameters())
         values = {f"gradient of {name}": p.grad for name, p in named if p.grad is not None}
         self.update()
@@ -168,11 +168,11 @@ def _loss(model: torch.nn.Module, *inputs: Tensor) -> Tensor:
 
 
 def difference(one: Outcome, other: Outcome) -> tuple[float, str]:
-    """The largest difference of a value that both have, and its name.
+    """The largest difference among the values that both outcomes have, and the name of that value.
 
     A difference is relative to the largest number of the value, or to a thousandth of the largest one of its
-    kind if that is more: gradients that are nothing but rounding, as those of the biases of attention's keys,
-    say nothing. It is infinite where random states or integers differ, or numbers that are not finite.
+    kind if that is more: so gradients that are only rounding, such as those of attention's key biases, do not
+    count. It is infinite where random states or integers differ, or where numbers are not finite.
     """
     largest = {name: _largest(x) for name, x in other.values.items() if x.is_floating_point()}
     kinds: dict[str, float] = {}
@@ -194,7 +194,7 @@ def difference(one: Outcome, other: Outcome) -> tuple[float, str]:
 
 
 def _kind(name: str) -> str:
-    """The words before the last: "gradient of" for "gradient of weight"; none for parameters and buffers."""
+    """The words before the last: "gradient of" for "gradient of weight"; empty for parameters and buffers."""
     return name.rpartition(" ")[0]
 
 

@@ -25,11 +25,11 @@ _DROPOUT = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A network and its batches. Pairs have the value for a CPU, then that for a GPU.
+    """A network and its batches. Pairs are (value for a CPU, value for a GPU).
 
     Attributes:
         name: for reports.
-        make: makes the network, which maps inputs to logits; takes whether it is the large one, for a GPU.
+        make: makes the network, which maps inputs to logits; its argument True = the large one, for a GPU.
         shape: of one example.
         batch: usual number of examples.
         words: number of different tokens, which are the classes too; None = inputs are floating-point
@@ -76,7 +76,7 @@ class _WithLoss(nn.Module):
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         with torch.autocast(x.device.type, self.dtype, enabled=self.dtype is not None):
             logits: Tensor = self.network(x)
-            if logits.ndim == 4:  # as rows of pixels: on a GPU the loss of images adds up in any order
+            if logits.ndim == 4:  # as rows of pixels: on a GPU the loss of images is summed in any order
                 logits = logits.movedim(1, -1)
             return functional.cross_entropy(logits.flatten(0, -2), target)
 

@@ -31,7 +31,7 @@ SLICES: Mapping[str, Callable[[Setup], Iterator[Check]]] = {
     "truth": truth.checks,
     "tools": tools.checks,
 }
-"""By name, in the order in which they run."""
+"""Name of each slice → its checks, in the order in which slices run."""
 COMMAND = (sys.executable, "-m", "checkmate_torch.selfcheck")
 END = '{"selfcheck": null}'
 """The line after the last row."""
@@ -47,7 +47,7 @@ def rows_of(name: str, device: torch.device, seconds: float, match: str = "") ->
     Args:
         name: of the slice.
         device: of all networks.
-        seconds: afterwards no further check starts, and each has a row that says so.
+        seconds: after this time no check starts, and each check that is left has a row that says so.
         match: only checks with this text in their names run.
     """
     end = time.monotonic() + seconds

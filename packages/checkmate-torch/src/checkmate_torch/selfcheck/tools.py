@@ -20,7 +20,7 @@ __all__ = ["checks"]
 
 _FLOATS = 2**22
 _SAME = 1e-6
-"""Relative difference that other kernels, as another stream may choose, can make."""
+"""Largest relative difference of results when another stream chooses other kernels."""
 
 
 def checks(setup: Setup) -> Iterator[Check]:

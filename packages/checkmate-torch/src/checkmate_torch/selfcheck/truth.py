@@ -25,7 +25,7 @@ _ROUNDS: tuple[tuple[str, float | str, Lowering], ...] = (
     ("compile_step", 0.5, "eager"),
 )
 _FUSED = ("mlp", "cnn", "gpt", "gpt-bfloat16")
-"""The networks whose ops are fused by Inductor, too."""
+"""The networks that are checked once more with ops fused by Inductor."""
 
 
 def checks(setup: Setup) -> Iterator[Check]:

@@ -2,7 +2,7 @@
 
 A step over more examples never needs less memory, so doubling and bisection find n: first with counted costs,
 because timing the ops of each new shape would take most of the search, then with plans as the caller wants
-them. Two traced sizes stand for all others where bytes are linear in n.
+them. Where bytes are linear in n, two sizes are traced and all others computed from them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TIME_S = 300.0
 _PLAN_S = (1.0, 10.0)
 """The least and the most seconds for the solver of a plan with the caller's settings."""
 _TRIAL_S, _TRIAL_OP_S = 2.0, 0.01
-"""The most seconds for the solver of a size that is tried: in all, and for each op of the step."""
+"""The most seconds for solving one size: in all, and for each op of the step; the smaller limit holds."""
 _SAMPLES = (4, 8)
 """The sizes that are traced first. Models often treat one example as a special case."""
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class LargestBatch:
 
     Attributes:
         size: examples in the largest batch that fits; 0 if not even one does.
-        solution: the plan for it; for size 0 that of one example, which is over the budget or too expensive.
+        solution: the plan for ``size`` examples; for size 0 the plan for one, which exceeds a limit.
         tried: for each size that was tried, whether it fits.
     """
 
@@ -76,7 +76,7 @@ def max_batch_size(
         make_inputs: makes the inputs of ``model`` for a number of examples, as :func:`trace` takes them. It
             is called under fake tensors, so that it allocates nothing.
         model: as in :func:`trace`.
-        budget: bytes, a size, or ``"auto"``. A share of the plain peak is refused: each batch has another.
+        budget: bytes, a size, or ``"auto"``. A share is refused: the plain peak differs for each batch size.
         max_overhead: the most extra cost that recomputation may have, as a share: 0.3 is 30 %. None = any.
         most: the largest size to try.
         loss: as in :func:`trace`; must take the output for any number of examples.
@@ -166,7 +166,7 @@ class _Search:
         max_overhead: float,
         time_limit: float,
     ) -> None:
-        """Search with two functions of the size: its counted graph, and its plan within some seconds."""
+        """Keep two functions: size ↦ graph with counted costs, and (size, seconds for it) ↦ plan."""
         self._trace, self._plan = traced, planned
         self.options, self.time_limit, self.started = options, time_limit, time.monotonic()
         self.budget, self.max_overhead = int(options.budget), max_overhead
@@ -211,7 +211,7 @@ class _Search:
         return self._trace(n)
 
     def _is_solved(self, graph: DFGraph) -> bool:
-        """Whether a schedule within the budget and the overhead is found soon."""
+        """Whether a schedule within the budget and the overhead is found within a few seconds."""
         if keep_all_peak(graph) <= self.budget:
             return True
         if floor(graph).size > self.budget:
@@ -249,7 +249,7 @@ def _have_same_ops(graph: DFGraph, other: DFGraph) -> bool:
 
 
 def _on_line(one: DFGraph, two: DFGraph, share: float) -> DFGraph:
-    """The graph whose bytes and costs are those of ``one`` plus a share of what ``two`` has more.
+    """A graph with the ops of both: bytes and costs are one + share · (two − one), at least 0.
 
     >>> one, two = (DFGraph.from_nodes(cost=[k], size=[8 + 4 * k], deps=[[]]) for k in (1, 2))
     >>> _on_line(one, two, 4.0).tensors[0].size

@@ -30,7 +30,7 @@ _BATCH = 16
 _IMAGE = 64
 _TIME_LIMIT_S = 10.0
 _UNTIMED = 2
-"""First steps left out of the median: planning, allocation of the optimizer's state."""
+"""The number of first steps left out of the median: they plan, and allocate the optimizer's state."""
 _LOSS_RTOL = 1e-4
 """Recomputation runs the same kernels on the same values, so the losses are usually equal to the last bit.
 Kernels that choose the order of a sum differ in the last of 24 bits, 6e-8, and some dozens of steps may
@@ -44,7 +44,7 @@ class Run:
     """A training run.
 
     Attributes:
-        losses: of each step.
+        losses: the loss of each step.
         step_s: median seconds of a step.
         peak: maximum of live bytes over all steps but the first.
         last: the memory of the last step.
@@ -150,12 +150,12 @@ def digits(steps: int, *, batch: int = _BATCH, image: int = _IMAGE, seed: int = 
 def compare(
     model: nn.Module, batches: Sequence[Batch], budget: Budget, *, advance: Callable[[str], None]
 ) -> Comparison:
-    """Train two copies of ``model``: plainly, then within ``budget``, a share being of the plain peak.
+    """Train two copies of ``model``: plainly, then within ``budget``; a share is of the plain peak.
 
     Args:
         model: maps images to logits; is not changed.
         batches: one for each step, at least two.
-        budget: of the second run.
+        budget: the budget of the second run.
         advance: called before each step with the name of the run.
 
     Raises:
